@@ -98,6 +98,9 @@ pub enum Command {
     },
     /// Verify the ledger: journal, balances and holds. Exit code 0 if it is consistent, 1 if not, 2 if the audit could not be completed.
     Audit {
+        /// Replay the export files of `tollgate retention` in this folder too, and compare them with what the database has carried over.
+        #[arg(long, value_name = "FOLDER")]
+        exports: Option<PathBuf>,
         /// Rebuild balances, open holds and account histories from the journal first. The gateway must be stopped.
         #[arg(long)]
         fix_derived: bool,
@@ -122,12 +125,28 @@ pub enum Command {
         #[command(flatten)]
         progress: ShowProgress,
     },
+    /// Show what a restore of a backup would undo: keys, app access and suspensions that would be as before, payments that it does not know, and
+    /// returned payments that would count again. Needs the newer database; the gateway may be running.
+    Compare {
+        /// The backup: an SQLite file.
+        backup: PathBuf,
+    },
     /// Copy the accounts and the ledger from an SQLite file into the PostgreSQL database that the settings name, which has to be empty. No
     /// gateway may have either. An attempt that was interrupted is continued. The file gets the ending `.migrated` once the audit of the copy is clean.
     Migrate {
         /// The store to copy: `sqlite:` and the path of a file.
         #[arg(long, value_name = "URL")]
         from: String,
+        /// Progress.
+        #[command(flatten)]
+        progress: ShowProgress,
+    },
+    /// Export the months of the journal that the settings do not keep (`store.keep_months`) to files, and remove them: balances, credits and
+    /// the usage of each day stay. The gateway may be running. Of several, the one with the duties of the cluster does it.
+    Retention {
+        /// Show what would be exported, and change nothing.
+        #[arg(long)]
+        dry_run: bool,
         /// Progress.
         #[command(flatten)]
         progress: ShowProgress,
@@ -269,6 +288,22 @@ pub enum AccountCommand {
         /// shared (with all accounts that share), account (only itself) or off (responses are neither stored nor served from the cache).
         #[arg(long, value_name = "SCOPE")]
         cache_scope: String,
+    },
+    /// Print all data of an account as JSON: itself, keys without secrets, ledger entries, usage, purchases, apps with access, and sessions.
+    Export {
+        /// The account.
+        #[command(flatten)]
+        account: Account,
+    },
+    /// Delete an account: keys, access tokens and sessions end, and addresses and names are removed, for good. Its ledger entries and payments
+    /// stay, under its id alone. Refused while it has credit, requests, or a subscription that may be charged.
+    Delete {
+        /// The account.
+        #[command(flatten)]
+        account: Account,
+        /// Forfeit the credit that it has: a correction takes it.
+        #[arg(long)]
+        forfeit: bool,
     },
     /// Change the rate class of an account.
     Class {

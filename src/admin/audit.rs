@@ -35,11 +35,15 @@ impl Act {
             | Change::SettingsDiff {} => return None,
             // Named in the unit that creates it.
             Change::AccountCreate { .. } | Change::KeyCreate { .. } => None,
-            Change::CachePurge { .. } | Change::SettingsReload {} | Change::Upgrade { .. } => None,
+            Change::CachePurge { .. }
+            | Change::SettingsReload {}
+            | Change::Upgrade { .. }
+            | Change::RetentionRun {} => None,
             Change::AccountSuspend { .. }
             | Change::AccountEndPlan { .. }
             | Change::AccountClass { .. }
             | Change::AccountCacheScope { .. }
+            | Change::AccountDelete { .. }
             | Change::CreditsGrant { .. }
             | Change::CreditsCorrect { .. } => Some("account"),
             Change::KeyRevoke { .. } => Some("key"),
@@ -85,6 +89,10 @@ fn cut(text: String) -> String {
 fn result(applied: &Applied) -> Map<String, Value> {
     let value = match applied {
         Applied::Purged { removed } => serde_json::json!({ "removed": removed }),
+        Applied::Retained {
+            exported: Some(month),
+            ..
+        } => serde_json::json!(month),
         Applied::Reloaded(settings) => {
             let keys = settings.changes.iter().map(|change| &change.key);
             serde_json::json!({

@@ -9,6 +9,7 @@ use tollgate_identity::{AccountError, CreateAccountError, CreateKeyError, Revoke
 use tollgate_ledger::CreditError;
 use tollgate_pay::x402::CloseError;
 use tollgate_purchase::plan::PlanError;
+use tollgate_store::retention::RetentionError;
 use tollgate_store::{CommitError, ReadError};
 
 use super::control::{Applied, Change};
@@ -110,6 +111,11 @@ impl ChangeError {
         ChangeError::new(ChangeErrorKind::Invalid, message)
     }
 
+    /// A request that names nothing that exists.
+    pub(crate) fn not_found(message: impl Into<String>) -> ChangeError {
+        ChangeError::new(ChangeErrorKind::NotFound, message)
+    }
+
     /// A request that contradicts the state.
     pub(crate) fn conflict(message: impl Into<String>) -> ChangeError {
         ChangeError::new(ChangeErrorKind::Conflict, message)
@@ -163,6 +169,9 @@ kinds! {
         CreateKeyError::Store(_) => Unavailable,
         _ => Invalid;
     RevokeKeyError: RevokeKeyError::NoKey(_) => NotFound, _ => Unavailable;
+    RetentionError:
+        RetentionError::InUse { .. } => Conflict,
+        _ => Unavailable;
     CreditError:
         CreditError::NoAccount { .. } => NotFound,
         CreditError::Amount { .. } | CreditError::Reference { .. } => Invalid,

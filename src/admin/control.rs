@@ -29,6 +29,9 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for the answer to an upgrade, each step of which has a shorter limit.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(180);
 
+/// Time for the answer to a run of the retention, which writes and removes one file.
+const RETENTION_TIMEOUT: Duration = Duration::from_secs(1800);
+
 /// Time for the answers to requests that have arrived when the gateway stops.
 const ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -74,6 +77,13 @@ pub enum Change {
         /// `shared`, `account` or `off`.
         scope: String,
     },
+    /// Closes an account for good, and removes what is personal of it.
+    AccountDelete {
+        /// The account's id.
+        account: String,
+        /// Whether credit that it has is forfeited.
+        forfeit: bool,
+    },
     /// Removes stored answers: one, those of a model, or all where neither is given.
     CachePurge {
         /// The `cache_entry_id` of one.
@@ -97,6 +107,8 @@ pub enum Change {
     /// Changes nothing, and returns which process answers. The credentials of the socket's peer do not say it after an upgrade: they are those
     /// of the process that has called listen(2).
     GatewayShow {},
+    /// Exports old commits of the journal to one file, and removes them.
+    RetentionRun {},
     /// Creates a key.
     KeyCreate {
         /// The id of the account that pays.
@@ -214,6 +226,13 @@ pub enum Applied {
         /// Its release.
         version: String,
     },
+    /// Commits were exported and removed, or nothing was old enough.
+    Retained {
+        /// The file; none when nothing is old enough.
+        exported: Option<ExportedMonth>,
+        /// Whether another node has the duties of the cluster, which does it.
+        is_elsewhere: bool,
+    },
     /// The settings were reloaded.
     Reloaded(ReloadedSettings),
     /// A new process serves.
@@ -225,6 +244,21 @@ pub enum Applied {
     },
     /// The state is as requested.
     Done,
+}
+
+/// Commits of one node and one month that were exported to a file and removed from the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ExportedMonth {
+    /// The number of the node whose journal it is.
+    pub node: i64,
+    /// The month, such as `2026-01`.
+    pub month: String,
+    /// The number of commits.
+    pub commits: u64,
+    /// Their size in bytes.
+    pub bytes: u64,
+    /// The file; none for what a run would export.
+    pub file: Option<PathBuf>,
 }
 
 /// The contents of the cache, and its counters since the start.
@@ -531,6 +565,7 @@ pub fn request(path: &Path, change: &Change) -> Result<Applied, ControlError> {
     let mut exchange = || -> io::Result<Answer> {
         let timeout = match change {
             Change::Upgrade { .. } => UPGRADE_TIMEOUT,
+            Change::RetentionRun {} => RETENTION_TIMEOUT,
             _ => LINE_TIMEOUT,
         };
         stream.set_read_timeout(Some(timeout))?;

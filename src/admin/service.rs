@@ -23,9 +23,10 @@ use tollgate_store::{
 
 use super::audit::{Act, Recorder};
 use super::changes::{ApplyFuture, Caller, ChangeError, Changes};
-use super::control::{Applied, CacheState, Change, SecretText};
+use super::control::{Applied, CacheState, Change, ExportedMonth, SecretText};
+use super::retention;
 use super::running::{JsonSource, RunningSettings, Upgrade};
-use crate::config::Settings;
+use crate::config::{Retention, Settings};
 use crate::telemetry::chain;
 
 /// Maximum number of an account's mandates that are read.
@@ -44,6 +45,7 @@ pub struct AdminService {
     classes: Vec<Arc<str>>,
     models: Vec<Arc<str>>,
     credit_limit: Micros,
+    retention: Option<Retention>,
     /// `None` without the section `[plan]`.
     plans: Option<Plans>,
     /// `None` while no gateway runs.
@@ -80,6 +82,7 @@ impl AdminService {
             classes: class_names(settings),
             models: model_ids(settings),
             credit_limit: meter.credit_limit,
+            retention: settings.store.retention.clone(),
             running: None,
             upgrade: None,
             cache: None,
@@ -176,6 +179,11 @@ impl AdminService {
                 self.account_create(new, recorder, now).await
             }
             Change::AccountSuspend { account, suspended } => {
+                let id: AccountId = account.parse()?;
+                let row = reading(&self.store, move |store| store.account(id)).await?;
+                if row.is_some_and(|row| row.status == AccountStatus::Closed) {
+                    return Err(ChangeError::conflict("the account is deleted"));
+                }
                 let status = if suspended {
                     AccountStatus::Suspended
                 } else {
@@ -206,6 +214,10 @@ impl AdminService {
                 set_cache_scope(recorder, account.parse()?, scope, now).await?;
                 Ok(Applied::Done)
             }
+            Change::AccountDelete { account, forfeit } => {
+                self.account_delete(account.parse()?, forfeit, recorder, now)
+                    .await
+            }
             Change::CachePurge { id, model } => self.purge(id, model).await,
             Change::SettingsReload {} => {
                 let running = self.running()?;
@@ -224,6 +236,21 @@ impl AdminService {
                 upgraded
                     .map(Applied::Upgraded)
                     .map_err(ChangeError::conflict)
+            }
+            Change::RetentionRun {} => {
+                let is_elsewhere = !self.store.has_duties();
+                let exported = match is_elsewhere {
+                    true => None,
+                    false => self.retain().await?,
+                };
+                if exported.is_none() {
+                    // A run that does nothing is no act.
+                    recorder.set_recorded();
+                }
+                Ok(Applied::Retained {
+                    exported,
+                    is_elsewhere,
+                })
             }
             Change::CacheShow {}
             | Change::GatewayShow {}
@@ -381,6 +408,26 @@ impl AdminService {
             })?;
         }
         Ok(Applied::Purged { removed })
+    }
+
+    /// Exports one file of old commits, and removes them.
+    async fn retain(&self) -> Result<Option<ExportedMonth>, ChangeError> {
+        let Some(retention) = self.retention.clone() else {
+            return Err(ChangeError::conflict(
+                "the settings keep everything; set `store.keep_months` and `store.exports`",
+            ));
+        };
+        let (store, clock, entropy) = (&self.store, &self.clock, &self.entropy);
+        let (store, clock, entropy) = (store.clone(), clock.clone(), entropy.clone());
+        let step = tokio::task::spawn_blocking(move || {
+            retention::step(&retention, &*store, &clock, &entropy)
+        });
+        step.await.map_err(panicked)?
+    }
+
+    /// What keeps the books.
+    pub(super) fn books(&self) -> (&Arc<dyn Store>, &Ledger, &Entropy) {
+        (&self.store, &self.ledger, &self.entropy)
     }
 
     fn plans(&self) -> Result<&Plans, ChangeError> {

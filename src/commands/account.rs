@@ -10,7 +10,7 @@ use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
 use crate::admin::control::{Applied, Change};
-use crate::admin::views::AccountView;
+use crate::admin::views::{AccountExport, AccountView};
 use crate::args::AccountCommand;
 
 pub(super) fn run(
@@ -82,6 +82,23 @@ pub(super) fn run(
                 scope: cache_scope.clone(),
             })?;
             changed(&account.account, "cache_scope", &cache_scope, out)?;
+        }
+        AccountCommand::Export { account } => {
+            let (read, id) = (client.read()?, control_client::account(&account.account)?);
+            let exported = AccountExport::read(&*read, id, client.clock.now(), usize::MAX)?;
+            let exported = exported.with_context(|| {
+                format!("there is no account `{id}`; `tollgate account list` shows them")
+            })?;
+            let mut text = serde_json::to_vec(&exported).context("cannot write JSON")?;
+            text.push(b'\n');
+            out.document(&text)?;
+        }
+        AccountCommand::Delete { account, forfeit } => {
+            client.change(&Change::AccountDelete {
+                account: account.account.clone(),
+                forfeit,
+            })?;
+            changed(&account.account, "status", "closed", out)?;
         }
         AccountCommand::Class { account, class } => {
             client.change(&Change::AccountClass {

@@ -1,38 +1,46 @@
 //! `tollgate audit`: verifies the ledger and rebuilds derived state.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_ledger::audit::{self, Paid, Report};
-use tollgate_store::{Read, ReadError};
+use tollgate_store::retention::{RetentionError, verify_exports};
+use tollgate_store::{ExportError, Read, ReadError};
 
 use super::control_client::ControlClient;
 use super::exit_code::{Exit, FAILURE, INCOMPLETE, SUCCESS};
 use super::output::{self, Output};
 use super::progress::Progress;
 
+/// The options of `tollgate audit`.
+pub(super) struct AuditOptions<'o> {
+    pub(super) fix_derived: bool,
+    /// The folder of export files to verify.
+    pub(super) exports: Option<&'o Path>,
+    pub(super) show_progress: bool,
+}
+
 /// Verifies the ledger and prints the violations.
 pub(super) fn audit(
     client: impl FnOnce() -> anyhow::Result<ControlClient>,
-    fix_derived: bool,
-    show_progress: bool,
+    options: &AuditOptions<'_>,
     out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     // An error that prevents a complete audit has an exit code of its own: it says nothing about the ledger.
-    run_audit(client, fix_derived, show_progress, out).context(Exit(INCOMPLETE))
+    run_audit(client, options, out).context(Exit(INCOMPLETE))
 }
 
 fn run_audit(
     client: impl FnOnce() -> anyhow::Result<ControlClient>,
-    fix_derived: bool,
-    show_progress: bool,
+    options: &AuditOptions<'_>,
     out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     let client = client()?;
-    let mut progress = Progress::new(show_progress, &client.clock);
-    if fix_derived {
+    let mut progress = Progress::new(options.show_progress, &client.clock);
+    if options.fix_derived {
         let before = audit_with_progress(&*client.read()?, "the books", &mut progress)?;
         client.rebuild_postings()?;
         for one in before.derived_differences {
@@ -40,7 +48,12 @@ fn run_audit(
             tracing::warn!(account = %one.account, %was, %is, %was_held, %is_held, "rebuilt balance");
         }
     }
-    let report = audit_with_progress(&*client.read()?, "the books", &mut progress)?;
+    let read = client.read()?;
+    let mut report = audit_with_progress(&*read, "the books", &mut progress)?;
+    if let Some(folder) = options.exports {
+        progress.report(|| "replaying the export files".to_owned());
+        verify_files(&*read, folder, &mut report)?;
+    }
     drop(progress);
     out.show(&Shown::of(&report), |out| print_text(&report, out))?;
     Ok(if report.clean() { SUCCESS } else { FAILURE })
@@ -55,6 +68,28 @@ pub(super) fn audit_with_progress(
     audit::audit_watched(read, &mut |rows, count| {
         progress.report(|| format!("auditing {what}: {count} {rows}"));
     })
+}
+
+/// Replays the export files of a folder; a file that is damaged or missing is a violation.
+fn verify_files(read: &dyn Read, folder: &Path, report: &mut Report) -> anyhow::Result<()> {
+    let problem = match verify_exports(read, folder) {
+        Ok(replayed) if replayed.is_carried => return Ok(()),
+        Ok(replayed) => format!(
+            "the {} commits in the export files are not those that were removed: a file is missing, or of another store",
+            replayed.commits
+        ),
+        Err(error @ RetentionError::Export(ExportError::Damaged { .. })) => error.to_string(),
+        Err(RetentionError::Read(error @ ReadError::Damaged { .. })) => {
+            format!("a commit in the export files does not follow the one before it: {error}")
+        }
+        Err(error) => return Err(error.into()),
+    };
+    report.add(audit::Violation {
+        operation: None,
+        account: None,
+        what: problem,
+    });
+    Ok(())
 }
 
 fn print_text(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -82,6 +117,14 @@ fn print_text(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
             out,
             "paid for the plan: {} by x402 ({} USD), {} by PayPal ({} USD), {} returned",
             paid.x402, paid.x402_amount, paid.paypal, paid.paypal_amount, paid.returned
+        )
+        .context("cannot print")?;
+    }
+    if report.removed_commits > 0 {
+        let removed = report.removed_commits;
+        writeln!(
+            out,
+            "{removed} earlier commits are removed; `--exports FOLDER` verifies their files"
         )
         .context("cannot print")?;
     }
@@ -126,6 +169,7 @@ struct Shown<'a> {
     priced: u64,
     open_holds: u64,
     seals: u64,
+    removed_commits: u64,
     audit_records: u64,
     plan: Plan,
     sums: Sums,
@@ -177,6 +221,7 @@ impl Shown<'_> {
             priced: report.priced,
             open_holds: report.open_holds,
             seals: report.seals,
+            removed_commits: report.removed_commits,
             audit_records: report.audit_records,
             plan: Plan {
                 x402: report.paid.x402,

@@ -13,7 +13,7 @@ use tollgate_store::{OpenError, Read, Store};
 
 use crate::admin::control::{self, Applied, Change, ControlError};
 use crate::admin::{Actor, AdminService, Changes};
-use crate::config::Settings;
+use crate::config::{Retention, Settings};
 use crate::database::{self, Opener};
 
 /// The name of a command's run in the store.
@@ -68,7 +68,45 @@ impl ControlClient {
         Ok(control::request(&self.socket, change)?)
     }
 
+    /// Makes a change again while `each` says so, in the database opened once when no gateway runs.
+    pub(super) fn change_while(
+        &self,
+        change: &Change,
+        each: &mut dyn FnMut(Applied) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        loop {
+            match control::request(&self.socket, change) {
+                Ok(applied) => {
+                    if !each(applied)? {
+                        return Ok(());
+                    }
+                }
+                Err(ControlError::NoGateway { .. }) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.directly(|apply| {
+            while each(apply(change.clone())?)? {}
+            Ok(())
+        })
+    }
+
+    /// The months that the settings keep.
+    pub(super) fn retention(&self) -> anyhow::Result<&Retention> {
+        let settings = self.settings.store.retention.as_ref();
+        settings
+            .context("the settings keep everything; set `store.keep_months` and `store.exports`")
+    }
+
     fn change_directly(&self, change: Change) -> anyhow::Result<Applied> {
+        self.directly(|apply| apply(change))
+    }
+
+    /// Makes changes in the database, which no gateway has.
+    fn directly<T>(
+        &self,
+        change: impl FnOnce(&dyn Fn(Change) -> anyhow::Result<Applied>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let store = self.open()?;
         let (ledger, _) = Ledger::start(store.clone(), self.clock.now())?;
         let admin_service = AdminService::new(
@@ -81,9 +119,12 @@ impl ControlClient {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .context("cannot wait for the database")?;
-        let applied = runtime.block_on(admin_service.apply(change, Actor::of_process().into()));
+        let changed = change(&|change| {
+            let applied = admin_service.apply(change, Actor::of_process().into());
+            runtime.block_on(applied).map_err(anyhow::Error::msg)
+        });
         store.close();
-        applied.map_err(anyhow::Error::msg)
+        changed
     }
 
     /// Opens the database for writing; refused while a gateway has it.

@@ -6,6 +6,7 @@ mod audit_log;
 mod backup;
 mod cache;
 mod check;
+mod compare;
 mod control_client;
 mod credits;
 mod doctor;
@@ -20,6 +21,7 @@ mod progress;
 mod providers;
 mod reload;
 mod repair;
+mod retention;
 mod serve;
 mod time;
 mod upgrade;
@@ -129,16 +131,28 @@ pub fn run(
             usage::run(&account.account, days, &client()?, out)
         }
         Command::Audit {
+            exports,
             fix_derived,
             progress,
-        } => audit::audit(client, fix_derived, progress.progress, out),
+        } => {
+            let options = audit::AuditOptions {
+                fix_derived,
+                exports: exports.as_deref(),
+                show_progress: progress.progress,
+            };
+            audit::audit(client, &options, out)
+        }
         Command::AuditLog(args) => audit_log::run(args, &client()?, out),
         Command::Repair { apply } => repair::run(client, apply, out),
         Command::Backup { target, progress } => {
             backup::backup(&client()?, &target, progress.progress, out)
         }
+        Command::Compare { backup } => compare::run(&client()?, &backup, out),
         Command::Migrate { from, progress } => {
             migrate::migrate(&client()?, &from, progress.progress, out)
+        }
+        Command::Retention { dry_run, progress } => {
+            retention::run(&client()?, dry_run, progress.progress, out)
         }
         Command::Completions { shell } => {
             // Into memory first: the generator panics where it cannot write, and a closed pipe is no failure.

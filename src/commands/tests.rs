@@ -2,6 +2,8 @@
 
 mod audit_log;
 mod backups;
+mod compare;
+mod deletion;
 mod doctor;
 pub(super) mod json;
 mod machine;

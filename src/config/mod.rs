@@ -44,8 +44,8 @@ pub use schema::schema;
 pub use settings::{
     AccessLog, Admin, AdminRole, AdminTls, AdminToken, ClientAddressForm, Concurrency,
     ConnectionLimits, Cors, Durability, Lifecycle, Listener, LogFormat, LogLevel, Otlp, Probe,
-    Provider, ProviderHealth, ProviderTimeouts, RetryBudget, Route, Sections, Server, Service,
-    Settings, Store, StoreUrl, Telemetry, TlsSource, Upstream,
+    Provider, ProviderHealth, ProviderTimeouts, Retention, RetryBudget, Route, Sections, Server,
+    Service, Settings, Store, StoreUrl, Telemetry, TlsSource, Upstream,
 };
 pub use source::Source;
 pub(crate) use source::Stamp;

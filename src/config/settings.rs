@@ -243,6 +243,17 @@ pub struct Store {
     pub node: Option<String>,
     /// Whether a start waits for the end of another gateway.
     pub standby: bool,
+    /// What is removed from the journal; none: nothing.
+    pub retention: Option<Retention>,
+}
+
+/// Which months of the journal are exported and removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Whole months that stay, before the current one.
+    pub keep_months: u32,
+    /// The folder of the export files.
+    pub exports: PathBuf,
 }
 
 /// The location of the database.

@@ -508,6 +508,7 @@ fn spawn_tasks(
             settings.store.free_bytes_min,
         ));
     }
+    runtime.spawn(maintenance::look_after_store(storage.store.clone()));
     let duties = maintenance::run_duties(storage.store.clone(), std::mem::take(&mut built.duties));
     let duties = runtime.spawn(duties);
     if storage.store.has_allotments() {

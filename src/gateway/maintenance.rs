@@ -10,7 +10,7 @@ use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::{Credentials, RefusedRequests};
 use tollgate_ledger::Ledger;
 use tollgate_module::{Duty, Sweep};
-use tollgate_store::{Admission, OAuthPart, OpenError, Part, Store, UnitOfWork, commit};
+use tollgate_store::{Admission, OAuthPart, OpenError, Part, Store, UnitOfWork, commit, reading};
 
 use crate::config;
 use crate::database::{self, Opener};
@@ -50,6 +50,30 @@ const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
 /// For how long a node may be without a lease before another one recovers it: its process may still run, cut off from the database, and end
 /// answers.
 const RECOVERED_AFTER: Duration = Duration::from_secs(60);
+
+/// Interval at which the size of the database is read, and at which read changes are removed from the feed.
+const STORE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Reads the size of the database, and removes what every node has read from the feed of changes.
+pub(super) async fn look_after_store(store: Arc<dyn Store>) {
+    loop {
+        match reading(&store, |store| store.size()).await {
+            Ok(size) => {
+                let gauges = store.gauges();
+                gauges.database_bytes.store(size.bytes, Relaxed);
+                gauges.database_free_bytes.store(size.free_bytes, Relaxed);
+            }
+            Err(error) => tracing::debug!(%error, "reading the size of the database failed"),
+        }
+        if store.has_allotments() && store.has_duties() {
+            let unit = UnitOfWork::of(Part::PruneChanges, Admission::BestEffort);
+            if let Err(error) = commit(&*store, unit).await {
+                tracing::debug!(%error, "removing read changes from the feed failed");
+            }
+        }
+        tokio::time::sleep(STORE_INTERVAL).await;
+    }
+}
 
 /// Runs the duties of the cluster while this node has them.
 pub(super) async fn run_duties(store: Arc<dyn Store>, duties: Vec<Duty>) {

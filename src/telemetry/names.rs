@@ -121,7 +121,9 @@ metrics! {
     LEDGER_FOLDED = "tollgate_ledger_folded_total", Counter, [],
         "Holds coalesced with their settlement into one entry, since both were in one commit.";
     STORE_BYTES = "tollgate_store_bytes", Gauge, [],
-        "Bytes of the database's main file.";
+        "Bytes of the database: of SQLite's main file, or of all tables of a PostgreSQL database. Read once a minute.";
+    STORE_FREE = "tollgate_store_free_bytes", Gauge, [],
+        "Bytes of SQLite's main file that removed rows have left for new ones; 0 for a PostgreSQL database.";
     WAL_BYTES = "tollgate_store_log_bytes", Gauge, [],
         "Bytes of the database's log that are not in its main file yet.";
     DISK_FREE = "tollgate_disk_free_bytes", Gauge, [],

@@ -56,6 +56,13 @@ pub fn store(store: Arc<dyn Store>) -> Source {
         samples.number(names::LEDGER_ENTRIES, gauges.entries.load(Relaxed));
         samples.number(names::LEDGER_FOLDED, gauges.folded.load(Relaxed));
         samples.number(names::WAL_BYTES, gauges.wal_bytes.load(Relaxed));
+        // Without a value there is no sample, rather than an empty database.
+        let bytes = gauges.database_bytes.load(Relaxed);
+        if bytes > 0 {
+            samples.number(names::STORE_BYTES, bytes);
+            let free = gauges.database_free_bytes.load(Relaxed);
+            samples.number(names::STORE_FREE, free);
+        }
     })
 }
 
@@ -140,14 +147,10 @@ fn kept(
     }
 }
 
-/// The size of the database's main file, and the free space of its file system for users other than root.
+/// The free space of the database's file system for users other than root.
 pub(crate) fn disk(database: &Path) -> Source {
     let folder = database.parent().unwrap_or(Path::new(".")).to_owned();
-    let file = database.to_owned();
     Box::new(move |samples| {
-        if let Ok(found) = std::fs::metadata(&file) {
-            samples.number(names::STORE_BYTES, found.len());
-        }
         // Without a value there is no sample, rather than a disk that looks full.
         if let Ok(found) = rustix::fs::statvfs(&folder) {
             samples.number(names::DISK_FREE, found.f_bavail * found.f_frsize);

@@ -24,8 +24,10 @@ fn settings(folder: &std::path::Path) -> String {
         .collect();
     format!(
         "[[admin.token]]\nname = 'ops'\nrole = 'operate'\ntoken_file = '{}'\n\
-         [[admin.token]]\nname = 'monitoring'\ndigest = 'sha256:{digest}'\n",
-        file.display()
+         [[admin.token]]\nname = 'monitoring'\ndigest = 'sha256:{digest}'\n\
+         [store]\nkeep_months = 1200\nexports = '{}'\n",
+        file.display(),
+        folder.display()
     )
 }
 
@@ -313,6 +315,24 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
         of_grant["detail"],
         json!({ "amount": "5", "reference": "invoice-1" })
     );
+
+    let exported = api.get("/accounts/{account}/export", &[account], "").await;
+    assert_eq!(exported["account"]["emails"][0], "grace@example.net");
+    assert_eq!(exported["keys"][0]["name"], "laptop");
+    assert_eq!(exported["entries"].as_array().map(Vec::len), Some(3));
+    let delete = ("DELETE", "/accounts/{account}");
+    let with_credit = api
+        .call(OPERATE, delete, (&[account], ""), (None, Value::Null))
+        .await;
+    assert_eq!(with_credit.status, 409, "{}", with_credit.body);
+    let forfeit = (&[account][..], "?forfeit=true");
+    let deleted = api
+        .call(OPERATE, delete, forfeit, (None, Value::Null))
+        .await;
+    assert_eq!(deleted.body["status"], "closed", "{}", deleted.body);
+    assert_eq!(deleted.body["emails"], json!([]));
+    let retained = api.change("POST", "/retention", &[], Value::Null).await;
+    assert_eq!(retained.body, json!({ "is_elsewhere": false }));
 
     let mut left: BTreeSet<String> = api.document["paths"]
         .as_object()

@@ -24,6 +24,7 @@ mod nodes_starts;
 mod postgres;
 mod prices;
 mod reload;
+mod retention;
 mod service_manager;
 mod shared;
 mod signed;

@@ -6,12 +6,12 @@ use schemars::{Schema, SchemaGenerator};
 use super::messages::{
     AccountPage, AuditLogPage, BalancePage, Booked, CacheScopeRequest, ClassRequest,
     ClosePaymentRequest, Closed, CreateAccountRequest, CreateKeyRequest, CreatedKey,
-    CreditsRequest, Differences, KeyList, PaymentList, PlanEnded, Providers, Purged, RevokedKey,
-    StatusRequest, UsageList,
+    CreditsRequest, Differences, KeyList, PaymentList, PlanEnded, Providers, Purged, Retained,
+    RevokedKey, StatusRequest, UsageList,
 };
 use crate::admin::control::CacheState;
 use crate::admin::running::ReloadedSettings;
-use crate::admin::views::AccountView;
+use crate::admin::views::{AccountExport, AccountView};
 use crate::config::AdminRole;
 
 /// The path that all endpoints begin with.
@@ -26,6 +26,8 @@ pub(super) enum Operation {
     SetStatus,
     SetClass,
     SetCacheScope,
+    ExportAccount,
+    DeleteAccount,
     EndPlan,
     ListKeys,
     CreateKey,
@@ -40,6 +42,7 @@ pub(super) enum Operation {
     PurgeCache,
     SettingsDifferences,
     ReloadSettings,
+    RunRetention,
     ListAuditLog,
 }
 
@@ -197,6 +200,28 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             Some(schema!(CacheScopeRequest)),
             schema!(AccountView),
         ),
+        read(
+            Op::ExportAccount,
+            "exportAccount",
+            "/accounts/{account}/export",
+            "All data of an account, for its owner: keys without secrets, ledger entries, usage, purchases, apps and sessions. Of more than \
+             100,000 entries the newest; `tollgate account export` has all.",
+            &[],
+            schema!(AccountExport),
+        ),
+        Endpoint {
+            query: &[("forfeit", "`true`: the credit that it has is forfeited.")],
+            ..change(
+                Op::DeleteAccount,
+                "deleteAccount",
+                Method::DELETE,
+                "/accounts/{account}",
+                "Delete an account for good: its credentials and sessions end, addresses and names are removed. Its ledger entries and payments \
+                 stay, under its id alone. Refused with 409 while it has credit, requests, or a subscription that may be charged.",
+                None,
+                schema!(AccountView),
+            )
+        },
         change(
             Op::EndPlan,
             "endAccountPlan",
@@ -332,6 +357,16 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             "Read the settings file again and put it in force: all of it, or nothing and an error.",
             None,
             schema!(ReloadedSettings),
+        ),
+        change(
+            Op::RunRetention,
+            "runRetention",
+            Method::POST,
+            "/retention",
+            "Export old commits of the journal to one file, and remove them; repeat it until `exported` is missing. Which are old enough says \
+             `store.keep_months`. It may take some minutes.",
+            None,
+            schema!(Retained),
         ),
         read(
             Op::ListAuditLog,

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::admin::control::ExportedMonth;
 use crate::admin::views::{
     AccountView, AuditRecordView, BalanceView, Credits, KeyView, PaymentView, UsageView,
 };
@@ -206,6 +207,16 @@ pub(super) struct Closed {
 pub(super) struct Providers {
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     pub(super) data: serde_json::Value,
+}
+
+/// Commits that were exported and removed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Retained {
+    /// The file; missing when nothing is old enough, and where another node does it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) exported: Option<ExportedMonth>,
+    /// Whether another node has the duties of the cluster, which does it.
+    pub(super) is_elsewhere: bool,
 }
 
 /// Removed responses.

@@ -18,19 +18,22 @@ use super::messages::{
     AccountPage, AuditLogPage, BalancePage, Booked, CacheScopeRequest, ClassRequest,
     ClosePaymentRequest, Closed, CreateAccountRequest, CreateKeyRequest, CreatedKey, CreditsKind,
     CreditsRequest, Differences, KeyList, PaymentList, PaymentOutcomeWord, PlanEnded, Providers,
-    Purged, RevokedKey, StatusRequest, StatusWord, UsageList,
+    Purged, Retained, RevokedKey, StatusRequest, StatusWord, UsageList,
 };
 use super::{Api, Call, UNKNOWN, invalid, json};
 use crate::admin::changes::ChangeError;
 use crate::admin::control::{Applied, Change};
 use crate::admin::views::{
-    AccountView, AuditRecordView, BalanceView, KeyView, PaymentView, UsageView, day as day_of,
-    open_payments, read_day,
+    AccountExport, AccountView, AuditRecordView, BalanceView, KeyView, PaymentView, UsageView,
+    day as day_of, open_payments, read_day,
 };
 
 /// Elements of a page by default, and at most.
 const LIMIT: usize = 100;
 const LIMIT_MAX: usize = 1000;
+
+/// Ledger entries of an export.
+const ENTRIES_MAX: usize = 100_000;
 
 /// The usage shown by default.
 const USAGE: Duration = Duration::from_hours(30 * 24);
@@ -79,6 +82,20 @@ impl Api {
                 let change = Change::AccountCacheScope {
                     account: call.name().to_owned(),
                     scope: wanted.cache_scope,
+                };
+                self.change_account(endpoint, change, &call).await
+            }
+            Op::ExportAccount => {
+                let (id, now) = (self.find(call.name()).await?.id, self.deps.clock.now());
+                let read = move |store: &dyn Read| AccountExport::read(store, id, now, ENTRIES_MAX);
+                let exported = self.read(read).await?;
+                let none = || no_account(format!("There is no account `{id}`."));
+                Ok(json(endpoint.status, &exported.ok_or_else(none)?))
+            }
+            Op::DeleteAccount => {
+                let change = Change::AccountDelete {
+                    account: call.name().to_owned(),
+                    forfeit: call.parameter("forfeit") == Some("true"),
                 };
                 self.change_account(endpoint, change, &call).await
             }
@@ -153,6 +170,19 @@ impl Api {
             },
             Op::ReloadSettings => match self.apply(Change::SettingsReload {}, &call).await? {
                 Applied::Reloaded(settings) => Ok(json(endpoint.status, &settings)),
+                _ => Err(unexpected()),
+            },
+            Op::RunRetention => match self.apply(Change::RetentionRun {}, &call).await? {
+                Applied::Retained {
+                    exported,
+                    is_elsewhere,
+                } => {
+                    let answer = Retained {
+                        exported,
+                        is_elsewhere,
+                    };
+                    Ok(json(endpoint.status, &answer))
+                }
                 _ => Err(unexpected()),
             },
             Op::ListAuditLog => self.audit_log(endpoint, &call).await,

@@ -10,7 +10,7 @@ use crate::admin::{ReloadedSettings, RunningSettings, Upgrade, Upgraded};
 use crate::config::{Difference, DifferenceKind};
 
 /// Commands that need another program or a network, and where their members are compared.
-const ELSEWHERE: [&str; 8] = [
+const ELSEWHERE: [&str; 9] = [
     // Runs until it is stopped: `tests/e2e/process/demo.rs`.
     "demo",
     // Documents of other standards, which their own tests validate.
@@ -23,6 +23,8 @@ const ELSEWHERE: [&str; 8] = [
     "nodes recover",
     // Requests that were served: the tests of its module.
     "usage",
+    // Requests of months: `tests/e2e/process/retention.rs`.
+    "retention",
     // A stand-in for PayPal: `paypal_setup_is_idempotent`.
     "paypal setup",
 ];
@@ -155,6 +157,7 @@ fn each_command_prints_the_documented_members_with_json() {
         service.with_settings(running.clone()).with_upgrade(running)
     });
     let account = workspace.word("account create --email a@example.net", "id");
+    let other = workspace.word("account create", "id");
     let key = workspace.word(&format!("key create --account {account} --name a"), "id");
     let payment = payments::unproved_payment(&server.store, &account, 1);
     payments::unproved_payment(&server.store, &account, 2);
@@ -192,6 +195,9 @@ fn each_command_prints_the_documented_members_with_json() {
         ("repair", String::new()),
         ("backup", format!("{folder}/copy.db")),
         ("backup", format!("--dir {folder}")),
+        ("account export", of.clone()),
+        ("account delete", format!("--account {other}")),
+        ("compare", format!("{folder}/copy.db")),
         ("man", folder.clone()),
     ];
     for (command, arguments) in &lines {

@@ -20,7 +20,7 @@ use crate::config::memory::Memory;
 use crate::config::proxies::{Network, TrustedProxies};
 use crate::config::raw::{RawListener, RawServer, RawService, RawStore, RawTls};
 use crate::config::settings::{
-    ConnectionLimits, Listener, Server, Service, Store, StoreUrl, TlsSource,
+    ConnectionLimits, Listener, Retention, Server, Service, Store, StoreUrl, TlsSource,
 };
 
 const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
@@ -472,6 +472,7 @@ pub(super) fn store(
     });
     Store {
         node,
+        retention: retention(raw, context, problems),
         standby: raw.standby.is_on(),
         free_bytes_min: raw
             .free_bytes_min
@@ -485,6 +486,42 @@ pub(super) fn store(
             .check("store.durability", problems)
             .unwrap_or_default(),
     }
+}
+
+fn retention(
+    raw: &RawStore,
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Option<Retention> {
+    let keep_months = raw.keep_months.check("store.keep_months", problems);
+    let exports = raw.exports.as_ref().map(|at| {
+        let path = context.path(at);
+        if !path.is_dir() {
+            let message = format_args!(
+                "names `{}`, which is no folder; create it for the gateway's user",
+                path.display()
+            );
+            problems.note("store.exports", at, message);
+        }
+        path
+    });
+    match (raw.keep_months.written(), &raw.exports) {
+        (Some(at), None) => problems.note(
+            "store.keep_months",
+            at,
+            "is set without `exports`; name the folder for the export files of what is removed",
+        ),
+        (None, Some(at)) => problems.note(
+            "store.exports",
+            at,
+            "is set without `keep_months`, so nothing is exported; add it, or leave this out",
+        ),
+        _ => {}
+    }
+    Some(Retention {
+        keep_months: u32::try_from(keep_months?).ok()?,
+        exports: exports?,
+    })
 }
 
 fn store_url(raw: &RawStore, context: &CheckContext<'_>, problems: &mut Problems) -> StoreUrl {

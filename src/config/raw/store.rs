@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::{At, Switch, Whole, Word};
+use tollgate_filter::settings::{At, Number, Switch, Whole, Word};
 
 use crate::config::settings::Durability;
 
@@ -38,4 +38,14 @@ pub(crate) struct RawStore {
     /// Waits while another gateway has the PostgreSQL database, and takes over when it ends or does not renew its lease. Nothing listens until
     /// then.
     pub(crate) standby: Switch<false>,
+    /// Whole months of the journal that `tollgate retention` keeps, before the current one; earlier ones are exported and removed. Without it
+    /// everything is kept.
+    ///
+    /// Range: beside `exports`
+    pub(crate) keep_months: Number<1, 1200>,
+    /// The folder for the export files of `tollgate retention`.
+    ///
+    /// Type: path
+    /// Range: a folder that exists; beside `keep_months`
+    pub(crate) exports: Option<At<String>>,
 }

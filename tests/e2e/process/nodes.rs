@@ -244,6 +244,29 @@ async fn a_key_that_one_node_revokes_is_refused_by_the_others_within_two_seconds
 }
 
 #[tokio::test]
+async fn an_account_that_one_node_deletes_is_refused_by_the_others() {
+    let cluster = Cluster::start().await;
+    let (account, key) = cluster.installation_account("5").await;
+    // Another node has a part of its credit.
+    let client = Client::new(&cluster.nodes[1].url).with_key(&key);
+    let answer = client.post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let delete = ["account", "delete", "--account", &account, "--forfeit"];
+    cluster.ask("a", &delete).await;
+    let refused = async {
+        for node in &cluster.nodes {
+            let client = Client::new(&node.url).with_key(&key);
+            while client.post(CHAT, &chat(false)).await.status != 401 {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    within("the refusals", refused).await;
+    assert_eq!(cluster.balance(&account).await, (0, 0));
+    cluster.audit();
+}
+
+#[tokio::test]
 async fn a_repeat_with_its_idempotency_key_gets_the_recorded_answer_at_another_node() {
     let cluster = Cluster::start().await;
     let repeated = |client: Client| async move {

@@ -118,6 +118,8 @@ codes! {
         Correction = 9,
         /// Credit moved between an account's shared balance and the node that has this journal.
         Allotment = 10,
+        /// Seals what is carried of removed commits. No change of a balance.
+        Carry = 11,
     }
 }
 
@@ -325,7 +327,7 @@ impl EntryKind {
     /// The contra account of this kind.
     pub const fn contra(self) -> Contra {
         match self {
-            EntryKind::Hold | EntryKind::Release => Contra::None,
+            EntryKind::Hold | EntryKind::Release | EntryKind::Carry => Contra::None,
             EntryKind::Settle | EntryKind::Charge | EntryKind::Refund => Contra::Revenue,
             EntryKind::TopUp => Contra::Outside,
             EntryKind::Grant => Contra::Granted,

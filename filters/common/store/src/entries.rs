@@ -111,6 +111,7 @@ impl Entry {
                 at,
             ),
             LedgerPart::Charge { charged, .. } if charged == Micros::ZERO => return None,
+            LedgerPart::Carry { .. } => return None,
             LedgerPart::Charge {
                 operation,
                 account,
@@ -277,7 +278,21 @@ pub enum LedgerPart {
         /// Its time.
         at: Timestamp,
     },
+    /// Seals the carried state after a removal of exported commits. Written by the store for a [`crate::CarryPart`].
+    Carry {
+        /// An id of its own.
+        operation: OperationId,
+        /// The number of the removal: 1, 2, 3 ... over all nodes.
+        number: i64,
+        /// The sum of the digests of all rows of the carried state.
+        digest: [u8; 32],
+        /// Its time.
+        at: Timestamp,
+    },
 }
+
+/// The account in the head of a record that belongs to none.
+pub(crate) const NO_ACCOUNT: AccountId = AccountId::from_bytes([0; 16]);
 
 /// One line for an operator: `req_... of acct_...: settlement of 1.5 (2 held)`.
 impl fmt::Display for LedgerPart {
@@ -297,6 +312,7 @@ impl fmt::Display for LedgerPart {
                 ..
             } => write!(f, "{kind:?} of {amount} as `{reference}`"),
             LedgerPart::Allot { amount, .. } => write!(f, "allotment of {amount}"),
+            LedgerPart::Carry { number, .. } => write!(f, "removal {number} of exported commits"),
         }
     }
 }
@@ -310,11 +326,12 @@ impl LedgerPart {
             | LedgerPart::Release { operation, .. }
             | LedgerPart::Charge { operation, .. }
             | LedgerPart::Credit { operation, .. }
-            | LedgerPart::Allot { operation, .. } => operation,
+            | LedgerPart::Allot { operation, .. }
+            | LedgerPart::Carry { operation, .. } => operation,
         }
     }
 
-    /// The account of this part.
+    /// The account of this part; zero for a carry, which has none.
     pub fn account(&self) -> AccountId {
         match *self {
             LedgerPart::Hold { account, .. }
@@ -323,6 +340,7 @@ impl LedgerPart {
             | LedgerPart::Charge { account, .. }
             | LedgerPart::Credit { account, .. }
             | LedgerPart::Allot { account, .. } => account,
+            LedgerPart::Carry { .. } => NO_ACCOUNT,
         }
     }
 
@@ -382,7 +400,8 @@ impl LedgerPart {
             | LedgerPart::Release { at, .. }
             | LedgerPart::Charge { at, .. }
             | LedgerPart::Credit { at, .. }
-            | LedgerPart::Allot { at, .. } => *at,
+            | LedgerPart::Allot { at, .. }
+            | LedgerPart::Carry { at, .. } => *at,
         }
     }
 }

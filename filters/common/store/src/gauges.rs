@@ -74,6 +74,10 @@ pub struct Gauges {
     pub folded: AtomicU64,
     /// Ledger entries written.
     pub entries: AtomicU64,
+    /// Bytes of the database, and those of them that are free for new rows, as the owner of the store has read them last; 0 before.
+    pub database_bytes: AtomicU64,
+    /// See [`Gauges::database_bytes`]; always 0 on a server, which does not say it.
+    pub database_free_bytes: AtomicU64,
     /// Bytes of the log that are not yet in the main file, as of the last checkpoint.
     pub wal_bytes: AtomicU64,
 }

@@ -90,6 +90,9 @@ impl Packer {
                 at,
                 ..
             } => (EntryKind::Allotment, operation, account, at),
+            LedgerPart::Carry { operation, at, .. } => {
+                (EntryKind::Carry, operation, part.account(), at)
+            }
         };
         let begin = self.records.len();
         self.records.extend_from_slice(&[0, 0, kind.code() as u8]);
@@ -144,6 +147,10 @@ impl Packer {
                 self.unsigned(reference);
             }
             LedgerPart::Allot { amount, .. } => self.signed(amount.get()),
+            LedgerPart::Carry { number, digest, .. } => {
+                self.signed(*number);
+                self.records.extend_from_slice(digest);
+            }
         }
         self.end_record(begin);
     }
@@ -395,14 +402,21 @@ impl Record<'_> {
         Timestamp::from_micros(i64::from_le_bytes(at))
     }
 
-    /// Whether an account's owner sees it: balance changes and usage. Holds, releases and moves between nodes are not shown.
+    /// Whether an account's owner sees it: balance changes and usage. Holds, releases, moves between nodes and carries are not
+    /// shown.
     pub fn is_owner_visible(&self) -> bool {
         ![
             EntryKind::Hold.code(),
             EntryKind::Release.code(),
             EntryKind::Allotment.code(),
+            EntryKind::Carry.code(),
         ]
         .contains(&i64::from(self.bytes[0]))
+    }
+
+    /// Whether it seals a removal of commits.
+    pub(crate) fn is_carry(&self) -> bool {
+        i64::from(self.bytes[0]) == EntryKind::Carry.code()
     }
 
     /// The indices of its words, separate from the rest; `None` for a kind without words.
@@ -410,7 +424,9 @@ impl Record<'_> {
         let kind = EntryKind::from_code(i64::from(self.bytes[0])).ok_or(UNKNOWN_KIND)?;
         let mut fields = Fields(&self.bytes[HEAD..]);
         let amounts = match kind {
-            EntryKind::Hold | EntryKind::Release | EntryKind::Allotment => return Ok(None),
+            EntryKind::Hold | EntryKind::Release | EntryKind::Allotment | EntryKind::Carry => {
+                return Ok(None);
+            }
             EntryKind::Settle => 3,
             EntryKind::Charge => 2,
             _ => 1,
@@ -482,6 +498,12 @@ impl Record<'_> {
                 amount: fields.micros()?,
                 at,
             },
+            EntryKind::Carry => LedgerPart::Carry {
+                operation,
+                number: fields.signed()?,
+                digest: fields.digest()?,
+                at,
+            },
             kind => LedgerPart::Credit {
                 operation,
                 account,
@@ -550,6 +572,12 @@ impl<'b> Fields<'b> {
     fn signed(&mut self) -> Result<i64, DecodeError> {
         let number = self.unsigned()?;
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
+    }
+
+    fn digest(&mut self) -> Result<[u8; 32], DecodeError> {
+        let mut digest = [0; 32];
+        digest.copy_from_slice(self.take(32)?);
+        Ok(digest)
     }
 
     fn micros(&mut self) -> Result<Micros, DecodeError> {

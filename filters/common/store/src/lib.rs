@@ -3,6 +3,7 @@
 mod acme;
 mod allotment;
 mod audit_log;
+mod carry;
 mod checkout;
 mod codes;
 mod commit;
@@ -10,6 +11,7 @@ mod commit_id;
 mod engine;
 pub mod entries;
 mod error;
+mod export;
 #[doc(hidden)]
 pub mod fuzz;
 mod gauges;
@@ -25,6 +27,7 @@ mod queue;
 mod reads;
 mod recovery;
 mod refusals;
+pub mod retention;
 mod rows;
 mod schema;
 mod seal;
@@ -48,6 +51,7 @@ pub use allotment::{
 pub use audit_log::{
     AuditEvent, AuditLogQuery, AuditOutcome, AuditPosition, AuditRecord, ReadAuditLog,
 };
+pub use carry::{Carried, CarriedNode, CarriedSum, CarryPart};
 pub use checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
 pub use codes::{
     AccountStatus, AuthorizationState, CacheScope, ChangeKind, CheckoutState, CodePurpose, Contra,
@@ -56,6 +60,7 @@ pub use codes::{
 };
 pub use commit_id::has_allotments;
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
+pub use export::{EXPORT_SUFFIX, ExportError};
 pub use gauges::{Gauges, Histogram};
 pub use handover::{Answers, Handover, Successor, SuccessorLink, serve_predecessor};
 pub use idempotency::{
@@ -79,8 +84,8 @@ pub use signin::{
 };
 pub use statement::{DaySpending, ReadStatement, Statement};
 pub use store::{
-    BatchRows, ChangeRow, Observer, OperationRows, Read, ReadParts, Snapshot, Store, Submit,
-    commit, flush, reading,
+    BatchRows, ChangeRow, Observer, OperationRows, Read, ReadParts, Replayed, RetainedJournal,
+    Snapshot, Store, Submit, commit, flush, reading,
 };
 pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 pub use unit::{

@@ -297,6 +297,12 @@ pub trait SigninRead: Send + Sync {
     /// The session of this digest, ended or not.
     fn session(&self, hash: &[u8; 32]) -> Result<Option<SessionRow>, ReadError>;
 
+    /// The sessions of an account, without their forms: start, last use and expiry.
+    fn sessions_of(
+        &self,
+        account: AccountId,
+    ) -> Result<Vec<(Timestamp, Timestamp, Timestamp)>, ReadError>;
+
     /// The code of the browser with this session digest, ended or not.
     fn login_code(&self, session_hash: &[u8; 32]) -> Result<Option<LoginCodeRow>, ReadError>;
 

@@ -9,6 +9,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use crate::acme::ReadAcme;
 use crate::allotment::{AllotmentRow, CapAllotmentRow, CapShares, Purse};
 use crate::audit_log::{AuditRecord, ReadAuditLog};
+use crate::carry::{Carried, CarriedNode};
 use crate::checkout::ReadCheckouts;
 use crate::codes::{ChangeKind, LoginKind};
 use crate::entries::{Entry, Seal};
@@ -167,6 +168,20 @@ pub trait Read: Send + Sync + ReadParts {
     /// The number of the recall of a purse, 0 for none.
     fn recall(&self, purse: Purse) -> Result<i64, ReadError>;
 
+    /// The size of the database.
+    fn size(&self) -> Result<StoreSize, ReadError>;
+
+    /// How much of each node's journal is in the store.
+    fn retained(&self) -> Result<Vec<RetainedJournal>, ReadError>;
+
+    /// At most `limit` commits of a node after the one with an epoch and a number, in order; from the first on for `None`.
+    fn commits_after(
+        &self,
+        node: i64,
+        after: Option<(i64, i64)>,
+        limit: usize,
+    ) -> Result<Vec<BatchRows>, ReadError>;
+
     /// A consistent snapshot until it is dropped, for the audit.
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError>;
 }
@@ -191,6 +206,19 @@ pub trait Snapshot {
     /// Every record of the audit log, by node and number.
     fn audit_log(&self, each: &mut dyn FnMut(AuditRecord)) -> Result<(), ReadError>;
 
+    /// The carried state of removed commits.
+    fn carried(&self) -> Result<Carried, ReadError>;
+
+    /// Replays the exported commits of all nodes, each from its first on, and compares them with the carried state.
+    ///
+    /// # Errors
+    ///
+    /// Those of `next`, and a commit that does not follow the one before or differs from its seal.
+    fn replayed(
+        &self,
+        next: &mut dyn FnMut() -> Result<Option<BatchRows>, ReadError>,
+    ) -> Result<Replayed, ReadError>;
+
     /// Every commit of the journal, by node, epoch and number.
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError>;
 
@@ -205,6 +233,35 @@ pub trait Snapshot {
 
     /// Every account whose postings, usage totals or references differ from the journal.
     fn posting_differences(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError>;
+}
+
+/// The size of the database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreSize {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Bytes of removed rows that new ones will use; 0 for a server, which does not say it.
+    pub free_bytes: u64,
+}
+
+/// Exported commits, compared with the carried state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// Their number.
+    pub commits: u64,
+    /// Whether the carried state is what they leave behind.
+    pub is_carried: bool,
+}
+
+/// How much of a node's journal is in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetainedJournal {
+    /// The node.
+    pub node: i64,
+    /// Its removed commits, if there are any.
+    pub carried: Option<CarriedNode>,
+    /// Epoch and number of its last posted commit, if there is one.
+    pub posted: Option<(i64, i64)>,
 }
 
 /// One commit of the journal.

@@ -9,6 +9,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 use crate::acme::AcmePart;
 use crate::allotment::{AllotmentPart, Taken};
 use crate::audit_log::AuditEvent;
+use crate::carry::CarryPart;
 use crate::checkout::CheckoutPart;
 use crate::codes::{AccountStatus, CacheScope, ChangeKind};
 use crate::entries::LedgerPart;
@@ -77,8 +78,15 @@ pub enum Part {
         /// When.
         at: Timestamp,
     },
+    /// Removes what is personal of an account that is being deleted: addresses, sessions, names of keys, refused requests, and the data of
+    /// buyers. Its rows of money stay. The unit closes the account and ends its credentials by parts of their own.
+    EraseAccount(AccountId),
+    /// Removes from the feed of changes what every node has read.
+    PruneChanges,
     /// Moves credit between an account's shared balance and this node. Only for a node with allotments.
     Allotment(AllotmentPart),
+    /// Removes exported commits from the journal.
+    Carry(Box<CarryPart>),
     /// Writes ledger entries.
     Ledger(LedgerPart),
 }

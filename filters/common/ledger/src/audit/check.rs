@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::{Body, Entry};
 use tollgate_store::{
-    AccountRow, AllotmentRow, AuditRecord, BatchRows, CapShares, Contra, EntryKind, OperationRows,
+    AccountRow, AllotmentRow, AuditRecord, BatchRows, CapShares, Carried, Contra, EntryKind, OperationRows,
     PaymentRow, PriceRow, SubscriptionRow,
 };
 
@@ -51,6 +51,24 @@ impl Check {
             .entry(row.version)
             .or_default()
             .push(row.clone());
+    }
+
+    /// What is carried of removed commits, visited before the commits that follow them.
+    pub(crate) fn carried(&mut self, carried: &Carried) {
+        for node in &carried.nodes {
+            let (epoch, number) = node.last();
+            self.chain.insert(node.node, (epoch, number, node.hash));
+            self.report.removed_commits += node.commits;
+        }
+        for sum in &carried.sums {
+            let charged = i128::from(sum.charged.get());
+            self.accounts.entry(sum.account).or_default().available -= charged;
+            *self.contra.entry(Contra::Revenue).or_default() += charged;
+            self.usage_written_off += i128::from(sum.written_off.get());
+        }
+        if let Some(problem) = carried.problem {
+            self.wrong(None, None, problem.to_owned());
+        }
     }
 
     /// Rules 3, 4 and 5, for one operation; its rows also count towards its accounts.
@@ -395,14 +413,11 @@ impl Check {
     }
 
     fn wrong(&mut self, operation: Option<OperationId>, account: Option<AccountId>, what: String) {
-        self.report.violations_count += 1;
-        if self.report.violations.len() < Report::VIOLATIONS_MAX {
-            self.report.violations.push(Violation {
-                operation,
-                account,
-                what,
-            });
-        }
+        self.report.add(Violation {
+            operation,
+            account,
+            what,
+        });
     }
 }
 

@@ -92,6 +92,8 @@ pub struct Report {
     pub open_holds: u64,
     /// Seals checked.
     pub seals: u64,
+    /// Commits that were exported and removed: what is carried of them was checked against its seal.
+    pub removed_commits: u64,
     /// Records of the audit log checked.
     pub audit_records: u64,
     /// Payments for the plan.
@@ -125,6 +127,14 @@ impl Report {
     /// Maximum number of violations listed.
     pub const VIOLATIONS_MAX: usize = 1000;
 
+    /// Adds a violation.
+    pub fn add(&mut self, violation: Violation) {
+        self.violations_count += 1;
+        if self.violations.len() < Report::VIOLATIONS_MAX {
+            self.violations.push(violation);
+        }
+    }
+
     /// Whether everything adds up.
     pub fn clean(&self) -> bool {
         self.violations_count == 0
@@ -148,6 +158,7 @@ pub fn audit_watched(
     view.posted(&mut |node, last| {
         nodes.extend(check.node(node, last));
     })?;
+    check.carried(&view.carried()?);
     let mut count = Count::of("commits", report);
     view.batches(&mut |rows| {
         count.row();

@@ -8,6 +8,7 @@ use tollgate_money::AccountId;
 use super::coalesce::{Step, plan as coalesced};
 use super::journal_tail::JournalTail;
 use crate::audit_log::{AuditEvent, AuditOutcome, AuditRecord};
+use crate::carry::{self, CarryPart};
 use crate::codes::{ChangeKind, EntryKind};
 use crate::commit_id;
 use crate::engine::{Booking, RowError, Rows, Session, WriteError, WriteRows};
@@ -194,6 +195,7 @@ impl Batch {
         match part {
             Part::Ledger(part) => return self.ledger(rows, part),
             Part::Allotment(part) => return self.allotment(rows, part),
+            Part::Carry(part) => return self.carry(rows, part),
             Part::Audit(event) => {
                 self.audit(rows, event, is_repeated)?;
                 return Ok(Receipt::default());
@@ -226,13 +228,30 @@ impl Batch {
         subject: &[u8; 16],
         at: Timestamp,
     ) -> Result<i64, WriteError> {
+        if !commit_id::has_allotments(self.node) {
+            // No node reads the feed, and a node that starts later needs nothing of it.
+            return Ok(0);
+        }
         let id = self.next_change(at);
-        let number = match commit_id::has_allotments(self.node) {
-            true => Some(rows.next_number()?),
-            false => None,
-        };
+        let number = rows.next_number()?;
         rows.insert_change(id, at, kind, subject, number)?;
-        Ok(number.unwrap_or_default())
+        Ok(number)
+    }
+
+    fn carry(&mut self, rows: &impl WriteRows, part: &CarryPart) -> Result<Receipt, WriteError> {
+        if !self.tail.begin(part.operation) {
+            return Err(WriteError::Refused(Refusal::OperationExists(
+                part.operation,
+            )));
+        }
+        let (number, digest) = carry::remove(rows, part)?;
+        self.push(&LedgerPart::Carry {
+            operation: part.operation,
+            number,
+            digest,
+            at: part.at,
+        });
+        Ok(Receipt::default())
     }
 
     fn ledger(&mut self, rows: &impl WriteRows, part: &LedgerPart) -> Result<Receipt, WriteError> {
@@ -264,9 +283,9 @@ impl Batch {
                     return Err(WriteError::Refused(Refusal::OperationExists(operation)));
                 }
             }
-            LedgerPart::Allot { .. } => {
+            LedgerPart::Allot { .. } | LedgerPart::Carry { .. } => {
                 return Err(WriteError::Refused(Refusal::Invalid(
-                    "credit is moved between nodes by its own part",
+                    "a move between nodes and a removal of commits have parts of their own",
                 )));
             }
             LedgerPart::Credit {

@@ -13,6 +13,7 @@ use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
 use super::recent_operations::RecentOperations;
 use crate::allotment::KeySpending;
+use crate::carry::CarriedRow;
 use crate::commit_id;
 use crate::engine::{
     Balance, JournalRows, Page, RecoverRows, RowError, Rows, WriteError, WriteRows,
@@ -129,6 +130,7 @@ impl JournalTail {
         records_max: usize,
     ) -> Result<(), WriteError> {
         let mut tail = JournalTail::new(node, records_max);
+        tail.replay_sums(rows)?;
         let mut error = None;
         let read = rows.bodies(JournalRows::OfNode(node), &mut |id, body| {
             tail.replay_row(rows, id, body)?;
@@ -164,6 +166,22 @@ impl JournalTail {
             posted_us: 0,
             undo: Vec::new(),
         }
+    }
+
+    /// Adds the sums of removed records of the node.
+    fn replay_sums(&mut self, rows: &impl Rows) -> Result<(), RowError> {
+        let mut sums = Vec::new();
+        rows.carried(&mut |row| match row {
+            CarriedRow::Sum(sum) if sum.node == self.node => sums.push(sum),
+            _ => {}
+        })?;
+        for sum in sums {
+            if let Some(state) = self.account_state(rows, sum.account)? {
+                let changed = sum.allotted.get().wrapping_sub(sum.charged.get());
+                state.available = state.available.wrapping_add(changed);
+            }
+        }
+        Ok(())
     }
 
     /// Adds a row that was committed before.

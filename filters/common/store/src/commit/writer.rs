@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) has_duties: AtomicBool,
     /// Whether the changes of other nodes are passed to the observers.
     pub(crate) is_followed: AtomicBool,
+    /// The number of the last change that was passed to them; 0 before the store is open.
+    pub(crate) feed_number: AtomicI64,
     handover: Mutex<Option<HandoverRequest>>,
     on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
 }
@@ -54,6 +56,7 @@ impl Shared {
             observers: RwLock::default(),
             has_duties: AtomicBool::new(false),
             is_followed: AtomicBool::new(false),
+            feed_number: AtomicI64::new(0),
             handover: Mutex::default(),
             on_failure,
         }

@@ -14,6 +14,7 @@ use super::error::{EngineError, RowError, WriteError};
 use super::sql::Sql;
 use crate::allotment::{AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, SharedBalance};
 use crate::audit_log::AuditRecord;
+use crate::carry::{CarriedNode, CarriedRow, CarriedSum, RecordDigest, RowDigest};
 use crate::codes::{ChangeKind, LoginKind};
 use crate::entries::Seal;
 use crate::error::Failure;
@@ -21,11 +22,12 @@ use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::plan::{PaymentRow, SubscriptionRow};
 use crate::reads::DayTotals;
 use crate::rows::{AccountRow, CredentialRow, LoginRow, OpenHold, PriceRow};
-use crate::store::{BatchRows, ChangeRow};
+use crate::store::{BatchRows, ChangeRow, StoreSize};
 use crate::unit::Part;
 use crate::usage::UsageDay;
 
-/// Rows of the journal, in the order of their ids.
+/// Rows of the journal, in the order of their ids. Before them come the carried records of removed rows: each a body of its own, with the id
+/// of its row. They count as posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JournalRows {
     /// Every row.
@@ -38,6 +40,8 @@ pub(crate) enum JournalRows {
     OfNode(i64),
     /// The rows of one node after its last posted one.
     UnpostedOfNode(i64),
+    /// None: carried records alone.
+    Carried,
 }
 
 /// Selects accounts.
@@ -78,8 +82,8 @@ pub(crate) struct PageRange {
 /// Selects usage totals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DayRange {
-    /// Every total.
-    All,
+    /// Every total of the records in the journal: without those of removed ones.
+    Posted,
     /// Those of the days of one account that start in a range of time.
     Of {
         account: AccountId,
@@ -183,8 +187,38 @@ pub(crate) trait Rows: Sql + KeySet {
     /// Visits every commit: body and seal.
     fn commits(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), RowError>;
 
+    /// The size of the database.
+    fn size(&self) -> Result<StoreSize, RowError>;
+
     /// The ids of all commits, in order.
     fn commit_ids(&self) -> Result<Vec<i64>, RowError>;
+
+    /// The commits of a node after an id, in order, until `limit`.
+    fn commits_after(
+        &self,
+        node: i64,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<BatchRows>, RowError>;
+
+    /// The number of the last removal of commits, 0 before the first, and the digest of the carried rows.
+    fn carry(&self) -> Result<(i64, RowDigest), RowError>;
+
+    /// Visits all carried rows.
+    fn carried(&self, each: &mut dyn FnMut(CarriedRow)) -> Result<(), RowError>;
+
+    /// Visits the nodes whose journal has removed commits, in order.
+    fn carried_nodes(&self, each: &mut dyn FnMut(CarriedNode)) -> Result<(), RowError>;
+
+    /// The sums of the removed records of an account in the journal of a node.
+    fn carried_sum(&self, account: AccountId, node: i64) -> Result<Option<CarriedSum>, RowError>;
+
+    /// The carried total with the key of another one.
+    fn carried_day(&self, account: AccountId, key: &UsageDay)
+    -> Result<Option<UsageDay>, RowError>;
+
+    /// Visits what the pages of accounts have of removed records.
+    fn carried_pages(&self, each: &mut dyn FnMut(AccountId, RecordDigest)) -> Result<(), RowError>;
 
     /// One commit.
     fn commit(&self, id: i64) -> Result<Option<BatchRows>, RowError>;
@@ -233,8 +267,8 @@ pub(crate) trait Rows: Sql + KeySet {
     /// The number of the recall of a purse, 0 for none.
     fn recall(&self, purse: Purse) -> Result<i64, RowError>;
 
-    /// The number of the last change.
-    fn last_change(&self) -> Result<i64, RowError>;
+    /// The number of the last change that is removed from the feed.
+    fn pruned(&self) -> Result<i64, RowError>;
 
     /// Visits the changes after a number, in the order of their commits, until `limit`.
     fn changes(
@@ -322,8 +356,11 @@ pub(crate) trait WriteRows: Rows {
         at: Timestamp,
         kind: ChangeKind,
         subject: &[u8; 16],
-        number: Option<i64>,
+        number: i64,
     ) -> Result<(), EngineError>;
+
+    /// Removes changes that every node has read, some thousands at most.
+    fn prune_changes(&self) -> Result<(), RowError>;
 
     /// The number of the next change of the cluster. The commit has the lock of what nodes share.
     fn next_number(&self) -> Result<i64, RowError>;
@@ -406,6 +443,34 @@ pub(crate) trait WriteRows: Rows {
 
     /// Sets the marks of the last posted row of a node, whose usage totals include it too.
     fn set_posted(&self, node: i64, row: i64) -> Result<(), EngineError>;
+
+    /// Sets number of the last removal of commits and digest of the carried rows.
+    fn put_carry(&self, number: i64, digest: &RowDigest) -> Result<(), EngineError>;
+
+    /// Inserts a carried row, or replaces the one with its key.
+    fn put_carried(&self, row: &CarriedRow) -> Result<(), EngineError>;
+
+    /// Removes a carried record and returns it, if there is one.
+    fn remove_carried_record(&self, operation: OperationId)
+    -> Result<Option<CarriedRow>, RowError>;
+
+    /// Adds to what the pages of an account have of removed records.
+    fn add_carried_pages(&self, account: AccountId, more: RecordDigest) -> Result<(), RowError>;
+
+    /// Takes a total off the posted one with its key.
+    fn take_usage_day(&self, account: AccountId, day: &UsageDay) -> Result<(), EngineError>;
+
+    /// Removes the pages of an account that end in a row of a range (both inclusive) and no later than `until`, and visits their bodies.
+    fn remove_pages(
+        &self,
+        account: AccountId,
+        rows: (i64, i64),
+        until: Timestamp,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), RowError>;
+
+    /// Removes the commits after an id, up to and including another of the same node.
+    fn remove_commits(&self, after: i64, last: i64) -> Result<(), EngineError>;
 }
 
 /// Writes that a recovery alone makes, in the open transaction.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::connection::{Connection, Target};
 use crate::commit::Shared;
-use crate::engine::{RowError, Rows as _};
+use crate::engine::{EngineError, Fault, RowError, Rows as _};
 use crate::error::ReadError;
 use crate::store::ChangeRow;
 
@@ -31,6 +31,7 @@ impl Feed {
         shared: Arc<Shared>,
         monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> std::io::Result<Feed> {
+        shared.feed_number.store(number, Relaxed);
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -79,7 +80,16 @@ fn run(
         drop(stopped);
         let began = monotonic_us();
         match read(target, &mut connection, number) {
-            Ok(changes) => {
+            Ok((_, pruned)) if pruned > number => {
+                return shared.fail(super::failure::failure(
+                    &target.url.to_string(),
+                    EngineError {
+                        fault: Fault::Fenced,
+                        source: "changes were removed that it has not read".into(),
+                    },
+                ));
+            }
+            Ok((changes, _)) => {
                 let observers = shared.observers();
                 let mut all = changes.iter();
                 let applied = all.try_for_each(|change| {
@@ -87,6 +97,7 @@ fn run(
                         .iter()
                         .try_for_each(|observer| observer.changed(change))?;
                     number = change.number;
+                    shared.feed_number.store(number, Relaxed);
                     Ok::<_, ReadError>(())
                 });
                 if let Err(error) = applied {
@@ -119,12 +130,17 @@ fn read(
     target: &Target,
     connection: &mut Option<Connection>,
     after: i64,
-) -> Result<Vec<ChangeRow>, RowError> {
+) -> Result<(Vec<ChangeRow>, i64), RowError> {
     let connection = match connection {
         Some(connection) => connection,
         None => connection.insert(Connection::open(target)?),
     };
     let mut found = Vec::new();
     connection.changes(after, CHANGES_MAX, &mut |change| found.push(change))?;
-    Ok(found)
+    // Without a later change nothing after `after` can have been removed.
+    let pruned = match found.is_empty() {
+        true => after,
+        false => connection.pruned()?,
+    };
+    Ok((found, pruned))
 }

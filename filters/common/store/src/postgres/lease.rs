@@ -80,7 +80,7 @@ pub(super) fn take(
         "INSERT INTO leases (node, epoch, held_until, holder) VALUES (?1, ?2, ",
         now_us!(),
         " + CAST(?3 AS BIGINT), ?4)
-         ON CONFLICT (node) DO UPDATE SET epoch = excluded.epoch, held_until = excluded.held_until, holder = excluded.holder"
+         ON CONFLICT (node) DO UPDATE SET epoch = excluded.epoch, held_until = excluded.held_until, holder = excluded.holder, feed = 0"
     );
     let holder = Holder::of_this_process();
     let holder = match is_recovery {
@@ -101,14 +101,18 @@ pub(super) fn release(connection: &Connection, node: i64, epoch: i64) -> Result<
     connection.execute(sql, values![DUTIES, run]).map(|_| ())
 }
 
-/// Renews the lease of a run; `false` when it has another holder.
-fn renew(connection: &Connection, node: i64, epoch: i64) -> Result<bool, EngineError> {
+/// Renews the lease of a run, and says how far it has read the feed of changes; `false` when it has another holder.
+fn renew(
+    connection: &Connection,
+    (node, epoch): (i64, i64),
+    feed: i64,
+) -> Result<bool, EngineError> {
     let sql = concat!(
         "UPDATE leases SET held_until = ",
         now_us!(),
-        " + CAST(?3 AS BIGINT) WHERE node = ?1 AND epoch = ?2"
+        " + CAST(?3 AS BIGINT), feed = ?4 WHERE node = ?1 AND epoch = ?2"
     );
-    Ok(connection.execute(sql, values![node, epoch, LENGTH])? > 0)
+    Ok(connection.execute(sql, values![node, epoch, LENGTH, feed])? > 0)
 }
 
 /// Takes or renews the lease of the duties; `false` while another node has it.
@@ -260,10 +264,11 @@ fn run(
         drop(stopped);
         interval = RENEWAL;
         let renewing = monotonic_us();
+        let feed = shared.feed_number.load(Relaxed);
         let renewed = match &connection {
-            Some(connection) => renew(connection, node, epoch),
+            Some(connection) => renew(connection, (node, epoch), feed),
             None => Connection::open(target).and_then(|opened| {
-                let renewed = renew(&opened, node, epoch);
+                let renewed = renew(&opened, (node, epoch), feed);
                 connection = Some(opened);
                 renewed
             }),

@@ -19,9 +19,7 @@ use super::writer::{Writer, pause};
 use crate::allotment::LEFT;
 use crate::commit::{self, Settings, Shared, StartError};
 use crate::commit_id;
-use crate::engine::{
-    Epochs, NewRun, RowError, Rows as _, Select as _, Sql as _, WriteError, values,
-};
+use crate::engine::{Epochs, NewRun, RowError, Select as _, Sql as _, WriteError, values};
 use crate::error::OpenError;
 use crate::rows::RootSecret;
 use crate::schema::SCHEMA;
@@ -313,8 +311,10 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
             let is_recovery = matches!(options.role, NodeRole::Recovery(_));
             lease::take(&connection, node, epoch, is_recovery)
                 .map_err(|error| open_error(&name, "open", error))?;
+            // Locked to the end, as by each commit that changes what nodes share: the next removal of changes sees the lease.
+            let sql = "SELECT number FROM cluster WHERE id = 1 FOR UPDATE";
             let change = connection
-                .last_change()
+                .number(sql, values![])
                 .map_err(|error| row_open_error(&name, error))?;
             end("COMMIT")?;
             return Ok(Opened {

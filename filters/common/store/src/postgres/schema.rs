@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::connection::Connection;
 use super::failure::{open_error, row_open_error};
+use crate::carry;
 use crate::engine::{EngineError, Fault, RowError, Select as _, Sql as _, values};
 use crate::error::OpenError;
 use crate::schema::{Dialect, SCHEMA};
@@ -18,12 +19,14 @@ const DIALECT: Dialect = Dialect {
 
 /// What this engine alone has. The marks of a node change with each posting and the row in `nodes` with each start: a commit locks the
 /// latter against changes. `commits` is the number of the node's last transaction of several parts, by which the outcome of a lost `COMMIT`
-/// is found.
+/// is found. `feed` is the number of the last change that a node has read, 0 while it has not said so; `pruned` that of the last removed one.
 const OWN_TABLES: &str = "
     CREATE TABLE IF NOT EXISTS node_marks (
         id BIGINT PRIMARY KEY, posted BIGINT NOT NULL DEFAULT 0, days_posted BIGINT NOT NULL DEFAULT 0, commits BIGINT NOT NULL DEFAULT 0);
     CREATE TABLE IF NOT EXISTS leases (
-        node BIGINT PRIMARY KEY, epoch BIGINT NOT NULL, held_until BIGINT NOT NULL, holder TEXT NOT NULL)";
+        node BIGINT PRIMARY KEY, epoch BIGINT NOT NULL, held_until BIGINT NOT NULL, holder TEXT NOT NULL);
+    ALTER TABLE leases ADD COLUMN IF NOT EXISTS feed BIGINT NOT NULL DEFAULT 0;
+    ALTER TABLE cluster ADD COLUMN IF NOT EXISTS pruned BIGINT NOT NULL DEFAULT 0";
 
 /// The oldest server, and the oldest schema that a release which knows this one still has to be able to use.
 const SERVER_MIN: i64 = 130_000;
@@ -122,7 +125,15 @@ pub(super) fn record_version(connection: &Connection) -> Result<(), EngineError>
         "INSERT INTO meta (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v";
     let value = SCHEMA.to_string();
     connection.execute(sql, values!["schema", value])?;
-    record_compatible(connection, COMPATIBLE_FROM)
+    // Of a store that was copied.
+    let has_carry = connection.exists("SELECT 1 FROM carry WHERE id = 1", values![]);
+    let compatible = match has_carry {
+        Ok(true) => carry::KNOWN_FROM,
+        Ok(false) => COMPATIBLE_FROM,
+        Err(RowError::Engine(error)) => return Err(error),
+        Err(_) => COMPATIBLE_FROM,
+    };
+    record_compatible(connection, compatible)
 }
 
 /// Keeps releases out that know of one node only.

@@ -11,6 +11,7 @@ use super::day_totals::DayTotals;
 use super::tail::{self, each_record};
 use crate::allotment::{AllotmentRow, CapShares};
 use crate::audit_log::AuditRecord;
+use crate::carry::{self, Carried, History, RecordDigest};
 use crate::commit_id;
 use crate::engine::{Accounts, DayRange, JournalRows, RowError, Rows};
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
@@ -18,7 +19,7 @@ use crate::error::ReadError;
 use crate::journal::Packer;
 use crate::plan::{PaymentRow, SubscriptionRow};
 use crate::rows::{AccountRow, OpenHold, PriceRow};
-use crate::store::{BatchRows, OperationRows, Snapshot};
+use crate::store::{BatchRows, OperationRows, Replayed, Snapshot};
 
 /// A snapshot of an engine's rows.
 pub(crate) struct AuditSnapshot<V>(pub(crate) V);
@@ -66,6 +67,38 @@ impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
 
     fn audit_log(&self, each: &mut dyn FnMut(AuditRecord)) -> Result<(), ReadError> {
         (self.0.audit_records(each)).map_err(|error| error.reading("the audit log"))
+    }
+
+    fn carried(&self) -> Result<Carried, ReadError> {
+        carry::read(&*self.0).map_err(|error| error.reading("carried rows"))
+    }
+
+    fn replayed(
+        &self,
+        next: &mut dyn FnMut() -> Result<Option<BatchRows>, ReadError>,
+    ) -> Result<Replayed, ReadError> {
+        let mut history = History::default();
+        let mut removed = HashMap::new();
+        let marks = self.0.carried_nodes(&mut |node| {
+            removed.insert(node.node, node.last());
+        });
+        marks.map_err(|error| error.reading("carried rows"))?;
+        while let Some(commit) = next()? {
+            // A file may have commits that are still in the journal: those of an interrupted run.
+            let place = (commit.seal.epoch, commit.seal.number);
+            if removed
+                .get(&commit.seal.node)
+                .is_none_or(|last| place > *last)
+            {
+                continue;
+            }
+            (history.add(&*self.0, &commit)).map_err(|error| error.reading("exported commits"))?;
+        }
+        let (_, stored) = (self.0.carry()).map_err(|error| error.reading("carried rows"))?;
+        Ok(Replayed {
+            commits: history.nodes.values().map(|node| node.commits).sum(),
+            is_carried: history.digest() == stored,
+        })
     }
 
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError> {
@@ -151,22 +184,9 @@ impl<R: Rows> Operations<'_, R> {
     }
 }
 
-/// Number of records, and a sum over their contents: equal records in another order are no difference.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Digest(i64, u64);
-
-impl Digest {
-    fn add(&mut self, text: &[u8], times: i64) {
-        let mut first = [0; 8];
-        first.copy_from_slice(&blake3::hash(text).as_bytes()[..8]);
-        let sum = u64::from_le_bytes(first).wrapping_mul(times as u64);
-        *self = Digest(self.0 + times, self.1.wrapping_add(sum));
-    }
-}
-
 /// Finds accounts whose postings, usage totals or references differ from the journal.
 fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Result<(), RowError> {
-    let mut digests: HashMap<AccountId, Digest> = HashMap::new();
+    let mut digests: HashMap<AccountId, RecordDigest> = HashMap::new();
     let mut packer = Packer::default();
     let mut totals = DayTotals::default();
     let mut added = Ok(());
@@ -215,11 +235,17 @@ fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Res
             let digest = digests.entry(account).or_default();
             digest.add(format!("{day:?}").as_bytes(), 1);
         }
-        rows.usage_days(DayRange::All, &mut |account, day| {
+        rows.usage_days(DayRange::Posted, &mut |account, day| {
             let digest = digests.entry(account).or_default();
             digest.add(format!("{day:?}").as_bytes(), -1);
         })?;
     }
+    // What pages have of removed records counts as if they were in the journal.
+    rows.carried_pages(&mut |account, carried| {
+        let digest = digests.entry(account).or_default();
+        digest.records = digest.records.wrapping_add(carried.records);
+        digest.sum = digest.sum.wrapping_add(carried.sum);
+    })?;
     let mut wrong = Vec::new();
     rows.all_pages(&mut |page| {
         let digest = digests.entry(page.account).or_default();
@@ -250,7 +276,7 @@ fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Res
     })?;
     let differing = digests
         .iter()
-        .filter(|(_, digest)| **digest != Digest::default());
+        .filter(|(_, digest)| **digest != RecordDigest::default());
     wrong.extend(differing.map(|(account, _)| *account));
     wrong.sort_unstable();
     wrong.dedup();

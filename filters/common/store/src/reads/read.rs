@@ -1,5 +1,7 @@
 //! Reads of accounts, credentials and the ledger, for every engine.
 
+use std::collections::HashMap;
+
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
@@ -8,6 +10,7 @@ use super::records::RecordQuery;
 use super::{day_totals, tail, usage};
 use crate::allotment::{AllotmentRow, CapAllotmentRow, Purse};
 use crate::codes::LoginKind;
+use crate::commit_id;
 use crate::engine::{Accounts, Credentials, Rows};
 use crate::entries::{Entry, LedgerPart};
 use crate::error::ReadError;
@@ -16,7 +19,9 @@ use crate::opened::{Connections, OpenedStore};
 use crate::rows::{
     AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageRow, UsageTotal,
 };
-use crate::store::{OperationRows, Read, ReadParts, Snapshot};
+use crate::store::{
+    BatchRows, OperationRows, Read, ReadParts, RetainedJournal, Snapshot, StoreSize,
+};
 use crate::usage::{RequestsQuery, UsageDay};
 
 impl<C: Connections, W: Send + Sync> Read for OpenedStore<C, W>
@@ -214,6 +219,39 @@ where
 
     fn recall(&self, purse: Purse) -> Result<i64, ReadError> {
         self.with("a recall", |rows| rows.recall(purse))
+    }
+
+    fn size(&self) -> Result<StoreSize, ReadError> {
+        self.with("the size of the database", |rows| rows.size())
+    }
+
+    fn retained(&self) -> Result<Vec<RetainedJournal>, ReadError> {
+        self.with_view("the nodes", |view| {
+            let mut carried = HashMap::new();
+            view.carried_nodes(&mut |node| {
+                carried.insert(node.node, node);
+            })?;
+            let mut found = Vec::new();
+            view.posted_marks(&mut |node, posted| {
+                let (_, epoch, number) = commit_id::numbers(posted);
+                found.push(RetainedJournal {
+                    node,
+                    carried: carried.get(&node).copied(),
+                    posted: (posted != 0).then_some((epoch, number)),
+                });
+            })?;
+            Ok(found)
+        })
+    }
+
+    fn commits_after(
+        &self,
+        node: i64,
+        after: Option<(i64, i64)>,
+        limit: usize,
+    ) -> Result<Vec<BatchRows>, ReadError> {
+        let after = after.map_or(0, |(epoch, number)| commit_id::id(node, epoch, number));
+        self.with("commits", |rows| rows.commits_after(node, after, limit))
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tollgate_money::{AccountId, Micros};
 
+use crate::carry::CarriedRow;
 use crate::commit::JournalTail;
 use crate::commit_id;
 use crate::engine::{Booking, JournalRows, RecoverRows, RowError, Rows, WriteError};
@@ -17,6 +18,10 @@ pub(crate) fn verify_seals(rows: &impl Rows) -> Result<(), RowError> {
     })?;
     let mut missing: BTreeSet<i64> = posted.values().copied().filter(|row| *row != 0).collect();
     let mut is_lost = false;
+    let mut removed = BTreeMap::new();
+    rows.carried_nodes(&mut |node| {
+        removed.insert(node.node, node.hash);
+    })?;
     let mut previous: Option<(i64, [u8; 32])> = None;
     let mut wrong = None;
     rows.commits(&mut |commit| {
@@ -24,7 +29,8 @@ pub(crate) fn verify_seals(rows: &impl Rows) -> Result<(), RowError> {
         is_lost |= !posted.contains_key(&seal.node);
         missing.remove(&commit_id::id(seal.node, seal.epoch, seal.number));
         let before = previous.filter(|(node, _)| *node == seal.node);
-        let follows = seal.previous == before.map_or([0; 32], |(_, hash)| hash);
+        let first = removed.get(&seal.node).copied().unwrap_or_default();
+        let follows = seal.previous == before.map_or(first, |(_, hash)| hash);
         if !follows || seal.reseal(&commit.body).as_ref() != Ok(seal) {
             wrong.get_or_insert((seal.node, seal.epoch, seal.number));
         }
@@ -96,6 +102,12 @@ fn booked(rows: &impl RecoverRows) -> Result<(), WriteError> {
         return Err(error.into());
     }
     read?;
+    rows.carried(&mut |row| {
+        if let CarriedRow::Sum(carried) = row {
+            let sum = taken.entry(carried.account).or_default();
+            *sum = sum.wrapping_add(carried.allotted.get());
+        }
+    })?;
     for (account, sum) in taken {
         rows.move_shared(account, Micros::new(sum.wrapping_neg()))?;
     }

@@ -14,9 +14,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use tollgate_money::{AccountId, Micros, OperationId};
 
+use crate::carry::CarriedRow;
 use crate::codes::EntryKind;
 use crate::commit_id;
-use crate::engine::{Accounts, NewRun, RecoverRows, RowError, Rows, WriteError};
+use crate::engine::{Accounts, JournalRows, NewRun, RecoverRows, RowError, Rows, WriteError};
 use crate::entries::{Body, Entry, LedgerPart, Seal};
 use crate::journal::Packer;
 use crate::reads;
@@ -105,6 +106,7 @@ pub(crate) fn repair(
 ) -> Result<Repair, WriteError> {
     let before = balances(rows)?;
     let mut scan = JournalScan::new(rows)?;
+    scan.carried()?;
     scan.journal()?;
     rows.end_set()?;
     for (node, epoch) in std::mem::take(&mut scan.nodes) {
@@ -166,13 +168,13 @@ struct JournalScan<'r, R> {
     open: HashMap<OperationId, Open>,
     /// What the kept records add to `available`. Wide, since the records of two processes may add up to anything.
     sums: BTreeMap<AccountId, i128>,
-    /// The last commit: epoch, number, its previous hash and its hash.
-    last: Option<Last>,
+    /// The last commit of each node, a removed one at first.
+    last: BTreeMap<i64, Last>,
 }
 
+/// A commit: its previous hash and its hash.
 #[derive(Clone, Copy)]
 struct Last {
-    node: i64,
     epoch: i64,
     number: i64,
     original_hash: [u8; 32],
@@ -203,7 +205,45 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
             nodes: BTreeMap::new(),
             open: HashMap::new(),
             sums: BTreeMap::new(),
-            last: None,
+            last: BTreeMap::new(),
+        })
+    }
+
+    /// What is carried of removed commits: it was verified when they were removed, and is not changed.
+    fn carried(&mut self) -> Result<(), RowError> {
+        let mut parts = Vec::new();
+        self.rows.bodies(JournalRows::Carried, &mut |id, bytes| {
+            let damaged = RowError::of_commit(id);
+            for record in Body::read(bytes).map_err(&damaged)?.records() {
+                let part = record.and_then(|record| record.part());
+                parts.push((commit_id::numbers(id).0, part.map_err(&damaged)?));
+            }
+            Ok(())
+        })?;
+        for (node, part) in parts {
+            self.disposition(node, &part)?;
+            if let Some(entry) = Entry::of(&part) {
+                *self.sums.entry(entry.account).or_default() += i128::from(entry.d_available.get());
+            }
+        }
+        self.rows.carried(&mut |row| match row {
+            CarriedRow::Node(node) => {
+                let (epoch, number) = node.last();
+                let (original_hash, hash) = (node.hash, node.hash);
+                let last = Last {
+                    epoch,
+                    number,
+                    original_hash,
+                    hash,
+                };
+                self.last.insert(node.node, last);
+                self.nodes.insert(node.node, epoch);
+            }
+            CarriedRow::Sum(sum) => {
+                let changed = i128::from(sum.allotted.get()) - i128::from(sum.charged.get());
+                *self.sums.entry(sum.account).or_default() += changed;
+            }
+            CarriedRow::Record { .. } | CarriedRow::Day(..) => {}
         })
     }
 
@@ -226,7 +266,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
             self.rows.remove_commit(id)?;
             return Ok(());
         }
-        let last = self.last.filter(|last| last.node == seal.node);
+        let last = self.last.get(&seal.node).copied();
         let expected = match last {
             Some(last) if last.epoch == seal.epoch => last.number + 1,
             _ => 1,
@@ -266,13 +306,13 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
             self.rows.put_commit(id, &sealed, &new_body)?;
         }
         self.nodes.insert(seal.node, seal.epoch);
-        self.last = Some(Last {
-            node: seal.node,
+        let last = Last {
             epoch: seal.epoch,
             number: seal.number,
             original_hash: seal.hash,
             hash: sealed.hash,
-        });
+        };
+        self.last.insert(seal.node, last);
         Ok(())
     }
 
@@ -334,12 +374,12 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
                 }
                 false => again(),
             },
-            LedgerPart::Charge { operation, .. } | LedgerPart::Allot { operation, .. } => {
-                match self.begin(*operation)? {
-                    true => Disposition::Keep,
-                    false => again(),
-                }
-            }
+            LedgerPart::Charge { operation, .. }
+            | LedgerPart::Allot { operation, .. }
+            | LedgerPart::Carry { operation, .. } => match self.begin(*operation)? {
+                true => Disposition::Keep,
+                false => again(),
+            },
             LedgerPart::Credit {
                 operation,
                 account,

@@ -1,11 +1,14 @@
 //! Rows of allotments, recalls and the order of changes.
 
+use std::ops::ControlFlow;
+
 use tollgate_money::{AccountId, Micros};
 
 use crate::allotment::{
     AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, LEFT, Purse, SharedBalance,
 };
-use crate::engine::{Balance, EngineError, RowError, Select, Sql, SqlRow, values};
+use crate::commit_id;
+use crate::engine::{Balance, Dialect, EngineError, RowError, Select, Sql, SqlRow, values};
 use crate::store::ChangeRow;
 
 pub(crate) fn posted_balance(
@@ -109,7 +112,7 @@ pub(crate) fn recall(connection: &dyn Sql, purse: Purse) -> Result<i64, RowError
     }
 }
 
-pub(crate) fn last_change(connection: &dyn Sql) -> Result<i64, RowError> {
+fn last_change(connection: &dyn Sql) -> Result<i64, RowError> {
     connection.number("SELECT number FROM cluster WHERE id = 1", values![])
 }
 
@@ -129,6 +132,35 @@ pub(crate) fn changes(
         })
     };
     connection.each(sql, values![after, limit], read, each)
+}
+
+/// Changes removed at once: more would delay the commits that wait meanwhile.
+const PRUNED_MAX: i64 = 4096;
+
+/// Removes changes that every node has read. A node that runs says in its lease how far it has read; what one needs that has not said it yet is
+/// kept, and one that starts needs nothing of before. A node that has read less than is removed stops (`postgres::feed`).
+pub(crate) fn prune_changes(connection: &dyn Sql) -> Result<(), RowError> {
+    if connection.dialect() == Dialect::Sqlite {
+        return Ok(());
+    }
+    let sql = "SELECT CAST(least(MIN(c.number), MIN(l.feed)) AS BIGINT) FROM cluster c LEFT JOIN leases l ON l.node >= ?1";
+    let read = connection.number(sql, values![commit_id::FIRST_OF_MANY])?;
+    let sql = "SELECT number FROM changes WHERE number <= ?1 ORDER BY number LIMIT ?2";
+    let mut last = None;
+    connection.query(sql, values![read, PRUNED_MAX], &mut |row| {
+        last = Some(row.get::<i64>(0)?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if let Some(last) = last {
+        connection.execute("UPDATE cluster SET pruned = ?1 WHERE id = 1", values![last])?;
+        connection.execute("DELETE FROM changes WHERE number <= ?1", values![last])?;
+    }
+    Ok(())
+}
+
+/// The number of the last change that is removed from the feed.
+pub(crate) fn pruned(connection: &dyn Sql) -> Result<i64, RowError> {
+    connection.number("SELECT pruned FROM cluster WHERE id = 1", values![])
 }
 
 pub(crate) fn next_number(connection: &dyn Sql) -> Result<i64, RowError> {

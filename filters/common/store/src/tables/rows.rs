@@ -7,28 +7,33 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::columns::{all_credentials, all_prices, hold, login, posted_accounts};
 use super::{
-    acme, allotment, audit_log, checkout, keys, mandate, oauth, parts, plan, refusals, signin,
-    topup, usage_days, x402,
+    acme, allotment, audit_log, carry, checkout, erasure, keys, mandate, oauth, parts, plan,
+    refusals, signin, size, topup, usage_days, x402,
 };
 use crate::allotment::{AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, SharedBalance};
 use crate::audit_log::AuditRecord;
+use crate::carry::{CarriedNode, CarriedRow, CarriedSum, RecordDigest, RowDigest};
 use crate::codes::{ChangeKind, LoginKind};
 use crate::commit_id;
 use crate::engine::{
     Accounts, Balance, Booking, Credentials, DayRange, Dialect, EachBody, EachDay, EachPage,
-    EngineError, Epochs, JournalRows, KeySet, Page, PageOrder, PageRange, RecoverRows, RowError,
-    Rows, Select, Sql, SqlRow, Value, WriteError, WriteRows, values,
+    EngineError, JournalRows, KeySet, Page, PageOrder, PageRange, RowError, Rows, Select, Sql,
+    SqlRow, Value, WriteError, WriteRows, values,
 };
 use crate::entries::Seal;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::plan::{PaymentRow, SubscriptionRow};
 use crate::reads::DayTotals;
 use crate::rows::{AccountRow, CredentialRow, LoginRow, OpenHold, PriceRow};
-use crate::store::{BatchRows, ChangeRow};
+use crate::store::{BatchRows, ChangeRow, StoreSize};
 use crate::unit::Part;
+use crate::usage::UsageDay;
 
 const ALL: &str =
     "SELECT body, id, entries, sum_avail, sum_held, prev, hash, at FROM journal ORDER BY id";
+
+const AFTER: &str = "SELECT body, id, entries, sum_avail, sum_held, prev, hash, at FROM journal
+     WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3";
 
 /// A statement on the marks of the nodes: how far the journal of each is posted. PostgreSQL has them in a table of their own, since each
 /// commit locks the node's row against changes there.
@@ -40,6 +45,7 @@ macro_rules! on_marks {
         }
     };
 }
+pub(super) use on_marks;
 
 /// Every node's rows after its last posted one. They are in the order of the ids; the clause says so to avoid a sort.
 fn unposted_rows(connection: &dyn Sql) -> &'static str {
@@ -110,7 +116,9 @@ fn each_page(
 
 impl<C: Sql + KeySet> Rows for C {
     fn bodies(&self, which: JournalRows, each: &mut EachBody<'_>) -> Result<(), RowError> {
+        carry::bodies(self, which, each)?;
         match which {
+            JournalRows::Carried => Ok(()),
             JournalRows::All => each_body(
                 self,
                 "SELECT body, id FROM journal ORDER BY id",
@@ -148,6 +156,49 @@ impl<C: Sql + KeySet> Rows for C {
 
     fn commits(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), RowError> {
         self.each(ALL, values![], batch_rows, each)
+    }
+
+    fn commits_after(
+        &self,
+        node: i64,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<BatchRows>, RowError> {
+        let (first, last) = commit_id::range(node);
+        let after = after.max(first);
+        self.all(AFTER, values![after, last, limit], batch_rows)
+    }
+
+    fn carry(&self) -> Result<(i64, RowDigest), RowError> {
+        carry::number(self)
+    }
+
+    fn carried(&self, each: &mut dyn FnMut(CarriedRow)) -> Result<(), RowError> {
+        carry::all(self, each)
+    }
+
+    fn carried_nodes(&self, each: &mut dyn FnMut(CarriedNode)) -> Result<(), RowError> {
+        carry::nodes(self, each)
+    }
+
+    fn carried_sum(&self, account: AccountId, node: i64) -> Result<Option<CarriedSum>, RowError> {
+        carry::sum_of(self, account, node)
+    }
+
+    fn carried_day(
+        &self,
+        account: AccountId,
+        key: &UsageDay,
+    ) -> Result<Option<UsageDay>, RowError> {
+        usage_days::carried_day(self, account, key)
+    }
+
+    fn carried_pages(&self, each: &mut dyn FnMut(AccountId, RecordDigest)) -> Result<(), RowError> {
+        carry::pages(self, each)
+    }
+
+    fn size(&self) -> Result<StoreSize, RowError> {
+        size::size(self)
     }
 
     fn commit_ids(&self) -> Result<Vec<i64>, RowError> {
@@ -248,8 +299,8 @@ impl<C: Sql + KeySet> Rows for C {
         allotment::recall(self, purse)
     }
 
-    fn last_change(&self) -> Result<i64, RowError> {
-        allotment::last_change(self)
+    fn pruned(&self) -> Result<i64, RowError> {
+        allotment::pruned(self)
     }
 
     fn changes(
@@ -417,8 +468,10 @@ impl<C: Sql + KeySet> WriteRows for C {
             Part::RecordRefusals(rows) => refusals::write(self, rows),
             // The change is all of it.
             Part::PurgeCache { .. } => Ok(()),
+            Part::EraseAccount(account) => Ok(erasure::erase(self, *account)?),
+            Part::PruneChanges => Ok(self.prune_changes()?),
             Part::Audit(_) => unreachable!("an event of the audit log is chained by the writer"),
-            Part::Ledger(_) | Part::Allotment(_) => {
+            Part::Ledger(_) | Part::Allotment(_) | Part::Carry(_) => {
                 unreachable!("a part of the ledger is packed into the journal")
             }
         }
@@ -430,11 +483,15 @@ impl<C: Sql + KeySet> WriteRows for C {
         at: Timestamp,
         kind: ChangeKind,
         subject: &[u8; 16],
-        number: Option<i64>,
+        number: i64,
     ) -> Result<(), EngineError> {
         let sql = "INSERT INTO changes (id, at, kind, subject, number) VALUES (?1, ?2, ?3, ?4, ?5)";
         self.execute(sql, values![id, at, kind, subject, number])
             .map(|_| ())
+    }
+
+    fn prune_changes(&self) -> Result<(), RowError> {
+        allotment::prune_changes(self)
     }
 
     fn next_number(&self) -> Result<i64, RowError> {
@@ -599,58 +656,43 @@ impl<C: Sql + KeySet> WriteRows for C {
         );
         self.execute(sql, values![node, row]).map(|_| ())
     }
-}
 
-impl<C: Sql + KeySet + Epochs> RecoverRows for C {
-    fn remove_derived(&self) -> Result<(), EngineError> {
-        for sql in [
-            "UPDATE accounts SET available = 0, held = 0",
-            "UPDATE allotments SET available = 0, held = 0",
-            // The next take of a cap makes them again.
-            "DELETE FROM cap_allotments",
-            "DELETE FROM cap_recalls",
-            "DELETE FROM holds",
-            "DELETE FROM postings",
-            "DELETE FROM credit_references",
-            "DELETE FROM usage_days",
-            on_marks!(self, "UPDATE ", " SET posted = 0, days_posted = 0"),
-        ] {
-            self.execute(sql, values![])?;
-        }
-        Ok(())
+    fn put_carry(&self, number: i64, digest: &RowDigest) -> Result<(), EngineError> {
+        carry::put_number(self, number, digest)
     }
 
-    fn put_commit(&self, id: i64, seal: &Seal, body: &[u8]) -> Result<(), EngineError> {
-        let sql = "INSERT INTO journal (id, entries, sum_avail, sum_held, prev, hash, at, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-             ON CONFLICT (id) DO UPDATE SET entries = excluded.entries, sum_avail = excluded.sum_avail, sum_held = excluded.sum_held,
-               prev = excluded.prev, hash = excluded.hash, at = excluded.at, body = excluded.body";
-        let values = values![
-            id,
-            seal.entries,
-            seal.sum_available,
-            seal.sum_held,
-            seal.previous,
-            seal.hash,
-            seal.at,
-            body
-        ];
-        self.execute(sql, values).map(|_| ())
+    fn put_carried(&self, row: &CarriedRow) -> Result<(), EngineError> {
+        carry::put(self, row)
     }
 
-    fn remove_commit(&self, id: i64) -> Result<(), EngineError> {
-        self.execute("DELETE FROM journal WHERE id = ?1", values![id])
-            .map(|_| ())
+    fn remove_carried_record(
+        &self,
+        operation: OperationId,
+    ) -> Result<Option<CarriedRow>, RowError> {
+        carry::remove_record(self, operation)
     }
 
-    fn put_node(&self, node: i64, epoch: i64) -> Result<(), EngineError> {
-        let sql = "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, ?2, 'repair', 0, 0)
-             ON CONFLICT (id) DO UPDATE SET epoch = CASE WHEN nodes.epoch > excluded.epoch THEN nodes.epoch ELSE excluded.epoch END";
-        self.execute(sql, values![node, epoch])?;
-        if self.dialect() == Dialect::Postgres {
-            let sql = "INSERT INTO node_marks (id, posted, days_posted) VALUES (?1, 0, 0) ON CONFLICT DO NOTHING";
-            self.execute(sql, values![node])?;
-        }
-        Ok(())
+    fn add_carried_pages(&self, account: AccountId, more: RecordDigest) -> Result<(), RowError> {
+        carry::add_pages(self, account, more)
+    }
+
+    fn take_usage_day(&self, account: AccountId, day: &UsageDay) -> Result<(), EngineError> {
+        usage_days::take(self, account, day)
+    }
+
+    fn remove_pages(
+        &self,
+        account: AccountId,
+        rows: (i64, i64),
+        until: Timestamp,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), RowError> {
+        carry::remove_pages(self, account, rows, until, each)
+    }
+
+    fn remove_commits(&self, after: i64, last: i64) -> Result<(), EngineError> {
+        let sql = "DELETE FROM journal WHERE id > ?1 AND id <= ?2";
+        self.execute(sql, values![after, last]).map(|_| ())
     }
 }
 

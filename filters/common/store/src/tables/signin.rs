@@ -309,6 +309,18 @@ impl<C: Connections, W: Send + Sync> SigninRead for OpenedStore<C, W> {
         })
     }
 
+    fn sessions_of(
+        &self,
+        account: AccountId,
+    ) -> Result<Vec<(Timestamp, Timestamp, Timestamp)>, ReadError> {
+        self.with("sessions", |connection| {
+            let sql = "SELECT started_at, seen_at, expires_at FROM sessions WHERE account_id = ?1 ORDER BY started_at";
+            connection.all(sql, values![account], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+        })
+    }
+
     fn login_code(&self, session_hash: &[u8; 32]) -> Result<Option<LoginCodeRow>, ReadError> {
         self.with("a one-time code", |connection| {
             let sql = "SELECT id, purpose, kind, address, login_id, code_hash, attempts, created_at, expires_at

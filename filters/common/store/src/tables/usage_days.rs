@@ -11,29 +11,123 @@ use crate::usage::UsageDay;
 const COLUMNS: &str = "account_id, day_at, model, credential_id, requests, cache_hits, incomplete, prompt_tokens, completion_tokens,
     cost, saved, written_off";
 
+/// The values of all columns.
+macro_rules! of_columns {
+    ($account:expr, $day:expr) => {
+        values![
+            $account,
+            $day.day_at,
+            $day.model,
+            credential_of($day),
+            $day.requests,
+            $day.cache_hits,
+            $day.incomplete,
+            $day.prompt_tokens,
+            $day.completion_tokens,
+            $day.cost,
+            $day.saved,
+            $day.written_off,
+        ]
+    };
+}
+
 pub(crate) fn read(
     connection: &dyn Sql,
     which: DayRange,
     each: &mut EachDay<'_>,
 ) -> Result<(), RowError> {
     match which {
-        DayRange::All => read_where(connection, "", values![], each),
-        DayRange::Of { account, from, to } => read_where(
-            connection,
-            "WHERE account_id = ?1 AND day_at >= ?2 AND day_at < ?3",
-            values![account, from, to],
-            each,
-        ),
+        DayRange::Posted => read_where(connection, "usage_days", "", values![], each),
+        DayRange::Of { account, from, to } => ["usage_days", "carried_days"]
+            .into_iter()
+            .try_for_each(|table| {
+                read_where(
+                    connection,
+                    table,
+                    "WHERE account_id = ?1 AND day_at >= ?2 AND day_at < ?3",
+                    values![account, from, to],
+                    each,
+                )
+            }),
     }
+}
+
+/// Visits the totals of removed records.
+pub(crate) fn carried(connection: &dyn Sql, each: &mut EachDay<'_>) -> Result<(), RowError> {
+    read_where(connection, "carried_days", "", values![], each)
+}
+
+const KEY: &str = "WHERE account_id = ?1 AND day_at = ?2 AND model = ?3 AND credential_id = ?4";
+
+fn credential_of(day: &UsageDay) -> &[u8] {
+    day.credential.as_ref().map_or(&[], |id| id.as_bytes())
+}
+
+/// The total of removed records with the key of another one.
+pub(crate) fn carried_day(
+    connection: &dyn Sql,
+    account: AccountId,
+    key: &UsageDay,
+) -> Result<Option<UsageDay>, RowError> {
+    let mut found = None;
+    let credential = credential_of(key);
+    let key = values![account, key.day_at, key.model, credential];
+    read_where(connection, "carried_days", KEY, key, &mut |_, day| {
+        found = Some(day);
+    })?;
+    Ok(found)
+}
+
+/// Inserts a total of removed records, or replaces it.
+pub(crate) fn put_carried(
+    connection: &dyn Sql,
+    account: AccountId,
+    day: &UsageDay,
+) -> Result<(), EngineError> {
+    let columns: Vec<_> = COLUMNS.split(',').map(str::trim).collect();
+    let parameters: Vec<_> = (1..=columns.len()).map(|at| format!("?{at}")).collect();
+    let sets = columns[4..].iter();
+    let sets: Vec<_> = sets
+        .map(|column| format!("{column} = excluded.{column}"))
+        .collect();
+    let sql = format!(
+        "INSERT INTO carried_days ({COLUMNS}) VALUES ({})
+         ON CONFLICT (account_id, day_at, model, credential_id) DO UPDATE SET {}",
+        parameters.join(", "),
+        sets.join(", ")
+    );
+    connection
+        .execute(&sql, of_columns!(account, day))
+        .map(|_| ())
+}
+
+/// Takes a total off the posted one with its key.
+pub(crate) fn take(
+    connection: &dyn Sql,
+    account: AccountId,
+    day: &UsageDay,
+) -> Result<(), EngineError> {
+    let columns: Vec<_> = COLUMNS.split(',').map(str::trim).collect();
+    let sets = columns[4..].iter().zip(5..);
+    let sets: Vec<_> = sets
+        .map(|(column, at)| format!("{column} = {column} - ?{at}"))
+        .collect();
+    let sql = format!("UPDATE usage_days SET {} {KEY}", sets.join(", "));
+    connection.execute(&sql, of_columns!(account, day))?;
+    let sql = format!("DELETE FROM usage_days {KEY} AND requests = 0");
+    let credential = credential_of(day);
+    let key = values![account, day.day_at, day.model, credential];
+    connection.execute(&sql, key).map(|_| ())
 }
 
 fn read_where(
     connection: &dyn Sql,
+    table: &str,
     which: &str,
     values: &[Value<'_>],
     each: &mut EachDay<'_>,
 ) -> Result<(), RowError> {
-    let sql = format!("SELECT {COLUMNS} FROM usage_days {which}");
+    let sql = format!("SELECT {COLUMNS} FROM {table} {which}");
     connection.each(&sql, values, day, &mut |(account, day)| each(account, day))
 }
 
@@ -70,23 +164,7 @@ static ADD: LazyLock<String> = LazyLock::new(|| {
 
 pub(crate) fn add(connection: &dyn Sql, totals: &DayTotals) -> Result<(), EngineError> {
     connection.execute_each(&ADD, &mut |run| {
-        totals.each().try_for_each(|(account, day)| {
-            let credential = day.credential.as_ref().map(|id| &id.as_bytes()[..]);
-            run(values![
-                account,
-                day.day_at,
-                day.model,
-                credential.unwrap_or_default(),
-                day.requests,
-                day.cache_hits,
-                day.incomplete,
-                day.prompt_tokens,
-                day.completion_tokens,
-                day.cost,
-                day.saved,
-                day.written_off,
-            ])
-        })
+        (totals.each()).try_for_each(|(account, day)| run(of_columns!(account, day)))
     })
 }
 

@@ -1,7 +1,9 @@
 //! Several nodes: commits that lose their connection, and nodes that write the same rows at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tollgate_clock::Clock;
 use tollgate_money::{CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
@@ -402,4 +404,85 @@ fn changes_of_all_nodes_have_numbers_in_the_order_of_their_commits() {
         }
         reading.join().expect("no panic");
     });
+}
+
+/// For how long a lease or a feed is waited for.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// A number that a query has, once it is what is expected.
+fn await_number(database: &str, sql: &str, expected: i64) {
+    let clock = Clock::system();
+    let limit = clock.elapsed() + WAIT;
+    loop {
+        let found: i64 = Postgres::shared()
+            .run(database, sql)
+            .parse()
+            .expect("a number");
+        if found == expected {
+            return;
+        }
+        assert!(clock.elapsed() < limit, "{sql}: {found}, not {expected}");
+    }
+}
+
+#[test]
+fn a_change_is_removed_once_every_node_has_read_it() {
+    let direct = Postgres::shared().database();
+    let database = direct.rsplit('/').next().expect("a name");
+    let (a, b) = (node(&direct, "a"), node(&direct, "b"));
+    let changes = "SELECT count(*) FROM changes";
+    let all_have_read =
+        "SELECT count(*) FROM leases l, cluster c WHERE l.node >= 16 AND l.feed = c.number";
+    a.follow_changes();
+    for number in 1..=10 {
+        write(&a, [new_account(number)]).expect("an account");
+    }
+    await_number(database, all_have_read, 1);
+    write(&a, [Part::PruneChanges]).expect("what the other node needs stays");
+    await_number(database, changes, 10);
+    b.follow_changes();
+    await_number(database, all_have_read, 2);
+    write(&b, [Part::PruneChanges]).expect("both have read them");
+    await_number(database, changes, 0);
+    // One that starts needs none of them, and the feed goes on.
+    let c = node(&direct, "c");
+    c.follow_changes();
+    write(&b, [new_account(11)]).expect("an account");
+    await_number(database, all_have_read, 3);
+    for store in [&a, &b, &c] {
+        assert!(store.failure().is_none());
+    }
+}
+
+#[test]
+fn a_node_that_has_not_read_a_removed_change_stops() {
+    let direct = Postgres::shared().database();
+    let database = direct.rsplit('/').next().expect("a name");
+    let (a, b) = (node(&direct, "a"), node(&direct, "b"));
+    write(&a, [new_account(1)]).expect("an account");
+    let removed = "DELETE FROM changes; UPDATE cluster SET pruned = number";
+    Postgres::shared().run(database, removed);
+    write(&a, [new_account(2)]).expect("an account");
+    b.follow_changes();
+    let clock = Clock::system();
+    let limit = clock.elapsed() + WAIT;
+    while b.failure().is_none() {
+        assert!(
+            clock.elapsed() < limit,
+            "it does not know of the first account"
+        );
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_gateway_that_is_alone_writes_no_changes() {
+    let direct = Postgres::shared().database();
+    let database = direct.rsplit('/').next().expect("a name");
+    let url = DatabaseUrl::parse(&direct).expect("an address");
+    let store = postgres::open(Options::new(url, time(1), RootSecret([7; 32])));
+    let store = store.expect("the store opens");
+    write(&store, [new_account(1)]).expect("an account");
+    await_number(database, "SELECT count(*) FROM changes", 0);
+    assert!(store.size().expect("a size").bytes > 1_000_000);
 }

@@ -145,7 +145,7 @@ fn a_file_of_a_newer_version_is_not_changed() {
     let before = fs::read(&path).expect("the file");
     let message = refused(&path);
     assert!(
-        message.contains("has schema 99, this version knows up to 17"),
+        message.contains("has schema 99, this version knows up to 18"),
         "{message}"
     );
     assert!(sqlite::open_read(&path).is_err(), "not even to be read");
@@ -160,7 +160,7 @@ fn a_file_of_a_newer_version_is_not_changed() {
 
 /// Reverts all migrations after this schema.
 fn as_of_schema(path: &Path, schema: usize) {
-    const STEPS: [&str; 17] = [
+    const STEPS: [&str; 18] = [
         include_str!("../../src/migrations/001.sql"),
         include_str!("../../src/migrations/002.sql"),
         include_str!("../../src/migrations/003.sql"),
@@ -178,6 +178,7 @@ fn as_of_schema(path: &Path, schema: usize) {
         include_str!("../../src/migrations/015.sql"),
         include_str!("../../src/migrations/016.sql"),
         include_str!("../../src/migrations/017.sql"),
+        include_str!("../../src/migrations/018.sql"),
     ];
     for last in (schema..STEPS.len()).rev() {
         undo(path, STEPS[last], &STEPS[..last]);
@@ -258,7 +259,7 @@ fn a_store_of_the_previous_release_is_migrated_with_all_its_data() {
             .err()
             .expect("it is too old to be read");
         let wanted =
-            format!("has schema {schema}, and this version reads 17; start the gateway once");
+            format!("has schema {schema}, and this version reads 18; start the gateway once");
         assert!(old.to_string().contains(&wanted), "{old}");
         let store = open(&path).expect("it is brought up to date");
         let all = store.accounts_after(None, 1000).expect("a read");

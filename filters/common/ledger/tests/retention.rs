@@ -1,0 +1,460 @@
+//! Retention: old commits are exported and removed, and everything else about the books is as before. On both engines.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use support::{NOW, account, operation, wait};
+use tollgate_clock::Timestamp;
+use tollgate_ledger::Ledger;
+use tollgate_ledger::audit::audit;
+use tollgate_money::{AccountId, CredentialId, Micros};
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::postgres::{self, DatabaseUrl};
+use tollgate_store::retention::{
+    ClosedMonth, Retention, RetentionError, closed_months, first_kept, verify_exports,
+};
+use tollgate_store::{
+    Admission, CacheScope, CommitError, Endpoint, EntryKind, NewAccount, Part, Read, Receipt,
+    Refusal, RootSecret, Store, UnitOfWork, UsageDay, UsageFlags, UsageRecord, commit, sqlite,
+};
+use tollgate_testing::Postgres;
+
+const DAY: i64 = 86_400_000_000;
+/// Accounts with requests.
+const ACCOUNTS: u64 = 3;
+/// Days of history, from 14 November on.
+const DAYS: i64 = 60;
+
+/// A store of either engine.
+enum Engine {
+    Sqlite(PathBuf),
+    Postgres(String),
+}
+
+impl Engine {
+    fn both(folder: &Path) -> [Engine; 2] {
+        [
+            Engine::Sqlite(folder.join("t.db")),
+            Engine::Postgres(Postgres::shared().database()),
+        ]
+    }
+
+    fn postgres_options(url: &str) -> postgres::Options {
+        let url = DatabaseUrl::parse(url).expect("an address");
+        postgres::Options {
+            post_records: 64,
+            ..postgres::Options::new(url, NOW, RootSecret([7; 32]))
+        }
+    }
+
+    fn sqlite_options() -> sqlite::Options {
+        sqlite::Options {
+            post_records: 64,
+            ..support::options()
+        }
+    }
+
+    fn open(&self) -> Arc<dyn Store> {
+        match self {
+            Engine::Sqlite(path) => sqlite::open(path, Engine::sqlite_options()),
+            Engine::Postgres(url) => postgres::open(Engine::postgres_options(url)),
+        }
+        .expect("the store opens")
+    }
+
+    fn rebuild(&self) {
+        match self {
+            Engine::Sqlite(path) => sqlite::rebuild_postings(path, Engine::sqlite_options()),
+            Engine::Postgres(url) => postgres::rebuild_postings(&Engine::postgres_options(url)),
+        }
+        .expect("what is derived is rebuilt");
+    }
+
+    fn execute(&self, statement: &str) {
+        match self {
+            Engine::Sqlite(path) => {
+                let file = rusqlite::Connection::open(path).expect("the file");
+                file.execute_batch(statement).expect("it runs");
+            }
+            Engine::Postgres(url) => {
+                let database = url.rsplit('/').next().expect("a name");
+                Postgres::shared().run(database, statement);
+            }
+        }
+    }
+}
+
+fn day(day: i64) -> Timestamp {
+    Timestamp::from_micros(NOW.as_micros() + day * DAY)
+}
+
+fn write(store: &Arc<dyn Store>, parts: Vec<Part>) -> Result<Receipt, Refusal> {
+    let unit = UnitOfWork::of_all(parts, Admission::Always);
+    match wait(commit(&**store, unit)) {
+        Ok(receipt) => Ok(receipt),
+        Err(CommitError::Refused(refusal)) => Err(refusal),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn grant(number: u64, payer: AccountId, at: Timestamp) -> Part {
+    Part::Ledger(LedgerPart::Credit {
+        operation: operation(number),
+        account: payer,
+        kind: EntryKind::Grant,
+        amount: Micros::new(1_000_000),
+        reference: Arc::from(format!("grant {number}")),
+        at,
+    })
+}
+
+fn hold(number: u64, payer: AccountId, at: Timestamp) -> Part {
+    Part::Ledger(LedgerPart::Hold {
+        operation: operation(number),
+        account: payer,
+        amount: Micros::new(100),
+        price_version: None,
+        at,
+        expires_at: at,
+    })
+}
+
+fn usage(number: u64) -> UsageRecord {
+    UsageRecord {
+        credential: Some(CredentialId::from_bytes([(number % 2) as u8; 16])),
+        endpoint: Endpoint::Chat,
+        model: Arc::from(["small", "large"][(number % 3 / 2) as usize]),
+        upstream: Some(Arc::from("provider")),
+        prompt_tokens: 3,
+        completion_tokens: number % 50,
+        flags: UsageFlags::NONE,
+        http_status: 200,
+        ttfb_us: None,
+        total_us: None,
+    }
+}
+
+fn settle(number: u64, payer: AccountId, at: Timestamp) -> Part {
+    Part::Ledger(LedgerPart::Settle {
+        operation: operation(number),
+        account: payer,
+        held: Micros::new(100),
+        charged: Micros::new((number % 100) as i64),
+        written_off: Micros::new((number % 2) as i64),
+        price_version: None,
+        usage: usage(number),
+        at,
+    })
+}
+
+/// Requests of all accounts over the days, of which some begin in one month and end in the next, and one hold that stays open.
+fn fill(store: &Arc<dyn Store>) {
+    for number in 0..ACCOUNTS {
+        let new = NewAccount {
+            id: account(number),
+            class: Arc::from("free"),
+            cache_scope: CacheScope::Shared,
+            credit_limit: Micros::ZERO,
+            created_at: NOW,
+        };
+        write(store, vec![Part::CreateAccount(Box::new(new))]).expect("an account");
+        write(store, vec![grant(number, account(number), NOW)]).expect("credit");
+    }
+    write(store, vec![hold(999_999, account(0), NOW)]).expect("it stays open");
+    let mut number = 1000;
+    for today in 0..DAYS {
+        for each in 0..6 {
+            number += 1;
+            let (payer, at) = (account(each % ACCOUNTS), day(today));
+            write(store, vec![hold(number, payer, at)]).expect("a hold");
+            // The one before the last ends here, so that a hold is open from one day to the next.
+            let begun = number - 2;
+            if begun > 1000 {
+                let payer = account((begun - 1001) % 6 % ACCOUNTS);
+                let end = match begun % 5 {
+                    0 => Part::Ledger(LedgerPart::Release {
+                        operation: operation(begun),
+                        account: payer,
+                        held: Micros::new(100),
+                        at,
+                    }),
+                    _ => settle(begun, payer, at),
+                };
+                write(store, vec![end]).expect("its end");
+            }
+        }
+        if today % 7 == 0 {
+            let number = 500_000 + today as u64;
+            write(store, vec![grant(number, account(1), day(today))]).expect("credit");
+        }
+    }
+}
+
+/// What owners and operators see, which retention does not change.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    accounts: BTreeMap<AccountId, (Micros, Micros)>,
+    days: Vec<Vec<UsageDay>>,
+    spent: Vec<Micros>,
+    newest: Vec<Vec<tollgate_store::UsageRow>>,
+    sums: tollgate_ledger::audit::Sums,
+    written_off: Micros,
+    open_holds: u64,
+}
+
+fn seen(read: &dyn Read) -> Seen {
+    let report = audit(read).expect("the audit runs");
+    let violations: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
+    assert!(report.clean(), "{}", violations.join("\n"));
+    let mut accounts = BTreeMap::new();
+    read.accounts(&mut |row| {
+        accounts.insert(row.id, (row.available, row.held));
+    })
+    .expect("accounts");
+    let (from, to) = (Timestamp::MIN, Timestamp::MAX);
+    let each = || (0..ACCOUNTS).map(account);
+    Seen {
+        accounts,
+        days: each()
+            .map(|payer| read.usage_days(payer, from, to).expect("days"))
+            .collect(),
+        spent: each()
+            .map(|payer| {
+                let key = CredentialId::from_bytes([1; 16]);
+                read.credential_spent(payer, key, from).expect("a sum")
+            })
+            .collect(),
+        newest: each()
+            .map(|account| {
+                let wanted = tollgate_store::RequestsQuery {
+                    account,
+                    from: day(DAYS - 5),
+                    to,
+                    model: None,
+                    credential: None,
+                    cursor: tollgate_store::PageCursor::Newest,
+                    limit: 100,
+                };
+                read.requests(&wanted).expect("requests")
+            })
+            .collect(),
+        sums: report.sums,
+        written_off: report.usage_written_off,
+        open_holds: report.open_holds,
+    }
+}
+
+fn commits(read: &dyn Read) -> u64 {
+    let journals = read.retained().expect("the nodes");
+    let of_node = |node| {
+        read.commits_after(node, None, usize::MAX >> 1)
+            .expect("commits")
+    };
+    journals
+        .iter()
+        .map(|journal| of_node(journal.node).len() as u64)
+        .sum()
+}
+
+/// Runs the retention until `steps` times nothing has stopped it.
+fn retain(
+    store: &Arc<dyn Store>,
+    folder: &Path,
+    before: Timestamp,
+    steps: u64,
+) -> Result<Vec<ClosedMonth>, RetentionError> {
+    static NUMBER: AtomicU64 = AtomicU64::new(2_000_000);
+    let asked = AtomicU64::new(0);
+    let retention = Retention {
+        store: &**store,
+        folder,
+        before,
+        now: &|| day(DAYS),
+        new_operation: &|| operation(NUMBER.fetch_add(1, Relaxed)),
+        is_stopped: &|| asked.fetch_add(1, Relaxed) >= steps,
+    };
+    retention.run(&mut |_, _| {})
+}
+
+#[test]
+fn the_first_kept_month_is_counted_in_calendar_months() {
+    let time = |text: &str| Timestamp::from_rfc3339(text).expect("a time");
+    for (now, months, first) in [
+        ("2024-01-31T23:59:59Z", 1, "2023-12-01T00:00:00Z"),
+        ("2024-01-01T00:00:00Z", 12, "2023-01-01T00:00:00Z"),
+        ("2024-03-31T12:00:00Z", 25, "2022-02-01T00:00:00Z"),
+    ] {
+        assert_eq!(first_kept(time(now), months), time(first), "{now}");
+    }
+}
+
+#[test]
+fn books_are_the_same_without_their_closed_months() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (place, engine) in Engine::both(folder.path()).into_iter().enumerate() {
+        let exports = folder.path().join(format!("exports-{place}"));
+        std::fs::create_dir(&exports).expect("a folder");
+        let store = engine.open();
+        fill(&store);
+        let before = seen(&*store);
+        let all = commits(&*store);
+        // December is the first month that stays.
+        let december = first_kept(day(DAYS), 1);
+        let planned = closed_months(&*store, december).expect("a dry run");
+        let done = retain(&store, &exports, december, u64::MAX).expect("it runs");
+        assert_eq!(done.len(), 1, "November: {done:?}");
+        assert_eq!(
+            (done[0].commits, done[0].bytes),
+            (planned[0].commits, planned[0].bytes)
+        );
+        assert!(done[0].commits > 100, "{done:?}");
+        assert_eq!(seen(&*store), before);
+        // The record of the removal is one more.
+        assert!(commits(&*store) <= all - done[0].commits + 2);
+        let replayed = verify_exports(&*store, &exports).expect("the files are whole");
+        assert!(replayed.is_carried, "the files explain what is carried");
+        assert_eq!(replayed.commits, done[0].commits);
+
+        // A credit is booked once, although its first booking is removed.
+        let again = write(&store, vec![grant(0, account(0), NOW)]).expect("a repetition");
+        assert!(again.repeated.is_some(), "not booked a second time");
+        // A hold of a removed commit ends as any other.
+        let end = settle(999_999, account(0), day(DAYS));
+        write(&store, vec![end]).expect("it is open");
+        let after = seen(&*store);
+        assert_eq!(after.open_holds, before.open_holds - 1);
+        store.close();
+        drop(store);
+
+        engine.rebuild();
+        let store = engine.open();
+        assert_eq!(seen(&*store), after, "what is derived is derived again");
+        // The next months, on top of rebuilt pages: the last posted commit stays.
+        let done = retain(&store, &exports, day(DAYS + 1), u64::MAX).expect("it runs");
+        assert!(done.len() >= 2, "December and January: {done:?}");
+        let rest = seen(&*store);
+        assert_eq!((&rest.accounts, &rest.days), (&after.accounts, &after.days));
+        assert_eq!((rest.sums, rest.spent), (after.sums, after.spent));
+        let replayed = verify_exports(&*store, &exports).expect("the files are whole");
+        assert!(replayed.is_carried, "all months");
+        store.close();
+
+        // A gateway starts on what is left, and releases what is open.
+        let store = engine.open();
+        let (ledger, _) = Ledger::start(store.clone(), day(DAYS + 1)).expect("it starts");
+        drop(ledger);
+        assert_eq!(seen(&*store).open_holds, 0);
+        store.close();
+    }
+}
+
+#[test]
+fn a_run_that_stops_anywhere_is_continued_by_the_next() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.db");
+    let engine = Engine::Sqlite(path.clone());
+    let store = engine.open();
+    fill(&store);
+    let before = seen(&*store);
+    store.close();
+    let december = first_kept(day(DAYS), 1);
+    let count = closed_months(&*store, december).expect("a dry run")[0].commits;
+    // While the file is written, and before and after each removal: there is more than one, of at most 512 commits.
+    for steps in [0, 1, count - 1, count, count + 1] {
+        let copy = folder.path().join(format!("{steps}.db"));
+        sqlite::backup(&path, &copy).expect("a copy");
+        let exports = folder.path().join(format!("exports-{steps}"));
+        std::fs::create_dir(&exports).expect("a folder");
+        let engine = Engine::Sqlite(copy);
+        let store = engine.open();
+        let stopped = retain(&store, &exports, december, steps);
+        let is_complete = steps > count;
+        match stopped {
+            Err(RetentionError::Stopped) => assert!(!is_complete, "after {steps}"),
+            other => assert!(other.is_ok() && is_complete, "after {steps}: {other:?}"),
+        }
+        assert_eq!(seen(&*store), before, "after {steps}");
+        let replayed = verify_exports(&*store, &exports).expect("the files are whole");
+        assert!(replayed.is_carried, "after {steps}");
+        // As a process that is killed.
+        std::mem::forget(store);
+        let copy = folder.path().join(format!("{steps}-killed.db"));
+        let Engine::Sqlite(killed) = &engine else {
+            unreachable!()
+        };
+        sqlite::backup(killed, &copy).expect("a copy of what is durable");
+        let store = Engine::Sqlite(copy).open();
+        retain(&store, &exports, december, u64::MAX).expect("the rest");
+        assert_eq!(seen(&*store), before, "after {steps} and the rest");
+        let replayed = verify_exports(&*store, &exports).expect("the files are whole");
+        assert!(replayed.is_carried, "after {steps} and the rest");
+        store.close();
+    }
+}
+
+#[test]
+fn a_changed_carried_row_and_a_changed_file_are_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (place, engine) in Engine::both(folder.path()).into_iter().enumerate() {
+        let exports = folder.path().join(format!("exports-{place}"));
+        std::fs::create_dir(&exports).expect("a folder");
+        let store = engine.open();
+        fill(&store);
+        let december = first_kept(day(DAYS), 1);
+        let done = retain(&store, &exports, december, u64::MAX).expect("it runs");
+        for (damage, repaired) in [
+            (
+                "UPDATE carried_sums SET charged = charged - 1",
+                "UPDATE carried_sums SET charged = charged + 1",
+            ),
+            (
+                "UPDATE carried_days SET cost = cost + 1",
+                "UPDATE carried_days SET cost = cost - 1",
+            ),
+            (
+                "UPDATE carried_nodes SET commits = commits + 1",
+                "UPDATE carried_nodes SET commits = commits - 1",
+            ),
+            (
+                "UPDATE carry SET number = number + 1",
+                "UPDATE carry SET number = number - 1",
+            ),
+            (
+                "UPDATE carried_pages SET records = records + 1",
+                "UPDATE carried_pages SET records = records - 1",
+            ),
+        ] {
+            engine.execute(damage);
+            let report = audit(&*store).expect("the audit runs");
+            assert!(!report.clean(), "{damage}");
+            engine.execute(repaired);
+        }
+        seen(&*store);
+        let path = done[0].file.clone().expect("a file");
+        let whole = std::fs::read(&path).expect("a file");
+        for at in [whole.len() / 3, whole.len() / 2, whole.len() - 5] {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x10;
+            std::fs::write(&path, &damaged).expect("a file");
+            let found = verify_exports(&*store, &exports);
+            assert!(
+                matches!(found, Err(RetentionError::Export(_))),
+                "byte {at}: {found:?}"
+            );
+        }
+        std::fs::write(&path, &whole[..whole.len() - 40]).expect("a file");
+        let found = verify_exports(&*store, &exports);
+        assert!(
+            matches!(found, Err(RetentionError::Export(_))),
+            "cut: {found:?}"
+        );
+        std::fs::remove_file(&path).expect("a file");
+        let replayed = verify_exports(&*store, &exports).expect("no file, no error");
+        assert!(!replayed.is_carried, "a file is missing");
+        store.close();
+    }
+}

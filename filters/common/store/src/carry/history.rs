@@ -1,0 +1,174 @@
+//! What commits leave behind when they are removed: the carried rows, accumulated in memory.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use super::{CarriedNode, CarriedRow, CarriedSum, RecordDigest, RowDigest};
+use crate::commit_id;
+use crate::engine::{RowError, Rows};
+use crate::entries::{Body, LedgerPart, Seal};
+use crate::journal::Packer;
+use crate::reads::DayTotals;
+use crate::store::BatchRows;
+
+/// Consecutive commits of each node.
+#[derive(Default)]
+pub(crate) struct History {
+    pub(crate) nodes: BTreeMap<i64, CarriedNode>,
+    /// Credits, and holds that have not ended: the id of the commit, and the record as a body.
+    pub(crate) records: BTreeMap<OperationId, (i64, Vec<u8>)>,
+    /// Holds that began in an earlier commit and have ended in these.
+    pub(crate) ended: Vec<OperationId>,
+    pub(crate) sums: BTreeMap<(AccountId, i64), CarriedSum>,
+    pub(crate) days: DayTotals,
+    /// Of the records that owners see, without credits.
+    pub(crate) visible: HashMap<AccountId, RecordDigest>,
+    /// The accounts of the records that owners see.
+    pub(crate) owners: BTreeSet<AccountId>,
+    packer: Packer,
+}
+
+impl History {
+    /// A history that follows the removed commits of a node.
+    pub(crate) fn after(node: Option<CarriedNode>) -> History {
+        History {
+            nodes: node.into_iter().map(|node| (node.node, node)).collect(),
+            ..History::default()
+        }
+    }
+
+    /// Adds the next commit of its node.
+    ///
+    /// # Errors
+    ///
+    /// It does not follow the one before, or differs from its seal; or a price could not be read.
+    pub(crate) fn add(&mut self, rows: &impl Rows, commit: &BatchRows) -> Result<(), RowError> {
+        let seal = &commit.seal;
+        let id = commit_id::id(seal.node, seal.epoch, seal.number);
+        self.follow(id, seal, &commit.body)?;
+        let damaged = RowError::of_commit(id);
+        let body = Body::read(&commit.body).map_err(&damaged)?;
+        for record in body.records() {
+            let record = record.map_err(&damaged)?;
+            let part = record.part().map_err(&damaged)?;
+            if record.is_owner_visible() {
+                self.owners.insert(record.account());
+                if !part.is_credit() {
+                    let digest = self.visible.entry(record.account()).or_default();
+                    let added = digest.add_record(&mut self.packer, &record, 1);
+                    added.map_err(&damaged)?;
+                }
+            }
+            if let Some(used) = part.usage() {
+                self.days.add(rows, &used)?;
+            }
+            self.part(id, seal.node, &part);
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, id: i64, seal: &Seal, body: &[u8]) -> Result<(), RowError> {
+        let node = self.nodes.entry(seal.node).or_insert(CarriedNode {
+            node: seal.node,
+            id: commit_id::range(seal.node).0,
+            hash: [0; 32],
+            commits: 0,
+            at: Timestamp::MIN,
+        });
+        if seal.previous != node.hash || id <= node.id || seal.reseal(body).as_ref() != Ok(seal) {
+            return Err(RowError::Damaged(format!(
+                "commit {} of node {}, run {} does not follow the one before it, or differs from its seal",
+                seal.number, seal.node, seal.epoch
+            )));
+        }
+        node.id = id;
+        node.hash = seal.hash;
+        node.commits += 1;
+        node.at = node.at.max(seal.at);
+        Ok(())
+    }
+
+    fn part(&mut self, id: i64, node: i64, part: &LedgerPart) {
+        match part {
+            LedgerPart::Hold { operation, .. } | LedgerPart::Credit { operation, .. } => {
+                self.packer.push(part);
+                let body = self.packer.finish();
+                self.records.insert(*operation, (id, body));
+            }
+            LedgerPart::Settle {
+                operation,
+                charged,
+                written_off,
+                ..
+            } => {
+                self.end(*operation);
+                self.charge(part.account(), node, *charged, *written_off);
+            }
+            LedgerPart::Charge {
+                charged,
+                written_off,
+                ..
+            } => self.charge(part.account(), node, *charged, *written_off),
+            LedgerPart::Release { operation, .. } => self.end(*operation),
+            LedgerPart::Allot {
+                account, amount, ..
+            } => {
+                let sum = self.sum(*account, node);
+                sum.allotted = wrapping(sum.allotted, *amount);
+            }
+            LedgerPart::Carry { .. } => {}
+        }
+    }
+
+    fn end(&mut self, operation: OperationId) {
+        if self.records.remove(&operation).is_none() {
+            self.ended.push(operation);
+        }
+    }
+
+    fn charge(&mut self, account: AccountId, node: i64, charged: Micros, written_off: Micros) {
+        if (charged, written_off) != (Micros::ZERO, Micros::ZERO) {
+            let sum = self.sum(account, node);
+            sum.charged = wrapping(sum.charged, charged);
+            sum.written_off = wrapping(sum.written_off, written_off);
+        }
+    }
+
+    fn sum(&mut self, account: AccountId, node: i64) -> &mut CarriedSum {
+        let sum = self.sums.entry((account, node));
+        sum.or_insert(CarriedSum {
+            account,
+            node,
+            charged: Micros::ZERO,
+            written_off: Micros::ZERO,
+            allotted: Micros::ZERO,
+        })
+    }
+
+    /// The digest of the carried rows of a history that begins with the first commit of each node.
+    pub(crate) fn digest(&self) -> RowDigest {
+        let mut digest = RowDigest::default();
+        let nodes = self.nodes.values().copied().map(CarriedRow::Node);
+        let records = self.records.iter().map(|(operation, (id, body))| {
+            let (operation, id, body) = (*operation, *id, body.clone());
+            CarriedRow::Record {
+                operation,
+                id,
+                body,
+            }
+        });
+        let sums = self.sums.values().copied().map(CarriedRow::Sum);
+        let days = (self.days.each()).map(|(account, day)| CarriedRow::Day(account, day.clone()));
+        for row in nodes.chain(records).chain(sums).chain(days) {
+            digest.add(&row);
+        }
+        digest
+    }
+}
+
+/// Sums of damaged rows may be anything; they are compared, not relied on.
+pub(super) fn wrapping(sum: Micros, more: Micros) -> Micros {
+    Micros::new(sum.get().wrapping_add(more.get()))
+}

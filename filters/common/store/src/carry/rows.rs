@@ -1,0 +1,91 @@
+//! The carried state: its rows, and the part that changes it.
+
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use crate::commit_id;
+use crate::usage::UsageDay;
+
+/// The schema of the first release that knows of removed commits: an earlier one must not open a PostgreSQL database that has them.
+pub(crate) const KNOWN_FROM: i64 = 18;
+
+/// Removes the commits of a node up to one of them, all of which were exported. The caller has verified the export.
+///
+/// Refused as invalid when the commit is not posted, is the last of its node, or is not in the journal with this hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CarryPart {
+    /// An id of its own, for the record of the removal.
+    pub operation: OperationId,
+    /// Node, epoch and number of the last commit to remove.
+    pub last: (i64, i64, i64),
+    /// Its hash.
+    pub hash: [u8; 32],
+    /// When it is removed.
+    pub at: Timestamp,
+}
+
+/// The journal of a node, as far as it is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarriedNode {
+    /// The node.
+    pub node: i64,
+    /// The id of the last removed commit.
+    pub(crate) id: i64,
+    /// Its hash.
+    pub hash: [u8; 32],
+    /// Number of removed commits.
+    pub commits: u64,
+    /// The latest time in them.
+    pub at: Timestamp,
+}
+
+impl CarriedNode {
+    /// Epoch and number of the last removed commit.
+    pub fn last(&self) -> (i64, i64) {
+        let (_, epoch, number) = commit_id::numbers(self.id);
+        (epoch, number)
+    }
+}
+
+/// Sums over the removed records of an account in the journal of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarriedSum {
+    /// The account.
+    pub account: AccountId,
+    /// The node.
+    pub node: i64,
+    /// Costs charged.
+    pub charged: Micros,
+    /// Costs beyond what could be charged.
+    pub written_off: Micros,
+    /// Credit moved from the shared balance to the node.
+    pub allotted: Micros,
+}
+
+/// A row of the carried state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CarriedRow {
+    Node(CarriedNode),
+    Record {
+        operation: OperationId,
+        /// The id of its removed commit.
+        id: i64,
+        /// Packed as a body of its own.
+        body: Vec<u8>,
+    },
+    Sum(CarriedSum),
+    Day(AccountId, UsageDay),
+}
+
+/// The carried state, for the audit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// The number of the last removal, 0 before the first.
+    pub number: i64,
+    /// The nodes whose journal has removed commits.
+    pub nodes: Vec<CarriedNode>,
+    /// The sums.
+    pub sums: Vec<CarriedSum>,
+    /// What is wrong with it, as a sentence.
+    pub problem: Option<&'static str>,
+}

@@ -1,0 +1,386 @@
+//! Retention: old commits are exported to files, and then removed from the store.
+//!
+//! A file has commits of one node and one month. It is complete, durable and verified before the first of its commits is removed, and each
+//! removal is a commit. A crash leaves all commits that are not removed, and a file that has them too: the next run exports them again.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use tollgate_clock::Timestamp;
+use tollgate_money::OperationId;
+
+use crate::carry::CarryPart;
+use crate::error::{CommitError, Failure, ReadError, SubmitError};
+use crate::export::{EXPORT_SUFFIX, ExportError, ExportReader, ExportWriter};
+use crate::store::{BatchRows, Read, Replayed, RetainedJournal, Store};
+use crate::unit::{Admission, Part, Receipt, UnitOfWork};
+
+/// Commits that are read, and removed, at a time: other commits wait for a removal.
+const COMMITS: usize = 512;
+
+/// Bytes of bodies after which a removal has enough commits.
+const BYTES: usize = 256 << 10;
+
+/// Bytes of bodies after which a file ends: a month of many requests has several files, each of which is written and removed in some minutes
+/// at most.
+const FILE_BYTES: u64 = 64 << 20;
+
+/// Why a run of the retention has ended. What was exported and not removed is still in the store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RetentionError {
+    /// The store could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// An export file.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// The removal was refused, or its outcome is unknown.
+    #[error("removing exported commits failed")]
+    Remove(#[from] CommitError),
+    /// The store accepts no work now.
+    #[error("the store accepts no removal of commits now")]
+    Submit(#[from] SubmitError),
+    /// A file has other commits than the store.
+    #[error(
+        "export file `{path}` does not have the commits that were read from the store; check the disk, and run it again"
+    )]
+    Differs {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another run writes to the folder.
+    #[error("another run exports to `{folder}`; wait for its end")]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// It was stopped.
+    #[error("the retention was stopped; the next run continues")]
+    Stopped,
+}
+
+/// Commits of one node and one month that are old enough, as many as one export file takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClosedMonth {
+    /// The node.
+    pub node: i64,
+    /// `YYYY-MM`, UTC, of the first commit.
+    pub month: String,
+    /// The number of commits.
+    pub commits: u64,
+    /// The bytes of their bodies.
+    pub bytes: u64,
+    /// The export file; `None` in a dry run.
+    pub file: Option<PathBuf>,
+    /// Epoch and number of the last commit.
+    last: (i64, i64),
+}
+
+/// The start of the first month to keep: `months` before the current one, which is kept too.
+pub fn first_kept(now: Timestamp, months: u32) -> Timestamp {
+    let text = now.rfc3339();
+    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u32>().ok();
+    let (Some(year), Some(month)) = (number(0..4), number(5..7)) else {
+        return Timestamp::MIN;
+    };
+    let Some(first) = (year * 12 + month - 1).checked_sub(months) else {
+        return Timestamp::MIN;
+    };
+    let text = format!("{:04}-{:02}-01T00:00:00Z", first / 12, first % 12 + 1);
+    Timestamp::from_rfc3339(&text).unwrap_or(Timestamp::MIN)
+}
+
+/// What a run would export.
+pub fn closed_months(
+    read: &dyn Read,
+    before: Timestamp,
+) -> Result<Vec<ClosedMonth>, RetentionError> {
+    let mut found = Vec::new();
+    for journal in read.retained()? {
+        let mut after = None;
+        while let Some(month) = next_month(read, &journal, after, before, &mut |_| Ok(()))? {
+            after = Some(month.last);
+            found.push(month);
+        }
+    }
+    Ok(found)
+}
+
+/// Visits the commits of the next file of a node, after a commit or after those that are removed.
+fn next_month(
+    read: &dyn Read,
+    journal: &RetainedJournal,
+    after: Option<(i64, i64)>,
+    before: Timestamp,
+    each: &mut dyn FnMut(&BatchRows) -> Result<(), RetentionError>,
+) -> Result<Option<ClosedMonth>, RetentionError> {
+    let mut after = after.or(journal.carried.map(|carried| carried.last()));
+    let mut found: Option<ClosedMonth> = None;
+    loop {
+        let commits = read.commits_after(journal.node, after, COMMITS)?;
+        for commit in &commits {
+            let seal = &commit.seal;
+            let place = (seal.epoch, seal.number);
+            let month = month_of(seal.at);
+            let is_next = (found.as_ref())
+                .is_some_and(|found| month > found.month || found.bytes >= FILE_BYTES);
+            // The last posted commit stays: the next one follows it.
+            if seal.at >= before || Some(place) >= journal.posted || is_next {
+                return Ok(found);
+            }
+            each(commit)?;
+            let found = found.get_or_insert(ClosedMonth {
+                node: journal.node,
+                month,
+                commits: 0,
+                bytes: 0,
+                file: None,
+                last: place,
+            });
+            found.commits += 1;
+            found.bytes += commit.body.len() as u64;
+            found.last = place;
+            after = Some(place);
+        }
+        if commits.len() < COMMITS {
+            return Ok(found);
+        }
+    }
+}
+
+fn month_of(at: Timestamp) -> String {
+    at.rfc3339().chars().take(7).collect()
+}
+
+/// A run of the retention.
+pub struct Retention<'r> {
+    /// The store.
+    pub store: &'r dyn Store,
+    /// The folder of the export files.
+    pub folder: &'r Path,
+    /// Commits are exported up to the first that is not before this time.
+    pub before: Timestamp,
+    /// The current time.
+    pub now: &'r dyn Fn() -> Timestamp,
+    /// A new id.
+    pub new_operation: &'r dyn Fn() -> OperationId,
+    /// Whether the run is to end: asked between two removals.
+    pub is_stopped: &'r dyn Fn() -> bool,
+}
+
+impl Retention<'_> {
+    /// Exports and removes everything that is old enough. `report` gets each file with the number of its commits that are removed. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// What is not removed stays in the store, and the next run continues.
+    pub fn run(
+        &self,
+        report: &mut dyn FnMut(&ClosedMonth, u64),
+    ) -> Result<Vec<ClosedMonth>, RetentionError> {
+        let mut done = Vec::new();
+        while let Some(month) = self.step(report)? {
+            done.push(month);
+        }
+        Ok(done)
+    }
+
+    /// The same for one file; `None` when nothing is old enough any more.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Retention::run`].
+    pub fn step(
+        &self,
+        report: &mut dyn FnMut(&ClosedMonth, u64),
+    ) -> Result<Option<ClosedMonth>, RetentionError> {
+        let _locked = self.lock()?;
+        for journal in self.store.retained()? {
+            if let Some(month) = self.export(&journal)? {
+                report(&month, 0);
+                self.remove(&month, report)?;
+                return Ok(Some(month));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Locks the folder: another run would write the same file.
+    fn lock(&self) -> Result<File, RetentionError> {
+        let failed = |source| ExportError::File {
+            path: self.folder.to_owned(),
+            source,
+        };
+        let folder = File::open(self.folder).map_err(failed)?;
+        match folder.try_lock() {
+            Ok(()) => Ok(folder),
+            Err(TryLockError::WouldBlock) => Err(RetentionError::InUse {
+                folder: self.folder.to_owned(),
+            }),
+            Err(TryLockError::Error(error)) => Err(failed(error).into()),
+        }
+    }
+
+    /// Writes the next file.
+    fn export(&self, journal: &RetainedJournal) -> Result<Option<ClosedMonth>, RetentionError> {
+        let mut writer: Option<ExportWriter> = None;
+        let mut each = |commit: &BatchRows| {
+            if (self.is_stopped)() {
+                return Err(RetentionError::Stopped);
+            }
+            let writer = match &mut writer {
+                Some(writer) => writer,
+                None => {
+                    let seal = &commit.seal;
+                    let name = format!(
+                        "node-{}-{}-run-{}-commit-{}{EXPORT_SUFFIX}",
+                        seal.node,
+                        month_of(seal.at),
+                        seal.epoch,
+                        seal.number
+                    );
+                    writer.insert(ExportWriter::create(self.folder.join(name), seal.node)?)
+                }
+            };
+            Ok(writer.add(commit)?)
+        };
+        let month = next_month(self.store, journal, None, self.before, &mut each)?;
+        let file = writer.map(ExportWriter::finish).transpose()?;
+        Ok(month.map(|month| ClosedMonth { file, ..month }))
+    }
+
+    /// Reads the file, and then removes its commits.
+    fn remove(
+        &self,
+        month: &ClosedMonth,
+        report: &mut dyn FnMut(&ClosedMonth, u64),
+    ) -> Result<(), RetentionError> {
+        let Some(path) = &month.file else {
+            return Ok(());
+        };
+        // The last commit of each removal, and the number of commits up to it.
+        let mut removals = Vec::new();
+        let (mut commits, mut since, mut bytes) = (0, 0, 0);
+        let mut last = None;
+        let mut file = ExportReader::open(path)?;
+        while let Some(commit) = file.next()? {
+            commits += 1;
+            since += 1;
+            bytes += commit.body.len();
+            let place = (commit.seal.epoch, commit.seal.number);
+            last = Some((place, commit.seal.hash, commits));
+            if since >= COMMITS || bytes >= BYTES {
+                removals.extend(last.take());
+                (since, bytes) = (0, 0);
+            }
+        }
+        removals.extend(last);
+        let end = removals
+            .last()
+            .map(|(place, _, commits)| (*place, *commits));
+        if end != Some((month.last, month.commits)) {
+            return Err(RetentionError::Differs { path: path.clone() });
+        }
+        for ((epoch, number), hash, commits) in removals {
+            if (self.is_stopped)() {
+                return Err(RetentionError::Stopped);
+            }
+            let part = CarryPart {
+                operation: (self.new_operation)(),
+                last: (month.node, epoch, number),
+                hash,
+                at: (self.now)(),
+            };
+            self.commit(Part::Carry(Box::new(part)))?;
+            report(month, commits);
+        }
+        Ok(())
+    }
+
+    fn commit(&self, part: Part) -> Result<Receipt, RetentionError> {
+        let (sender, wait) = mpsc::channel();
+        let done = Box::new(move |result| {
+            // The receiver waits below.
+            let _ = sender.send(result);
+        });
+        let unit = UnitOfWork::of(part, Admission::Normal);
+        self.store.submit(unit, done)?;
+        let result = wait.recv();
+        Ok(result.unwrap_or_else(|_| Err(CommitError::Stopped(Failure::closed())))?)
+    }
+}
+
+/// Replays the export files of a folder from the first commit of each node on, and compares them with the carried state. Blocks.
+///
+/// # Errors
+///
+/// A file that cannot be read or is damaged, and commits that are in no file.
+pub fn verify_exports(read: &dyn Read, folder: &Path) -> Result<Replayed, RetentionError> {
+    // By node and place of the first commit: files of an interrupted run overlap.
+    let mut files = BTreeMap::new();
+    let listed = fs::read_dir(folder).map_err(|source| ExportError::File {
+        path: folder.to_owned(),
+        source,
+    })?;
+    for entry in listed {
+        let path = entry
+            .map_err(|source| ExportError::File {
+                path: folder.to_owned(),
+                source,
+            })?
+            .path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.ends_with(EXPORT_SUFFIX) {
+            continue;
+        }
+        let mut file = ExportReader::open(&path)?;
+        if let Some(first) = file.next()? {
+            let place = (file.node, first.seal.epoch, first.seal.number);
+            files.insert((place, path.clone()), path);
+        }
+    }
+    let snapshot = read.snapshot()?;
+    let mut waiting = files.into_values();
+    let mut file: Option<ExportReader> = None;
+    let mut last = None;
+    let mut failed = None;
+    let replayed = snapshot.replayed(&mut || {
+        loop {
+            let next = match &mut file {
+                Some(file) => file.next(),
+                None => Ok(None),
+            };
+            match next {
+                Ok(Some(commit)) => {
+                    let place = (commit.seal.node, commit.seal.epoch, commit.seal.number);
+                    if last.is_none_or(|last| place > last) {
+                        last = Some(place);
+                        return Ok(Some(commit));
+                    }
+                }
+                Ok(None) => match waiting.next().map(|path| ExportReader::open(&path)) {
+                    Some(Ok(opened)) => file = Some(opened),
+                    Some(Err(error)) => return end(&mut failed, error),
+                    None => return Ok(None),
+                },
+                Err(error) => return end(&mut failed, error),
+            }
+        }
+    });
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(replayed?),
+    }
+}
+
+/// Ends a replay whose next file cannot be read.
+fn end(
+    failed: &mut Option<ExportError>,
+    error: ExportError,
+) -> Result<Option<BatchRows>, ReadError> {
+    *failed = Some(error);
+    Ok(None)
+}

@@ -1,0 +1,130 @@
+//! Deletion of an account: its credentials end, what is personal is removed, and its rows of money stay.
+
+use std::sync::Arc;
+
+use tollgate_clock::Timestamp;
+use tollgate_ledger::Credit;
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_purchase::mandates::{current_mandate, may_charge};
+use tollgate_store::{
+    AccountChange, AccountRow, AccountStatus, Admission, CredentialRow, OAuthPart, Part, Read,
+    ReadError, SigninPart, UnitOfWork, commit, reading,
+};
+
+use super::audit::Recorder;
+use super::changes::ChangeError;
+use super::control::Applied;
+use super::service::AdminService;
+
+/// The reference of the correction that takes forfeited credit.
+const REFERENCE: &str = "account/deleted";
+
+/// Purchases and mandates that are looked at.
+const ROWS_MAX: usize = 1000;
+
+/// What is known of an account that is to be deleted.
+struct Found {
+    row: AccountRow,
+    credentials: Vec<CredentialRow>,
+    /// Why it cannot be deleted yet.
+    obstacle: Option<&'static str>,
+}
+
+impl AdminService {
+    /// Deletes an account in one unit of work.
+    pub(super) async fn account_delete(
+        &self,
+        account: AccountId,
+        forfeit: bool,
+        recorder: &Recorder<'_>,
+        now: Timestamp,
+    ) -> Result<Applied, ChangeError> {
+        let (store, ledger, entropy) = self.books();
+        let found = reading(store, move |store| find(store, account)).await?;
+        let found = found
+            .ok_or_else(|| ChangeError::not_found(format!("there is no account `{account}`")))?;
+        if let Some(obstacle) = found.obstacle {
+            return Err(ChangeError::conflict(obstacle));
+        }
+        let available = found.row.available;
+        if available != Micros::ZERO && !forfeit {
+            return Err(ChangeError::conflict(format!(
+                "the account has {available} credits, which would be lost; return what they were paid with, or use `--forfeit`"
+            )));
+        }
+        let mut parts = parts(account, &found.credentials, now);
+        parts.push(recorder.part());
+        if available == Micros::ZERO {
+            commit(&**store, UnitOfWork::of_all(parts, Admission::Normal)).await?;
+        } else {
+            let credit = Credit {
+                operation: OperationId::generate(now, entropy),
+                account,
+                amount: Micros::ZERO - available,
+                reference: Arc::from(REFERENCE),
+                at: now,
+            };
+            ledger.correct_with(credit, parts).await?;
+        }
+        recorder.set_recorded();
+        Ok(Applied::Done)
+    }
+}
+
+/// The parts that delete an account; other nodes learn of the first three kinds.
+fn parts(account: AccountId, credentials: &[CredentialRow], at: Timestamp) -> Vec<Part> {
+    let mut parts = vec![
+        Part::ChangeAccount(Box::new(AccountChange {
+            id: account,
+            status: Some(AccountStatus::Closed),
+            class: None,
+            cache_scope: None,
+            at,
+        })),
+        Part::OAuth(Box::new(OAuthPart::RevokeGrants {
+            account,
+            client: None,
+            at,
+        })),
+        Part::Signin(Box::new(SigninPart::EndSessions { account })),
+    ];
+    let live = credentials.iter().filter(|key| key.revoked_at.is_none());
+    parts.extend(live.map(|key| Part::RevokeCredential {
+        id: key.made.id,
+        at,
+    }));
+    parts.push(Part::EraseAccount(account));
+    parts
+}
+
+fn find(store: &dyn Read, account: AccountId) -> Result<Option<Found>, ReadError> {
+    let Some(row) = store.account(account)? else {
+        return Ok(None);
+    };
+    let mandates = store.mandates_of(account, ROWS_MAX)?;
+    let top_ups = store.top_ups_of(account, Timestamp::MAX, ROWS_MAX)?;
+    let obstacle = if row.status == AccountStatus::Closed {
+        Some("the account is deleted already")
+    } else if row.held != Micros::ZERO {
+        Some(
+            "requests of the account are under way; suspend it, and repeat this when they have ended",
+        )
+    } else if current_mandate(mandates).is_some_and(|row| may_charge(&row)) {
+        Some(
+            "its subscription at PayPal may be charged; end it with `tollgate account suspend --end-plan`, and repeat this once it has ended",
+        )
+    } else if top_ups.iter().any(|row| row.next_attempt_at.is_some()) {
+        Some("a purchase of credits has no outcome yet; repeat this when it has")
+    } else if store.authorization_open(account)?.is_some() {
+        Some(
+            "a payment by x402 has no outcome yet (`tollgate payment list`); repeat this when it has",
+        )
+    } else {
+        None
+    };
+    Ok(Some(Found {
+        credentials: store.account_credentials(account)?,
+        row,
+        obstacle,
+    }))
+}

@@ -1,0 +1,110 @@
+//! `tollgate account export` and `tollgate account delete`.
+
+use super::*;
+
+/// An account with a login, a key, credit, and its entry.
+fn account(workspace: &Workspace) -> String {
+    let account = workspace.word(
+        "account create --email mara@example.net --phone +4930123456",
+        "id",
+    );
+    workspace.good(&format!(
+        "key create --account {account} --name maras-laptop"
+    ));
+    workspace.good(&format!(
+        "credits grant --account {account} --amount 12.5 --reference inv-1"
+    ));
+    account
+}
+
+fn check_deletion(workspace: &Workspace) {
+    let account = account(workspace);
+    let exported = workspace.json(&format!("account export --account {account}"));
+    assert_eq!(exported["account"]["emails"][0], "mara@example.net");
+    assert_eq!(exported["account"]["phones"][0], "+4930123456");
+    assert_eq!(exported["keys"][0]["name"], "maras-laptop");
+    assert_eq!(exported["entries"][0]["reference"], "inv-1");
+    assert_eq!(exported["entries"][0]["amount"].to_string(), "12.5");
+    assert_eq!(exported["has_more_entries"], false);
+
+    let refused = workspace.run(&format!("account delete --account {account}"));
+    let refused = refused.expect_err("it has credit");
+    assert!(
+        refused.contains("12.5 credits") && refused.contains("--forfeit"),
+        "{refused}"
+    );
+    let shown = workspace.json(&format!("account show --account {account}"));
+    assert_eq!(shown["status"], "active", "nothing was changed");
+    assert_eq!(shown["emails"][0], "mara@example.net");
+
+    workspace.good(&format!("account delete --account {account} --forfeit"));
+    let shown = workspace.json(&format!("account show --account {account}"));
+    assert_eq!(shown["status"], "closed");
+    assert_eq!(shown["available"].to_string(), "0");
+    let after = workspace.json(&format!("account export --account {account}"));
+    let text = after.to_string();
+    for personal in ["mara", "+4930123456", "laptop"] {
+        assert!(!text.contains(personal), "{personal}: {text}");
+    }
+    assert_eq!(after["keys"][0]["status"], "revoked");
+    assert_eq!(
+        after["entries"][1]["reference"], "inv-1",
+        "rows of money stay"
+    );
+    assert_eq!(after["entries"][0]["kind"], "correction");
+    // The address is free for another account.
+    workspace.good("account create --email mara@example.net");
+
+    let again = workspace.run(&format!("account delete --account {account}"));
+    assert!(again.expect_err("it is gone").contains("deleted already"));
+    let lifted = workspace.run(&format!("account suspend --account {account} --lift"));
+    assert!(lifted.expect_err("it is gone").contains("is deleted"));
+    let unknown_id = format!("acct_{}", "0".repeat(32));
+    let unknown = workspace.run(&format!("account delete --account {unknown_id}"));
+    assert!(unknown.expect_err("none").contains("there is no account"));
+    let audit = workspace.json("audit");
+    assert_eq!(audit["clean"], true, "{audit}");
+    let log = workspace.json(&format!("audit-log --subject {account}"));
+    let acts: Vec<_> = log.as_array().expect("a list").iter().collect();
+    let done = acts
+        .iter()
+        .find(|act| act["action"] == "account_delete" && act["outcome"] == "done");
+    assert_eq!(done.expect("it is recorded")["detail"]["forfeit"], true);
+    assert!(acts.iter().any(|act| act["outcome"] == "refused"), "{log}");
+}
+
+#[test]
+fn a_deleted_account_keeps_its_entries_and_nothing_personal() {
+    check_deletion(&Workspace::new());
+    let workspace = Workspace::new();
+    let server = workspace.serve();
+    check_deletion(&workspace);
+    server.end();
+}
+
+#[test]
+fn an_account_with_a_request_under_way_is_not_deleted() {
+    let workspace = Workspace::new();
+    let account = account(&workspace);
+    let server = workspace.serve();
+    let id: tollgate_money::AccountId = account.parse().expect("an id");
+    let clock = Clock::system();
+    let (now, minute) = (clock.now(), std::time::Duration::from_secs(60));
+    let request = tollgate_ledger::HoldRequest {
+        operation: tollgate_money::OperationId::generate(now, &Entropy::system()),
+        account: id,
+        amount: tollgate_money::Micros::new(1000),
+        price_version: None,
+        at: now,
+        deadline: tollgate_clock::Deadline::after(clock.elapsed(), minute),
+        expires_at: now + minute,
+    };
+    let hold = server.ledger.hold(request).expect("credit");
+    // A commit after that of the hold.
+    workspace.good("account create");
+    let delete = format!("account delete --account {account} --forfeit");
+    let refused = workspace.run(&delete).expect_err("a request is under way");
+    assert!(refused.contains("under way"), "{refused}");
+    drop(hold);
+    server.end();
+}
