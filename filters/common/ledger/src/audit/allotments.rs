@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tollgate_money::AccountId;
 use tollgate_store::entries::{Body, Entry};
-use tollgate_store::{AllotmentRow, BatchRows, CapShares, has_allotments};
+use tollgate_store::{AllotmentRow, BatchRows, CapShares, CarriedSum, has_allotments};
 
 /// Available and held.
 type Balance = (i128, i128);
@@ -27,6 +27,16 @@ impl Allotments {
         self.marks
             .insert(node, last.unwrap_or((i64::MIN, i64::MIN)));
         Some(node)
+    }
+
+    /// What is carried of a node's removed commits, before the commits that follow them: all of it was posted.
+    pub(super) fn carried(&mut self, sum: &CarriedSum) {
+        if self.marks.contains_key(&sum.node) {
+            let available = i128::from(sum.allotted.get()) - i128::from(sum.charged.get());
+            let (posted, all) = self.sums.entry((sum.account, sum.node)).or_default();
+            add(posted, available, 0);
+            add(all, available, 0);
+        }
     }
 
     /// One commit. What is unreadable shows in its seal.

@@ -65,6 +65,7 @@ impl Check {
             self.accounts.entry(sum.account).or_default().available -= charged;
             *self.contra.entry(Contra::Revenue).or_default() += charged;
             self.usage_written_off += i128::from(sum.written_off.get());
+            self.allotments.carried(sum);
         }
         if let Some(problem) = carried.problem {
             self.wrong(None, None, problem.to_owned());
