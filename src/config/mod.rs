@@ -22,7 +22,7 @@ mod settings;
 mod source;
 mod warnings;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tollgate_filter::settings::{Problem, Problems};
@@ -85,12 +85,22 @@ pub fn load(
 /// The key of the file with variables, which is read before all other settings.
 const ENVIRONMENT_FILE: &str = "server.environment_file";
 
+/// The variable that overrides it.
+const ENVIRONMENT_FILE_VARIABLE: &str = "TOLLGATE__SERVER__ENVIRONMENT_FILE";
+
 /// The environment with the variables of the file that the settings name for them.
 fn with_environment_file(
     file: &Path,
     text: &str,
     environment: &Environment,
 ) -> Result<Environment, Report> {
+    if let Some(name) = environment.get(ENVIRONMENT_FILE_VARIABLE) {
+        let named = file.parent().unwrap_or(Path::new("")).join(name);
+        let place = Place::Variable {
+            variable: ENVIRONMENT_FILE_VARIABLE.to_owned(),
+        };
+        return read_environment_file(named, place, environment);
+    }
     // Problems with the text are reported when it is checked as a whole.
     let table = document::parse(text, &mut Problems::default());
     let server = table
@@ -103,12 +113,21 @@ fn with_environment_file(
         return Ok(environment.clone());
     };
     let named = file.parent().unwrap_or(Path::new("")).join(name);
+    let place = Place::of(file, text, &written.span());
+    read_environment_file(named, place, environment)
+}
+
+fn read_environment_file(
+    named: PathBuf,
+    place: Place,
+    environment: &Environment,
+) -> Result<Environment, Report> {
     let lines = std::fs::read_to_string(&named).map_err(|error| {
         let message = format!(
             "names `{}`, which cannot be read ({error}); name a file that the gateway's user may read",
             named.display()
         );
-        finding(Place::of(file, text, &written.span()), ENVIRONMENT_FILE, message)
+        finding(place, ENVIRONMENT_FILE, message)
     })?;
     environment.with_file(&lines).map_err(|(line, message)| {
         let place = Place::Line {

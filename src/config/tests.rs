@@ -262,6 +262,35 @@ fn a_key_from_the_environment_is_used_and_not_printed() {
 }
 
 #[test]
+fn the_file_with_variables_is_named_by_a_setting_or_a_variable_and_has_precedence() {
+    let folder = tollgate_testing::tempdir().expect("a folder");
+    let put = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).expect("the folder takes files");
+    };
+    put("tollgate.toml", "[server]\nenvironment_file = 'one'\n");
+    put("one", "TOLLGATE__SERVER__WORKERS=3\n");
+    put("two", "TOLLGATE__SERVER__WORKERS=4\n");
+    let load = |variable: (&str, &str)| {
+        let environment = Environment::of([variable]);
+        let file = folder.path().join("tollgate.toml");
+        load(&file, &environment, &modules())
+    };
+    let workers = |variable: (&str, &str)| {
+        let loaded = load(variable);
+        loaded.expect("good settings").server.workers.to_string()
+    };
+    assert_eq!(workers(("TOLLGATE__SERVER__WORKERS", "2")), "3");
+    let named = "TOLLGATE__SERVER__ENVIRONMENT_FILE";
+    assert_eq!(workers((named, "two")), "4");
+    let refused = load((named, "three")).expect_err("there is none");
+    let refused = refused.to_string();
+    assert!(
+        refused.starts_with(&format!("${named}: server.environment_file: names `")),
+        "{refused}"
+    );
+}
+
+#[test]
 fn environment_variables_override_the_file() {
     const FILE: &str = "
         [server]
