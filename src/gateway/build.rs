@@ -415,13 +415,13 @@ impl Running {
             version: 1,
             routes: routes::routes(settings, filters, &deps.pages, deps.telemetry)?,
             providers: Arc::new(Providers::new(settings, deps.clock.clone())),
+            relayed_to: settings.sections.find().unwrap_or_default(),
         };
         let meter: MeterSettings = settings.sections.find().unwrap_or_default();
         let proxy = Arc::new(Proxy::new(ProxyDeps {
             generation,
             challenges: deps.challenges,
             pages: deps.pages,
-            relayed_to: settings.sections.find().unwrap_or_default(),
             telemetry: deps.telemetry.clone(),
             clock: deps.clock.clone(),
             entropy: deps.entropy.clone(),

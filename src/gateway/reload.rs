@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use secrecy::ExposeSecret;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tollgate_clock::Clock;
@@ -27,7 +28,7 @@ use crate::acme::Acme;
 use crate::admin::{Access, ReloadedSettings, RunningSettings};
 use crate::config::{Difference, DifferenceKind, Report, Settings};
 use crate::proxy::{Generation, Proxy, Routes};
-use crate::telemetry::{self, Telemetry};
+use crate::telemetry::{self, PreparedTraces, Telemetry};
 use crate::upstream::Providers;
 
 /// What remains for the operator when a setting needs another process.
@@ -37,7 +38,7 @@ const REMEDY: &str = "run `tollgate upgrade`, or restore the earlier value";
 const REMEDY_OF_STORE: &str = "stop the gateway and start it again, or restore the earlier value";
 
 /// The gateway's own settings that a reload changes, by the beginnings of their keys.
-const RELOADED: [&str; 10] = [
+const RELOADED: [&str; 12] = [
     "admin.tls.",
     "admin.token[",
     "model[",
@@ -47,7 +48,9 @@ const RELOADED: [&str; 10] = [
     "route_change[",
     "server.environment_file",
     "service.default_model",
+    "store.password_",
     "telemetry.log_level",
+    "telemetry.otlp_",
 ];
 
 /// Reloads the settings of one gateway.
@@ -139,6 +142,8 @@ struct Built {
     checked: Checked,
     routes: Routes,
     providers: Arc<Providers>,
+    /// `None` where the export of traces stays as it is.
+    traces: Option<PreparedTraces>,
 }
 
 impl Reloader {
@@ -278,8 +283,18 @@ impl Reloader {
             .generation()
             .providers
             .successor(&checked.settings);
+        let mut changed = checked.differences.iter().map(|one| &*one.key);
+        let traces = match changed.any(|key| key.starts_with("telemetry.otlp_")) {
+            true => Some(
+                telemetry
+                    .prepare_traces(new)
+                    .map_err(StartError::Telemetry)?,
+            ),
+            false => None,
+        };
         record_new_prices(&checked.settings, &*parts.store, parts.clock.now())?;
         Ok(Built {
+            traces,
             routes,
             providers: Arc::new(providers),
             checked,
@@ -292,6 +307,7 @@ impl Reloader {
             checked,
             routes,
             providers,
+            traces,
         } = built;
         let (parts, new) = (&self.parts, &checked.settings);
         for warning in new.warnings() {
@@ -306,11 +322,18 @@ impl Reloader {
         parts.acme.configure(new.acme_orders().cloned().collect());
         parts.access.replace(&new.admin);
         telemetry::set_level(new.telemetry.log_level);
+        if let Some(traces) = traces {
+            parts.telemetry.replace_traces(traces);
+        }
+        let password = new.store.password.as_ref();
+        let password = password.map(|password| password.expose_secret().as_bytes());
+        parts.store.replace_password(password);
         state.version += 1;
         parts.proxy.replace_generation(Generation {
             version: state.version,
             routes,
             providers: providers.clone(),
+            relayed_to: new.sections.find().unwrap_or_default(),
         });
         state.maintenance.abort();
         state.maintenance = maintain(&parts.runtime, &providers);

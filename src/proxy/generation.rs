@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arc_swap::{ArcSwap, Guard};
+use tollgate_filter::RelayUpstreams;
 
 use super::routes::Routes;
 use super::state::Proxy;
@@ -16,6 +17,8 @@ pub(crate) struct Generation {
     pub(crate) version: u64,
     pub(crate) routes: Routes,
     pub(crate) providers: Arc<Providers>,
+    /// The servers of relayed requests.
+    pub(crate) relayed_to: RelayUpstreams,
 }
 
 /// A generation as one thread uses it: with the thread's connections to the providers.
@@ -31,13 +34,13 @@ pub(super) struct CurrentGeneration(ArcSwap<ThreadGeneration>);
 impl CurrentGeneration {
     /// The current generation, with new connections.
     pub(super) fn new(proxy: &Proxy) -> CurrentGeneration {
+        let generation = proxy.generation.load_full();
         let relays = Relays::new(
-            &proxy.relayed_to.0,
+            &generation.relayed_to.0,
             proxy.clock.clone(),
             proxy.telemetry.clone(),
             proxy.state.draining.subscribe(),
         );
-        let generation = proxy.generation.load_full();
         let caller = Caller::new(
             generation.providers.clone(),
             proxy.clock.clone(),
@@ -65,7 +68,8 @@ impl CurrentGeneration {
     fn renew(&self, current: &ThreadGeneration, proxy: &Proxy) -> Arc<ThreadGeneration> {
         let generation = proxy.generation.load_full();
         let providers = generation.providers.clone();
-        let calls = current.calls.map(|caller| caller.with_providers(providers));
+        let calls = &current.calls;
+        let calls = calls.map(|caller| caller.with(providers, &generation.relayed_to.0));
         let renewed = Arc::new(ThreadGeneration { generation, calls });
         self.0.store(renewed.clone());
         renewed

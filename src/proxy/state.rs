@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_clock::{Clock, Entropy};
-use tollgate_filter::{ErrorPage, ErrorShape, RelayUpstreams};
+use tollgate_filter::{ErrorPage, ErrorShape};
 
 use super::acme::AcmeChallenges;
 use super::generation::{CurrentGeneration, Generation};
@@ -30,8 +30,6 @@ pub(crate) struct Proxy {
     pub(super) version: AtomicU64,
     /// Renders error pages for addresses without a route.
     pub(crate) pages: ErrorPage,
-    /// The upstreams that requests may be relayed to.
-    pub(crate) relayed_to: RelayUpstreams,
     pub(crate) telemetry: Telemetry,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
@@ -88,8 +86,6 @@ pub(crate) struct ProxyDeps {
     pub(crate) challenges: Arc<AcmeChallenges>,
     /// Renders error pages for addresses without a route.
     pub(crate) pages: ErrorPage,
-    /// The upstreams that requests may be relayed to.
-    pub(crate) relayed_to: RelayUpstreams,
     pub(crate) telemetry: Telemetry,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
@@ -124,7 +120,6 @@ impl Proxy {
             generation,
             challenges,
             pages,
-            relayed_to,
             telemetry,
             clock,
             entropy,
@@ -139,7 +134,6 @@ impl Proxy {
             in_process: OnceLock::new(),
             challenges,
             pages,
-            relayed_to,
             telemetry,
             clock,
             entropy,

@@ -23,8 +23,8 @@ mod writer;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tollgate_clock::{Clock, Entropy};
@@ -39,7 +39,7 @@ pub use metrics::{ClosedConnection, ConnectionGuard, Metrics, ProxyProtocolFault
 pub(crate) use names::METRICS;
 pub(crate) use names::{SETTINGS_RELOADS, SETTINGS_VERSION};
 pub(crate) use process::accept_queue_max;
-pub(crate) use traces::{AttemptFailure, AttemptSpan, Trace};
+pub(crate) use traces::{AttemptFailure, AttemptSpan, PreparedTraces, Trace};
 
 use crate::config::{AccessLog, Provider, Settings};
 use address::LoggedAddress;
@@ -77,7 +77,8 @@ struct Inner {
     metrics: Metrics,
     log: Option<LineWriter>,
     access_sample: access::AccessSample,
-    traces: Option<Arc<Traces>>,
+    /// Set once there is a collector, at the start or by a reload.
+    traces: Arc<OnceLock<Traces>>,
     addresses: LoggedAddress,
 }
 
@@ -147,10 +148,10 @@ impl Telemetry {
         }));
         let entropy = Entropy::system();
         let otlp = settings.telemetry.otlp.as_ref();
-        let traces = otlp.map(|otlp| Traces::start(otlp, &clock, entropy.clone()));
-        let traces = traces.transpose()?.map(Arc::new);
+        let traces = Arc::new(OnceLock::new());
+        PreparedTraces::of(otlp, None, &clock)?.apply(&traces);
         let shown = traces.clone();
-        metrics.add_source(Box::new(move |samples| match &shown {
+        metrics.add_source(Box::new(move |samples| match shown.get() {
             Some(traces) => traces.show(samples),
             None => traces::show_none(samples),
         }));
@@ -166,10 +167,26 @@ impl Telemetry {
         })
     }
 
+    /// Prepares another export of traces, or its end.
+    ///
+    /// # Errors
+    ///
+    /// When the connection to the collector cannot be set up, or the system provides no thread.
+    pub(crate) fn prepare_traces(&self, settings: &Settings) -> io::Result<PreparedTraces> {
+        let inner = &*self.inner;
+        let otlp = settings.telemetry.otlp.as_ref();
+        PreparedTraces::of(otlp, inner.traces.get(), &inner.clock)
+    }
+
+    /// Puts a prepared export of traces in force.
+    pub(crate) fn replace_traces(&self, new: PreparedTraces) {
+        new.apply(&self.inner.traces);
+    }
+
     /// Starts the trace of a request, if traces are exported and it is sampled.
     #[inline]
     pub(crate) fn begin_trace(&self, exchange: &mut Exchange) {
-        if let Some(traces) = &self.inner.traces {
+        if let Some(traces) = self.inner.traces.get() {
             traces.begin(exchange);
         }
     }
@@ -182,7 +199,7 @@ impl Telemetry {
         provider: &Arc<Provider>,
         model: &str,
     ) -> Option<Box<AttemptSpan>> {
-        self.inner.traces.as_ref()?;
+        self.inner.traces.get()?;
         let trace = exchange.get::<Arc<Trace>>()?;
         let forward = exchange.get::<Forward>()?;
         let call = (forward.api, forward.stream);
@@ -201,7 +218,7 @@ impl Telemetry {
         inner
             .metrics
             .exchange(&names, exchange, route, ending, &times);
-        let traces = inner.traces.as_ref();
+        let traces = inner.traces.get();
         let trace = traces.and_then(|_| exchange.get::<Arc<Trace>>());
         let log = inner.log.as_ref();
         if let Some(log) = log.filter(|_| inner.access_sample.takes(exchange, ending)) {
@@ -287,7 +304,7 @@ impl Telemetry {
 
     /// Exports the last spans, then flushes the access log and closes it, within three seconds. For the end of the process; blocks.
     pub fn close(&self) {
-        if let Some(traces) = &self.inner.traces {
+        if let Some(traces) = self.inner.traces.get() {
             traces.close();
         }
         let lines = self

@@ -89,29 +89,6 @@ pub struct McpResource {
     pub origins: Option<Vec<String>>,
 }
 
-impl McpResource {
-    /// Whether the settings of its server differ: address, roots, times to connect, to the first byte, of silence and in total, and idle
-    /// connections. The workers have copied them.
-    pub(crate) fn fixed(&self, new: &McpResource) -> [bool; 7] {
-        match (&self.upstream, &new.upstream) {
-            (Some(old), Some(new)) => [
-                (&old.url, &old.path) != (&new.url, &new.path),
-                old.roots != new.roots,
-                old.connect != new.connect,
-                old.first_byte != new.first_byte,
-                old.idle != new.idle,
-                old.total != new.total,
-                old.connections_idle_max != new.connections_idle_max,
-            ],
-            (old, new) => {
-                let mut fixed = [false; 7];
-                fixed[0] = old.is_some() != new.is_some();
-                fixed
-            }
-        }
-    }
-}
-
 impl Section for RawMcp {
     const NAME: &'static str = "mcp";
     type Settings = McpResources;

@@ -9,31 +9,13 @@ use tollgate_module::{
 };
 use tollgate_store::Store;
 
-use crate::config::{McpResources, RawMcp};
+use crate::config::{McpResource, McpResources, RawMcp};
 use crate::{Mcp, McpDeps, McpServer, SessionKey};
 
 /// The name of the module.
 const NAME: &str = "mcp";
 
 provided! { NAME => [McpResources]; }
-
-/// The settings of a resource's server, in the order of `McpResource::fixed`.
-macro_rules! server_keys {
-    ($resource:literal) => {
-        [
-            concat!($resource, ".upstream"),
-            concat!($resource, ".ca_file"),
-            concat!($resource, ".connect_secs"),
-            concat!($resource, ".first_byte_secs"),
-            concat!($resource, ".idle_secs"),
-            concat!($resource, ".total_secs"),
-            concat!($resource, ".connections_idle_max"),
-        ]
-    };
-}
-
-const GENERAL: [&str; 7] = server_keys!("general");
-const ANDROID: [&str; 7] = server_keys!("android");
 
 /// The MCP relay.
 pub struct McpModule;
@@ -81,13 +63,16 @@ impl Module for McpModule {
         Ok(())
     }
 
-    /// The secrets and the origins: the filters of all routes are built again with them. The servers are fixed.
+    /// The filters of all routes are built again with the new secrets and origins, and the proxy has the new servers. Whether a resource has a
+    /// server is fixed: documents say which resources are offered.
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
         let (old, new): (McpResources, McpResources) = (running.get(NAME)?, settings.get(NAME)?);
-        let general = old.general.fixed(&new.general);
-        let android = old.android.fixed(&new.android);
-        let fixed = GENERAL.into_iter().zip(general);
-        let refused = Reload::refused(fixed.chain(ANDROID.into_iter().zip(android)));
+        let is_switched =
+            |old: &McpResource, new: &McpResource| old.upstream.is_some() != new.upstream.is_some();
+        let refused = Reload::refused([
+            ("general.upstream", is_switched(&old.general, &new.general)),
+            ("android.upstream", is_switched(&old.android, &new.android)),
+        ]);
         Ok(refused.unwrap_or_else(|| Reload::ready(|| {})))
     }
 }

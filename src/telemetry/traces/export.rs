@@ -9,6 +9,7 @@ use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue};
@@ -68,9 +69,32 @@ impl Queue {
     }
 }
 
+/// The collector, and how it is called.
+pub(super) struct Destination {
+    client: reqwest::Client,
+    url: String,
+    headers: HeaderMap,
+}
+
+impl Destination {
+    /// # Errors
+    ///
+    /// When TLS cannot be set up.
+    pub(super) fn of(settings: &Otlp) -> io::Result<Destination> {
+        let mut headers: HeaderMap = settings.headers.iter().cloned().collect();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(Destination {
+            client: client(settings)?,
+            url: settings.url.to_string(),
+            headers,
+        })
+    }
+}
+
 /// The thread that exports.
 pub(super) struct Exporter {
     counts: Arc<Counts>,
+    destination: Arc<ArcSwap<Destination>>,
     closing: watch::Sender<bool>,
     /// Closed by the thread at its end.
     ended: Mutex<std_mpsc::Receiver<()>>,
@@ -79,6 +103,11 @@ pub(super) struct Exporter {
 impl Exporter {
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// Sends to another collector from the next export on, the spans that the earlier one has not accepted too.
+    pub(super) fn replace(&self, destination: Destination) {
+        self.destination.store(Arc::new(destination));
     }
 
     /// Sends what is queued, and ends the thread, within twice [`FINAL_EXPORT`].
@@ -91,8 +120,8 @@ impl Exporter {
 }
 
 /// Starts the thread.
-pub(super) fn start(settings: &Otlp, entropy: &Entropy) -> io::Result<(Queue, Exporter)> {
-    let client = client(settings)?;
+pub(super) fn start(first: Destination, entropy: &Entropy) -> io::Result<(Queue, Exporter)> {
+    let destination = Arc::new(ArcSwap::from_pointee(first));
     let (sender, spans) = mpsc::channel(QUEUE_SPANS);
     let counts = Arc::<Counts>::default();
     let (closing, closed) = watch::channel(false);
@@ -100,14 +129,10 @@ pub(super) fn start(settings: &Otlp, entropy: &Entropy) -> io::Result<(Queue, Ex
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut headers: HeaderMap = settings.headers.iter().cloned().collect();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let thread = Export {
         spans,
         batch: Vec::with_capacity(BATCH_SPANS),
-        client,
-        url: settings.url.to_string(),
-        headers,
+        destination: destination.clone(),
         resource: [
             ("service.name", "tollgate".into()),
             ("service.version", env!("CARGO_PKG_VERSION").into()),
@@ -132,6 +157,7 @@ pub(super) fn start(settings: &Otlp, entropy: &Entropy) -> io::Result<(Queue, Ex
     };
     let exporter = Exporter {
         counts,
+        destination,
         closing,
         ended: Mutex::new(ended),
     };
@@ -179,9 +205,7 @@ struct Export {
     spans: mpsc::Receiver<Span>,
     /// Taken from the queue, and neither accepted nor refused yet.
     batch: Vec<Span>,
-    client: reqwest::Client,
-    url: String,
-    headers: HeaderMap,
+    destination: Arc<ArcSwap<Destination>>,
     resource: [(&'static str, Value); 3],
     entropy: Entropy,
     counts: Arc<Counts>,
@@ -203,7 +227,7 @@ impl Export {
         let left = self.batch.len() + self.spans.len();
         if left > 0 {
             self.counts.dropped.fetch_add(left as u64, Relaxed);
-            tracing::warn!(spans = left, url = %self.url, "trace spans not exported at shutdown");
+            tracing::warn!(spans = left, url = %self.url(), "trace spans not exported at shutdown");
         }
     }
 
@@ -267,6 +291,10 @@ impl Export {
         }
     }
 
+    fn url(&self) -> String {
+        self.destination.load().url.clone()
+    }
+
     fn body(&self) -> Bytes {
         otlp::export_request(&self.resource, &self.batch).into()
     }
@@ -274,7 +302,8 @@ impl Export {
     /// Sends one export; the batch is empty when it was accepted.
     async fn send(&mut self, body: Bytes) -> Result<(), ExportError> {
         let transient = |error: reqwest::Error| ExportError::Transient(chain(&error), None);
-        let request = self.client.post(&self.url).headers(self.headers.clone());
+        let to = self.destination.load_full();
+        let request = to.client.post(&to.url).headers(to.headers.clone());
         let mut answer = request.body(body).send().await.map_err(transient)?;
         let status = answer.status();
         if !status.is_success() {
@@ -302,10 +331,10 @@ impl Export {
         self.counts.exported.fetch_add(sent - rejected, Relaxed);
         if rejected > 0 {
             self.counts.dropped.fetch_add(rejected, Relaxed);
-            tracing::warn!(spans = rejected, url = %self.url, cause = %why, "exporting trace spans failed in part: the collector rejected some");
+            tracing::warn!(spans = rejected, url = %to.url, cause = %why, "exporting trace spans failed in part: the collector rejected some");
         }
         if std::mem::take(&mut self.fails) {
-            tracing::info!(url = %self.url, "exporting trace spans succeeds again");
+            tracing::info!(url = %to.url, "exporting trace spans succeeds again");
         }
         Ok(())
     }
@@ -313,7 +342,7 @@ impl Export {
     fn failed(&mut self, error: &ExportError) {
         let (ExportError::Transient(cause, _) | ExportError::Permanent(cause)) = error;
         if !std::mem::replace(&mut self.fails, true) {
-            tracing::warn!(url = %self.url, %cause, "exporting trace spans failed: check the collector, `telemetry.otlp_url` and its header fields");
+            tracing::warn!(url = %self.url(), %cause, "exporting trace spans failed: check the collector, `telemetry.otlp_url` and its header fields");
         }
     }
 }
@@ -352,7 +381,8 @@ mod tests {
             headers: Vec::new(),
             roots: None,
         };
-        let (queue, exporter) = start(&settings, &Entropy::seeded(1)).expect("it starts");
+        let destination = Destination::of(&settings).expect("a client");
+        let (queue, exporter) = start(destination, &Entropy::seeded(1)).expect("it starts");
         let pushed = (QUEUE_SPANS + 2 * BATCH_SPANS) as u64;
         for _ in 0..pushed {
             queue.push(span());

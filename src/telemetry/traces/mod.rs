@@ -8,7 +8,8 @@ mod export;
 mod otlp;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -20,7 +21,7 @@ use tollgate_money::OperationId;
 pub(crate) use self::attempt::{AttemptFailure, AttemptSpan};
 
 use self::attempt::Attempt;
-use self::export::{Counts, Exporter, Queue};
+use self::export::{Counts, Destination, Exporter, Queue};
 use self::otlp::{Kind, Span, Value};
 use super::access::known_method;
 use super::names;
@@ -30,10 +31,63 @@ use crate::trace_context::TraceContext;
 /// The bits of an operation's id that decide on sampling: its last seven bytes, which are random.
 const SAMPLED_BITS: u32 = 56;
 
+fn sampled_below(settings: &Otlp) -> u64 {
+    (settings.sample * (1u64 << SAMPLED_BITS) as f64) as u64
+}
+
+/// New settings of the export, prepared: what can fail has not.
+pub(crate) struct PreparedTraces(Change);
+
+enum Change {
+    /// There was no collector, and now there is one.
+    Start(Box<Traces>),
+    /// The share, and the collector; none: nothing is exported any more.
+    Replace(Option<(u64, Destination)>),
+}
+
+impl PreparedTraces {
+    /// # Errors
+    ///
+    /// As [`Traces::start`].
+    pub(super) fn of(
+        settings: Option<&Otlp>,
+        known: Option<&Traces>,
+        clock: &Clock,
+    ) -> io::Result<PreparedTraces> {
+        Ok(PreparedTraces(match (settings, known) {
+            (Some(settings), None) => {
+                Change::Start(Box::new(Traces::start(settings, clock, Entropy::system())?))
+            }
+            (Some(settings), Some(_)) => {
+                let destination = Destination::of(settings)?;
+                Change::Replace(Some((sampled_below(settings), destination)))
+            }
+            (None, _) => Change::Replace(None),
+        }))
+    }
+
+    /// Puts them in force. The thread that exports stays until the end of the process once there is one.
+    pub(super) fn apply(self, traces: &OnceLock<Traces>) {
+        match self.0 {
+            Change::Start(new) => {
+                // Reloads come one after the other, so there is none yet.
+                let _ = traces.set(*new);
+            }
+            Change::Replace(new) => {
+                if let Some(known) = traces.get() {
+                    known.replace(new);
+                }
+            }
+        }
+    }
+}
+
 /// Starts spans of sampled requests, and exports those that are finished.
 pub(super) struct Traces {
+    /// Whether spans are exported: a reload may have removed the collector.
+    is_on: AtomicBool,
     /// Of the numbers of [`SAMPLED_BITS`] bits, those below this one are sampled.
-    sampled_below: u64,
+    sampled_below: AtomicU64,
     clock: Clock,
     entropy: Entropy,
     queue: Queue,
@@ -47,9 +101,10 @@ impl Traces {
     ///
     /// When TLS cannot be set up, or the system provides no thread.
     pub(super) fn start(settings: &Otlp, clock: &Clock, entropy: Entropy) -> io::Result<Traces> {
-        let (queue, exporter) = export::start(settings, &entropy)?;
+        let (queue, exporter) = export::start(Destination::of(settings)?, &entropy)?;
         Ok(Traces {
-            sampled_below: (settings.sample * (1u64 << SAMPLED_BITS) as f64) as u64,
+            is_on: AtomicBool::new(true),
+            sampled_below: AtomicU64::new(sampled_below(settings)),
             clock: clock.clone(),
             entropy,
             queue,
@@ -57,8 +112,20 @@ impl Traces {
         })
     }
 
+    /// Exports to another collector, or to none, from now on. Requests that are traced already go to the new one.
+    fn replace(&self, new: Option<(u64, Destination)>) {
+        self.is_on.store(new.is_some(), Relaxed);
+        if let Some((sampled_below, destination)) = new {
+            self.sampled_below.store(sampled_below, Relaxed);
+            self.exporter.replace(destination);
+        }
+    }
+
     /// Starts the span of a request, if the client's trace is sampled; without one, if it is in the share.
     pub(super) fn begin(&self, exchange: &mut Exchange) {
+        if !self.is_on.load(Relaxed) {
+            return;
+        }
         let client = TraceContext::of(&exchange.request.headers);
         let remote = client.as_ref().map(TraceContext::ids);
         let is_sampled = match &remote {
@@ -91,7 +158,7 @@ impl Traces {
         let number = bytes[9..]
             .iter()
             .fold(0, |number: u64, byte| (number << 8) | u64::from(*byte));
-        number < self.sampled_below
+        number < self.sampled_below.load(Relaxed)
     }
 
     /// Writes what was exported and dropped.

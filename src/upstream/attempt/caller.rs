@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tollgate_chain::{BodyLength, Opening, Upstream, UpstreamError};
 use tollgate_clock::{Clock, Entropy};
-use tollgate_filter::{Exchange, Forward, UpstreamFault};
+use tollgate_filter::{Exchange, Forward, RelayUpstream, UpstreamFault};
 
 use super::call_state::{AttemptOutcome, CallState, RetryTarget};
 use super::failure_policy::{FailureAction, classify};
@@ -52,15 +52,19 @@ impl Caller {
         caller.prepare()
     }
 
-    /// The calls of the same worker, with its connections, to other providers.
-    pub(crate) fn with_providers(&self, providers: Arc<Providers>) -> Caller {
+    /// The calls of the same worker, with its connections, to other providers and servers.
+    pub(crate) fn with(
+        &self,
+        providers: Arc<Providers>,
+        relayed_to: &[Arc<RelayUpstream>],
+    ) -> Caller {
         let caller = Caller {
             providers,
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
             telemetry: self.telemetry.clone(),
             connections: self.connections.clone(),
-            relays: self.relays.clone(),
+            relays: Arc::new(self.relays.successor(relayed_to)),
         };
         caller.prepare()
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -42,10 +42,13 @@ type Socket = Box<dyn Io>;
 
 /// The upstreams of the settings, and one worker's connections to them.
 pub(crate) struct Relays {
+    /// Each with the number that its connections have in the pool. A server with other settings has another number.
     upstreams: HashMap<Arc<str>, (usize, Arc<RelayUpstream>)>,
+    /// The first number that none has had.
+    unused: usize,
     idle: Arc<Pool<Connection<Socket>, usize>>,
     /// Only created when an upstream needs it: it loads the system's roots.
-    tls: Option<TransportConnector>,
+    tls: Arc<OnceLock<TransportConnector>>,
     clock: Clock,
     telemetry: Telemetry,
     draining: watch::Receiver<bool>,
@@ -58,18 +61,48 @@ impl Relays {
         telemetry: Telemetry,
         draining: watch::Receiver<bool>,
     ) -> Relays {
-        let any_tls = upstreams.iter().any(|one| one.url.tls);
-        let numbered = upstreams.iter().enumerate();
-        Relays {
-            upstreams: numbered
-                .map(|(index, one)| (one.name.clone(), (index, one.clone())))
-                .collect(),
+        let none = Relays {
+            upstreams: HashMap::new(),
+            unused: 0,
             idle: Arc::new(Pool::with_idle_time(IDLE_MAX)),
-            tls: any_tls.then(|| TransportConnector::new(Some(ConnectorOptions::new(1)))),
+            tls: Arc::default(),
             clock,
             telemetry,
             draining,
+        };
+        none.successor(upstreams)
+    }
+
+    /// The upstreams of other settings, with the connections of those that stay the same.
+    pub(in crate::upstream) fn successor(&self, upstreams: &[Arc<RelayUpstream>]) -> Relays {
+        if upstreams.iter().any(|one| one.url.tls) {
+            self.connector();
         }
+        let mut unused = self.unused;
+        let numbered = upstreams.iter().map(|one| {
+            let number = match self.upstreams.get(&one.name) {
+                Some((number, earlier)) if earlier == one => *number,
+                _ => {
+                    unused += 1;
+                    unused - 1
+                }
+            };
+            (one.name.clone(), (number, one.clone()))
+        });
+        Relays {
+            upstreams: numbered.collect(),
+            unused,
+            idle: self.idle.clone(),
+            tls: self.tls.clone(),
+            clock: self.clock.clone(),
+            telemetry: self.telemetry.clone(),
+            draining: self.draining.clone(),
+        }
+    }
+
+    fn connector(&self) -> &TransportConnector {
+        let new = || TransportConnector::new(Some(ConnectorOptions::new(1)));
+        self.tls.get_or_init(new)
     }
 
     /// Opens a connection to the upstream of an exchange and starts the request on it.
@@ -136,9 +169,9 @@ impl Relays {
         let addresses = tokio::net::lookup_host((url.host.as_str(), url.port)).await?;
         let mut last = io::Error::other("the name has no address");
         for address in addresses {
-            let connected = match &self.tls {
-                Some(connector) if url.tls => secure(connector, upstream, address).await,
-                _ => plain(address).await,
+            let connected = match url.tls {
+                true => secure(self.connector(), upstream, address).await,
+                false => plain(address).await,
             };
             match connected {
                 Ok(socket) => return Ok(socket),

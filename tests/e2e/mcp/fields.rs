@@ -266,7 +266,7 @@ fn is_signed(received: &HeaderMap, secret: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_reload_rotates_the_secret_and_changes_the_origins_and_leaves_the_server() {
+async fn a_reload_rotates_the_secret_and_changes_the_origins_and_the_server() {
     const NEXT: &str = "5f0c7a1e-another-secret-of-the-server-9b3d";
     SECRETS.used("the MCP server's next secret", NEXT);
     let folder = tollgate_testing::tempdir().expect("a folder");
@@ -275,12 +275,13 @@ async fn a_reload_rotates_the_secret_and_changes_the_origins_and_leaves_the_serv
     let settings = format!("signing_secret_file = '{}'\n", file.display());
     let rig = McpRig::with(&settings).await;
     let lines = "Origin: https://app.example\r\nContent-Length: 2\r\n\r\n{}";
-    let call = async || {
-        rig.server.play([Act::ReadBody, Act::send(ACCEPTED)]);
+    let call_of = async |server: &McpServer| {
+        server.play([Act::ReadBody, Act::send(ACCEPTED)]);
         let (head, _) = rig.begin("POST", lines).await.read_answer().await;
         assert_eq!(head.status(), 202);
-        rig.server.calls().pop().expect("a call").headers
+        server.calls().pop().expect("a call").headers
     };
+    let call = async || call_of(&rig.server).await;
     assert!(is_signed(&call().await, SECRET));
     std::fs::write(&file, NEXT).expect("the folder takes files");
     let changes = rig.reload().await.expect("it is reloaded");
@@ -293,13 +294,30 @@ async fn a_reload_rotates_the_secret_and_changes_the_origins_and_leaves_the_serv
             general.insert(key.to_owned(), value);
         });
     };
-    set("upstream", "http://127.0.0.1:9/mcp".into());
-    let refused = rig.reload().await.expect_err("the server is fixed");
+    let other = McpServer::start().await;
+    let calls = rig.server.calls().len();
+    set("upstream", other.url().into());
+    rig.reload().await.expect("it is reloaded");
+    assert!(is_signed(&call_of(&other).await, NEXT));
+    assert_eq!(
+        rig.server.calls().len(),
+        calls,
+        "on no connection that was kept"
+    );
+
+    rig.edit(|table| {
+        let general = table["mcp"]["general"].as_table_mut().expect("a table");
+        general.remove("upstream");
+    });
+    let refused = rig
+        .reload()
+        .await
+        .expect_err("documents offer the resource");
     assert!(
-        refused.contains("mcp.general.upstream: changed") && refused.contains("`tollgate upgrade`"),
+        refused.contains("mcp.general.upstream: removed") && refused.contains("`tollgate upgrade`"),
         "{refused}"
     );
-    set("upstream", rig.server.url().into());
+    set("upstream", other.url().into());
     set("origins", vec!["https://other.example"].into());
     rig.reload().await.expect("it is reloaded");
     let (head, _) = rig.begin("POST", lines).await.read_answer().await;

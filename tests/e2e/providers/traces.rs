@@ -1,8 +1,8 @@
 //! Traces: the spans that a collector receives for a request and its attempts, sampling, and a collector that fails.
 
 use serde_json::json;
-use tollgate_testing::Client;
 use tollgate_testing::collector::{Collector, Span};
+use tollgate_testing::{Certificate, Client};
 
 use super::fixture::ProviderFixture;
 use super::*;
@@ -274,6 +274,80 @@ async fn a_collector_that_never_answers_delays_neither_a_request_nor_the_end() {
     rig.finish().await;
     let exports = collector.exports(2).await;
     assert_eq!(exports.len(), 2, "once more at the end, within its bound");
+}
+
+/// The token in the header fields of an export must not reach a server that is not the collector.
+#[tokio::test]
+async fn spans_are_exported_over_tls_to_a_server_of_the_configured_authority_alone() {
+    let certificate = Certificate::for_localhost();
+    let folder = tollgate_testing::tempdir().expect("a folder");
+    let other = Certificate::for_localhost();
+    for (ca, expected) in [(&certificate.ca_pem, 2), (&other.ca_pem, 0)] {
+        let collector = Collector::start_with_tls(&certificate).await;
+        let file = folder.path().join("ca.pem");
+        std::fs::write(&file, ca).expect("the folder takes files");
+        let telemetry = settings(&collector, "1");
+        let telemetry = format!("{telemetry}otlp_ca_file = '{}'\n", file.display());
+        let rig = Setup::with(&telemetry).start().await;
+        chat_of_trace(&rig, &rig.client(), None).await;
+        // The end of the gateway exports what is queued.
+        rig.finish().await;
+        assert_eq!(collector.spans(expected).await.len(), expected);
+        assert_eq!(collector.exports(0).await.is_empty(), expected == 0);
+        assert!(collector.connections() > 0, "it was tried");
+    }
+}
+
+#[tokio::test]
+async fn a_reload_brings_another_collector_and_ends_the_export() {
+    let (first, second) = (Collector::start().await, Collector::start().await);
+    let folder = tollgate_testing::tempdir().expect("a folder");
+    let file = folder.path().join("headers");
+    std::fs::write(&file, "x-team=one").expect("the folder takes files");
+    let rig = Setup::with("").start().await;
+    let client = rig.client();
+    chat_of_trace(&rig, &client, Some("01")).await;
+    let export = |collector: &Collector, sample: f64| {
+        let (url, file) = (collector.url(), file.display().to_string());
+        rig.edit(|table| {
+            let telemetry = table
+                .entry("telemetry")
+                .or_insert_with(|| toml::Table::new().into());
+            let telemetry = telemetry.as_table_mut().expect("a table");
+            telemetry.insert("otlp_url".into(), url.into());
+            telemetry.insert("otlp_sample".into(), sample.into());
+            telemetry.insert("otlp_headers_file".into(), file.into());
+        });
+    };
+    export(&first, 1.0);
+    rig.reload().await.expect("traces begin");
+    chat_of_trace(&rig, &client, None).await;
+    assert_eq!(first.spans(2).await.len(), 2);
+
+    std::fs::write(&file, "x-team=two").expect("the folder takes files");
+    export(&second, 0.0);
+    let changes = rig.reload().await.expect("another collector");
+    let keys = [
+        "telemetry.otlp_headers_file",
+        "telemetry.otlp_sample",
+        "telemetry.otlp_url",
+    ];
+    assert_eq!(changes, keys);
+    chat_of_trace(&rig, &client, None).await;
+    chat_of_trace(&rig, &client, Some("01")).await;
+    assert_eq!(second.spans(2).await.len(), 2, "the sampled one alone");
+    assert_eq!(second.exports(1).await[0]["x-team"], "two");
+    assert_eq!(first.spans(2).await.len(), 2, "no more than before");
+
+    rig.edit(|table| {
+        let telemetry = table["telemetry"].as_table_mut().expect("a table");
+        telemetry.retain(|key, _| !key.starts_with("otlp_"));
+    });
+    rig.reload().await.expect("traces end");
+    chat_of_trace(&rig, &client, Some("01")).await;
+    wait_for_spans(&rig, "exported", 4).await;
+    rig.finish().await;
+    assert_eq!(second.spans(2).await.len(), 2);
 }
 
 async fn wait_for_spans(rig: &Rig, result: &str, count: u64) {

@@ -36,7 +36,7 @@ pub trait RelayedHead: fmt::Debug + Send + Sync {
 pub struct RelayUpstreams(pub Arc<[Arc<RelayUpstream>]>);
 
 /// A server that requests are relayed to.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct RelayUpstream {
     /// Its name in logs and metrics: that of its section.
     pub name: Arc<str>,

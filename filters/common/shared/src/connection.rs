@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo};
 use rustls::{ClientConfig, RootCertStore};
@@ -43,7 +44,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 pub(crate) struct Connector {
     settings: SharedSettings,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    login: RedisConnectionInfo,
+    /// Of connections from now on.
+    login: ArcSwap<RedisConnectionInfo>,
 }
 
 impl Connector {
@@ -61,22 +63,33 @@ impl Connector {
             }
         };
         Ok(Connector {
-            login: login(&settings),
+            login: ArcSwap::from_pointee(login(&settings)),
             settings,
             tls,
         })
     }
 
-    /// A connection, and the future that does its work.
+    /// Logs in with the user and the password of these settings from now on. An open connection stays.
+    pub(crate) fn replace_login(&self, settings: &SharedSettings) {
+        self.login.store(Arc::new(login(settings)));
+    }
+
+    /// The user and the password for the next connection.
+    pub(crate) fn login(&self) -> Arc<RedisConnectionInfo> {
+        self.login.load_full()
+    }
+
+    /// A connection with this login, and the future that does its work.
     pub(crate) async fn connect(
         &self,
+        login: &RedisConnectionInfo,
     ) -> Result<(MultiplexedConnection, impl Future<Output = ()>), ConnectError> {
         let attempt = async {
             let stream = self.stream().await?;
             let config = AsyncConnectionConfig::new()
                 .set_response_timeout(None)
                 .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
-            let made = MultiplexedConnection::new_with_config(&self.login, stream, config);
+            let made = MultiplexedConnection::new_with_config(login, stream, config);
             made.await.map_err(ConnectError::Session)
         };
         let made = tokio::time::timeout(CONNECT_LIMIT, attempt).await;

@@ -1,12 +1,15 @@
 //! The module `shared`: the shared server, where the settings name one.
 
 use tollgate_counters::{Metric, metrics};
-use tollgate_module::{Build, BuildError, Module, SectionType, provided};
+use tollgate_module::{Build, BuildError, Module, Reload, SectionType, Services, provided};
 
 use crate::client::Shared;
 use crate::config::{RawShared, SharedSettings};
 
-provided! { "shared" => [SharedSettings, Shared]; }
+/// The name of the module.
+const NAME: &str = "shared";
+
+provided! { NAME => [SharedSettings, Shared]; }
 
 metrics! {
     REACHABLE = "tollgate_shared_reachable", Gauge, [],
@@ -22,7 +25,7 @@ pub struct SharedModule;
 
 impl Module for SharedModule {
     fn name(&self) -> &'static str {
-        "shared"
+        NAME
     }
 
     fn sections(&self) -> Vec<SectionType> {
@@ -52,5 +55,26 @@ impl Module for SharedModule {
         build.background(shared.clone().run());
         build.provide(shared);
         Ok(())
+    }
+
+    /// The user and the password: the next connection has them, and the open one stays. The server is fixed.
+    fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
+        let (old, new): (Option<SharedSettings>, Option<SharedSettings>) =
+            (running.get(NAME)?, settings.get(NAME)?);
+        let shared: Option<Shared> = running.find();
+        let is_switched = old.is_some() != new.is_some();
+        let (Some(old), Some(new), Some(shared)) = (old, new, shared) else {
+            return Ok(match is_switched {
+                true => Reload::NeedsRestart(vec!["url"]),
+                false => Reload::ready(|| {}),
+            });
+        };
+        let address = |one: &SharedSettings| (one.tls, one.host.clone(), one.port, one.database);
+        let refused = Reload::refused([
+            ("url", address(&old) != address(&new)),
+            ("ca_file", old.roots != new.roots),
+        ]);
+        Ok(refused
+            .unwrap_or_else(|| Reload::ready(move || shared.state.connector.replace_login(&new))))
     }
 }

@@ -24,8 +24,9 @@ pub struct PingError(String);
 pub async fn ping(settings: SharedSettings, clock: &Clock) -> Result<Duration, PingError> {
     let failed = |error: &dyn std::fmt::Display| PingError(error.to_string());
     let connector = Connector::new(settings).map_err(|error| failed(&error))?;
+    let login = connector.login();
     let (mut connection, work) = connector
-        .connect()
+        .connect(&login)
         .await
         .map_err(|error: ConnectError| failed(&error))?;
     let call = async {

@@ -44,7 +44,8 @@ impl Shared {
         let mut backoff = Backoff::default();
         let mut logged = Logged::Nothing;
         loop {
-            let cause = match self.state.connector.connect().await {
+            let login = self.state.connector.login();
+            let cause = match self.state.connector.connect(&login).await {
                 Err(error) => error.to_string(),
                 Ok((connection, driver)) => {
                     let mut on_reachable = || {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tollgate_clock::Entropy;
-use tollgate_module::{Services, check_text};
-use tollgate_shared::{RawShared, Script, Shared, SharedSettings};
+use tollgate_module::{Module as _, Services, check_text};
+use tollgate_shared::{RawShared, Script, Shared, SharedModule, SharedSettings};
 use tollgate_testing::{Certificate, Redis, Secrets, within};
 
 static SECRETS: Secrets = Secrets::new();
@@ -57,6 +57,51 @@ async fn a_server_with_tls_and_a_password_is_reached() {
     let answer = shared.invoke(&increment(), "tollgate:test", &[5]).await;
     assert_eq!(answer, Ok(vec![5, 32]), "the sum, and the length of the id");
     assert!(!without.is_reachable(), "without the password");
+}
+
+#[tokio::test]
+async fn a_reload_brings_the_password_and_leaves_the_server() {
+    let certificate = Certificate::for_localhost();
+    let first = SECRETS.used("the first password", "correct-horse-battery-1");
+    let second = SECRETS.used("the second password", "correct-horse-battery-2");
+    let mut redis = Redis::start_with_tls(&certificate, first);
+    let mut known = settings(&redis.url());
+    let root = CertificateDer::from_pem_slice(certificate.ca_pem.as_bytes()).expect("PEM");
+    known.roots = [root].into();
+    let with = |password: &str| SharedSettings {
+        password: Some(password.to_owned().into()),
+        ..known.clone()
+    };
+    let services = |settings: Option<SharedSettings>| {
+        let mut services = Services::default();
+        services.provide(settings);
+        services
+    };
+    let shared = node(with(first));
+    let mut running = services(Some(with(first)));
+    running.provide(shared.clone());
+    poll("the connection", || shared.is_reachable()).await;
+    let reload = |new: Option<SharedSettings>| {
+        let reload = SharedModule.reload(&running, &services(new));
+        reload.expect("it was built").apply()
+    };
+    redis.change_password(second);
+    poll("the loss of the connection", || !shared.is_reachable()).await;
+    assert_eq!(reload(Some(with(second))), Ok(()));
+    poll("the connection", || shared.is_reachable()).await;
+
+    let other = SharedSettings {
+        database: 3,
+        ..with(second)
+    };
+    for (new, key) in [(None, "url"), (Some(other), "url")] {
+        assert_eq!(reload(new), Err(vec![key]));
+    }
+    let without = SharedModule.reload(&services(None), &services(Some(with(first))));
+    assert_eq!(
+        without.expect("nothing was built").apply(),
+        Err(vec!["url"])
+    );
 }
 
 #[tokio::test]

@@ -10,6 +10,9 @@ pub(crate) trait Connections: Send + Sync {
     /// A connection.
     type View: Rows;
 
+    /// Authenticates connections from now on with another password, those of the writer too. A file has none.
+    fn replace_password(&self, _: Option<&[u8]>) {}
+
     /// Takes an idle connection, or opens one for a read of `what`.
     fn acquire(&self, what: &'static str) -> Result<Self::View, ReadError>;
 

@@ -344,6 +344,9 @@ pub trait Store: Read + Submit {
     /// The metrics of the writer.
     fn gauges(&self) -> &Gauges;
 
+    /// Authenticates connections to the server of the database from now on with another password; open ones stay. A file has none.
+    fn replace_password(&self, password: Option<&[u8]>);
+
     /// Why the store has stopped, if it has.
     fn failure(&self) -> Option<Failure>;
 

@@ -2,14 +2,19 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
 
+use crate::certificate::Certificate;
 use crate::guard::within;
 use crate::server::{Answer, Arrived, Handler, Server};
 
@@ -17,6 +22,20 @@ use crate::server::{Answer, Arrived, Handler, Server};
 pub struct Collector {
     server: Server,
     state: Arc<State>,
+    tls: Option<Tls>,
+}
+
+/// TLS in front of the server. It ends when this is dropped.
+struct Tls {
+    port: u16,
+    connections: Arc<AtomicUsize>,
+    task: AbortHandle,
+}
+
+impl Drop for Tls {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 #[derive(Default)]
@@ -77,12 +96,61 @@ impl Collector {
     /// When this machine has no free port.
     pub async fn start() -> Collector {
         let (server, state) = Server::start(|_: SocketAddr| State::default()).await;
-        Collector { server, state }
+        Collector {
+            server,
+            state,
+            tls: None,
+        }
+    }
+
+    /// The same, reached by TLS alone, as `localhost` with this certificate.
+    ///
+    /// # Panics
+    ///
+    /// As [`Collector::start`].
+    pub async fn start_with_tls(certificate: &Certificate) -> Collector {
+        let mut collector = Collector::start().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener
+            .local_addr()
+            .expect("a bound socket has one")
+            .port();
+        let acceptor = TlsAcceptor::from(certificate.server_config(&["http/1.1"]));
+        let behind = collector.server.url().replace("http://", "");
+        let connections = Arc::<AtomicUsize>::default();
+        let counted = connections.clone();
+        let accepting = tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                counted.fetch_add(1, Relaxed);
+                let (acceptor, behind) = (acceptor.clone(), behind.clone());
+                tokio::spawn(async move {
+                    // A handshake that the client ends is what a test may want.
+                    let mut secured = acceptor.accept(socket).await?;
+                    let mut plain = TcpStream::connect(behind).await?;
+                    tokio::io::copy_bidirectional(&mut secured, &mut plain).await
+                });
+            }
+        });
+        collector.tls = Some(Tls {
+            port,
+            connections,
+            task: accepting.abort_handle(),
+        });
+        collector
     }
 
     /// Its address as a URL without a path.
     pub fn url(&self) -> String {
-        self.server.url()
+        match &self.tls {
+            Some(tls) => format!("https://localhost:{}", tls.port),
+            None => self.server.url(),
+        }
+    }
+
+    /// The connections that have been made to it, with a handshake that succeeded or not. Of one with TLS alone.
+    pub fn connections(&self) -> usize {
+        let tls = self.tls.as_ref();
+        tls.map_or(0, |tls| tls.connections.load(Relaxed))
     }
 
     /// Answers the next exports with these statuses, each once.

@@ -56,6 +56,17 @@ impl Redis {
         Redis::launch(folder, options, ("rediss", "localhost"))
     }
 
+    /// Gives a server of [`Redis::start_with_tls`] another password, by a restart.
+    ///
+    /// # Panics
+    ///
+    /// As [`Redis::restart`].
+    pub fn change_password(&mut self, password: &str) {
+        let file = self.folder.path().join("redis.conf");
+        std::fs::write(&file, format!("requirepass {password}\n")).expect("the folder takes files");
+        self.restart();
+    }
+
     fn launch(
         folder: TempDir,
         options: Vec<String>,

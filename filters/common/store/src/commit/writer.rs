@@ -246,6 +246,10 @@ where
         &self.writing.shared.gauges
     }
 
+    fn replace_password(&self, password: Option<&[u8]>) {
+        self.connections.replace_password(password);
+    }
+
     fn failure(&self) -> Option<Failure> {
         self.writing.shared.queue.failure()
     }

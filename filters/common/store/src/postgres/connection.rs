@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use postgres_protocol::message::backend::DataRowBody;
@@ -32,7 +32,8 @@ const PIPELINE_BYTES_MAX: usize = 64 << 10;
 /// How a database is reached.
 pub(super) struct Target {
     pub(super) url: DatabaseUrl,
-    pub(super) password: Option<Box<[u8]>>,
+    /// Of connections from now on.
+    password: Mutex<Option<Arc<[u8]>>>,
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
@@ -41,8 +42,18 @@ impl Target {
         Ok(Target {
             tls: tls::config(&url)?,
             url,
-            password: password.map(Box::from),
+            password: Mutex::new(password.map(Arc::from)),
         })
+    }
+
+    pub(super) fn password(&self) -> Option<Arc<[u8]>> {
+        let password = self.password.lock();
+        password.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn replace_password(&self, new: Option<&[u8]>) {
+        let password = self.password.lock();
+        *password.unwrap_or_else(PoisonError::into_inner) = new.map(Arc::from);
     }
 }
 

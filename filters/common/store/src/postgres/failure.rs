@@ -65,6 +65,17 @@ impl ServerError {
     }
 }
 
+/// An error of a login by which a lost connection was to be replaced: with a refused password it is tried again, as after the loss of one.
+/// The role has another password, and a reload of the settings may bring it.
+pub(super) fn retry_login(mut error: EngineError) -> EngineError {
+    // invalid_password
+    let found = error.source.downcast_ref::<ServerError>();
+    if found.is_some_and(|server| server.code == "28P01") {
+        error.fault = Fault::Lost;
+    }
+    error
+}
+
 impl From<ServerError> for EngineError {
     fn from(error: ServerError) -> EngineError {
         EngineError {

@@ -40,6 +40,10 @@ impl Pool {
 impl Connections for Pool {
     type View = Connection;
 
+    fn replace_password(&self, password: Option<&[u8]>) {
+        self.target.replace_password(password);
+    }
+
     fn acquire(&self, what: &'static str) -> Result<Connection, ReadError> {
         // The server may have closed those that were idle.
         while let Some(connection) = self.pop() {

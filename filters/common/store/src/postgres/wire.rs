@@ -69,8 +69,9 @@ impl Wire {
     }
 
     fn authenticate(&mut self, target: &Target) -> Result<(), EngineError> {
+        let known = target.password();
         let password = || {
-            target.password.as_deref().ok_or_else(|| EngineError {
+            known.as_deref().ok_or_else(|| EngineError {
                 fault: Fault::Other,
                 source: "the server asks for a password; set `store.password_file` or `store.password_env`".into(),
             })

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tollgate_clock::Clock;
 
 use super::connection::{Connection, Sent, Target, is_select, refuse_nul};
+use super::failure::retry_login;
 use super::key_set::SpillingSet;
 use super::lease;
 use crate::commit_id;
@@ -278,7 +279,7 @@ impl Writer {
 
     fn connect(&self) -> Result<(), EngineError> {
         if self.link.borrow().is_none() {
-            let connection = Connection::open(&self.target)?;
+            let connection = Connection::open(&self.target).map_err(retry_login)?;
             limit_idle(&connection, self.node)?;
             *self.link.borrow_mut() = Some(connection);
         }

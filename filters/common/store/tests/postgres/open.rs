@@ -224,3 +224,35 @@ fn tls_and_passwords_are_as_the_address_says() {
         assert!(refused.contains(problem), "{parameters}: {refused}");
     }
 }
+
+#[test]
+fn a_password_that_has_changed_is_waited_for_by_the_writer() {
+    let certificate = Certificate::for_names(&["localhost"]);
+    let server = Postgres::start_with_tls(&certificate.cert_pem, &certificate.key_pem);
+    let database = server.database();
+    let address = format!("gateway@127.0.0.1:{}/{}", server.port(), name(&database));
+    let options = Options {
+        password: Some("secret word".as_bytes().into()),
+        ..options(&format!("postgres://{address}"), "a")
+    };
+    let store = postgres::open(options).expect("it opens");
+    write(&store, [new_account(1)]).expect("the first goes on");
+    server.run(
+        "postgres",
+        "ALTER ROLE gateway PASSWORD 'another word';
+         SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'gateway'",
+    );
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| write(&store, [new_account(2)]));
+        for _ in 0..50 {
+            let refused = store.account(account(1)).expect_err("no connection");
+            let cause = std::error::Error::source(&refused).map(ToString::to_string);
+            let cause = cause.unwrap_or_else(|| refused.to_string());
+            assert!(cause.contains("password authentication failed"), "{cause}");
+        }
+        assert!(store.failure().is_none(), "the writer waits");
+        store.replace_password(Some(b"another word"));
+        waiting.join().expect("a thread").expect("written");
+    });
+    assert!(store.account(account(2)).expect("a read").is_some());
+}
