@@ -10,7 +10,7 @@ use serde_json::Value;
 use tollgate_testing::{Client, Postgres, RawClient, Script, within};
 use toml::Table;
 
-use super::installation::{Installation, Serving};
+use super::installation::{Installation, Serving, ended};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, chat, micros, poll};
 
 /// A process that took over. It is no child of the test.
@@ -312,7 +312,7 @@ async fn a_new_process_that_does_not_start_changes_nothing() {
     assert_eq!(status.code(), Some(1));
     let output = process.output();
     assert!(output.contains("the settings are invalid"), "{output}");
-    // Another database, and the same one in a schema that this release does not know.
+    // Another database, and the same one in a schema that this release cannot use.
     let other = text.replace("tollgate.db", "other.db");
     std::fs::write(&installation.config, other).expect("written");
     let mut process = installation.spawn(installation.command_with(&valid, &["upgrade"]));
@@ -323,13 +323,13 @@ async fn a_new_process_that_does_not_start_changes_nothing() {
     std::fs::write(&installation.config, &text).expect("written");
     let database = rusqlite::Connection::open(installation.database()).expect("the database");
     let schema = |change: &str| {
-        let sql = format!("UPDATE meta SET v = v + {change} WHERE k = 'schema'");
-        database.execute(&sql, []).expect("a row");
+        let sql = format!("UPDATE meta SET v = v + {change} WHERE k IN ('schema', 'compatible')");
+        assert_eq!(database.execute(&sql, []).expect("a change"), 2);
     };
-    schema("1");
+    schema("1000");
     let output = refused(&["upgrade"]).await;
     assert!(output.contains("this version knows up to"), "{output}");
-    schema("-1");
+    schema("-1000");
     let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     std::fs::write(&installation.config, text).expect("written");
@@ -412,4 +412,70 @@ async fn an_idempotency_key_stays_claimed_by_the_request_of_the_earlier_process(
     assert_eq!(replayed.json()["id"], first.json()["id"]);
     assert_eq!(spent(&installation).await, PRICE_OF_A_CHAT);
     successor.stop().await;
+}
+
+/// What a step of a later release may do to the schema: columns and tables more. It says that this release can use the store.
+const NEXT: &str = "
+    ALTER TABLE accounts ADD COLUMN next_number INTEGER;
+    ALTER TABLE journal ADD COLUMN next_word TEXT NOT NULL DEFAULT 'later';
+    ALTER TABLE holds ADD COLUMN next_word TEXT NOT NULL DEFAULT 'later';
+    CREATE TABLE next_things (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
+    UPDATE meta SET v = '1000' WHERE k = 'schema';";
+
+/// A release is taken back after it has changed the schema: this one goes on with the books as they are, and is upgraded again.
+async fn taken_back(
+    installation: Installation,
+    change: impl FnOnce(&str),
+    schema: impl Fn() -> String,
+) {
+    let mut serving = installation.serve().await;
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    change(NEXT);
+    // The earlier program is handed over to, and then it starts.
+    let successor = Successor::of(&installation).await;
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    successor.stop().await;
+    let mut serving = installation.serve().await;
+    let client = serving.client(&installation);
+    for stream in [false, true] {
+        let answer = client.post(CHAT, &chat(stream)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let (account, _) = installation.account("5").await;
+    installation
+        .run(&["account", "class", "--account", &account, "--class", "pro"])
+        .await;
+    drop(client);
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    assert_eq!(spent(&installation).await, 3 * PRICE_OF_A_CHAT);
+    let audit = installation.audit().await;
+    assert_eq!(audit["open_holds"], 0, "{audit}");
+    assert_eq!(schema(), "1000", "it is not written down");
+}
+
+#[tokio::test]
+async fn a_release_is_taken_back_across_a_change_of_the_schema() {
+    let installation = Installation::new("").await;
+    let file = installation.database();
+    let database = || rusqlite::Connection::open(&file).expect("the database");
+    let change = |statements: &str| database().execute_batch(statements).expect("a change");
+    let schema = || {
+        let sql = "SELECT v FROM meta WHERE k = 'schema'";
+        let found = database().query_row(sql, [], |row| row.get(0));
+        found.expect("a schema")
+    };
+    taken_back(installation, change, schema).await;
+}
+
+#[tokio::test]
+async fn a_release_is_taken_back_across_a_change_of_the_schema_on_postgresql() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let name = url.rsplit('/').next().expect("a name");
+    let installation = Installation::on_postgres(&url, "").await;
+    let change = |statements: &str| drop(server.run(name, statements));
+    let schema = || server.run(name, "SELECT v FROM meta WHERE k = 'schema'");
+    taken_back(installation, change, schema).await;
 }

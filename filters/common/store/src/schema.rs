@@ -7,6 +7,10 @@
 /// The schema that this version writes.
 pub(crate) const SCHEMA: i64 = MIGRATIONS.len() as i64;
 
+/// The oldest schema whose release can use a store of this one: no step after it changes or removes what is there. A release before 16 refuses
+/// an SQLite file of a later schema all the same.
+pub(crate) const COMPATIBLE_FROM: i64 = 12;
+
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/001.sql"),
     include_str!("migrations/002.sql"),

@@ -9,7 +9,7 @@
 )]
 mod sqlite {
     mod backup;
-    mod engine;
+    pub(crate) mod engine;
     mod fence;
     mod journal_row;
     mod open;
@@ -24,7 +24,7 @@ mod sqlite {
 )]
 mod postgres {
     mod commit;
-    mod engine;
+    pub(crate) mod engine;
     mod import;
     mod nodes;
     mod open;
@@ -32,3 +32,9 @@ mod postgres {
     #[path = "../suite/mod.rs"]
     mod suite;
 }
+
+#[allow(
+    clippy::duplicate_mod,
+    reason = "the suite is compiled once for each engine"
+)]
+mod next;

@@ -7,7 +7,7 @@ use super::failure::{open_error, row_open_error};
 use crate::carry;
 use crate::engine::{EngineError, Fault, RowError, Select as _, Sql as _, values};
 use crate::error::OpenError;
-use crate::schema::{Dialect, SCHEMA};
+use crate::schema::{COMPATIBLE_FROM, Dialect, SCHEMA};
 
 /// PostgreSQL's keywords for the schema.
 const DIALECT: Dialect = Dialect {
@@ -28,11 +28,10 @@ const OWN_TABLES: &str = "
     ALTER TABLE leases ADD COLUMN IF NOT EXISTS feed BIGINT NOT NULL DEFAULT 0;
     ALTER TABLE cluster ADD COLUMN IF NOT EXISTS pruned BIGINT NOT NULL DEFAULT 0";
 
-/// The oldest server, and the oldest schema that a release which knows this one still has to be able to use.
+/// The oldest server.
 const SERVER_MIN: i64 = 130_000;
-const COMPATIBLE_FROM: i64 = 12;
 
-/// The same once there were several nodes: an earlier release does not know of shared balances, and cannot read the journals.
+/// [`COMPATIBLE_FROM`] once there were several nodes: an earlier release does not know of shared balances, and cannot read the journals.
 const COMPATIBLE_WITH_NODES: i64 = 17;
 
 /// Attempts to create the table of the lock, which two processes may do at once.

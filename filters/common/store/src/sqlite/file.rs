@@ -12,10 +12,10 @@ use crate::commit_id;
 use crate::engine::{NewRun, RowError, WriteError};
 use crate::error::OpenError;
 use crate::rows::RootSecret;
-use crate::schema::{Dialect, SCHEMA};
+use crate::schema::{COMPATIBLE_FROM, Dialect, SCHEMA};
 
 /// SQLite's keywords for the schema. WITHOUT ROWID tables store each row once; STRICT refuses a value of another type.
-const DIALECT: Dialect = Dialect {
+pub(super) const DIALECT: Dialect = Dialect {
     int: "INTEGER",
     bin: "BLOB",
     rows: "STRICT",
@@ -275,10 +275,12 @@ fn migrate(connection: &Connection, from: i64) -> rusqlite::Result<()> {
         for step in DIALECT.steps(from) {
             connection.execute_batch(&step)?;
         }
-        connection.execute(
-            "INSERT INTO meta (k, v) VALUES ('schema', ?1) ON CONFLICT (k) DO UPDATE SET v = excluded.v",
-            [SCHEMA.to_string()],
-        )?;
+        for (key, value) in [("schema", SCHEMA), ("compatible", COMPATIBLE_FROM)] {
+            connection.execute(
+                "INSERT INTO meta (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v",
+                [key, &value.to_string()],
+            )?;
+        }
         connection.execute_batch("COMMIT")
     };
     steps().inspect_err(|_| {
@@ -286,7 +288,7 @@ fn migrate(connection: &Connection, from: i64) -> rusqlite::Result<()> {
     })
 }
 
-/// The schema version of the file, if this version knows it.
+/// The schema version of the file. A later one than this release knows is refused unless it says that this release can use it.
 fn schema(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
     let failed = |error| open_error(path, "read", error);
     let application: i64 = connection
@@ -299,16 +301,16 @@ fn schema(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
     if application != APPLICATION_ID {
         return Err(foreign());
     }
-    let found: Option<String> = connection
-        .query_row("SELECT v FROM meta WHERE k = 'schema'", [], |row| {
-            row.get(0)
-        })
-        .optional()
-        .map_err(failed)?;
-    let found: i64 = found
-        .and_then(|text| text.parse().ok())
-        .ok_or_else(foreign)?;
-    if found > SCHEMA {
+    let number = |key: &str| {
+        let found = connection.query_row("SELECT v FROM meta WHERE k = ?1", [key], |row| {
+            row.get::<_, String>(0)
+        });
+        let found = found.optional().map_err(failed)?;
+        Ok(found.and_then(|text| text.parse::<i64>().ok()))
+    };
+    let found = number("schema")?.ok_or_else(foreign)?;
+    let compatible = number("compatible")?.unwrap_or(found);
+    if found > SCHEMA && compatible > SCHEMA {
         return Err(OpenError::Newer {
             path: path.to_owned(),
             found,

@@ -4,6 +4,8 @@
 //! checkpoints the log into the main file. Reads use their own connections. What a commit contains is decided above (`commit`), its
 //! statements are those of every engine (`tables`); here are the file, the connections, and the fence.
 
+#[cfg(test)]
+mod additive;
 mod backup;
 mod checkpoint;
 mod compile_options;

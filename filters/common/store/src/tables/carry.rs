@@ -28,8 +28,8 @@ pub(crate) fn put_number(
     let sql = "INSERT INTO carry (id, number, digest) VALUES (1, ?1, ?2)
         ON CONFLICT (id) DO UPDATE SET number = excluded.number, digest = excluded.digest";
     connection.execute(sql, values![number, digest.bytes()])?;
-    if number == 1 && connection.dialect() == Dialect::Postgres {
-        // An earlier release cannot read the record of a removal. On SQLite none opens a file with a later schema.
+    if number == 1 {
+        // An earlier release cannot read the record of a removal.
         let sql = "INSERT INTO meta (k, v) VALUES ('compatible', ?1)
             ON CONFLICT (k) DO UPDATE SET v = excluded.v WHERE CAST(meta.v AS BIGINT) < CAST(excluded.v AS BIGINT)";
         connection.execute(sql, values![KNOWN_FROM.to_string()])?;

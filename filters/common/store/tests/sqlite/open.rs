@@ -139,9 +139,14 @@ fn a_file_locked_by_another_program_is_reported_as_locked() {
 }
 
 #[test]
-fn a_file_of_a_newer_version_is_not_changed() {
+fn a_file_of_a_newer_version_is_not_changed_unless_it_says_that_it_may_be() {
     let (folder, path) = filled();
     edit(&path, "UPDATE meta SET v = '99' WHERE k = 'schema'");
+    assert!(
+        open(&path).is_ok(),
+        "written by a release that changes nothing"
+    );
+    edit(&path, "UPDATE meta SET v = '99' WHERE k = 'compatible'");
     let before = fs::read(&path).expect("the file");
     let message = refused(&path);
     assert!(
