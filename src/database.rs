@@ -8,7 +8,7 @@ use secrecy::ExposeSecret;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_store::postgres::{self, DatabaseUrl, ImportError, NodeRole, NodeState, Progress};
-use tollgate_store::{Failure, OpenError, Read, RootSecret, Store, sqlite};
+use tollgate_store::{Failure, OpenError, OutageTimes, Read, RootSecret, Store, sqlite};
 
 use crate::config::{self, Durability, StoreUrl};
 
@@ -278,6 +278,11 @@ fn postgres_options(
     let password = settings.password.as_ref();
     postgres::Options {
         node_name: settings.node.as_deref().unwrap_or(opener.name).to_owned(),
+        spool: settings.spool.clone(),
+        outage: OutageTimes {
+            grace: settings.orphan_grace,
+            ..OutageTimes::default()
+        },
         password: password.map(|password| password.expose_secret().as_bytes().into()),
         ..postgres::Options::new(url.clone(), opener.clock.now(), random)
     }

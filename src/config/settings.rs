@@ -17,7 +17,7 @@ use tollgate_filter::settings::Words;
 use tollgate_filter::settings::{BaseUrl, PublicUrl, Warning};
 use tollgate_filter::{Catalog, ErrorShape, RequiredAccess, ServiceIdentity};
 use tollgate_module::{CheckedSection, Services};
-use tollgate_store::postgres::DatabaseUrl;
+use tollgate_store::postgres::{DatabaseUrl, SpoolOptions};
 
 pub use self::admin::{Admin, AdminRole, AdminTls, AdminToken};
 use super::acme::AcmeOrder;
@@ -245,6 +245,10 @@ pub struct Store {
     pub standby: bool,
     /// What is removed from the journal; none: nothing.
     pub retention: Option<Retention>,
+    /// Where charges are written while the database does not answer.
+    pub spool: Option<SpoolOptions>,
+    /// How long after the end of its lease others leave the holds of this gateway alone.
+    pub orphan_grace: Duration,
 }
 
 /// Which months of the journal are exported and removed.

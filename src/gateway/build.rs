@@ -296,6 +296,13 @@ impl Storage {
         let store = open_store(settings, clock, entropy, fail, predecessor)?;
         let now = clock.now();
         let (ledger, recovered) = Ledger::start(store.clone(), now).map_err(ledger_error)?;
+        if recovered.spooled > 0 {
+            tracing::warn!(
+                units = recovered.spooled,
+                late = recovered.late,
+                "committed what an earlier run had left in its spool"
+            );
+        }
         if recovered.orphans > 0 {
             tracing::warn!(
                 holds = recovered.orphans,

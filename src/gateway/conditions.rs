@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tollgate_clock::Clock;
 use tollgate_module::Snapshot;
-use tollgate_store::Store;
+use tollgate_store::{Outage, Store};
 
 use crate::acme::AcmeStatus;
 use crate::admin::Ready;
@@ -91,6 +91,21 @@ impl Conditions {
         if self.store.has_allotments() && elapsed.saturating_sub(heard) > FEED_AGE_MAX {
             found.reasons.push(
                 "the changes of other nodes cannot be read from the database, and requests with credentials get 503".into(),
+            );
+        }
+        if self.store.outage().is_some_and(Outage::is_cut_off) {
+            found.reasons.push(
+                "the database does not answer: new requests get 503, and requests under way end as `store.spool` allows".into(),
+            );
+        }
+        if gauges.spool_units.load(Relaxed) > 0 {
+            found.warnings.push(
+                "charges are in the spool and not yet in the database: keep its folder".into(),
+            );
+        }
+        if gauges.is_spool_failing.load(Relaxed) {
+            found.warnings.push(
+                "the spool cannot be written: answers wait for the database; free space on its disk, or raise `store.spool_bytes_max`".into(),
             );
         }
         if gauges.is_disk_low.load(Relaxed) {

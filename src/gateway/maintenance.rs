@@ -10,6 +10,7 @@ use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::{Credentials, RefusedRequests};
 use tollgate_ledger::Ledger;
 use tollgate_module::{Duty, Sweep};
+use tollgate_store::postgres::NodeLease;
 use tollgate_store::{Admission, OAuthPart, OpenError, Part, Store, UnitOfWork, commit, reading};
 
 use crate::config;
@@ -46,10 +47,6 @@ const DUTIES_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Interval at which the node that has the duties looks for nodes whose process has ended.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
-
-/// For how long a node may be without a lease before another one recovers it: its process may still run, cut off from the database, and end
-/// answers.
-const RECOVERED_AFTER: Duration = Duration::from_secs(60);
 
 /// Interval at which the size of the database is read, and at which read changes are removed from the feed.
 const STORE_INTERVAL: Duration = Duration::from_secs(60);
@@ -118,10 +115,7 @@ fn recover_ended(settings: &config::Store, clock: &Clock) -> Result<(), OpenErro
         entropy: &entropy,
     };
     for node in database::nodes(settings, &opener)? {
-        let is_ended = node
-            .lease
-            .as_ref()
-            .is_none_or(|lease| lease.now >= lease.until + RECOVERED_AFTER);
+        let is_ended = node.lease.as_ref().is_none_or(NodeLease::may_be_recovered);
         if is_ended && !node.is_recovered && node.is_one_of_many {
             database::recover_node(settings, &opener, node.node)?;
         }

@@ -106,6 +106,18 @@ metrics! {
         "Units of work refused because too many were waiting.";
     STORE_LOCKED = "tollgate_store_locked", Gauge, [],
         "Whether the writer waits for another program's lock on the database: 1 or 0.";
+    STORE_CUT_OFF = "tollgate_store_cut_off", Gauge, [],
+        "Whether the database does not answer, so that new requests are refused: 1 or 0.";
+    SPOOL_BYTES = "tollgate_spool_bytes", Gauge, [],
+        "Bytes of charges in the spool.";
+    SPOOL_UNITS = "tollgate_spool_units", Gauge, [],
+        "Units of work in the spool that are not known to be durable in the database.";
+    SPOOL_FAILING = "tollgate_spool_failing", Gauge, [],
+        "Whether the last attempt to write the spool has failed: 1 or 0.";
+    LATE_CHARGES = "tollgate_late_charges_total", Counter, [],
+        "Charges of the spool that were booked after another gateway had recovered this one.";
+    LATE_WRITTEN_OFF = "tollgate_late_written_off_microcredits_total", Counter, [],
+        "Micro-credits of spooled charges that their accounts did not have any more.";
     COMMIT_UNITS = "tollgate_commit_units", Histogram, [],
         "Units of work in one commit.";
     COMMIT_SECONDS = "tollgate_commit_seconds", Histogram, [],

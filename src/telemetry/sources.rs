@@ -12,7 +12,7 @@ use tollgate_ledger::Ledger;
 use tollgate_memory::MemoryBudget;
 use tollgate_module::Snapshot;
 use tollgate_money::Micros;
-use tollgate_store::{Histogram, Store};
+use tollgate_store::{Histogram, Outage, Store};
 
 use super::names;
 use crate::config::Certificate;
@@ -28,6 +28,17 @@ pub fn store(store: Arc<dyn Store>) -> Source {
         samples.number(names::COMMIT_OVERLOADS, gauges.overloads.load(Relaxed));
         let is_locked = gauges.is_locked.load(Relaxed);
         samples.number(names::STORE_LOCKED, i128::from(is_locked));
+        let is_cut_off = store.outage().is_some_and(Outage::is_cut_off);
+        samples.number(names::STORE_CUT_OFF, i128::from(is_cut_off));
+        samples.number(names::SPOOL_BYTES, gauges.spool_bytes.load(Relaxed));
+        samples.number(names::SPOOL_UNITS, gauges.spool_units.load(Relaxed));
+        let is_failing = gauges.is_spool_failing.load(Relaxed);
+        samples.number(names::SPOOL_FAILING, i128::from(is_failing));
+        samples.number(names::LATE_CHARGES, gauges.late_charges.load(Relaxed));
+        samples.number(
+            names::LATE_WRITTEN_OFF,
+            gauges.late_written_off.load(Relaxed),
+        );
         powers(samples, names::COMMIT_UNITS, &gauges.batch_size, 1.0);
         powers(
             samples,

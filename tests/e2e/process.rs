@@ -28,6 +28,7 @@ mod retention;
 mod service_manager;
 mod shared;
 mod signed;
+mod spool;
 mod starts;
 mod stops;
 mod ucp;

@@ -99,6 +99,15 @@ pub(crate) fn too_many_keys(quota: KeyQuota, settings: &IdempotencySettings) -> 
         .retry_after(LIMIT_WAIT)
 }
 
+/// The database does not answer.
+pub(crate) fn cut_off() -> ApiError {
+    ApiError::new(
+        ErrorCode::StoreUnavailable,
+        "The gateway accepts no new requests at the moment: its database does not answer. Try again in a few seconds.",
+    )
+    .retry_after(Duration::from_secs(5))
+}
+
 /// The commit queue is full.
 pub(crate) fn overloaded() -> ApiError {
     ApiError::new(

@@ -17,14 +17,14 @@ use tollgate_money::Micros;
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{
     Admission, CommitError, IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse,
-    Part, Refusal, Store, UnitOfWork, commit, first_token,
+    Part, Refusal, Store, UnitOfWork, commit, commit_unless_cut_off, first_token,
 };
 
 use crate::IdempotencySettings;
 use crate::claim::{Claim, OpenClaims};
 use crate::counters::KeyEvent;
 use crate::error::{
-    KeyError, bad_key, not_kept, other_request, overloaded, too_many_keys, under_way,
+    KeyError, bad_key, cut_off, not_kept, other_request, overloaded, too_many_keys, under_way,
 };
 use crate::key::{FIELD, key};
 use crate::recording::{self, Metadata};
@@ -155,7 +155,8 @@ impl Idempotency {
         let bytes_max = settings.answer_bytes_max;
         exchange.put(Claim::new(key.clone(), token, bytes_max));
         exchange.put(BeforeCharge::new(keep_beside));
-        let claimed = commit(&*self.store, UnitOfWork::of(claim, Admission::Normal)).await;
+        let claim = UnitOfWork::of(claim, Admission::Normal);
+        let claimed = commit_unless_cut_off(&*self.store, claim).await;
         let error = match claimed {
             Ok(_) => {
                 self.counters.inc(KeyEvent::Claimed);
@@ -163,6 +164,11 @@ impl Idempotency {
             }
             Err(error) => error,
         };
+        if matches!(error, CommitError::CutOff) {
+            // The claim may be in the queue: its end frees the key.
+            exchange.take::<BeforeCharge>();
+            return Ok(Outcome::refuse(cut_off()));
+        }
         // Another request has claimed it.
         self.claims.remove(token);
         exchange.take::<Claim>();

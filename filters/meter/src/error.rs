@@ -10,6 +10,9 @@ use tollgate_money::Micros;
 
 use crate::spending::CapReached;
 
+/// When a client that was refused during an outage of the database should try again.
+const CUT_OFF_RETRY: Duration = Duration::from_secs(5);
+
 /// Why the meter cannot decide: the filters are in the wrong order, or the account does not exist.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MeterError {
@@ -85,6 +88,7 @@ pub(crate) fn too_much_abandoned(wait: Duration) -> ApiError {
 pub(crate) fn hold_failed(error: HoldError) -> Result<Outcome, FilterError> {
     match error {
         HoldError::Overloaded { .. } => Ok(Outcome::refuse(overloaded())),
+        HoldError::CutOff => Ok(Outcome::refuse(cut_off())),
         HoldError::CreditUnavailable { .. } => Ok(Outcome::refuse(credit_unavailable())),
         HoldError::Store { .. } => Err(FilterError::new(store_unavailable(), error)),
         _ => Err(FilterError::new(unmetered(), error)),
@@ -95,6 +99,7 @@ pub(crate) fn hold_failed(error: HoldError) -> Result<Outcome, FilterError> {
 pub(crate) fn charge_failed(error: ChargeError) -> Result<Outcome, FilterError> {
     match error {
         ChargeError::Overloaded { .. } => Ok(Outcome::refuse(overloaded())),
+        ChargeError::CutOff => Ok(Outcome::refuse(cut_off())),
         ChargeError::Store { .. } => Err(FilterError::new(store_unavailable(), error)),
         _ => Err(FilterError::new(unmetered(), error)),
     }
@@ -127,6 +132,14 @@ fn overloaded() -> ApiError {
         "The gateway accepts no new requests at the moment: its commit queue is full, or its disk is nearly full. Try again in a second.",
     )
     .retry_after(Duration::from_secs(1))
+}
+
+fn cut_off() -> ApiError {
+    ApiError::new(
+        ErrorCode::StoreUnavailable,
+        "The gateway accepts no new requests at the moment: its database does not answer. Nothing was charged; try again in a few seconds.",
+    )
+    .retry_after(CUT_OFF_RETRY)
 }
 
 fn store_unavailable() -> ApiError {

@@ -25,7 +25,7 @@ pub(crate) fn read_failed(error: ReadError) -> FilterError {
 /// A failed commit: overload is a plain 503, other errors are logged too.
 pub(crate) fn commit_failed(error: CommitError) -> Result<Outcome, FilterError> {
     match error {
-        CommitError::Overloaded { .. } => Ok(Outcome::refuse(unavailable())),
+        CommitError::Overloaded { .. } | CommitError::CutOff => Ok(Outcome::refuse(unavailable())),
         error => Err(FilterError::new(unavailable(), error)),
     }
 }

@@ -9,7 +9,7 @@ use rustls::RootCertStore;
 use rustls::crypto::ring;
 use tollgate_filter::settings::{At, Problems, PublicUrl};
 use tollgate_module::{Inputs, Named, world_readable};
-use tollgate_store::postgres::DatabaseUrl;
+use tollgate_store::postgres::{DatabaseUrl, SpoolOptions};
 
 use super::values::in_existing_folder;
 use super::{CheckContext, acme, required};
@@ -422,6 +422,9 @@ pub(super) fn address(key: &str, at: &At<String>, problems: &mut Problems) -> Op
     address
 }
 
+/// How long others leave the holds of a gateway without a spool alone after the end of its lease.
+const ORPHAN_GRACE: Duration = Duration::from_secs(60);
+
 pub(super) fn store(
     raw: &RawStore,
     socket: Option<&At<String>>,
@@ -454,6 +457,26 @@ pub(super) fn store(
             "waits for the lease of a PostgreSQL database, and `store.url` names a file; remove one of them",
         );
     }
+    let spool = raw.spool.as_ref().map(|at| {
+        let path = context.path(at);
+        match &url {
+            StoreUrl::Sqlite(_) => problems.note(
+                "store.spool",
+                at,
+                "is for charges while a PostgreSQL database does not answer, and `store.url` names a file; remove one of them",
+            ),
+            StoreUrl::Postgres(_) => in_existing_folder(problems, "store.spool", at, &path),
+        }
+        path
+    });
+    let spool_bytes_max = raw
+        .spool_bytes_max
+        .check("store.spool_bytes_max", problems)
+        .unwrap_or_default();
+    let orphan_grace = raw
+        .orphan_grace_secs
+        .check("store.orphan_grace_secs", problems)
+        .map(Duration::from_secs);
     let node = raw.node.as_ref().map(|at| {
         let is_name = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
         let problem = match (&url, at.value.len()) {
@@ -474,6 +497,14 @@ pub(super) fn store(
         node,
         retention: retention(raw, context, problems),
         standby: raw.standby.is_on(),
+        orphan_grace: match &spool {
+            Some(_) => orphan_grace.unwrap_or_default(),
+            None => ORPHAN_GRACE,
+        },
+        spool: spool.map(|folder| SpoolOptions {
+            folder,
+            bytes_max: spool_bytes_max,
+        }),
         free_bytes_min: raw
             .free_bytes_min
             .check("store.free_bytes_min", problems)

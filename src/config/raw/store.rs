@@ -48,4 +48,15 @@ pub(crate) struct RawStore {
     /// Type: path
     /// Range: a folder that exists; beside `keep_months`
     pub(crate) exports: Option<At<String>>,
+    /// The folder, on a local disk that outlasts the process, for charges that are due while the PostgreSQL database does not answer. Without
+    /// it answers wait for the database.
+    ///
+    /// Type: path
+    /// Range: a folder of this gateway alone, created if it is missing; with a PostgreSQL database
+    pub(crate) spool: Option<At<String>>,
+    /// Bytes that the spool may have; answers wait for the database beyond.
+    pub(crate) spool_bytes_max: Whole<268_435_456, 1_048_576, 1_099_511_627_776>,
+    /// With `spool`: how long after the end of its lease other gateways leave the holds of this one alone, and how long it waits for the
+    /// database before it ends. Without `spool` 60.
+    pub(crate) orphan_grace_secs: Whole<900, 60, 86_400>,
 }

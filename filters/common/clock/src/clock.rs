@@ -84,6 +84,20 @@ impl Clock {
         }
     }
 
+    /// Time since the machine was started, with the time in which it was suspended (CLOCK_BOOTTIME). For what other machines decide by their
+    /// own clocks, which go on meanwhile.
+    pub fn since_boot(&self) -> Duration {
+        match &self.source {
+            Source::System { .. } => {
+                let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+                Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+            }
+            Source::Manual(manual) => {
+                Duration::from_nanos(manual.elapsed_nanos.load(Ordering::Relaxed))
+            }
+        }
+    }
+
     /// Both clocks.
     pub fn reading(&self) -> Reading {
         Reading {

@@ -24,6 +24,7 @@ use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError};
 use crate::hold::{Durability, Hold};
 use crate::hold_request::{HoldError, HoldRequest, Settle};
+use crate::observer::CommitObserver;
 use crate::settlement::{AttachedPart, SettleError, Settled, Settlement};
 use crate::units::{log_refusal, settled, unit, unit_with};
 
@@ -102,7 +103,9 @@ impl Inner {
             count_charge: OnceLock::new(),
         });
         let mut started = inner.load().map_err(StartError::Read)?;
-        inner.recover(now, &mut started)?;
+        let late = inner.recover(now, &mut started)?;
+        inner.store.observe(Arc::new(CommitObserver::new(&inner)));
+        inner.book_late(late, now, &mut started);
         Ok((inner, started))
     }
 
@@ -539,6 +542,7 @@ impl Inner {
                 balance.available += taken.charged;
                 Err(match error {
                     SubmitError::Overloaded { waiting } => ChargeError::Overloaded { waiting },
+                    SubmitError::CutOff => ChargeError::CutOff,
                     SubmitError::Stopped(source) => ChargeError::Store { operation, source },
                     _ => ChargeError::Store {
                         operation,
@@ -598,6 +602,7 @@ impl Inner {
                 balance.available += outward;
                 Err(match error {
                     SubmitError::Overloaded { waiting } => CreditError::Overloaded { waiting },
+                    SubmitError::CutOff => CreditError::CutOff,
                     SubmitError::Stopped(failure) => credit.error(CommitError::Stopped(failure)),
                     _ => credit.error(CommitError::Stopped(Failure::closed())),
                 })

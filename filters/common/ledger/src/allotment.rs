@@ -262,7 +262,16 @@ impl Inner {
                 .map_err(|error| HoldError::from_submit(operation, error))?;
             allotment.surplus_takes += usize::from(has_surplus);
         }
-        wait.await.unwrap_or_else(|_| {
+        let attempt = match self.store.outage() {
+            None => wait.await,
+            // What it takes is this node's all the same, and a hold that it places is released.
+            Some(outage) => tokio::select! {
+                biased;
+                attempt = wait => attempt,
+                () = outage.began() => return Err(HoldError::CutOff),
+            },
+        };
+        attempt.unwrap_or_else(|_| {
             Err(HoldError::Store {
                 operation,
                 source: Failure::closed(),

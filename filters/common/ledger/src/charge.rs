@@ -37,6 +37,9 @@ pub enum ChargeError {
         /// Units in the queue.
         waiting: usize,
     },
+    /// The database does not answer: a 503 with `Retry-After`.
+    #[error("the database does not answer; try again when it does")]
+    CutOff,
     /// The store has stopped; the process is about to exit.
     #[error("could not write the charge of `{operation}`")]
     Store {
@@ -75,6 +78,10 @@ pub enum StartError {
 pub struct Started {
     /// Accounts loaded.
     pub accounts: usize,
+    /// Units in the spool of an earlier run that were not in the database.
+    pub spooled: usize,
+    /// Charges among them for which no credit was held any more.
+    pub late: usize,
     /// Holds of an earlier run that were released.
     pub orphans: usize,
     /// Their sum.

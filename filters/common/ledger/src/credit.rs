@@ -90,6 +90,9 @@ pub enum CreditError {
         /// Units in the queue.
         waiting: usize,
     },
+    /// The database does not answer.
+    #[error("the database does not answer; try again when it does")]
+    CutOff,
     /// The store has stopped. Book it again after the restart: the reference makes that safe.
     #[error("could not write `{reference}`")]
     Store {
@@ -178,6 +181,7 @@ impl Credit {
             },
             HoldError::NoAccount { account } => CreditError::NoAccount { account },
             HoldError::Overloaded { waiting } => CreditError::Overloaded { waiting },
+            HoldError::CutOff => CreditError::CutOff,
             HoldError::CreditUnavailable { .. } => CreditError::Overloaded { waiting: 0 },
             HoldError::Repeated { operation } => {
                 CreditError::Conflict(Refusal::OperationExists(operation))
@@ -191,6 +195,7 @@ impl Credit {
             CommitError::Refused(Refusal::NoAccount(account)) => CreditError::NoAccount { account },
             CommitError::Refused(refusal) => CreditError::Conflict(refusal),
             CommitError::Overloaded { waiting } => CreditError::Overloaded { waiting },
+            CommitError::CutOff => CreditError::CutOff,
             CommitError::Stopped(source) => CreditError::Store {
                 reference: self.reference.clone(),
                 source,

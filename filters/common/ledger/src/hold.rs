@@ -64,7 +64,16 @@ impl Hold {
             };
         }
         if let Durability::Waiting(wait) = &mut self.durability {
-            let known = match wait.await {
+            let answer = match self.ledger.store.outage() {
+                None => wait.await,
+                // A hold that may be durable is released by its drop, behind it in the queue.
+                Some(outage) => tokio::select! {
+                    biased;
+                    answer = &mut *wait => answer,
+                    () = outage.began() => return Err(HoldError::CutOff),
+                },
+            };
+            let known = match answer {
                 Ok(result) => result.map(|_| ()),
                 Err(_) => Err(CommitError::Stopped(Failure::closed())),
             };

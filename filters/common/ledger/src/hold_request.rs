@@ -77,6 +77,9 @@ pub enum HoldError {
         /// Units in the queue.
         waiting: usize,
     },
+    /// The database does not answer: a 503 with `Retry-After`.
+    #[error("the database does not answer; try again when it does")]
+    CutOff,
     /// The store has stopped; the process is about to exit.
     #[error("could not write the hold of `{operation}`")]
     Store {
@@ -92,6 +95,7 @@ impl HoldError {
     pub(crate) fn from_submit(operation: OperationId, error: SubmitError) -> HoldError {
         match error {
             SubmitError::Overloaded { waiting } => HoldError::Overloaded { waiting },
+            SubmitError::CutOff => HoldError::CutOff,
             SubmitError::Stopped(source) => HoldError::Store { operation, source },
             _ => HoldError::Store {
                 operation,
@@ -106,6 +110,7 @@ impl HoldError {
                 HoldError::Repeated { operation }
             }
             CommitError::Overloaded { waiting } => HoldError::Overloaded { waiting },
+            CommitError::CutOff => HoldError::CutOff,
             CommitError::Stopped(source) => HoldError::Store { operation, source },
             _ => HoldError::Store {
                 operation,

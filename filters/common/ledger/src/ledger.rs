@@ -17,7 +17,6 @@ use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError, Credited};
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
-use crate::observer::CommitObserver;
 use crate::settlement::{AttachedPart, Settlement};
 use crate::totals::Totals;
 use crate::units::log_refusal;
@@ -33,7 +32,6 @@ impl Ledger {
     /// per store, before anything is written to it.
     pub fn start(store: Arc<dyn Store>, now: Timestamp) -> Result<(Ledger, Started), StartError> {
         let (inner, started) = Inner::start(store, now)?;
-        inner.store.observe(Arc::new(CommitObserver::new(&inner)));
         Ok((Ledger { inner }, started))
     }
 

@@ -17,6 +17,7 @@ mod observer;
 mod prices;
 mod recovery;
 mod settlement;
+mod spooled;
 mod totals;
 mod units;
 

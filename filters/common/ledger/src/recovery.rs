@@ -10,6 +10,7 @@ use tollgate_store::{Admission, CommitError, Done, Failure, ReadError, SubmitErr
 use crate::account::Balance;
 use crate::accounts::Inner;
 use crate::charge::{StartError, Started};
+use crate::spooled::{Late, Orphans};
 use crate::units::{log_refusal, unit};
 
 impl Inner {
@@ -27,13 +28,18 @@ impl Inner {
     }
 
     /// Releases the holds of earlier runs of this node. Those of other nodes belong to them.
-    pub(crate) fn recover(&self, now: Timestamp, started: &mut Started) -> Result<(), StartError> {
-        let mut orphans = Vec::new();
+    /// What they have left in the spool is committed first; returns what has no credit any more.
+    pub(crate) fn recover(
+        &self,
+        now: Timestamp,
+        started: &mut Started,
+    ) -> Result<Vec<Late>, StartError> {
+        let mut orphans = Orphans::new();
         self.store
             .open_holds(&mut |hold| {
                 if hold.node != self.store.node() {
                 } else if hold.epoch < self.store.earliest_epoch() {
-                    orphans.push(hold);
+                    orphans.insert(hold.operation, hold);
                 } else if hold.epoch < self.store.epoch() {
                     self.adopted()
                         .insert(hold.operation, hold.account, hold.amount);
@@ -44,7 +50,10 @@ impl Inner {
             SubmitError::Stopped(failure) => StartError::Store(failure),
             _ => StartError::Store(Failure::closed()),
         };
-        for hold in orphans {
+        let spooled = self.store.take_spooled();
+        started.spooled = spooled.len();
+        let late = self.replay(spooled, &mut orphans);
+        for hold in orphans.into_values() {
             started.orphans += 1;
             started.orphans_amount += hold.amount;
             let mut shard = self.shard(hold.account);
@@ -68,6 +77,18 @@ impl Inner {
                 .submit(unit(release, Admission::Always), Box::new(log_refusal))
                 .map_err(stopped)?;
         }
+        // A charge that was refused with another part is queued again by the answer to the first.
+        self.wait_for_queue(&stopped)?;
+        if started.spooled > 0 {
+            self.wait_for_queue(&stopped)?;
+        }
+        Ok(late)
+    }
+
+    fn wait_for_queue(
+        &self,
+        stopped: &impl Fn(SubmitError) -> StartError,
+    ) -> Result<(), StartError> {
         let (sender, wait) = mpsc::sync_channel(1);
         let done: Done = Box::new(move |result| {
             let _ = sender.send(result);

@@ -140,6 +140,26 @@ pub enum OpenError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The spool cannot be used.
+    #[error("`{path}` {problem}", path = path.display())]
+    Spool {
+        /// Its file.
+        path: PathBuf,
+        /// The problem and its remedy, as a predicate.
+        problem: String,
+    },
+    /// The node's process may still end answers, whose charges are in its spool.
+    #[error(
+        "node `{name}` is cut off from `{database}` and may end answers for {seconds} seconds more; start it with its own spool folder, or run `tollgate nodes recover {name}` once its process has ended"
+    )]
+    Spooling {
+        /// The database.
+        database: String,
+        /// The node.
+        name: String,
+        /// Until others may recover it.
+        seconds: u64,
+    },
     /// The database server does not keep what it confirms, or lacks what a store needs.
     #[error("`{database}` {problem}")]
     UnfitServer {
@@ -215,6 +235,9 @@ pub enum SubmitError {
         /// Units in the queue.
         waiting: usize,
     },
+    /// The database does not answer. Reported to the downstream as a 503 with `Retry-After`.
+    #[error("the database does not answer; try again when it does")]
+    CutOff,
     /// The store has stopped for good.
     #[error("the store has stopped")]
     Stopped(#[source] Failure),
@@ -233,6 +256,9 @@ pub enum CommitError {
         /// Units in the queue.
         waiting: usize,
     },
+    /// The database does not answer: the unit was refused, or its caller does not wait for it any more. Reported to the downstream as a 503 with `Retry-After`.
+    #[error("the database does not answer; try again when it does")]
+    CutOff,
     /// The store has stopped for good. Whether the unit is durable is known only after a restart.
     #[error("the store has stopped")]
     Stopped(#[source] Failure),

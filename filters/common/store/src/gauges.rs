@@ -56,6 +56,16 @@ pub struct Gauges {
     pub feed_read_us: AtomicU64,
     /// When the last good renewal of the node's lease began, in microseconds of the monotonic clock; 0 without a lease.
     pub lease_renewed_us: AtomicU64,
+    /// Bytes of charges in the spool.
+    pub spool_bytes: AtomicU64,
+    /// Units in the spool that are not known to be durable in the database.
+    pub spool_units: AtomicU64,
+    /// Whether the last attempt to write the spool has failed.
+    pub is_spool_failing: AtomicBool,
+    /// Spooled charges that were booked late: the node had been recovered by another one.
+    pub late_charges: AtomicU64,
+    /// Micro-credits of spooled charges that the account did not have any more.
+    pub late_written_off: AtomicU64,
     /// When the commit under way began, in microseconds of the monotonic clock; 0 without one.
     pub commit_began_us: AtomicU64,
     /// Units per commit.

@@ -73,6 +73,21 @@ pub(crate) fn is_forwarded(unit: &UnitOfWork) -> bool {
 #[derive(Debug)]
 pub struct SuccessorLink<S>(pub S);
 
+/// Units of the kinds that are sent to a successor, as bytes.
+pub(crate) fn encode_units<'u>(units: impl ExactSizeIterator<Item = &'u UnitOfWork>) -> Vec<u8> {
+    let mut message = Message::default();
+    message.number(units.len() as u64);
+    units.for_each(|unit| message.unit(unit));
+    message.0
+}
+
+/// The units of such bytes.
+pub(crate) fn decode_units(bytes: &[u8]) -> io::Result<Vec<UnitOfWork>> {
+    let mut fields = Fields(bytes);
+    let count = fields.number()?;
+    (0..count).map(|_| fields.unit()).collect()
+}
+
 impl<S: Read + Write + Send> Successor for SuccessorLink<S> {
     fn commit(&mut self, units: &[&UnitOfWork]) -> Result<Answers, Failure> {
         let lost = |error: io::Error| Failure {
@@ -81,10 +96,8 @@ impl<S: Read + Write + Send> Successor for SuccessorLink<S> {
                 "the process that took over the database does not answer any more ({error})"
             )),
         };
-        let mut message = Message::default();
-        message.number(units.len() as u64);
-        units.iter().for_each(|unit| message.unit(unit));
-        write_message(&mut self.0, &message.0).map_err(lost)?;
+        let message = encode_units(units.iter().copied());
+        write_message(&mut self.0, &message).map_err(lost)?;
         let bytes = read_message(&mut self.0).and_then(|bytes| bytes.ok_or_else(ended));
         let bytes = bytes.map_err(lost)?;
         let mut answers = Fields(&bytes);
@@ -106,13 +119,8 @@ pub fn serve_predecessor(
     mut commit: impl FnMut(Vec<UnitOfWork>) -> io::Result<Answers>,
 ) -> io::Result<()> {
     while let Some(bytes) = read_message(&mut stream)? {
-        let mut fields = Fields(&bytes);
-        let count = fields.number()?;
-        let units = (0..count)
-            .map(|_| fields.unit())
-            .collect::<io::Result<_>>()?;
         let mut message = Message::default();
-        for answer in commit(units)? {
+        for answer in commit(decode_units(&bytes)?)? {
             message.0.push(match answer {
                 Ok(_) => ACCEPTED,
                 Err(Refusal::NoHold(_)) => NO_HOLD,

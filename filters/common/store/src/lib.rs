@@ -21,6 +21,7 @@ mod journal;
 mod mandate;
 mod oauth;
 mod opened;
+mod outage;
 mod plan;
 pub mod postgres;
 mod queue;
@@ -33,6 +34,7 @@ mod schema;
 mod seal;
 mod sealing;
 mod signin;
+mod spool;
 pub mod sqlite;
 mod statement;
 mod store;
@@ -71,6 +73,7 @@ pub use mandate::{MandatePart, MandateRow, MandateSubject, ReadMandates};
 pub use oauth::{
     ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
 };
+pub use outage::{Outage, OutageTimes};
 pub use plan::{PaymentRow, PlanPart, ReadPlans, SubscriptionRow, plan_reference};
 pub use refusals::{REFUSALS_MAX, ReadRefusals, RefusalRow};
 pub use rows::{
@@ -82,10 +85,11 @@ pub use signin::{
     Draft, FailureRule, LoginCodeId, LoginCodeRow, MessageId, MessageRow, NewLoginCode, NewMessage,
     NewSession, SendLimit, SessionRow, SigninPart, SigninRead,
 };
+pub use spool::SpooledUnit;
 pub use statement::{DaySpending, ReadStatement, Statement};
 pub use store::{
     BatchRows, ChangeRow, Observer, OperationRows, Read, ReadParts, Replayed, RetainedJournal,
-    Snapshot, Store, Submit, commit, flush, reading,
+    Snapshot, Store, Submit, commit, commit_unless_cut_off, flush, reading,
 };
 pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 pub use unit::{

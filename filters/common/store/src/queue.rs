@@ -23,8 +23,8 @@ pub(crate) struct Item {
 pub(crate) struct Queue {
     state: Mutex<State>,
     waiting: Condvar,
-    /// Whether [`State::stopped`] is set; written under the lock.
-    is_stopped: AtomicBool,
+    /// Whether [`State::stopped`] or [`State::is_cut_off`] is set; written under the lock.
+    is_refusing: AtomicBool,
     admit_max: usize,
     gauges: Arc<Gauges>,
 }
@@ -51,6 +51,8 @@ struct State {
     writer_target: usize,
     stopped: Option<Failure>,
     failed: bool,
+    /// The database does not answer: what starts something is refused.
+    is_cut_off: bool,
     /// The writer is to end when the queue is empty, and units are accepted all the same: another writer continues with them.
     changes_writer: bool,
 }
@@ -62,7 +64,7 @@ impl Queue {
         Queue {
             state: Mutex::default(),
             waiting: Condvar::new(),
-            is_stopped: AtomicBool::new(false),
+            is_refusing: AtomicBool::new(false),
             admit_max,
             gauges,
         }
@@ -71,7 +73,9 @@ impl Queue {
     pub(crate) fn push(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
         let mut state = self.lock();
         match (&state.stopped, unit.admission) {
-            (_, Admission::Normal | Admission::BestEffort) => self.admits(&state)?,
+            (_, Admission::Normal) => self.admits(&state)?,
+            // Nothing is promised by it.
+            (_, Admission::BestEffort) => self.has_room(&state)?,
             (Some(failure), _) => return Err(SubmitError::Stopped(failure.clone())),
             (None, _) => {}
         }
@@ -93,13 +97,21 @@ impl Queue {
     pub(crate) fn admit(&self) -> Result<(), SubmitError> {
         let waiting = self.gauges.queue_depth.load(Relaxed);
         let is_disk_low = self.gauges.is_disk_low.load(Relaxed);
-        if waiting < self.admit_max as u64 && !is_disk_low && !self.is_stopped.load(Acquire) {
+        if waiting < self.admit_max as u64 && !is_disk_low && !self.is_refusing.load(Acquire) {
             return Ok(());
         }
         self.admits(&self.lock())
     }
 
     fn admits(&self, state: &State) -> Result<(), SubmitError> {
+        self.has_room(state)?;
+        match state.is_cut_off {
+            true => Err(SubmitError::CutOff),
+            false => Ok(()),
+        }
+    }
+
+    fn has_room(&self, state: &State) -> Result<(), SubmitError> {
         if let Some(failure) = &state.stopped {
             return Err(SubmitError::Stopped(failure.clone()));
         }
@@ -174,6 +186,14 @@ impl Queue {
         true
     }
 
+    /// The database does not answer, or answers again.
+    pub(crate) fn set_cut_off(&self, is_cut_off: bool) {
+        let mut state = self.lock();
+        state.is_cut_off = is_cut_off;
+        let is_refusing = is_cut_off || state.stopped.is_some();
+        self.is_refusing.store(is_refusing, Release);
+    }
+
     /// Another writer takes from the queue.
     pub(crate) fn writer_changed(&self) {
         self.lock().changes_writer = false;
@@ -183,7 +203,7 @@ impl Queue {
     pub(crate) fn stop(&self, failure: Failure) {
         let mut state = self.lock();
         state.stopped.get_or_insert(failure);
-        self.is_stopped.store(true, Release);
+        self.is_refusing.store(true, Release);
         drop(state);
         self.waiting.notify_one();
     }
@@ -196,7 +216,7 @@ impl Queue {
         if state.stopped.is_none() || first {
             state.stopped = Some(failure.clone());
         }
-        self.is_stopped.store(true, Release);
+        self.is_refusing.store(true, Release);
         let lost = std::mem::take(&mut state.items);
         self.gauges.queue_depth.store(0, Relaxed);
         drop(state);
@@ -275,6 +295,22 @@ mod tests {
             push(&queue, Admission::Normal).is_ok(),
             "the queue has capacity again"
         );
+    }
+
+    #[test]
+    fn a_queue_that_is_cut_off_admits_nothing_new_and_what_ends_an_operation() {
+        use Admission::{Always, BestEffort, Normal};
+        let queue = Queue::new(8, Arc::default());
+        queue.set_cut_off(true);
+        for refused in [push(&queue, Normal), queue.admit()] {
+            assert!(matches!(refused, Err(SubmitError::CutOff)), "{refused:?}");
+        }
+        assert!(push(&queue, Always).is_ok() && push(&queue, BestEffort).is_ok());
+        queue.set_cut_off(false);
+        assert!(queue.admit().is_ok() && push(&queue, Normal).is_ok());
+        queue.stop(failure());
+        queue.set_cut_off(false);
+        assert!(matches!(queue.admit(), Err(SubmitError::Stopped(_))));
     }
 
     #[test]

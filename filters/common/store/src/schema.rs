@@ -30,6 +30,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/016.sql"),
     include_str!("migrations/017.sql"),
     include_str!("migrations/018.sql"),
+    include_str!("migrations/019.sql"),
 ];
 
 /// The SQL keywords that differ between engines.

@@ -19,6 +19,7 @@ use crate::handover::Handover;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::mandate::ReadMandates;
 use crate::oauth::OAuthRead;
+use crate::outage::Outage;
 use crate::plan::{PaymentRow, ReadPlans, SubscriptionRow};
 use crate::refusals::ReadRefusals;
 use crate::rows::{
@@ -26,6 +27,7 @@ use crate::rows::{
     UsageTotal,
 };
 use crate::signin::SigninRead;
+use crate::spool::SpooledUnit;
 use crate::statement::ReadStatement;
 use crate::topup::ReadTopUps;
 use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
@@ -347,6 +349,19 @@ pub trait Store: Read + Submit {
     /// Authenticates connections to the server of the database from now on with another password; open ones stay. A file has none.
     fn replace_password(&self, password: Option<&[u8]>);
 
+    /// What is known of the database's answers; `None` for a file.
+    fn outage(&self) -> Option<&Outage> {
+        None
+    }
+
+    /// The units that an earlier run of this node has left in its spool and that are not in the journal, in their order. Once.
+    fn take_spooled(&self) -> Vec<SpooledUnit> {
+        Vec::new()
+    }
+
+    /// Everything that [`Store::take_spooled`] has returned is durable or void, and is removed from the spool.
+    fn spooled_is_durable(&self) {}
+
     /// Why the store has stopped, if it has.
     fn failure(&self) -> Option<Failure>;
 
@@ -392,6 +407,24 @@ pub async fn commit(store: &dyn Submit, unit: UnitOfWork) -> Result<Receipt, Com
             .unwrap_or_else(|_| Err(CommitError::Stopped(Failure::closed()))),
         Err(SubmitError::Stopped(failure)) => Err(CommitError::Stopped(failure)),
         Err(SubmitError::Overloaded { waiting }) => Err(CommitError::Overloaded { waiting }),
+        Err(SubmitError::CutOff) => Err(CommitError::CutOff),
+    }
+}
+
+/// The same for a request that nothing was promised to yet: refused with [`CommitError::CutOff`] when the database stops answering meanwhile. The
+/// unit stays in the queue then, and the caller queues what undoes it.
+pub async fn commit_unless_cut_off(
+    store: &dyn Store,
+    unit: UnitOfWork,
+) -> Result<Receipt, CommitError> {
+    let committed = commit(store, unit);
+    match store.outage() {
+        None => committed.await,
+        Some(outage) => tokio::select! {
+            biased;
+            result = committed => result,
+            () = outage.began() => Err(CommitError::CutOff),
+        },
     }
 }
 

@@ -198,5 +198,6 @@ pub struct Receipt {
     pub taken: Option<Taken>,
 }
 
-/// Called once, from the writer's thread, after the unit is durable or will never be. Must not block.
+/// Called once, on a thread of the store, after the unit is durable or will never be; durable is also what ends an operation and is in the
+/// spool. Must not block.
 pub type Done = Box<dyn FnOnce(Result<Receipt, CommitError>) + Send>;

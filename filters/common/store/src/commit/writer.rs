@@ -4,9 +4,10 @@ use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::batch::{Answers, Batch, are_shared};
 use crate::engine::{Engine, EngineError, Fault, RowError, Rows, Session, WriteError};
@@ -14,9 +15,11 @@ use crate::error::{CommitError, Failure, FailureKind, SubmitError};
 use crate::gauges::Gauges;
 use crate::handover::{Handover, Successor, is_forwarded};
 use crate::opened::{Connections, OpenedStore};
+use crate::outage::Outage;
 use crate::queue::{Item, Queue};
 use crate::reads::rebuild_days;
 use crate::rows::RootSecret;
+use crate::spool::{Spool, SpooledUnit};
 use crate::store::{Observer, Read, Store, Submit};
 use crate::unit::{Done, Effect, Part, UnitOfWork};
 
@@ -32,9 +35,12 @@ const CONFLICT_TRIES: usize = 20;
 /// The same where nothing waits for the result: at the start, and at the close.
 const POST_TRIES: usize = 10;
 
+/// Interval at which a close looks whether the writer still waits for the database.
+const CLOSE_INTERVAL: Duration = Duration::from_millis(50);
+
 /// The writer's state shared with other threads.
 pub(crate) struct Shared {
-    pub(crate) queue: Queue,
+    pub(crate) queue: Arc<Queue>,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) observers: RwLock<Vec<Arc<dyn Observer>>>,
     /// Whether this node has the duties of the cluster, for one of several.
@@ -43,6 +49,9 @@ pub(crate) struct Shared {
     pub(crate) is_followed: AtomicBool,
     /// The number of the last change that was passed to them; 0 before the store is open.
     pub(crate) feed_number: AtomicI64,
+    /// For a database that may not answer.
+    pub(crate) outage: Option<Arc<Outage>>,
+    pub(crate) spool: Option<Arc<Spool>>,
     handover: Mutex<Option<HandoverRequest>>,
     on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
 }
@@ -51,12 +60,14 @@ impl Shared {
     pub(crate) fn new(queue_max: usize, on_failure: Box<dyn Fn(&Failure) + Send + Sync>) -> Shared {
         let gauges = Arc::<Gauges>::default();
         Shared {
-            queue: Queue::new(queue_max, Arc::clone(&gauges)),
+            queue: Arc::new(Queue::new(queue_max, Arc::clone(&gauges))),
             gauges,
             observers: RwLock::default(),
             has_duties: AtomicBool::new(false),
             is_followed: AtomicBool::new(false),
             feed_number: AtomicI64::new(0),
+            outage: None,
+            spool: None,
             handover: Mutex::default(),
             on_failure,
         }
@@ -68,6 +79,13 @@ impl Shared {
             .read()
             .unwrap_or_else(PoisonError::into_inner);
         observers.clone()
+    }
+
+    /// The writer waits for its database from now on.
+    fn wait_begins(&self) {
+        if let Some(outage) = &self.outage {
+            outage.commit_began();
+        }
     }
 
     fn handover(&self) -> MutexGuard<'_, Option<HandoverRequest>> {
@@ -107,6 +125,8 @@ pub(crate) struct Settings {
 pub(crate) struct Writing {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Disconnected when the thread has ended.
+    ended: Mutex<Receiver<()>>,
     node: i64,
     epoch: i64,
     predecessor: Option<i64>,
@@ -143,13 +163,18 @@ pub(crate) fn start<E: Engine>(
     post(&mut session, &mut batch, &shared.gauges).map_err(StartError::Write)?;
     drop(session);
     let writer = Arc::clone(&shared);
+    let (running, ended) = sync_channel(0);
     let thread = std::thread::Builder::new()
         .name(String::from("store"))
-        .spawn(move || run(&writer, engine, batch, batch_max.max(1), &*monotonic_us))
+        .spawn(move || {
+            let _running: SyncSender<()> = running;
+            run(&writer, engine, batch, batch_max.max(1), &*monotonic_us);
+        })
         .map_err(StartError::Thread)?;
     Ok(Writing {
         shared,
         thread: Mutex::new(Some(thread)),
+        ended: Mutex::new(ended),
         node,
         epoch,
         predecessor,
@@ -183,9 +208,34 @@ impl Writing {
             .take();
         // The last owner may be a callback, which runs on the writer's own thread; that thread then ends by itself.
         let elsewhere = thread.filter(|thread| thread.thread().id() != std::thread::current().id());
-        if elsewhere.is_some_and(|thread| thread.join().is_err()) {
+        let Some(thread) = elsewhere else { return };
+        if !self.wait_for_end() {
+            return;
+        }
+        if thread.join().is_err() {
             tracing::error!("store writer thread panicked");
         }
+    }
+
+    /// Waits until the writer has ended; `false` when it waits for a database that does not answer, and has nothing that is not in the spool.
+    fn wait_for_end(&self) -> bool {
+        let (Some(outage), Some(spool)) = (&self.shared.outage, &self.shared.spool) else {
+            return true;
+        };
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(CLOSE_INTERVAL) {
+            if spool.is_in_use() && outage.is_unrenewed() && spool.has_all() {
+                let (units, path) = spool.left();
+                spool.leave();
+                tracing::warn!(
+                    units,
+                    spool = path,
+                    "stopped without the database: the next start of this node commits what is in its spool"
+                );
+                return false;
+            }
+        }
+        true
     }
 }
 
@@ -197,7 +247,11 @@ impl Drop for Writing {
 
 impl<C: Connections> Submit for OpenedStore<C, Writing> {
     fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
-        self.writing.shared.queue.push(unit, done)
+        let shared = &self.writing.shared;
+        match &shared.spool {
+            None => shared.queue.push(unit, done),
+            Some(spool) => spool.submit(unit, done),
+        }
     }
 }
 
@@ -250,6 +304,21 @@ where
         self.connections.replace_password(password);
     }
 
+    fn outage(&self) -> Option<&Outage> {
+        self.writing.shared.outage.as_deref()
+    }
+
+    fn take_spooled(&self) -> Vec<SpooledUnit> {
+        let spool = self.writing.shared.spool.as_ref();
+        spool.map(|spool| spool.take_earlier()).unwrap_or_default()
+    }
+
+    fn spooled_is_durable(&self) {
+        if let Some(spool) = &self.writing.shared.spool {
+            spool.earlier_is_durable();
+        }
+    }
+
     fn failure(&self) -> Option<Failure> {
         self.writing.shared.queue.failure()
     }
@@ -288,6 +357,7 @@ fn run<E: Engine>(
     let request = shared.handover().take();
     let stopped = shared.queue.failure();
     let request = request.filter(|_| stopped.is_none());
+    shared.wait_begins();
     let files = engine.close(stopped.as_ref(), request.is_some());
     if let Some(request) = request {
         forward(shared, request, files, batch_max);
@@ -346,9 +416,13 @@ fn serve<E: Engine>(
             0
         };
         let began = monotonic_us();
+        shared.wait_begins();
         shared.gauges.commit_began_us.store(began.max(1), Relaxed);
         let committed = commit_again(shared, &mut session, batch, monotonic_us, &items);
         shared.gauges.commit_began_us.store(0, Relaxed);
+        if let Some(outage) = &shared.outage {
+            outage.commit_ended();
+        }
         match committed.map_err(|error| failure_of(engine, error)) {
             Ok(answers) => {
                 let gauges = &shared.gauges;
@@ -379,6 +453,7 @@ fn serve<E: Engine>(
     }
     // A disk that has failed in another operation is not touched.
     let is_closing = |failure: Failure| failure.kind == FailureKind::Closed;
+    shared.wait_begins();
     if shared.queue.failure().is_none_or(is_closing)
         && let Err(error) = post(&mut session, batch, &shared.gauges)
     {

@@ -1,21 +1,26 @@
 //! The writer's side of an open database.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use super::failure::failure;
 use super::feed::Feed;
-use super::lease::Renewal;
+use super::ticker::Ticker;
 use super::writer::Writer;
 use crate::engine::{Engine, EngineError, Session, WriteError};
 use crate::entries::Seal;
 use crate::error::{Failure, FailureKind};
+use crate::spool::Spool;
 
 /// A database that is open for writing.
 pub(super) struct PostgresEngine {
     pub(super) name: String,
     pub(super) writer: Writer,
     /// Stopped before the lease is released.
-    pub(super) renewal: Renewal,
+    pub(super) renewal: Ticker,
+    /// Looks at the clock, and writes the spool.
+    pub(super) outage: Ticker,
+    pub(super) spool: Option<Arc<Spool>>,
     /// For one of several nodes.
     pub(super) feed: Option<Feed>,
 }
@@ -39,10 +44,14 @@ impl Engine for PostgresEngine {
 
     fn close(self, stopped: Option<&Failure>, _hands_over: bool) -> Vec<File> {
         drop(self.feed);
+        drop(self.outage);
         drop(self.renewal);
         // A database that has failed is not waited for once more.
         if stopped.is_none_or(|failure| failure.kind == FailureKind::Closed) {
             self.writer.release_lease();
+        }
+        if let Some(spool) = &self.spool {
+            spool.leave();
         }
         Vec::new()
     }

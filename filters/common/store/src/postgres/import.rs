@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
+use super::claim::Claim;
 use super::connection::Connection;
 use super::failure::{open_error, row_open_error};
 use super::lease::Holder;
@@ -143,7 +144,7 @@ fn begin(
     if !schema::is_importing(database).map_err(row_failed)? {
         schema::migrate(database, name)?;
         // A gateway that has just made its store has no accounts yet.
-        if let (_, Some(held)) = choose(database, options, name)? {
+        if let (_, Some(held)) = choose(database, options, &Claim::none())? {
             let (path, holder) = (PathBuf::from(name), Holder::describe(&held.holder));
             return Err(ImportError::Open(OpenError::InUse { path, holder }));
         }
@@ -234,7 +235,7 @@ fn copy_table(
     let key = file.all(&sql, values![], |row| row.get::<String>(0));
     let mut key = key.map_err(failed)?;
     if key.is_empty() {
-        key.push(String::from("rowid"));
+        key.clone_from(&columns);
     }
     let names = columns.join(", ");
     let places: Vec<String> = (1..=columns.len())
@@ -246,8 +247,9 @@ fn copy_table(
     );
     // In the order of its key, so that the rows of an earlier attempt are the first ones.
     let select = format!(
-        "SELECT {names} FROM {table} ORDER BY {} LIMIT -1 OFFSET {}",
+        "SELECT {names} FROM {table} ORDER BY {} LIMIT {} OFFSET {}",
         key.join(", "),
+        i64::MAX,
         progress.rows
     );
     let mut batch = Batch::default();

@@ -3,27 +3,30 @@
 //! A lease is no part of the fence: a process whose lease has ended continues with its epoch until another one has raised it.
 
 use std::fs;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tollgate_clock::Clock;
-
 use super::connection::{Connection, Target};
+use super::ticker::Ticker;
 use crate::commit::Shared;
 use crate::commit_id;
 use crate::engine::{EngineError, RowError, Select as _, Sql as _, values};
+use crate::outage::Outage;
 
 /// For how long a node has the duties after it sent the renewal of their lease: shorter than the lease, so that two never have them.
 const DUTIES_FOR: Duration = Duration::from_secs(7);
 
-/// The length of a lease, and the interval of its renewal.
-pub(super) const LENGTH: Duration = Duration::from_secs(10);
-const RENEWAL: Duration = Duration::from_secs(2);
+/// The length of the lease of the duties.
+const DUTIES: Duration = Duration::from_secs(10);
+
+/// How many renewals there are in the length of a lease, and how long one may take.
+const RENEWALS: u32 = 5;
+const WAIT: Duration = Duration::from_secs(4);
 
 /// The number under which the duties of the cluster are leased, which is that of no node.
-const DUTIES: i64 = 0;
+const DUTIES_ID: i64 = 0;
 
 /// The beginning of a holder that recovers a node.
 const RECOVERS: &str = "recovers: ";
@@ -46,14 +49,24 @@ pub(super) struct Found {
     pub(super) is_recovery: bool,
     /// The time of the database.
     pub(super) now: i64,
+    /// The node has a spool: for so long after the end of the lease its process may end answers, in microseconds.
+    pub(super) grace: i64,
+}
+
+impl Found {
+    /// How long the process may still end answers, cut off from the database.
+    pub(super) fn spooling(&self) -> Option<Duration> {
+        let left = self.held_until.saturating_add(self.grace) - self.now;
+        (self.grace > 0 && left > 0).then(|| Duration::from_micros(left as u64))
+    }
 }
 
 /// The lease of a node, if it has one.
 pub(super) fn find(connection: &Connection, node: i64) -> Result<Option<Found>, RowError> {
     let sql = concat!(
-        "SELECT holder, held_until, ",
+        "SELECT l.holder, l.held_until, ",
         now_us!(),
-        " FROM leases WHERE node = ?1"
+        ", COALESCE(s.grace, 0) FROM leases l LEFT JOIN spools s ON s.node_id = l.node AND s.epoch = l.epoch WHERE l.node = ?1"
     );
     connection.first(sql, values![node], |row| {
         let (held_until, now) = (row.get(1)?, row.get(2)?);
@@ -65,6 +78,7 @@ pub(super) fn find(connection: &Connection, node: i64) -> Result<Option<Found>, 
             held_until,
             is_over: held_until <= now,
             now,
+            grace: row.get(3)?,
         })
     })
 }
@@ -72,8 +86,8 @@ pub(super) fn find(connection: &Connection, node: i64) -> Result<Option<Found>, 
 /// Takes the lease of a node for this process, to run as it or to recover it.
 pub(super) fn take(
     connection: &Connection,
-    node: i64,
-    epoch: i64,
+    (node, epoch): (i64, i64),
+    length: Duration,
     is_recovery: bool,
 ) -> Result<(), EngineError> {
     let sql = concat!(
@@ -88,7 +102,23 @@ pub(super) fn take(
         false => holder.to_string(),
     };
     connection
-        .execute(sql, values![node, epoch, LENGTH, holder])
+        .execute(sql, values![node, epoch, length, holder])
+        .map(|_| ())
+}
+
+/// Records for how long after the end of its lease a node ends answers by its spool; zero for one that has none.
+pub(super) fn record_spool(
+    connection: &Connection,
+    (node, epoch): (i64, i64),
+    grace: Duration,
+) -> Result<(), EngineError> {
+    connection.execute("DELETE FROM spools WHERE node_id = ?1", values![node])?;
+    if grace.is_zero() {
+        return Ok(());
+    }
+    let sql = "INSERT INTO spools (node_id, epoch, grace) VALUES (?1, ?2, ?3)";
+    connection
+        .execute(sql, values![node, epoch, grace])
         .map(|_| ())
 }
 
@@ -96,15 +126,18 @@ pub(super) fn take(
 pub(super) fn release(connection: &Connection, node: i64, epoch: i64) -> Result<(), EngineError> {
     let sql = "DELETE FROM leases WHERE node = ?1 AND epoch = ?2";
     connection.execute(sql, values![node, epoch])?;
+    let sql = "DELETE FROM spools WHERE node_id = ?1 AND epoch = ?2";
+    connection.execute(sql, values![node, epoch])?;
     let sql = "DELETE FROM leases WHERE node = ?1 AND holder = ?2";
     let run = run_name((node, epoch));
-    connection.execute(sql, values![DUTIES, run]).map(|_| ())
+    connection.execute(sql, values![DUTIES_ID, run]).map(|_| ())
 }
 
 /// Renews the lease of a run, and says how far it has read the feed of changes; `false` when it has another holder.
 fn renew(
     connection: &Connection,
     (node, epoch): (i64, i64),
+    length: Duration,
     feed: i64,
 ) -> Result<bool, EngineError> {
     let sql = concat!(
@@ -112,7 +145,7 @@ fn renew(
         now_us!(),
         " + CAST(?3 AS BIGINT), feed = ?4 WHERE node = ?1 AND epoch = ?2"
     );
-    Ok(connection.execute(sql, values![node, epoch, LENGTH, feed])? > 0)
+    Ok(connection.execute(sql, values![node, epoch, length, feed])? > 0)
 }
 
 /// Takes or renews the lease of the duties; `false` while another node has it.
@@ -125,7 +158,7 @@ fn take_duties(connection: &Connection, run: &str) -> Result<bool, EngineError> 
          WHERE leases.holder = excluded.holder OR leases.held_until <= ",
         now_us!()
     );
-    Ok(connection.execute(sql, values![DUTIES, LENGTH, run])? > 0)
+    Ok(connection.execute(sql, values![DUTIES_ID, DUTIES, run])? > 0)
 }
 
 /// The name of a run in the lease of the duties.
@@ -190,133 +223,97 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// The thread that renews a lease.
-pub(super) struct Renewal {
-    stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
+/// Renews the lease of a run on a thread and a connection of its own.
+pub(super) struct Renewer {
+    pub(super) target: Arc<Target>,
+    pub(super) connection: Option<Connection>,
+    pub(super) node: i64,
+    pub(super) epoch: i64,
+    pub(super) shared: Arc<Shared>,
+    pub(super) outage: Arc<Outage>,
+    pub(super) monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
+    pub(super) duties_until: Duration,
+    pub(super) is_late: bool,
 }
 
-impl Renewal {
-    /// Starts the thread, on a connection of its own.
-    pub(super) fn start(
-        target: Arc<Target>,
-        connection: Connection,
-        (node, epoch): (i64, i64),
-        shared: Arc<Shared>,
-        monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
-    ) -> std::io::Result<Renewal> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name(String::from("lease"))
-            .spawn(move || {
-                run(
-                    &target,
-                    connection,
-                    (node, epoch),
-                    &shared,
-                    &*monotonic_us,
-                    &stopped,
-                )
-            })?;
-        Ok(Renewal {
-            stop,
-            thread: Some(thread),
-        })
+impl Renewer {
+    pub(super) fn start(mut self) -> std::io::Result<Ticker> {
+        let interval = self.outage.times.lease / RENEWALS;
+        Ticker::start("lease", interval, move || self.renew())
     }
-}
 
-impl Drop for Renewal {
-    /// Stops the thread and waits for it.
-    fn drop(&mut self) {
-        let (flag, wake) = &*self.stop;
-        *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        wake.notify_one();
-        let thread = self.thread.take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::warn!("lease thread panicked");
-        }
-    }
-}
-
-fn run(
-    target: &Target,
-    connection: Connection,
-    (node, epoch): (i64, i64),
-    shared: &Shared,
-    monotonic_us: &dyn Fn() -> u64,
-    (flag, wake): &(Mutex<bool>, Condvar),
-) {
-    let mut connection = Some(connection);
-    let clock = Clock::system();
-    let run = run_name((node, epoch));
-    let mut duties_until = Duration::ZERO;
-    let mut interval = Duration::ZERO;
-    let mut is_late = false;
-    let mut stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
-        (stopped, _) = wake
-            .wait_timeout(stopped, interval)
-            .unwrap_or_else(PoisonError::into_inner);
-        if *stopped {
-            return;
-        }
-        drop(stopped);
-        interval = RENEWAL;
-        let renewing = monotonic_us();
-        let feed = shared.feed_number.load(Relaxed);
-        let renewed = match &connection {
-            Some(connection) => renew(connection, (node, epoch), feed),
-            None => Connection::open(target).and_then(|opened| {
-                let renewed = renew(&opened, (node, epoch), feed);
-                connection = Some(opened);
-                renewed
-            }),
-        };
-        if let Ok(true) = renewed {
-            let renewed = &shared.gauges.lease_renewed_us;
-            renewed.store(renewing.max(1), Relaxed);
-        }
+    fn renew(&mut self) -> ControlFlow<()> {
+        let run = (self.node, self.epoch);
+        let node = self.node;
+        let length = self.outage.times.lease;
+        // Before it is sent: the database counts from a later moment.
+        let sent = self.outage.clock.since_boot();
+        let renewing = (self.monotonic_us)();
+        let feed = self.shared.feed_number.load(Relaxed);
+        let renewed = self.connect().and_then(|link| renew(link, run, length, feed));
         match renewed {
-            Ok(true) if is_late => {
-                is_late = false;
-                tracing::info!(node, "renewed the node's lease again");
+            Ok(true) => {
+                self.outage.renewed(sent);
+                let renewed = &self.shared.gauges.lease_renewed_us;
+                renewed.store(renewing.max(1), Relaxed);
+                if std::mem::take(&mut self.is_late) {
+                    tracing::info!(node, "renewed the node's lease again");
+                }
             }
-            Ok(true) => {}
             // The commit that follows is refused by the fence too; an idle node learns it here.
             Ok(false) => {
-                return shared.fail(super::failure::failure(
-                    &target.url.to_string(),
+                self.shared.fail(super::failure::failure(
+                    &self.target.url.to_string(),
                     EngineError {
                         fault: crate::engine::Fault::Fenced,
                         source: "its lease has another holder".into(),
                     },
                 ));
+                return ControlFlow::Break(());
             }
             Err(error) => {
-                connection = None;
-                if !std::mem::replace(&mut is_late, true) {
+                self.connection = None;
+                if !std::mem::replace(&mut self.is_late, true) {
                     tracing::warn!(node, error = %error.source, "renewing the node's lease failed");
                 }
             }
         }
         if commit_id::has_allotments(node) {
-            let began = clock.elapsed();
-            let taken = connection
-                .as_ref()
-                .map(|connection| take_duties(connection, &run));
-            match taken {
-                Some(Ok(true)) => duties_until = began + DUTIES_FOR,
-                Some(Ok(false)) => duties_until = Duration::ZERO,
-                // Until the end of what is known to be held.
-                Some(Err(_)) | None => {}
-            }
-            let has_duties = clock.elapsed() < duties_until;
-            if shared.has_duties.swap(has_duties, Relaxed) != has_duties {
-                tracing::info!(node, has_duties, "duties of the cluster were taken or lost");
+            self.take_duties();
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn connect(&mut self) -> Result<&Connection, EngineError> {
+        match &mut self.connection {
+            Some(connection) => Ok(connection),
+            missing => {
+                let connection = Connection::open(&self.target)?;
+                connection.limit(WAIT)?;
+                Ok(missing.insert(connection))
             }
         }
-        stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
+    }
+
+    fn take_duties(&mut self) {
+        let clock = &self.outage.clock;
+        let began = clock.since_boot();
+        let run = run_name((self.node, self.epoch));
+        let taken = self.connection.as_ref().map(|link| take_duties(link, &run));
+        match taken {
+            Some(Ok(true)) => self.duties_until = began + DUTIES_FOR,
+            Some(Ok(false)) => self.duties_until = Duration::ZERO,
+            // Until the end of what is known to be held.
+            Some(Err(_)) | None => {}
+        }
+        let has_duties = clock.since_boot() < self.duties_until;
+        if self.shared.has_duties.swap(has_duties, Relaxed) != has_duties {
+            tracing::info!(
+                node = self.node,
+                has_duties,
+                "duties of the cluster were taken or lost"
+            );
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! blocking calls, so an asynchronous client would run an executor for each connection, and the clients that there are do not show the tag
 //! of a completed command, by which alone a `COMMIT` differs from a `ROLLBACK`.
 
+mod claim;
 mod connection;
 mod engine;
 mod failure;
@@ -23,6 +24,7 @@ mod read;
 mod recover;
 mod schema;
 mod socket;
+mod ticker;
 mod tls;
 mod url;
 mod value;
@@ -33,6 +35,6 @@ pub use self::import::{ImportError, Progress, finish_import, import, open_import
 pub use self::measure::{Measured, measure};
 pub use self::nodes::{NodeLease, NodeState, nodes};
 pub use self::open::{check_nodes, holder, open, open_read};
-pub use self::options::{NodeRole, Options};
+pub use self::options::{NodeRole, Options, SpoolOptions};
 pub use self::recover::rebuild_postings;
 pub use self::url::{DatabaseUrl, UrlError};

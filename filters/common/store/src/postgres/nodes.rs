@@ -1,5 +1,7 @@
 //! The nodes of a database: what each of them has, and whether its process runs.
 
+use std::time::Duration;
+
 use tollgate_clock::Timestamp;
 
 use super::connection::Connection;
@@ -11,6 +13,9 @@ use super::schema;
 use crate::commit_id;
 use crate::engine::{RowError, Select as _, values};
 use crate::error::OpenError;
+
+/// How long after the end of its lease a node without a spool is left alone: its answers wait for the database as long.
+const RECOVERED_AFTER: Duration = Duration::from_secs(60);
 
 /// A node of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +45,19 @@ pub struct NodeLease {
     pub until: Timestamp,
     /// The time there.
     pub now: Timestamp,
+    /// How long after its end the process may still end answers, by its spool.
+    pub grace: Duration,
 }
 
 impl NodeLease {
     /// Whether it has ended.
     pub fn is_over(&self) -> bool {
         self.until <= self.now
+    }
+
+    /// Whether others may recover the node by themselves: its process, if it still runs, ends no answer any more.
+    pub fn may_be_recovered(&self) -> bool {
+        self.now >= self.until + self.grace.max(RECOVERED_AFTER)
     }
 }
 
@@ -69,6 +81,7 @@ fn read(connection: &Connection) -> Result<Vec<NodeState>, RowError> {
             holder: Holder::describe(&lease.holder),
             until: Timestamp::from_micros(lease.held_until),
             now: Timestamp::from_micros(lease.now),
+            grace: Duration::from_micros(lease.grace as u64),
         });
         found.push(NodeState {
             node,
@@ -81,4 +94,30 @@ fn read(connection: &Connection) -> Result<Vec<NodeState>, RowError> {
         });
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_recover_a_node_when_it_ends_no_answers_any_more() {
+        //   grace of its spool, since the end of its lease, recovered
+        for (grace, since, may) in [
+            (0, 0, false),
+            (0, 59, false),
+            (0, 60, true),
+            (900, 60, false),
+            (900, 899, false),
+            (900, 900, true),
+        ] {
+            let lease = NodeLease {
+                holder: String::from("process 1"),
+                until: Timestamp::from_secs(1_000),
+                now: Timestamp::from_secs(1_000 + since),
+                grace: Duration::from_secs(grace),
+            };
+            assert_eq!(lease.may_be_recovered(), may, "{grace} {since}");
+        }
+    }
 }

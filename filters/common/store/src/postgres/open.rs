@@ -1,5 +1,6 @@
 //! Opening of a store: server, schema, lease and epoch in one transaction, then the threads.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,30 +8,34 @@ use std::time::Duration;
 
 use tollgate_clock::Clock;
 
+use super::claim::Claim;
 use super::connection::{Connection, Target};
 use super::engine::PostgresEngine;
 use super::failure::{open_error, row_open_error, write_open_error};
 use super::feed::Feed;
-use super::lease::{self, Holder, Renewal};
+use super::lease::{self, Holder, Renewer};
 use super::options::{NodeRole, Options};
 use super::read::{Pool, PostgresStore};
 use super::schema;
+use super::ticker::Ticker;
 use super::writer::{Writer, pause};
 use crate::allotment::LEFT;
 use crate::commit::{self, Settings, Shared, StartError};
 use crate::commit_id;
 use crate::engine::{Epochs, NewRun, RowError, Select as _, Sql as _, WriteError, values};
 use crate::error::OpenError;
+use crate::outage::Outage;
 use crate::rows::RootSecret;
 use crate::schema::SCHEMA;
+use crate::spool::{Owner, Spool};
 use crate::store::{Read, Store};
 use crate::tables::remove_caps;
 
 /// The number of a node that is alone, whatever its name: its ledger in memory decides on all credit.
 const ALONE: i64 = 1;
 
-/// For how long the end of a lease is waited for that is not renewed.
-const WAIT_MAX: Duration = lease::LENGTH.saturating_add(Duration::from_secs(1));
+/// Interval at which the outage of a database is noticed.
+const OUTAGE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Pause between two looks at a lease that is about to end.
 const LEASE_PAUSE: Duration = Duration::from_millis(200);
@@ -43,6 +48,9 @@ pub(super) struct Opened {
     pub(super) root_secret: RootSecret,
     /// The number of the last change of the cluster: what is read from now on includes it.
     pub(super) change: i64,
+    pub(super) spool: Claim,
+    /// When the lease was taken, since the boot.
+    pub(super) renewed: Duration,
 }
 
 /// Opens the store of a database with exclusive ownership, and creates it in an empty database.
@@ -56,25 +64,46 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         epoch,
         root_secret,
         change,
+        spool,
+        renewed,
     } = opened;
     let on_failure = std::mem::replace(&mut options.on_failure, Box::new(|_| {}));
-    let shared = Arc::new(Shared::new(options.queue_max, on_failure));
+    let outage = Arc::new(Outage::new(options.outage, options.clock.clone(), renewed));
+    let mut shared = Shared::new(options.queue_max, on_failure);
+    if let (Some(spool), Some(found)) = (&options.spool, spool.read(&connection, node, &name)?) {
+        let (queue, outage) = (Arc::clone(&shared.queue), Arc::clone(&outage));
+        let gauges = Arc::clone(&shared.gauges);
+        let spool = Spool::new(found, spool.bytes_max, queue, outage, gauges);
+        shared.spool = Some(Arc::new(spool));
+    }
+    shared.outage = Some(Arc::clone(&outage));
+    let shared = Arc::new(shared);
     let thread = |source| OpenError::File {
         action: "start a thread for",
         path: PathBuf::from(&name),
         source,
     };
     let renewing = Connection::open(&target).map_err(|error| open_error(&name, "open", error))?;
-    let renewal = Renewal::start(
+    let renewer = Renewer {
+        target: Arc::clone(&target),
+        connection: Some(renewing),
+        node,
+        epoch,
+        shared: Arc::clone(&shared),
+        outage: Arc::clone(&outage),
+        monotonic_us: Arc::clone(&options.monotonic_us),
+        duties_until: Duration::ZERO,
+        is_late: false,
+    };
+    let renewal = renewer.start().map_err(thread)?;
+    let writer = Writer::new(
         Arc::clone(&target),
-        renewing,
+        connection,
         (node, epoch),
-        Arc::clone(&shared),
-        Arc::clone(&options.monotonic_us),
+        Arc::clone(&outage),
     )
-    .map_err(thread)?;
-    let writer = Writer::new(Arc::clone(&target), connection, (node, epoch))
-        .map_err(|error| row_open_error(&name, error))?;
+    .map_err(|error| row_open_error(&name, error))?;
+    let watch = watch_outage(Arc::clone(&shared), outage).map_err(thread)?;
     // What is read from here on includes every change so far.
     let now = (options.monotonic_us)();
     shared.gauges.feed_read_us.store(now.max(1), Relaxed);
@@ -94,6 +123,8 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         name: name.clone(),
         writer,
         renewal,
+        outage: watch,
+        spool: shared.spool.clone(),
         feed,
     };
     let settings = Settings {
@@ -117,6 +148,25 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
     }))
 }
 
+/// Starts the thread that refuses new operations while the database does not answer, and writes the spool.
+fn watch_outage(shared: Arc<Shared>, outage: Arc<Outage>) -> std::io::Result<Ticker> {
+    let interval = OUTAGE_INTERVAL.min(outage.times.spool_after / 4);
+    Ticker::start("outage", interval, move || {
+        if outage.refresh() {
+            let is_cut_off = outage.is_cut_off();
+            shared.queue.set_cut_off(is_cut_off);
+            match is_cut_off {
+                true => tracing::warn!("database does not answer, refusing new requests"),
+                false => tracing::info!("database answers again, admitting new requests"),
+            }
+        }
+        if let Some(spool) = &shared.spool {
+            spool.write();
+        }
+        ControlFlow::Continue(())
+    })
+}
+
 /// Opens the store of a database for reading, with or without a running gateway.
 pub fn open_read(options: &Options) -> Result<Arc<dyn Read>, OpenError> {
     let name = options.url.to_string();
@@ -137,7 +187,8 @@ pub fn holder(options: &Options) -> Result<Option<String>, OpenError> {
     if schema::version(&connection, &name)?.is_none() {
         return Ok(None);
     }
-    let held = fresh_lease(&connection, ALONE, &name)?;
+    let claim = Claim::open(options, true)?;
+    let held = fresh_lease(&connection, ALONE, options, &claim)?;
     Ok(held.map(|held| Holder::describe(&held.holder)))
 }
 
@@ -149,27 +200,55 @@ pub fn check_nodes(options: &Options) -> Result<(), OpenError> {
     let connection = connection.map_err(|error| open_error(&name, "open", error))?;
     match schema::version(&connection, &name)? {
         // The tables of nodes are of this schema.
-        Some(found) if found >= SCHEMA => choose(&connection, options, &name).map(|_| ()),
+        Some(found) if found >= SCHEMA => {
+            let claim = Claim::open(options, true)?;
+            choose(&connection, options, &claim).map(|_| ())
+        }
         _ => Ok(()),
     }
 }
 
-/// The lease of another process that may still renew it.
+/// The lease of another process that may still renew it, or may still end answers by its spool.
 fn fresh_lease(
     connection: &Connection,
     node: i64,
-    name: &str,
+    options: &Options,
+    claim: &Claim,
 ) -> Result<Option<lease::Found>, OpenError> {
-    let held = lease::find(connection, node).map_err(|error| row_open_error(name, error))?;
-    Ok(held.filter(|held| !held.is_over && !Holder::is_gone(&held.holder)))
+    let name = &options.url.to_string();
+    let failed = |error| row_open_error(name, error);
+    let Some(held) = lease::find(connection, node).map_err(failed)? else {
+        return Ok(None);
+    };
+    if let Some(owner) = claim.owner()
+        && owner.node == node
+    {
+        let sql = "SELECT epoch FROM nodes WHERE id = ?1";
+        let epoch = connection.number(sql, values![node]).map_err(failed)?;
+        let secret = find_secret(connection).map_err(failed)?;
+        // The lock of its spool ends with the process.
+        if epoch == owner.epoch && secret.is_some_and(|it| Owner::database(&it) == owner.database) {
+            return Ok(None);
+        }
+    }
+    let is_gone = Holder::is_gone(&held.holder);
+    let may_renew = !held.is_over && !is_gone;
+    let may_end_answers = held.spooling().is_some()
+        && match options.role {
+            // An operator has decided, or the time was waited for.
+            NodeRole::Recovery(_) => false,
+            NodeRole::Alone | NodeRole::OneOfMany => !is_gone,
+        };
+    Ok(Some(held).filter(|_| may_renew || may_end_answers))
 }
 
 /// The number of the node to open, and a lease that another process has of it, or of a node that must not run beside it.
 pub(super) fn choose(
     connection: &Connection,
     options: &Options,
-    name: &str,
+    claim: &Claim,
 ) -> Result<(i64, Option<lease::Found>), OpenError> {
+    let name = &options.url.to_string();
     let nodes = nodes(connection).map_err(|error| row_open_error(name, error))?;
     let node = match options.role {
         NodeRole::Alone => ALONE,
@@ -177,18 +256,18 @@ pub(super) fn choose(
         NodeRole::OneOfMany => slot(connection, &nodes, &options.node_name)
             .map_err(|error| row_open_error(name, error))?
             .ok_or_else(|| OpenError::UnfitServer {
-                database: name.to_owned(),
+                database: name.clone(),
                 problem: "has no number left for another node; recover those that are not used any more (`tollgate nodes`)".to_owned(),
             })?,
     };
-    if let Some(held) = fresh_lease(connection, node, name)? {
+    if let Some(held) = fresh_lease(connection, node, options, claim)? {
         return Ok((node, Some(held)));
     }
     let is_many = commit_id::has_allotments(node);
     let is_other_kind = |id: &i64| commit_id::has_allotments(*id) != is_many;
     if options.role != NodeRole::Recovery(node) {
         for (other, _) in nodes.iter().filter(|(id, _)| is_other_kind(id)) {
-            if let Some(held) = fresh_lease(connection, *other, name)? {
+            if let Some(held) = fresh_lease(connection, *other, options, claim)? {
                 return Ok((node, Some(held)));
             }
         }
@@ -197,7 +276,7 @@ pub(super) fn choose(
             unrecovered(connection, left).map_err(|error| row_open_error(name, error))?;
         if !left.is_empty() {
             return Err(OpenError::Unrecovered {
-                database: name.to_owned(),
+                database: name.clone(),
                 nodes: left,
             });
         }
@@ -274,7 +353,10 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
     let connection = Connection::open(target).map_err(|error| open_error(&name, "open", error))?;
     schema::check_server(&connection, &name)?;
     let clock = Clock::system();
-    let mut give_up = clock.elapsed() + WAIT_MAX;
+    // For how long the end of a lease is waited for that is not renewed.
+    let wait_max = options.outage.lease + Duration::from_secs(1);
+    let mut give_up = clock.elapsed() + wait_max;
+    let mut claim = Claim::open(options, matches!(options.role, NodeRole::Recovery(_)))?;
     let mut first = None;
     let mut waits_for = None;
     loop {
@@ -282,7 +364,7 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
         schema::migrate(&connection, &name)?;
         let root_secret = root_secret(&connection, &options.random)
             .map_err(|error| write_open_error(&name, error))?;
-        let (node, held) = choose(&connection, options, &name)?;
+        let (node, held) = choose(&connection, options, &claim)?;
         let end = |end: &str| {
             let ended = connection.run_all(end);
             ended.map_err(|error| open_error(&name, "open", error))
@@ -309,20 +391,41 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
                 .raise_epoch(&run)
                 .map_err(|error| write_open_error(&name, error))?;
             let is_recovery = matches!(options.role, NodeRole::Recovery(_));
-            lease::take(&connection, node, epoch, is_recovery)
-                .map_err(|error| open_error(&name, "open", error))?;
+            let renewed = options.clock.since_boot();
+            let owner = Owner {
+                database: Owner::database(&root_secret),
+                node,
+                name: run.name.to_owned(),
+                epoch,
+            };
+            claim.check(&owner, options.role)?;
+            let grace = match claim.is_some() {
+                true => options.outage.grace,
+                false => Duration::ZERO,
+            };
+            lease::take(
+                &connection,
+                (node, epoch),
+                options.outage.lease,
+                is_recovery,
+            )
+            .and_then(|()| lease::record_spool(&connection, (node, epoch), grace))
+            .map_err(|error| open_error(&name, "open", error))?;
             // Locked to the end, as by each commit that changes what nodes share: the next removal of changes sees the lease.
             let sql = "SELECT number FROM cluster WHERE id = 1 FOR UPDATE";
             let change = connection
                 .number(sql, values![])
                 .map_err(|error| row_open_error(&name, error))?;
             end("COMMIT")?;
+            claim.take_over(owner)?;
             return Ok(Opened {
                 connection,
                 node,
                 epoch,
                 root_secret,
                 change,
+                spool: claim,
+                renewed,
             });
         };
         end("COMMIT")?;
@@ -333,9 +436,18 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
                 tracing::info!(%holder, "waiting for the recovery of a node");
                 waits_for = Some(held.holder);
             }
-            (first, give_up) = (None, clock.elapsed() + WAIT_MAX);
+            (first, give_up) = (None, clock.elapsed() + wait_max);
             pause(LEASE_PAUSE);
             continue;
+        }
+        if let (true, Some(left)) = (held.is_over, held.spooling()) {
+            let known = nodes(&connection).map_err(|error| row_open_error(&name, error))?;
+            let known = known.into_iter().find(|(id, _)| *id == held.node);
+            return Err(OpenError::Spooling {
+                database: name,
+                name: known.map(|(_, name)| name).unwrap_or_default(),
+                seconds: left.as_secs() + 1,
+            });
         }
         let is_renewed = first.get_or_insert(held.held_until) != &held.held_until;
         if is_renewed || clock.elapsed() >= give_up {
@@ -363,14 +475,18 @@ fn root_secret(connection: &Connection, random: &RootSecret) -> Result<RootSecre
     let text = base16ct::lower::encode_string(&random.0);
     let sql = "INSERT INTO meta (k, v) VALUES ('secret', ?1) ON CONFLICT (k) DO NOTHING";
     connection.execute(sql, values![text])?;
+    find_secret(connection)?
+        .ok_or_else(|| RowError::Damaged("it has no root secret".to_owned()).into())
+}
+
+fn find_secret(connection: &Connection) -> Result<Option<RootSecret>, RowError> {
     let sql = "SELECT v FROM meta WHERE k = 'secret'";
     let text = connection.first(sql, values![], |row| row.get::<String>(0))?;
     let mut secret = [0; 32];
     let decoded = base16ct::mixed::decode(text.unwrap_or_default(), &mut secret);
-    match decoded.is_ok_and(|bytes| bytes.len() == 32) {
-        true => Ok(RootSecret(secret)),
-        false => Err(RowError::Damaged("it has no root secret".to_owned()).into()),
-    }
+    Ok(decoded
+        .is_ok_and(|bytes| bytes.len() == 32)
+        .then_some(RootSecret(secret)))
 }
 
 impl Epochs for Connection {

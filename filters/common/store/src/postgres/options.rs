@@ -1,11 +1,13 @@
 //! Options for opening a store in a PostgreSQL database.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Clock, Timestamp};
 
 use super::url::DatabaseUrl;
 use crate::error::Failure;
+use crate::outage::OutageTimes;
 use crate::rows::RootSecret;
 
 /// What a node is among those of its database.
@@ -17,6 +19,15 @@ pub enum NodeRole {
     OneOfMany,
     /// The node with this number, whose process has ended: it is opened to return what it has left.
     Recovery(i64),
+}
+
+/// The spool of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpoolOptions {
+    /// Its folder, on a local disk, of this node alone; created if it is missing.
+    pub folder: PathBuf,
+    /// Bytes that it may have.
+    pub bytes_max: u64,
 }
 
 /// Options for opening a store.
@@ -43,6 +54,12 @@ pub struct Options {
     pub random: RootSecret,
     /// A monotonic clock in microseconds, for the gauges.
     pub monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// How long the node goes on without the database.
+    pub outage: OutageTimes,
+    /// The clock of an outage.
+    pub clock: Clock,
+    /// Where charges are written while the database does not answer; `None`: answers wait for it.
+    pub spool: Option<SpoolOptions>,
     /// Called once when the store stops for good for any reason but [`crate::Store::close`]; the process has to exit with an error. The call
     /// is made on a thread of the store and must not block.
     pub on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
@@ -63,6 +80,9 @@ impl Options {
             predecessor: None,
             random,
             monotonic_us: Arc::new(|| 0),
+            outage: OutageTimes::default(),
+            clock: Clock::system(),
+            spool: None,
             on_failure: Box::new(|_| {}),
         }
     }

@@ -10,8 +10,6 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_clock::Clock;
-
 use super::connection::{Connection, Sent, Target, is_select, refuse_nul};
 use super::failure::retry_login;
 use super::key_set::SpillingSet;
@@ -21,9 +19,7 @@ use crate::engine::{
     Dialect, EachRow, EngineError, Fault, KeySet, RowError, Run, Select as _, Sql, Value, values,
 };
 use crate::entries::Seal;
-
-/// For how long a lost database is waited for before the store stops.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::outage::Outage;
 
 /// For how long a transaction that has locked what nodes share may be idle, for the server.
 const IDLE_MAX: &str = "5s";
@@ -53,7 +49,7 @@ const INSERT_FIRST_COMMIT: &str = "WITH f AS (SELECT 1 FROM nodes WHERE id = ?1 
 /// The writer's connection, which is made again when it is lost.
 pub(super) struct Writer {
     target: Arc<Target>,
-    clock: Clock,
+    outage: Arc<Outage>,
     node: i64,
     epoch: i64,
     link: RefCell<Option<Connection>>,
@@ -92,17 +88,20 @@ impl Writer {
         target: Arc<Target>,
         connection: Connection,
         (node, epoch): (i64, i64),
+        outage: Arc<Outage>,
     ) -> Result<Writer, RowError> {
         limit_idle(&connection, node)?;
-        let (first, last) = commit_id::range(node);
+        let (first, greatest) = commit_id::range(node);
         let sql =
             "SELECT id, hash FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
-        let last = connection.first(sql, values![first, last], |row| {
+        let last = connection.first(sql, values![first, greatest], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })?;
+        let last: Option<(i64, _)> = last;
+        outage.row_is_durable(last.map_or(first, |(id, _)| id));
         Ok(Writer {
             target,
-            clock: Clock::system(),
+            outage,
             node,
             epoch,
             link: RefCell::new(Some(connection)),
@@ -174,8 +173,8 @@ impl Writer {
             return Err(begin_again("its connection was lost before it was durable"));
         }
         let transaction = std::mem::take(&mut *self.transaction.borrow_mut());
-        if transaction.inserted.is_some() {
-            self.last.set(transaction.inserted);
+        if let Some(row) = transaction.inserted {
+            self.set_last(row);
         }
         Ok(())
     }
@@ -264,10 +263,10 @@ impl Writer {
                 Ok(mut link) => *link = None,
                 Err(_) => return Err(error),
             }
-            let now = self.clock.elapsed();
+            let now = self.outage.clock.since_boot();
             let give_up = *give_up.get_or_insert_with(|| {
                 tracing::warn!(database = %self.target.url, error = %error.source, "connection to the database was lost, connecting again");
-                now + PATIENCE
+                now + self.outage.times.grace
             });
             if now >= give_up {
                 return Err(error);
@@ -351,7 +350,7 @@ impl Writer {
                 _ => Err(self.fenced()),
             }
         })?;
-        self.last.set(Some((row.id, row.seal.hash)));
+        self.set_last((row.id, row.seal.hash));
         Ok(())
     }
 
@@ -378,6 +377,11 @@ impl Writer {
             last,
         ];
         run(sql, &values[..count])
+    }
+
+    fn set_last(&self, row: (i64, [u8; 32])) {
+        self.last.set(Some(row));
+        self.outage.row_is_durable(row.0);
     }
 
     fn fenced(&self) -> EngineError {

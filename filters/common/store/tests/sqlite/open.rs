@@ -149,10 +149,8 @@ fn a_file_of_a_newer_version_is_not_changed_unless_it_says_that_it_may_be() {
     edit(&path, "UPDATE meta SET v = '99' WHERE k = 'compatible'");
     let before = fs::read(&path).expect("the file");
     let message = refused(&path);
-    assert!(
-        message.contains("has schema 99, this version knows up to 18"),
-        "{message}"
-    );
+    let wanted = format!("has schema 99, this version knows up to {}", STEPS.len());
+    assert!(message.contains(&wanted), "{message}");
     assert!(sqlite::open_read(&path).is_err(), "not even to be read");
     let copied = sqlite::backup(&path, &folder.path().join("copy.db"));
     assert!(copied.is_err(), "nor copied");
@@ -163,28 +161,31 @@ fn a_file_of_a_newer_version_is_not_changed_unless_it_says_that_it_may_be() {
     );
 }
 
+/// The migrations.
+const STEPS: [&str; 19] = [
+    include_str!("../../src/migrations/001.sql"),
+    include_str!("../../src/migrations/002.sql"),
+    include_str!("../../src/migrations/003.sql"),
+    include_str!("../../src/migrations/004.sql"),
+    include_str!("../../src/migrations/005.sql"),
+    include_str!("../../src/migrations/006.sql"),
+    include_str!("../../src/migrations/007.sql"),
+    include_str!("../../src/migrations/008.sql"),
+    include_str!("../../src/migrations/009.sql"),
+    include_str!("../../src/migrations/010.sql"),
+    include_str!("../../src/migrations/011.sql"),
+    include_str!("../../src/migrations/012.sql"),
+    include_str!("../../src/migrations/013.sql"),
+    include_str!("../../src/migrations/014.sql"),
+    include_str!("../../src/migrations/015.sql"),
+    include_str!("../../src/migrations/016.sql"),
+    include_str!("../../src/migrations/017.sql"),
+    include_str!("../../src/migrations/018.sql"),
+    include_str!("../../src/migrations/019.sql"),
+];
+
 /// Reverts all migrations after this schema.
 fn as_of_schema(path: &Path, schema: usize) {
-    const STEPS: [&str; 18] = [
-        include_str!("../../src/migrations/001.sql"),
-        include_str!("../../src/migrations/002.sql"),
-        include_str!("../../src/migrations/003.sql"),
-        include_str!("../../src/migrations/004.sql"),
-        include_str!("../../src/migrations/005.sql"),
-        include_str!("../../src/migrations/006.sql"),
-        include_str!("../../src/migrations/007.sql"),
-        include_str!("../../src/migrations/008.sql"),
-        include_str!("../../src/migrations/009.sql"),
-        include_str!("../../src/migrations/010.sql"),
-        include_str!("../../src/migrations/011.sql"),
-        include_str!("../../src/migrations/012.sql"),
-        include_str!("../../src/migrations/013.sql"),
-        include_str!("../../src/migrations/014.sql"),
-        include_str!("../../src/migrations/015.sql"),
-        include_str!("../../src/migrations/016.sql"),
-        include_str!("../../src/migrations/017.sql"),
-        include_str!("../../src/migrations/018.sql"),
-    ];
     for last in (schema..STEPS.len()).rev() {
         undo(path, STEPS[last], &STEPS[..last]);
     }
@@ -263,8 +264,10 @@ fn a_store_of_the_previous_release_is_migrated_with_all_its_data() {
         let old = sqlite::open_read(&path)
             .err()
             .expect("it is too old to be read");
-        let wanted =
-            format!("has schema {schema}, and this version reads 18; start the gateway once");
+        let version = STEPS.len();
+        let wanted = format!(
+            "has schema {schema}, and this version reads {version}; start the gateway once"
+        );
         assert!(old.to_string().contains(&wanted), "{old}");
         let store = open(&path).expect("it is brought up to date");
         let all = store.accounts_after(None, 1000).expect("a read");

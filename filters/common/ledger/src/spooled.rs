@@ -1,0 +1,318 @@
+//! The charges that an earlier run of this node has left in its spool: committed at the start, before holds of that run are released.
+//!
+//! A hold that is still open is settled as it was decided. Where another node has recovered this one, the hold was released, and its credit may
+//! be spent: the charge is *late*. It is booked under a reference of its own, so that it is booked once, down to the account's floor, and the
+//! rest is written off.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tollgate_clock::{Deadline, Timestamp};
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::{
+    Admission, CommitError, Done, EntryKind, OpenHold, Part, Refusal, SpooledUnit, Store,
+    UnitOfWork,
+};
+
+use crate::accounts::Inner;
+use crate::charge::{Charge, Started};
+use crate::credit::Credit;
+use crate::hold::Hold;
+use crate::hold_request::{HoldError, HoldRequest};
+use crate::units::log_refusal;
+
+/// Attempts to take credit for a late charge while other nodes are asked for it, and the pause between two.
+const TRIES: usize = 20;
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Open holds of earlier runs, by operation.
+pub(crate) type Orphans = HashMap<OperationId, OpenHold>;
+
+/// A charge for which no credit is held any more.
+#[derive(Debug)]
+pub(crate) enum Late {
+    /// Of an operation whose hold was released: it has ended in the journal.
+    Released {
+        operation: OperationId,
+        account: AccountId,
+        amount: Micros,
+    },
+    /// Of an operation that has not ended there.
+    Charge(Charge),
+}
+
+impl Inner {
+    /// Commits what still has its credit, and returns the rest.
+    pub(crate) fn replay(&self, spooled: Vec<SpooledUnit>, orphans: &mut Orphans) -> Vec<Late> {
+        let mut late = Vec::new();
+        for SpooledUnit { unit, is_released } in spooled {
+            let charge = unit.parts().iter().find_map(|part| match part {
+                Part::Ledger(part) => Some(part.clone()),
+                _ => None,
+            });
+            let part = match charge {
+                None => {
+                    replay(&self.store, unit);
+                    continue;
+                }
+                Some(part) => self.replayed(part, is_released, orphans, &mut late),
+            };
+            if let Some(part) = part {
+                let others = unit
+                    .parts()
+                    .iter()
+                    .filter(|part| !matches!(part, Part::Ledger(_)));
+                let parts = std::iter::once(Part::Ledger(part)).chain(others.cloned());
+                replay(&self.store, UnitOfWork::of_all(parts, Admission::Always));
+            }
+        }
+        late
+    }
+
+    /// The part that ends the operation, if it can be committed as it is.
+    fn replayed(
+        &self,
+        part: LedgerPart,
+        is_released: bool,
+        orphans: &mut Orphans,
+        late: &mut Vec<Late>,
+    ) -> Option<LedgerPart> {
+        let (operation, account) = (part.operation(), part.account());
+        let (charged, written_off, price_version, usage, at) = match &part {
+            LedgerPart::Settle {
+                charged,
+                written_off,
+                price_version,
+                usage,
+                at,
+                ..
+            }
+            | LedgerPart::Charge {
+                charged,
+                written_off,
+                price_version,
+                usage,
+                at,
+                ..
+            } => (*charged, *written_off, *price_version, usage.clone(), *at),
+            // A hold that is open is released with those of other requests.
+            _ => return None,
+        };
+        let mut shard = self.shard(account);
+        if let LedgerPart::Settle { held, .. } = part
+            && let Some(hold) = orphans.get(&operation)
+            && (hold.account, hold.amount) == (account, held)
+            && let Some(balance) = shard.accounts.get_mut(&account)
+            && balance.held >= held
+        {
+            orphans.remove(&operation);
+            let taken = balance.settle(held, charged);
+            self.wrote_off(taken.written_off);
+            return Some(LedgerPart::Settle {
+                operation,
+                account,
+                held,
+                charged: taken.charged,
+                written_off: written_off + taken.written_off,
+                price_version,
+                usage,
+                at,
+            });
+        }
+        if is_released {
+            late.push(Late::Released {
+                operation,
+                account,
+                amount: charged,
+            });
+            return None;
+        }
+        match shard.accounts.get_mut(&account) {
+            Some(balance) if balance.spendable() >= charged => {
+                balance.charge(charged);
+                Some(LedgerPart::Charge {
+                    operation,
+                    account,
+                    charged,
+                    written_off,
+                    price_version,
+                    usage,
+                    at,
+                })
+            }
+            _ => {
+                late.push(Late::Charge(Charge {
+                    operation,
+                    account,
+                    amount: charged,
+                    price_version,
+                    usage,
+                    at,
+                }));
+                None
+            }
+        }
+    }
+
+    fn wrote_off(&self, amount: Micros) {
+        let written_off = &self.store.gauges().late_written_off;
+        written_off.fetch_add(amount.get().unsigned_abs(), Relaxed);
+    }
+
+    /// Books late charges on a thread of its own; blocks. What could not be decided stays in the spool for the next start.
+    pub(crate) fn book_late(
+        self: &Arc<Self>,
+        late: Vec<Late>,
+        now: Timestamp,
+        started: &mut Started,
+    ) {
+        if late.is_empty() {
+            return self.store.spooled_is_durable();
+        }
+        started.late = late.len();
+        let booked = std::thread::scope(|scope| {
+            let booking = scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_time()
+                    .build();
+                let runtime = runtime.map_err(|error| error.to_string())?;
+                runtime.block_on(self.book_each(late, now))
+            });
+            let panicked = |_| Err(String::from("its thread panicked"));
+            booking.join().unwrap_or_else(panicked)
+        });
+        match booked {
+            Ok(()) => self.store.spooled_is_durable(),
+            Err(error) => {
+                tracing::error!(
+                    error,
+                    "booking late charges failed, the next start books them"
+                );
+            }
+        }
+    }
+
+    async fn book_each(self: &Arc<Self>, late: Vec<Late>, now: Timestamp) -> Result<(), String> {
+        for charge in late {
+            let (operation, account, amount) = match &charge {
+                Late::Released {
+                    operation,
+                    account,
+                    amount,
+                } => (*operation, *account, *amount),
+                Late::Charge(charge) => (charge.operation, charge.account, charge.amount),
+            };
+            self.look_up(account).await;
+            let held = self.hold_rest(account, amount, now).await?;
+            let booked = held.as_ref().map_or(Micros::ZERO, Hold::amount);
+            let is_booked = match charge {
+                Late::Released { .. } => self.book_released(operation, held, now).await?,
+                Late::Charge(charge) => {
+                    let settlement = self.charge(charge, None, held);
+                    let settlement = settlement.map_err(|error| error.to_string())?;
+                    settlement.await.map_err(|error| error.to_string())?;
+                    true
+                }
+            };
+            if is_booked {
+                self.store.gauges().late_charges.fetch_add(1, Relaxed);
+                self.wrote_off(amount - booked);
+                tracing::warn!(%operation, %account, %amount, %booked, "booked a late charge of the spool");
+            }
+        }
+        Ok(())
+    }
+
+    /// Books what is held; `false` when an earlier start has. Nothing is booked where the account has nothing.
+    async fn book_released(
+        self: &Arc<Self>,
+        operation: OperationId,
+        held: Option<Hold>,
+        now: Timestamp,
+    ) -> Result<bool, String> {
+        let Some(held) = held else { return Ok(true) };
+        let credit = Credit {
+            operation: self.next_move(now),
+            account: held.account(),
+            amount: Micros::ZERO - held.amount(),
+            reference: Arc::from(format!("late/{operation}")),
+            at: now,
+        };
+        let part = credit.check(EntryKind::Correction);
+        let part = part.map_err(|error| error.to_string())?;
+        let wait = self.book(&credit, part, Vec::new(), Some(held));
+        match wait.map_err(|error| error.to_string())?.await {
+            Ok(Ok(receipt)) => Ok(receipt.repeated.is_none()),
+            // Of another amount, since the account had another one.
+            Ok(Err(CommitError::Refused(Refusal::ReferenceUsed { .. }))) => Ok(false),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(String::from("the store was closed")),
+        }
+    }
+
+    /// Holds an amount, or as much of it as the account has, in memory.
+    async fn hold_rest(
+        self: &Arc<Self>,
+        account: AccountId,
+        amount: Micros,
+        now: Timestamp,
+    ) -> Result<Option<Hold>, String> {
+        if !amount.is_positive() {
+            return Ok(None);
+        }
+        let mut tries = 0;
+        loop {
+            let request = HoldRequest {
+                operation: self.next_move(now),
+                account,
+                amount,
+                price_version: None,
+                at: now,
+                deadline: Deadline::NEVER,
+                expires_at: now,
+            };
+            let rest = |available: Micros| available.is_positive().then_some(available);
+            let held = match self.has_allotments {
+                true => self.acquire(request, false, rest).await,
+                false => self.reserve(request, rest),
+            };
+            tries += 1;
+            match held {
+                Ok(held) => return Ok(Some(held)),
+                Err(HoldError::InsufficientCredit { .. } | HoldError::NoAccount { .. }) => {
+                    return Ok(None);
+                }
+                Err(HoldError::CreditUnavailable { .. }) if tries < TRIES => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+}
+
+/// Commits a unit; where another part of it is refused, its charge alone.
+fn replay(store: &Arc<dyn Store>, unit: UnitOfWork) {
+    let charge = unit
+        .parts()
+        .iter()
+        .find(|part| matches!(part, Part::Ledger(_)))
+        .cloned();
+    let is_alone = unit.parts().len() == 1;
+    let again = Arc::clone(store);
+    let done: Done = Box::new(move |result| match (charge, result) {
+        // It costs nothing, and may be durable already.
+        (None, _) => {}
+        (Some(charge), Err(CommitError::Refused(_))) if !is_alone => {
+            let unit = UnitOfWork::of(charge, Admission::Always);
+            // A stopped store leaves it in the spool.
+            let _ = again.submit(unit, Box::new(log_refusal));
+        }
+        (_, result) => log_refusal(result),
+    });
+    // A stopped store leaves it in the spool.
+    let _ = store.submit(unit, done);
+}

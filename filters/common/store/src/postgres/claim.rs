@@ -1,0 +1,155 @@
+//! The spool folder of a node at its start: whose it is, and what an earlier run has left in it.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use tollgate_money::OperationId;
+
+use super::connection::Connection;
+use super::failure::row_open_error;
+use super::options::{NodeRole, Options};
+use crate::commit_id;
+use crate::engine::{RowError, Sql as _, values};
+use crate::entries::{Body, LedgerPart};
+use crate::error::OpenError;
+use crate::spool::{Frame, Owner, SpoolFile, SpooledUnit, unfit};
+use crate::unit::{Part, UnitOfWork};
+
+/// The locked spool of a start, if it has one.
+pub(super) struct Claim(Option<(SpoolFile, Vec<Frame>)>);
+
+/// How an operation has ended in the journal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Charged,
+    Released,
+}
+
+impl Claim {
+    /// Opens the folder of the settings. With `is_optional` a folder that cannot be used is none: that of another node, which has it open.
+    pub(super) fn open(options: &Options, is_optional: bool) -> Result<Claim, OpenError> {
+        let Some(spool) = &options.spool else {
+            return Ok(Claim(None));
+        };
+        match SpoolFile::open(&spool.folder) {
+            Ok(found) => Ok(Claim(Some(found))),
+            Err(_) if is_optional => Ok(Claim(None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Without a folder.
+    pub(super) fn none() -> Claim {
+        Claim(None)
+    }
+
+    pub(super) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The run that the folder names.
+    pub(super) fn owner(&self) -> Option<&Owner> {
+        self.0.as_ref().and_then(|(file, _)| file.owner())
+    }
+
+    /// Refuses a folder with charges of another node or database, which this one would lose. A recovery leaves it alone.
+    pub(super) fn check(&mut self, run: &Owner, role: NodeRole) -> Result<(), OpenError> {
+        let Some((file, _)) = &self.0 else {
+            return Ok(());
+        };
+        let is_own = file.owner().is_some_and(|owner| {
+            (&owner.database, owner.node, &owner.name) == (&run.database, run.node, &run.name)
+        });
+        if let (NodeRole::Recovery(_), false) = (role, is_own) {
+            self.0 = None;
+            return Ok(());
+        }
+        match file.owner().filter(|_| file.bytes() > 0 && !is_own) {
+            None => Ok(()),
+            Some(owner) => Err(unfit(
+                file.path(),
+                format!(
+                    "has charges of node `{}` (number {}) of database {}, and this is node `{}` (number {}) of database {}; start that node with it, or move it away: what it has is then not charged",
+                    owner.name, owner.node, owner.database, run.name, run.node, run.database
+                ),
+            )),
+        }
+    }
+
+    /// Names this run in the folder.
+    pub(super) fn take_over(&mut self, run: Owner) -> Result<(), OpenError> {
+        let Some((file, _)) = &mut self.0 else {
+            return Ok(());
+        };
+        let written = file.set_owner(run);
+        written.map_err(|source| OpenError::File {
+            action: "write",
+            path: file.path().to_owned(),
+            source,
+        })
+    }
+
+    /// The file, and those of its units that are not in the journal. No earlier run of the node commits any more.
+    pub(super) fn read(
+        self,
+        connection: &Connection,
+        node: i64,
+        name: &str,
+    ) -> Result<Option<(SpoolFile, Vec<SpooledUnit>)>, OpenError> {
+        let Some((file, frames)) = self.0 else {
+            return Ok(None);
+        };
+        let Some(first) = frames.iter().map(|frame| frame.last_row).min() else {
+            return Ok(Some((file, Vec::new())));
+        };
+        let ends = ends(connection, node, first).map_err(|error| row_open_error(name, error))?;
+        let mut left = Vec::new();
+        for unit in frames.into_iter().flat_map(|frame| frame.units) {
+            let end = operation(&unit).and_then(|operation| ends.get(&operation));
+            if end != Some(&End::Charged) {
+                left.push(SpooledUnit {
+                    unit,
+                    is_released: end == Some(&End::Released),
+                });
+            }
+        }
+        if !left.is_empty() {
+            tracing::warn!(units = left.len(), spool = %file.path().display(), "found charges in the spool that are not in the database");
+        }
+        Ok(Some((file, left)))
+    }
+}
+
+/// The operations that have ended in the node's journal after a row.
+fn ends(
+    connection: &Connection,
+    node: i64,
+    after: i64,
+) -> Result<HashMap<OperationId, End>, RowError> {
+    let (_, last) = commit_id::range(node);
+    let sql = "SELECT body FROM journal WHERE id > ?1 AND id <= ?2 ORDER BY id";
+    let damaged = |error: crate::entries::DecodeError| RowError::Damaged(error.to_string());
+    let mut ends = HashMap::new();
+    connection.query(sql, values![after, last], &mut |row| {
+        let body = Body::read(row.get(0)?).map_err(damaged)?;
+        for record in body.records() {
+            let part = record.and_then(|record| record.part()).map_err(damaged)?;
+            let end = match part {
+                LedgerPart::Settle { .. } | LedgerPart::Charge { .. } => End::Charged,
+                LedgerPart::Release { .. } => End::Released,
+                _ => continue,
+            };
+            ends.insert(part.operation(), end);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(ends)
+}
+
+/// The operation that a unit ends.
+fn operation(unit: &UnitOfWork) -> Option<OperationId> {
+    unit.parts().iter().find_map(|part| match part {
+        Part::Ledger(part) => Some(part.operation()),
+        _ => None,
+    })
+}

@@ -1,0 +1,332 @@
+//! The spool: charges of a node that is cut off from the database, on a local disk.
+//!
+//! Every unit that ends an operation is known here from its submission until the database has committed it. When a commit takes too long,
+//! those units are appended to the spool's file, and their callers are notified: the answer ends. The units stay in the queue, so the writer
+//! commits them when the database is back; the file is read by a later run alone. It is cleared when all that it has is durable.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub(crate) use self::file::{Frame, Owner, SpoolFile, unfit};
+use crate::error::{CommitError, SubmitError};
+use crate::gauges::Gauges;
+use crate::handover::is_forwarded;
+use crate::idempotency::IdempotencyPart;
+use crate::outage::Outage;
+use crate::queue::Queue;
+use crate::unit::{Admission, Done, Part, Receipt, UnitOfWork};
+
+/// Bytes of one frame, roughly: each is synced on its own.
+const FRAME_BYTES: usize = 4 << 20;
+
+/// A unit that an earlier run has left in the spool, and that is not in the journal.
+#[derive(Clone, Debug)]
+pub struct SpooledUnit {
+    /// The unit.
+    pub unit: UnitOfWork,
+    /// The node was recovered meanwhile: the hold of the operation was released.
+    pub is_released: bool,
+}
+
+/// The spool of a run.
+pub(crate) struct Spool {
+    queue: Arc<Queue>,
+    outage: Arc<Outage>,
+    gauges: Arc<Gauges>,
+    bytes_max: u64,
+    /// `None` once the run has left it.
+    file: Mutex<Option<SpoolFile>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Units that are not durable in the database, in the order of the queue.
+    pending: BTreeMap<u64, Pending>,
+    next: u64,
+    /// How many of them are in the file.
+    written: usize,
+    /// What an earlier run has left, until it is taken.
+    earlier: Vec<SpooledUnit>,
+    /// The file has units of an earlier run that may not be durable in the database.
+    has_earlier: bool,
+    /// Writing has failed, which the log has.
+    is_failing: bool,
+}
+
+struct Pending {
+    unit: UnitOfWork,
+    /// `None` once the caller was notified.
+    done: Option<Done>,
+    is_written: bool,
+}
+
+impl Spool {
+    /// The spool in a file with what an earlier run has left.
+    pub(crate) fn new(
+        (file, earlier): (SpoolFile, Vec<SpooledUnit>),
+        bytes_max: u64,
+        queue: Arc<Queue>,
+        outage: Arc<Outage>,
+        gauges: Arc<Gauges>,
+    ) -> Spool {
+        let state = State {
+            has_earlier: file.bytes() > 0,
+            earlier,
+            ..State::default()
+        };
+        let spool = Spool {
+            queue,
+            outage,
+            gauges,
+            bytes_max,
+            file: Mutex::new(Some(file)),
+            state: Mutex::new(state),
+        };
+        spool.report(spool.file().as_ref(), &spool.state());
+        spool
+    }
+
+    /// Queues a unit, and keeps it here until it is durable if it ends an operation.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        unit: UnitOfWork,
+        done: Done,
+    ) -> Result<(), SubmitError> {
+        if unit.parts().is_empty() || !is_forwarded(&unit) {
+            return self.queue.push(unit, done);
+        }
+        let number = self.keep(unit.clone(), Some(done), false);
+        self.push(number, unit).inspect_err(|_| {
+            self.state().pending.remove(&number);
+        })
+    }
+
+    fn keep(&self, unit: UnitOfWork, done: Option<Done>, is_written: bool) -> u64 {
+        let mut state = self.state();
+        let number = state.next;
+        state.next += 1;
+        state.written += usize::from(is_written);
+        let pending = Pending {
+            unit,
+            done,
+            is_written,
+        };
+        state.pending.insert(number, pending);
+        number
+    }
+
+    fn push(self: &Arc<Self>, number: u64, unit: UnitOfWork) -> Result<(), SubmitError> {
+        let spool = Arc::clone(self);
+        let done: Done = Box::new(move |result| spool.ended(number, result));
+        self.queue.push(unit, done)
+    }
+
+    /// The writer has committed or refused a unit, or the store has stopped.
+    fn ended(self: &Arc<Self>, number: u64, result: Result<Receipt, CommitError>) {
+        let mut state = self.state();
+        let Some(pending) = state.pending.remove(&number) else {
+            return;
+        };
+        let is_acknowledged = pending.done.is_none();
+        // After a stop the file is what is left of it.
+        let is_kept = is_acknowledged && matches!(result, Err(CommitError::Stopped(_)));
+        if pending.is_written && !is_kept {
+            state.written -= 1;
+        } else if is_kept {
+            state.has_earlier = true;
+        }
+        drop(state);
+        match (pending.done, result) {
+            (Some(done), result) => done(result),
+            (None, Err(CommitError::Refused(refusal))) => {
+                // The answer has ended. What was to be committed with its charge has no claim any more; the charge has.
+                let charge = pending
+                    .unit
+                    .parts()
+                    .iter()
+                    .find(|part| matches!(part, Part::Ledger(_)));
+                match charge {
+                    Some(charge) if pending.unit.parts().len() > 1 => {
+                        tracing::warn!(%refusal, "store refused a spooled unit, committing its charge alone");
+                        let unit = UnitOfWork::of(charge.clone(), Admission::Always);
+                        let number = self.keep(unit.clone(), None, true);
+                        // A stopped store leaves it in the file.
+                        let _ = self.push(number, unit);
+                    }
+                    _ => {
+                        tracing::error!(%refusal, "store refused a spooled unit; run `tollgate audit`");
+                    }
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Writes what waits for a commit that takes too long, and notifies its callers, while their answers may end: an answer that is cut is not
+    /// charged by the next run. Called periodically on one thread.
+    pub(crate) fn write(&self) {
+        if self.outage.is_stalled() && self.outage.may_end_answers() {
+            while self.write_frame() {}
+            self.acknowledge();
+        }
+        let mut file = self.file();
+        if let Some(file) = file.as_mut().filter(|file| file.bytes() > 0) {
+            let state = self.state();
+            if state.written == 0
+                && !state.has_earlier
+                && let Err(error) = file.clear()
+            {
+                tracing::warn!(%error, spool = %file.path().display(), "clearing the spool failed, retrying");
+            }
+        }
+        self.report(file.as_ref(), &self.state());
+    }
+
+    /// Writes one frame; `false` when nothing is left or can be written.
+    fn write_frame(&self) -> bool {
+        let mut file = self.file();
+        let Some(file) = file.as_mut() else {
+            return false;
+        };
+        let (numbers, bytes) = {
+            let state = self.state();
+            let mut numbers = Vec::new();
+            let mut units = Vec::new();
+            let mut size = 0;
+            for (number, pending) in &state.pending {
+                if pending.is_written || pending.done.is_none() {
+                    continue;
+                }
+                if size > FRAME_BYTES {
+                    break;
+                }
+                numbers.push(*number);
+                size += size_of::<UnitOfWork>() + recorded_bytes(&pending.unit);
+                units.push(&pending.unit);
+            }
+            (numbers, file::encode(units.into_iter()))
+        };
+        if numbers.is_empty() {
+            return false;
+        }
+        let is_full = file.bytes() + bytes.len() as u64 > self.bytes_max;
+        let written = match is_full {
+            true => Err(format!("it has reached {} bytes", self.bytes_max)),
+            false => file
+                .append(self.outage.last_row(), &bytes)
+                .map_err(|error| error.to_string()),
+        };
+        let mut state = self.state();
+        if let Err(error) = written {
+            self.gauges.is_spool_failing.store(true, Relaxed);
+            if !std::mem::replace(&mut state.is_failing, true) {
+                tracing::error!(
+                    error,
+                    spool = %file.path().display(),
+                    "writing the spool failed: answers wait for the database, and are cut if it stays away; free space for the spool"
+                );
+            }
+            return false;
+        }
+        self.gauges.is_spool_failing.store(false, Relaxed);
+        state.is_failing = false;
+        for number in numbers {
+            if let Some(pending) = state.pending.get_mut(&number) {
+                pending.is_written = true;
+                state.written += 1;
+            }
+        }
+        true
+    }
+
+    /// Notifies the callers of units in the file, unless another node may soon recover this one: the disk may have taken long.
+    fn acknowledge(&self) {
+        if !self.outage.may_end_answers() {
+            return;
+        }
+        let mut dones = Vec::new();
+        for pending in self.state().pending.values_mut() {
+            if pending.is_written {
+                dones.extend(pending.done.take());
+            }
+        }
+        for done in dones {
+            done(Ok(Receipt::default()));
+        }
+    }
+
+    /// Whether the run has not left the file yet.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.file().is_some()
+    }
+
+    /// Whether all that ends an operation is durable or in the file.
+    pub(crate) fn has_all(&self) -> bool {
+        let state = self.state();
+        state.pending.len() == state.written
+    }
+
+    /// The number of units in the file that are not known to be durable in the database, and the file's path.
+    pub(crate) fn left(&self) -> (usize, String) {
+        let path = self
+            .file()
+            .as_ref()
+            .map(|file| file.path().display().to_string());
+        (self.state().written, path.unwrap_or_default())
+    }
+
+    /// Ends the use of the file, for another process.
+    pub(crate) fn leave(&self) {
+        let mut file = self.file();
+        if let Some(file) = file.as_mut() {
+            let state = self.state();
+            if state.written == 0 && !state.has_earlier {
+                // The next run finds them in the journal.
+                let _ = file.clear();
+            }
+        }
+        *file = None;
+    }
+
+    pub(crate) fn take_earlier(&self) -> Vec<SpooledUnit> {
+        std::mem::take(&mut self.state().earlier)
+    }
+
+    /// What an earlier run has left is durable.
+    pub(crate) fn earlier_is_durable(&self) {
+        self.state().has_earlier = false;
+    }
+
+    fn report(&self, file: Option<&SpoolFile>, state: &State) {
+        let bytes = file.map_or(0, SpoolFile::bytes);
+        self.gauges.spool_bytes.store(bytes, Relaxed);
+        let units = state.written + state.earlier.len();
+        self.gauges.spool_units.store(units as u64, Relaxed);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self) -> MutexGuard<'_, Option<SpoolFile>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes of the recorded response of a unit.
+fn recorded_bytes(unit: &UnitOfWork) -> usize {
+    let body = |part: &Part| match part {
+        Part::Idempotency(part) => match &**part {
+            IdempotencyPart::Keep { answer, .. } => {
+                answer.body.as_ref().map_or(0, |body| body.len())
+            }
+            _ => 0,
+        },
+        _ => 0,
+    };
+    unit.parts().iter().map(body).sum()
+}
