@@ -246,6 +246,11 @@ fn what_a_process_that_ended_meanwhile_has_spooled_is_charged_once_by_its_next_s
         again.extend_from_slice(&copy[512..]);
         std::fs::write(fixture.file(), again).expect("it is there again");
         let node = fixture.start(role);
+        eventually("the spool is empty", || node.spooled() == (0, 0));
+        if role == NodeRole::Alone {
+            let available = node.ledger.available(account);
+            assert_eq!(available, Some(Micros::new(899)), "in memory too");
+        }
         node.ledger.return_all();
         assert_eq!(node.late(), (0, 0));
         assert_books(&node.store, account, 899);
