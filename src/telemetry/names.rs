@@ -95,9 +95,9 @@ metrics! {
     CREDIT_UNAVAILABLE = "tollgate_credit_unavailable_total", Counter, [],
         "Requests refused with 503 `credit_unavailable` since another node had not answered.";
     LEASE_AGE = "tollgate_node_lease_age_seconds", Gauge, [],
-        "Seconds since the node last renewed its lease in the database; from 10 on other nodes may recover it.";
+        "Seconds since the node last renewed its lease in the database; from 10 on other nodes may recover it. 0 with a file.";
     FEED_AGE = "tollgate_node_feed_age_seconds", Gauge, [],
-        "Seconds since the node last read what other nodes have changed; from 2 on credentials are refused with 503.";
+        "Seconds since the node last read what other nodes have changed; from 2 on credentials are refused with 503. 0 on a gateway that is alone.";
     NODE_DUTIES = "tollgate_node_duties", Gauge, [],
         "Whether the node delivers messages and reconciles purchases for all nodes of its database: 1 or 0.";
     COMMIT_QUEUE = "tollgate_commit_queue_depth", Gauge, [],

@@ -107,16 +107,17 @@ pub fn node(store: Arc<dyn Store>, ledger: Ledger, clock: Clock) -> Source {
             counters.unavailable.load(Relaxed),
         );
         let gauges = store.gauges();
-        let mut age = |metric, at: &AtomicU64| {
+        let mut age = |metric, at: &AtomicU64, is_kept: bool| {
             let at = Duration::from_micros(at.load(Relaxed));
-            if at != Duration::ZERO {
-                samples.seconds(metric, now.saturating_sub(at));
-            }
+            let age = match is_kept && at != Duration::ZERO {
+                true => now.saturating_sub(at),
+                false => Duration::ZERO,
+            };
+            samples.seconds(metric, age);
         };
-        age(names::LEASE_AGE, &gauges.lease_renewed_us);
-        if store.has_allotments() {
-            age(names::FEED_AGE, &gauges.feed_read_us);
-        }
+        age(names::LEASE_AGE, &gauges.lease_renewed_us, true);
+        let is_kept = store.has_allotments();
+        age(names::FEED_AGE, &gauges.feed_read_us, is_kept);
         samples.number(names::NODE_DUTIES, i128::from(store.has_duties()));
     })
 }

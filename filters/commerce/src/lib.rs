@@ -1,4 +1,6 @@
 #![doc = include_str!("../README.md")]
+// The layout of a checkout's future is computed through every future that it awaits.
+#![recursion_limit = "256"]
 
 mod config;
 mod counters;

@@ -36,7 +36,8 @@ async fn a_database_that_cannot_be_used_is_named_with_what_to_do() {
     let name = path.to_string_lossy().into_owned();
     let backup = "put a backup in its place";
     let connection = Connection::open(&copy).expect("a database");
-    let raised = "UPDATE meta SET v = CAST(v + 1 AS TEXT) WHERE k = 'schema'";
+    // One that this release cannot use.
+    let raised = "UPDATE meta SET v = CAST((SELECT v FROM meta WHERE k = 'schema') + 1 AS TEXT) WHERE k IN ('schema', 'compatible')";
     connection.execute(raised, []).expect("a schema number");
     connection.close().expect("closed");
     let later = std::fs::read(&copy).expect("the copy");

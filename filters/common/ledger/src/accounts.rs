@@ -17,9 +17,8 @@ use tollgate_store::{
 
 use crate::account::Balance;
 use crate::adopted::AdoptedHolds;
-use crate::allotment::Allotment;
+use crate::allotment::{Allotment, CapState};
 use crate::allotment_counters::AllotmentCounters;
-use crate::caps::CapState;
 use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError};
 use crate::hold::{Durability, Hold};

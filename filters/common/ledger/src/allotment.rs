@@ -36,6 +36,15 @@ const FACTOR_MIN: i64 = 8;
 const FACTOR_MAX: i64 = 1 << 20;
 const BUSY: Duration = Duration::from_secs(1);
 
+/// What a node has of a key's cap.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CapState {
+    pub(crate) balance: Balance,
+    pub(crate) allotment: Allotment,
+    /// The part of `held` that was granted for requests of the predecessor.
+    pub(crate) adopted: Micros,
+}
+
 /// What a node has to know of what the nodes share of a purse.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allotment {

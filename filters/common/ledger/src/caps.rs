@@ -12,20 +12,9 @@ use tollgate_store::{
     Admission, AllotmentPart, Answer, KeyCap, Part, Purse, ReadError, UnitOfWork,
 };
 
-use crate::account::Balance;
 use crate::accounts::{Inner, SHARDS, Shard, lock};
-use crate::allotment::Allotment;
 use crate::hold_request::{HoldError, HoldRequest};
 use crate::units::log_refusal;
-
-/// What this node has of a cap.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CapState {
-    pub(crate) balance: Balance,
-    pub(crate) allotment: Allotment,
-    /// The part of `held` that was granted for requests of the predecessor.
-    adopted: Micros,
-}
 
 /// A reservation against the cap of a key. Dropping it releases it.
 #[derive(Debug)]

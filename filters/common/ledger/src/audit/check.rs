@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::{Body, Entry};
 use tollgate_store::{
-    AccountRow, AllotmentRow, AuditRecord, BatchRows, CapShares, Carried, Contra, EntryKind, OperationRows,
-    PaymentRow, PriceRow, SubscriptionRow,
+    AccountRow, AllotmentRow, AuditRecord, BatchRows, CapShares, Carried, Contra, EntryKind,
+    OperationRows, PaymentRow, PriceRow, SubscriptionRow,
 };
 
 use super::allotments::{self, Allotments};

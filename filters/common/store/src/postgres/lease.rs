@@ -250,7 +250,9 @@ impl Renewer {
         let sent = self.outage.clock.since_boot();
         let renewing = (self.monotonic_us)();
         let feed = self.shared.feed_number.load(Relaxed);
-        let renewed = self.connect().and_then(|link| renew(link, run, length, feed));
+        let renewed = self
+            .connect()
+            .and_then(|link| renew(link, run, length, feed));
         match renewed {
             Ok(true) => {
                 self.outage.renewed(sent);

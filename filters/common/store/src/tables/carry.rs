@@ -8,9 +8,7 @@ use tollgate_money::{AccountId, OperationId};
 use super::usage_days;
 use crate::carry::{CarriedNode, CarriedRow, CarriedSum, KNOWN_FROM, RecordDigest, RowDigest};
 use crate::commit_id;
-use crate::engine::{
-    Dialect, EachBody, EngineError, JournalRows, RowError, Select, Sql, SqlRow, values,
-};
+use crate::engine::{EachBody, EngineError, JournalRows, RowError, Select, Sql, SqlRow, values};
 
 pub(crate) fn number(connection: &dyn Sql) -> Result<(i64, RowDigest), RowError> {
     let sql = "SELECT number, digest FROM carry WHERE id = 1";

@@ -11,6 +11,7 @@ mod checkout;
 mod columns;
 mod completion_keys;
 mod erasure;
+mod journal;
 mod key_state;
 mod keys;
 mod mandate;

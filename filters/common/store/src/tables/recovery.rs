@@ -1,6 +1,6 @@
 //! Writes that a recovery alone makes.
 
-use super::rows::on_marks;
+use super::journal::on_marks;
 use crate::engine::{Dialect, EngineError, Epochs, KeySet, RecoverRows, Sql, values};
 use crate::entries::Seal;
 
