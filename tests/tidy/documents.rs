@@ -1,6 +1,6 @@
 //! Rules for documents, and for unused files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::check;
 use crate::source::lines_with;
@@ -222,7 +222,7 @@ fn every_example_is_settings_and_is_loaded_by_a_test() {
 }
 
 /// Files that a tool or a person looks for by their name alone.
-const FOUND_BY_NAME: [&str; 13] = [
+const FOUND_BY_NAME: [&str; 12] = [
     ".ci/run",
     ".cargo/config.toml",
     ".clippy.toml",
@@ -235,13 +235,13 @@ const FOUND_BY_NAME: [&str; 13] = [
     "Dockerfile",
     "LICENSE",
     "Makefile",
-    "tests/tidy.rs",
 ];
 
 #[test]
 fn no_file_is_without_a_reader() {
     check(
         |tree| {
+            let readers = Readers::of(tree);
             let mut complaints = Vec::new();
             for (path, _) in tree.files() {
                 let name = path.rsplit('/').next().unwrap_or(path);
@@ -250,25 +250,9 @@ fn no_file_is_without_a_reader() {
                 {
                     continue;
                 }
-                let read = match path.strip_suffix(".rs") {
-                    Some(_) => is_built(tree, path),
-                    // These rules name files to judge them, not to read them. A program may read a whole folder.
-                    None => {
-                        let folder = path.strip_suffix(name).unwrap_or(path);
-                        let folder = folder.trim_end_matches('/');
-                        tree.files().any(|(other, text)| {
-                            let reads_folder = folder.contains('/') && other.ends_with(".rs");
-                            // A script may run all tests that lie beside it.
-                            let runs_all = name.ends_with(".test.mjs")
-                                && other == format!("{folder}/run")
-                                && text.contains("/*.test.mjs");
-                            other != path
-                                && !other.starts_with("tests/tidy/")
-                                && (text.contains(name)
-                                    || reads_folder && text.contains(folder)
-                                    || runs_all)
-                        })
-                    }
+                let read = match path.ends_with(".rs") {
+                    true => readers.build(path),
+                    false => readers.read(tree, path),
                 };
                 if !read {
                     complaints.push(format!("{path}: nothing builds, reads or names it"));
@@ -283,35 +267,106 @@ fn no_file_is_without_a_reader() {
     );
 }
 
-/// Whether Cargo finds the file by itself, or another file of its crate declares it as a module.
-fn is_built(tree: &Tree, path: &str) -> bool {
-    let parts: Vec<_> = path.split('/').collect();
-    let (name, folders) = parts.split_last().expect("a path has a last part");
-    let folder = folders.last().copied().unwrap_or_default();
-    let found_by_cargo = ["lib.rs", "main.rs", "build.rs"].contains(name)
-        || ["tests", "benches", "examples", "bin"].contains(&folder);
-    if found_by_cargo {
-        return true;
+/// Which files name which: built once, since every file is looked for in all others.
+struct Readers<'a> {
+    /// The files that contain a file name or the path of a folder, outside the rules here: those name files to judge them, not to read them.
+    naming: HashMap<&'a str, Vec<&'a str>>,
+    /// The Rust files with `mod NAME;` in their code.
+    declaring: HashMap<&'a str, Vec<&'a str>>,
+    /// The Rust files with a string that ends with a file name, and that string.
+    quoting: HashMap<&'a str, Vec<(&'a str, &'a str)>>,
+}
+
+impl<'a> Readers<'a> {
+    fn of(tree: &'a Tree) -> Readers<'a> {
+        let mut readers = Readers {
+            naming: HashMap::new(),
+            declaring: HashMap::new(),
+            quoting: HashMap::new(),
+        };
+        for (path, text) in tree.files() {
+            if path.starts_with("tests/tidy/") {
+                continue;
+            }
+            let mut names = |name| {
+                let files = readers.naming.entry(name).or_default();
+                if files.last() != Some(&path) {
+                    files.push(path);
+                }
+            };
+            let in_path = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+            for word in text.split(|c| !in_path(c)) {
+                let word = word.trim_end_matches(['.', '/']);
+                word.split('/').for_each(&mut names);
+                // A program may read a whole folder, which it names by its path from the root.
+                let word = word.trim_start_matches(['.', '/']);
+                for (end, _) in word.match_indices('/').skip(1).chain([(word.len(), "")]) {
+                    names(&word[..end]);
+                }
+            }
+        }
+        for (path, source) in tree.rust(&[""]) {
+            for line in source.code.lines() {
+                let module = line.trim().strip_suffix(';');
+                if let Some((_, module)) = module.and_then(|line| line.rsplit_once("mod ")) {
+                    readers.declaring.entry(module).or_default().push(path);
+                }
+            }
+            for (_, text) in source.strings.iter().chain(&source.test_strings) {
+                let name = text.rsplit('/').next().unwrap_or(text);
+                let quoting = readers.quoting.entry(name).or_default();
+                quoting.push((path, text.trim_start_matches("./")));
+            }
+        }
+        readers
     }
-    let module = match *name {
-        "mod.rs" => folder,
-        name => name.trim_end_matches(".rs"),
-    };
-    let root = folders
-        .iter()
-        .position(|part| ["src", "tests", "benches", "examples"].contains(part));
-    let root = folders[..root.map_or(0, |at| at + 1)].join("/");
-    tree.rust(&[&root]).any(|(other, source)| {
-        other != path
-            && (!lines_with(&source.code, &format!("mod {module};")).is_empty()
-                || source
-                    .strings
-                    .iter()
-                    .chain(&source.test_strings)
-                    .any(|(_, text)| {
-                        path.ends_with(text.trim_start_matches("./")) && text.ends_with(name)
-                    }))
-    })
+
+    /// Whether another file names the file, or reads the whole folder.
+    fn read(&self, tree: &Tree, path: &str) -> bool {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let named = |name, by: fn(&str) -> bool| {
+            let files = self.naming.get(name).into_iter().flatten();
+            files.into_iter().any(|other| *other != path && by(other))
+        };
+        // A script may run all tests that lie beside it.
+        let runs_all = || {
+            let script = tree.text(&format!("{folder}/run"));
+            name.ends_with(".test.mjs") && script.is_some_and(|text| text.contains("/*.test.mjs"))
+        };
+        // Python imports a file by its name alone.
+        let module = name.strip_suffix(".py").unwrap_or(name);
+        named(name, |_| true)
+            || named(module, |other| other.ends_with(".py"))
+            || folder.contains('/') && named(folder, |other| other.ends_with(".rs"))
+            || runs_all()
+    }
+
+    /// Whether Cargo finds the file by itself, or another file of its crate declares it as a module.
+    fn build(&self, path: &str) -> bool {
+        let parts: Vec<_> = path.split('/').collect();
+        let (name, folders) = parts.split_last().expect("a path has a last part");
+        let folder = folders.last().copied().unwrap_or_default();
+        let found_by_cargo = ["lib.rs", "main.rs", "build.rs"].contains(name)
+            || ["tests", "benches", "examples", "bin"].contains(&folder);
+        if found_by_cargo {
+            return true;
+        }
+        let module = match *name {
+            "mod.rs" => folder,
+            name => name.trim_end_matches(".rs"),
+        };
+        let root = folders
+            .iter()
+            .position(|part| ["src", "tests", "benches", "examples"].contains(part));
+        let root = folders[..root.map_or(0, |at| at + 1)].join("/");
+        let of_crate = |other: &str| other != path && other.starts_with(&root);
+        let declaring = self.declaring.get(module).into_iter().flatten();
+        let quoting = self.quoting.get(name).into_iter().flatten();
+        declaring.into_iter().any(|other| of_crate(other))
+            || quoting
+                .into_iter()
+                .any(|(other, text)| of_crate(other) && path.ends_with(text))
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Tree {
     /// The repository on disk, read once: what git tracks, or, where this is no clone, every file that is not built or hidden.
     pub(crate) fn read() -> Tree {
         static READ: LazyLock<Tree> = LazyLock::new(|| {
-            let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+            let root = &Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
             let mut tree = Tree::of(&[]);
             for path in tracked(root).unwrap_or_else(|| walked(root)) {
                 // A file that was deleted and not yet committed is still tracked; one that is no text has no words to check.

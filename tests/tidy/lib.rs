@@ -3,21 +3,15 @@
 //! A case is a rule over a [`tree::Tree`], the repository as a map from path to text. The same case then breaks the rule on
 //! purpose, in memory, and fails when the rule does not notice: a rule that cannot fail promises nothing.
 
-#[path = "tidy/crates.rs"]
+#![cfg(test)]
+
 mod crates;
-#[path = "tidy/cycles.rs"]
 mod cycles;
-#[path = "tidy/documents.rs"]
 mod documents;
-#[path = "tidy/manners.rs"]
 mod manners;
-#[path = "tidy/reach.rs"]
 mod reach;
-#[path = "tidy/source.rs"]
 mod source;
-#[path = "tidy/tree.rs"]
 mod tree;
-#[path = "tidy/vocabulary.rs"]
 mod vocabulary;
 
 use tree::Tree;
