@@ -323,8 +323,7 @@ fn the_start_of_the_process_is_a_metric() {
 }
 
 #[test]
-fn a_scrape_of_twenty_models_is_below_100_kb_with_twenty_routes_in_use_and_below_160_kb_and_5_ms_with_sixty()
- {
+fn a_scrape_of_sixty_routes_and_twenty_models_in_use_is_below_100_kb_and_5_ms() {
     let mut settings = SETTINGS.to_owned();
     for model in 1..20 {
         settings.push_str(&format!(
@@ -362,10 +361,7 @@ fn a_scrape_of_twenty_models_is_below_100_kb_with_twenty_routes_in_use_and_below
         let telemetry = &fixture.telemetry;
         telemetry.record(&page, Some(route), Ending::Answered);
     };
-    (0..20).for_each(answer);
-    let bytes = fixture.telemetry.metrics().render().len();
-    assert!(bytes < 100_000, "{bytes} bytes");
-    (20..routes).for_each(answer);
+    (0..routes).for_each(answer);
     // Of the processor, and the lowest of several: a busy machine does not decide.
     let times = (0..20).map(|_| {
         let began = thread_time();
@@ -373,7 +369,7 @@ fn a_scrape_of_twenty_models_is_below_100_kb_with_twenty_routes_in_use_and_below
         (thread_time() - began, page.len())
     });
     let (time, bytes) = times.min().expect("twenty");
-    assert!(bytes < 160_000, "{bytes} bytes");
+    assert!(bytes < 100_000, "{bytes} bytes");
     assert!(time < Duration::from_millis(5), "{time:?}");
 }
 
