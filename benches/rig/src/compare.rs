@@ -198,11 +198,7 @@ fn print(options: &Options, runners: &[Runner]) -> Result<()> {
 
 /// Sends requests to one target and prints their cost.
 pub(crate) async fn send(options: &SendOptions) -> Result<()> {
-    let targets = Target::list(&options.targets)?;
-    let target = targets
-        .into_iter()
-        .find(|target| target.name == options.name);
-    let target = target.with_context(|| format!("no target `{}`", options.name))?;
+    let target = Target::named(&options.targets, &options.name)?;
     let mut load = Load::open(&target, options.workload, options.in_flight).await?;
     let cpu = target.cpu_us()?;
     load.run(options.first, options.requests).await?;

@@ -28,14 +28,7 @@ pub(crate) struct Options {
 
 /// Sends requests for both models, alternating, one at a time, and prints the table.
 pub(crate) async fn run(options: &Options) -> Result<()> {
-    let target = Target {
-        name: "tollgate".to_owned(),
-        address: options.address,
-        tls_address: None,
-        ca_file: None,
-        key: options.key.clone(),
-        pids: Vec::new(),
-    };
+    let target = Target::at(options.address, &options.key);
     let body = body("json", false);
     let other = body.replacen("\"bench\"", &format!("\"{}\"", options.model), 1);
     let mut serves = Connection::open(&target, &body).await?;

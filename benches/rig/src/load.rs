@@ -44,8 +44,8 @@ impl Load {
         let body = workload_body(workload);
         if workload != Workload::Tls {
             let mut connections = Vec::new();
-            for _ in 0..in_flight {
-                connections.push(Connection::open(target, &body).await?);
+            for index in 0..in_flight {
+                connections.push(Connection::open_nth(target, &body, index).await?);
             }
             return Ok(match workload {
                 Workload::Hits => Self::Same(connections),

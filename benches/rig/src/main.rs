@@ -13,11 +13,15 @@
 
 mod compare;
 mod delay;
+mod distance;
 mod failover;
 mod gateway;
 mod load;
+mod pages;
+mod pair;
 mod prepare;
 mod provider;
+mod refusals;
 mod silent;
 mod start;
 mod stats;
@@ -74,6 +78,16 @@ enum Command {
     Prepare(prepare::Options),
     /// Reloads and upgrades a gateway under load, and fails when a client notices.
     Upgrade(upgrade::Options),
+    /// Prints throughput and processor time of two targets beside each other.
+    Pair(pair::Options),
+    /// Prints how long an answer takes at several targets, one request at a time.
+    Latency(pair::LatencyOptions),
+    /// Prints what refused requests cost those of other accounts.
+    Refusals(refusals::Options),
+    /// Relays a server's Unix socket and delays its answers until it is killed.
+    Distance(distance::Options),
+    /// Prints how long the reads of a usage page take.
+    Pages(pages::Options),
     /// Sends a number of requests to one target while a profiler observes it.
     Send(compare::SendOptions),
 }
@@ -95,6 +109,11 @@ fn main() -> anyhow::Result<()> {
         Command::Gateway(options) => gateway::run(&options),
         Command::Prepare(options) => runtime.block_on(prepare::run(&options)),
         Command::Send(options) => runtime.block_on(compare::send(&options)),
+        Command::Pair(options) => runtime.block_on(pair::run(&options)),
+        Command::Latency(options) => runtime.block_on(pair::latency(&options)),
+        Command::Refusals(options) => runtime.block_on(refusals::run(&options)),
+        Command::Distance(options) => runtime.block_on(distance::run(&options)),
+        Command::Pages(options) => pages::run(&options),
         Command::Upgrade(options) => runtime.block_on(upgrade::run(&options)),
     }
 }

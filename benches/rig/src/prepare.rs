@@ -2,16 +2,21 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use secrecy::ExposeSecret;
 use tokio::task::JoinSet;
-use tollgate_clock::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_filter::{Resources, Scopes};
 use tollgate_identity::{Form, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::{Credit, Ledger};
-use tollgate_money::{Micros, OperationId};
-use tollgate_store::{RootSecret, Store, sqlite};
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::{
+    Admission, Endpoint, Part, RootSecret, Store, UnitOfWork, UsageFlags, UsageRecord, commit,
+    sqlite,
+};
 
 /// Accounts being made at once: as many as fit into a commit, so that commits are few.
 const AT_ONCE: usize = 512;
@@ -28,6 +33,15 @@ pub(crate) struct Options {
     /// How many accounts, each with one key and credits.
     #[arg(long, default_value_t = 1)]
     accounts: usize,
+    /// Writes the keys of all accounts to a file, one a line, in place of printing one.
+    #[arg(long)]
+    keys: Option<PathBuf>,
+    /// Makes one more account, without credits, and writes its key to a file.
+    #[arg(long)]
+    poor_key: Option<PathBuf>,
+    /// Past requests of one more account, over the last 90 days.
+    #[arg(long, default_value_t = 0)]
+    usage: u32,
 }
 
 /// Makes the accounts and prints the key of one of them.
@@ -38,29 +52,87 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     let store = sqlite::open(&options.database, settings)?;
     let (ledger, _) = Ledger::start(store.clone(), clock.now())?;
     let mut tasks = JoinSet::new();
-    let mut key = None;
-    for _ in 0..options.accounts {
-        if tasks.len() >= AT_ONCE {
-            key = joined(&mut tasks).await?.or(key);
-        }
-        tasks.spawn(one(
+    let mut keys = Vec::new();
+    let credits = Micros::from_credits(CREDITS).context("a million credits fit")?;
+    let make = |credits| {
+        one(
             store.clone(),
             ledger.clone(),
             clock.clone(),
             entropy.clone(),
-        ));
+            credits,
+        )
+    };
+    for _ in 0..options.accounts {
+        if tasks.len() >= AT_ONCE {
+            keys.push(joined(&mut tasks).await?);
+        }
+        tasks.spawn(make(credits));
     }
     while !tasks.is_empty() {
-        key = joined(&mut tasks).await?.or(key);
+        keys.push(joined(&mut tasks).await?);
+    }
+    if let Some(file) = &options.poor_key {
+        std::fs::write(file, make(Micros::ZERO).await?.1)?;
+    }
+    if options.usage > 0 {
+        let (account, _) = make(credits).await?;
+        consume(&*store, account, clock.now(), options.usage, &entropy).await?;
     }
     drop(ledger);
     store.close();
-    println!("{}", key.context("no account was asked for")?);
+    match &options.keys {
+        Some(file) => {
+            let lines: String = keys.iter().map(|(_, key)| format!("{key}\n")).collect();
+            std::fs::write(file, lines)?;
+        }
+        None => println!("{}", keys.first().context("no account was asked for")?.1),
+    }
     Ok(())
 }
 
-async fn joined(tasks: &mut JoinSet<Result<String>>) -> Result<Option<String>> {
-    tasks.join_next().await.transpose()?.transpose()
+async fn joined(tasks: &mut JoinSet<Result<(AccountId, String)>>) -> Result<(AccountId, String)> {
+    tasks.join_next().await.context("a task")??
+}
+
+/// Charges of requests, spread evenly over the last 90 days.
+async fn consume(
+    store: &dyn Store,
+    account: AccountId,
+    now: Timestamp,
+    requests: u32,
+    entropy: &Entropy,
+) -> Result<()> {
+    const PERIOD: Duration = Duration::from_secs(90 * 86_400);
+    const UNIT: u32 = 1000;
+    let model: Arc<str> = Arc::from("bench");
+    for first in (0..requests).step_by(UNIT as usize) {
+        let charges = (first..requests.min(first + UNIT)).map(|number| {
+            let at = now - PERIOD + Duration::from_secs(1) + PERIOD / requests * number;
+            Part::Ledger(LedgerPart::Charge {
+                operation: OperationId::generate(at, entropy),
+                account,
+                charged: Micros::new(100),
+                written_off: Micros::ZERO,
+                price_version: None,
+                usage: UsageRecord {
+                    credential: None,
+                    endpoint: Endpoint::Chat,
+                    model: model.clone(),
+                    upstream: Some(model.clone()),
+                    prompt_tokens: 100,
+                    completion_tokens: 200,
+                    flags: UsageFlags::NONE,
+                    http_status: 200,
+                    ttfb_us: Some(200_000),
+                    total_us: Some(900_000),
+                },
+                at,
+            })
+        });
+        commit(store, UnitOfWork::of_all(charges, Admission::Always)).await?;
+    }
+    Ok(())
 }
 
 async fn one(
@@ -68,7 +140,8 @@ async fn one(
     ledger: Ledger,
     clock: Clock,
     entropy: Entropy,
-) -> Result<String> {
+    credits: Micros,
+) -> Result<(AccountId, String)> {
     let now = clock.now();
     let account = NewAccount {
         logins: Vec::new(),
@@ -78,14 +151,16 @@ async fn one(
         created_at: now,
     };
     let account = create_account(&*store, account, |out| entropy.fill(out)).await?;
-    let credit = Credit {
-        operation: OperationId::generate(clock.now(), &entropy),
-        account,
-        amount: Micros::from_credits(CREDITS).context("a million credits fit")?,
-        reference: Arc::from("bench"),
-        at: clock.now(),
-    };
-    ledger.grant(credit).await?;
+    if credits.is_positive() {
+        let credit = Credit {
+            operation: OperationId::generate(clock.now(), &entropy),
+            account,
+            amount: credits,
+            reference: Arc::from("bench"),
+            at: clock.now(),
+        };
+        ledger.grant(credit).await?;
+    }
     let key = NewKey {
         account,
         label: "bench".to_owned(),
@@ -97,5 +172,5 @@ async fn one(
         created_at: now,
     };
     let key = create_key(&*store, &Form::api_key("svc"), key, |out| entropy.fill(out)).await?;
-    Ok(key.secret.expose_secret().to_owned())
+    Ok((account, key.secret.expose_secret().to_owned()))
 }

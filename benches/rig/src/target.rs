@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -18,6 +18,9 @@ pub(crate) struct Target {
     pub(crate) name: String,
     /// Where it listens without TLS.
     pub(crate) address: SocketAddr,
+    /// Where its other nodes listen. Connections are spread over all.
+    #[serde(default)]
+    pub(crate) more: Vec<SocketAddr>,
     /// Where it listens with TLS and HTTP/2, if it does.
     #[serde(default)]
     pub(crate) tls_address: Option<SocketAddr>,
@@ -27,6 +30,12 @@ pub(crate) struct Target {
     /// The key that requests bear.
     #[serde(default)]
     pub(crate) key: String,
+    /// A file with keys, one a line, in place of `key`: each request bears the next.
+    #[serde(default)]
+    pub(crate) keys: Option<PathBuf>,
+    /// The processes of the servers behind it, which are counted apart.
+    #[serde(default)]
+    pub(crate) servers: Vec<u32>,
     /// Its processes; their children count too. None for the direct path.
     #[serde(default)]
     pub(crate) pids: Vec<u32>,
@@ -38,9 +47,12 @@ impl Target {
         Target {
             name: String::from("tollgate"),
             address,
+            more: Vec::new(),
             tls_address: None,
             ca_file: None,
             key: key.to_owned(),
+            keys: None,
+            servers: Vec::new(),
             pids: Vec::new(),
         }
     }
@@ -55,29 +67,22 @@ impl Target {
         Ok(targets)
     }
 
+    /// The target of that name in a list.
+    pub(crate) fn named(file: &Path, name: &str) -> Result<Target> {
+        let mut all = Target::list(file)?.into_iter();
+        let found = all.find(|target| target.name == name);
+        found.with_context(|| format!("no target `{name}`"))
+    }
+
     /// CPU time of all its processes so far, user and system, in microseconds. Steps of 10 ms.
     pub(crate) fn cpu_us(&self) -> Result<f64> {
-        let mut ticks = 0.0;
-        for pid in self.family()? {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
-                .with_context(|| format!("process {pid} of {} is gone", self.name))?;
-            // The name in parentheses may hold spaces; what follows it starts with field 3.
-            let after = stat.rsplit(") ").next().unwrap_or_default();
-            let fields: Vec<&str> = after.split(' ').collect();
-            for field in [11, 12] {
-                ticks += fields
-                    .get(field)
-                    .context("a short stat line")?
-                    .parse::<f64>()?;
-            }
-        }
-        Ok(ticks / TICKS_PER_SEC * 1e6)
+        cpu_us(&self.pids).with_context(|| format!("processes of {}", self.name))
     }
 
     /// Resident memory of all its processes, in KB.
     pub(crate) fn resident_kb(&self) -> Result<f64> {
         let mut sum = 0.0;
-        for pid in self.family()? {
+        for pid in family(&self.pids)? {
             let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
             let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
             let value = line
@@ -87,20 +92,45 @@ impl Target {
         }
         Ok(sum)
     }
+}
 
-    fn family(&self) -> Result<Vec<u32>> {
-        let mut family = self.pids.clone();
-        let mut next = 0;
-        while let Some(pid) = family.get(next).copied() {
-            next += 1;
-            for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-                let children =
-                    fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
-                for child in children.split_whitespace() {
-                    family.push(child.parse()?);
-                }
+/// CPU time of processes and their children so far, user and system, in microseconds. Steps of 10 ms.
+pub(crate) fn cpu_us(pids: &[u32]) -> Result<f64> {
+    let mut ticks = 0.0;
+    for pid in family(pids)? {
+        let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+            Ok(stat) => stat,
+            // A child that has ended since.
+            Err(_) if !pids.contains(&pid) => continue,
+            Err(error) => return Err(error).with_context(|| format!("process {pid} is gone")),
+        };
+        // The name in parentheses may hold spaces; what follows it starts with field 3.
+        let after = stat.rsplit(") ").next().unwrap_or_default();
+        let fields: Vec<&str> = after.split(' ').collect();
+        for field in [11, 12] {
+            ticks += fields
+                .get(field)
+                .context("a short stat line")?
+                .parse::<f64>()?;
+        }
+    }
+    Ok(ticks / TICKS_PER_SEC * 1e6)
+}
+
+fn family(pids: &[u32]) -> Result<Vec<u32>> {
+    let mut family = pids.to_vec();
+    let mut next = 0;
+    while let Some(pid) = family.get(next).copied() {
+        next += 1;
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+            continue;
+        };
+        for thread in threads {
+            let children = fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
+            for child in children.split_whitespace() {
+                family.push(child.parse()?);
             }
         }
-        Ok(family)
     }
+    Ok(family)
 }

@@ -1,5 +1,8 @@
 //! Minimal HTTP/1.1 for the load generator: prepared requests, and answers parsed only as far as their framing.
 
+use std::fs;
+use std::sync::Arc;
+
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -63,12 +66,29 @@ pub(crate) struct Connection {
     socket: TcpStream,
     request: Vec<u8>,
     number_at: usize,
+    key_at: usize,
+    /// The keys of which each request bears the next, if there are several.
+    keys: Arc<[String]>,
     inbox: Vec<u8>,
 }
 
 impl Connection {
     /// A connection to `target` for requests with `body`.
     pub(crate) async fn open(target: &Target, body: &str) -> Result<Self> {
+        Self::open_nth(target, body, 0).await
+    }
+
+    /// The connection with a number to one of the nodes of `target`.
+    pub(crate) async fn open_nth(target: &Target, body: &str, index: usize) -> Result<Self> {
+        let mut target = target.clone();
+        let nodes = target.more.len() + 1;
+        if let Some(more) = (index % nodes).checked_sub(1) {
+            target.address = target.more[more];
+        }
+        let keys = keys(&target)?;
+        if let Some(key) = keys.first() {
+            target.key.clone_from(key);
+        }
         let request = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nAccept: application/json\r\n\
              Content-Type: application/json\r\nUser-Agent: bench/1\r\nContent-Length: {}\r\n\r\n{body}",
@@ -77,24 +97,38 @@ impl Connection {
             body.len()
         );
         Ok(Self {
-            target: target.clone(),
-            socket: connect(target).await?,
+            socket: connect(&target).await?,
+            key_at: memmem::find(request.as_bytes(), target.key.as_bytes())
+                .context("a request with its key")?,
+            keys,
             number_at: memmem::find(request.as_bytes(), NUMBER.as_bytes())
                 .context("a body with a number")?,
             request: request.into_bytes(),
             inbox: Vec::with_capacity(64 * 1024),
+            target,
         })
     }
 
     /// Sends request `number` and reads its answer to the end; returns the answer's length.
     pub(crate) async fn ask(&mut self, number: usize) -> Result<usize> {
+        match self.ask_status(number).await? {
+            200 => Ok(self.inbox.len()),
+            _ => bail!(
+                "{} answered {:?}",
+                self.target.name,
+                String::from_utf8_lossy(&self.inbox)
+            ),
+        }
+    }
+
+    /// The same; returns the status, whatever it is.
+    pub(crate) async fn ask_status(&mut self, number: usize) -> Result<u16> {
         self.send(number).await?;
-        loop {
-            if let Some(len) = self.whole_answer()? {
-                return Ok(len);
-            }
+        while !self.is_whole() {
             self.fill().await?;
         }
+        let status = self.inbox.get(9..12).context("a status line")?;
+        Ok(std::str::from_utf8(status)?.parse()?)
     }
 
     /// Whether the server closes the connection after the last answer.
@@ -109,6 +143,9 @@ impl Connection {
         let digits = format!("{:08}", number % 100_000_000);
         self.request[self.number_at..self.number_at + NUMBER.len()]
             .copy_from_slice(digits.as_bytes());
+        if let Some(key) = self.keys.get(number % self.keys.len().max(1)) {
+            self.request[self.key_at..self.key_at + key.len()].copy_from_slice(key.as_bytes());
+        }
         self.inbox.clear();
         if self.socket.write_all(&self.request).await.is_err() {
             // A server may end a connection between requests.
@@ -139,27 +176,32 @@ impl Connection {
         Ok(())
     }
 
-    /// The length of the answer, once it is complete.
-    fn whole_answer(&self) -> Result<Option<usize>> {
+    /// Whether the answer is complete.
+    fn is_whole(&self) -> bool {
         let Some(head_end) = memmem::find(&self.inbox, b"\r\n\r\n") else {
-            return Ok(None);
+            return false;
         };
-        let head = &self.inbox[..head_end + 2];
-        if !head.starts_with(b"HTTP/1.1 200") {
-            bail!(
-                "{} answered {:?}",
-                self.target.name,
-                String::from_utf8_lossy(&self.inbox)
-            );
-        }
-        let len = match content_length(head) {
-            Some(body) => head_end + 4 + body,
+        match content_length(&self.inbox[..head_end + 2]) {
+            Some(body) => self.inbox.len() >= head_end + 4 + body,
             // The data of our streams never ends like this.
-            None if self.inbox.ends_with(b"\r\n0\r\n\r\n") => self.inbox.len(),
-            None => return Ok(None),
-        };
-        Ok((self.inbox.len() >= len).then_some(len))
+            None => self.inbox.ends_with(b"\r\n0\r\n\r\n"),
+        }
     }
+}
+
+/// The keys that requests to a target bear in turn; all have the same length.
+fn keys(target: &Target) -> Result<Arc<[String]>> {
+    let Some(file) = &target.keys else {
+        return Ok(Arc::new([]));
+    };
+    let text = fs::read_to_string(file)?;
+    let keys: Vec<String> = text.lines().map(str::to_owned).collect();
+    ensure!(
+        keys.windows(2).all(|pair| pair[0].len() == pair[1].len()),
+        "the keys in {} have several lengths",
+        file.display()
+    );
+    Ok(keys.into())
 }
 
 async fn connect(target: &Target) -> Result<TcpStream> {

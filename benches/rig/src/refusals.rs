@@ -1,0 +1,173 @@
+//! What requests of an account without credit cost the requests of other accounts.
+//!
+//! Requests of other accounts are sent at fixed times, in turn with and without a load of refused requests beside them. A time is that from the
+//! moment at which a request was to be sent until its answer is complete.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::stats::{median, quantile};
+use crate::target::Target;
+use crate::wire::{Connection, Workload, workload_body};
+
+/// What to measure.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The list of targets.
+    #[arg(long)]
+    targets: PathBuf,
+    /// The name of the target.
+    #[arg(long)]
+    name: String,
+    /// The key of the account without credit.
+    #[arg(long)]
+    poor_key: String,
+    /// Refused requests a second.
+    #[arg(long, default_value_t = 10_000)]
+    refusals: usize,
+    /// Connections that send them.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Requests of other accounts a second.
+    #[arg(long, default_value_t = 500)]
+    others: usize,
+    /// Rounds without and with refusals.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// The length of a round in milliseconds.
+    #[arg(long, default_value_t = 1500)]
+    round_ms: u64,
+}
+
+/// Counts of the refused requests.
+#[derive(Default)]
+struct Refused {
+    is_over: AtomicBool,
+    payment_required: AtomicUsize,
+    unavailable: AtomicUsize,
+}
+
+/// Runs all rounds and prints a row.
+pub(crate) async fn run(options: &Options) -> Result<()> {
+    let target = Target::named(&options.targets, &options.name)?;
+    let poor = Target {
+        key: options.poor_key.clone(),
+        keys: None,
+        ..target.clone()
+    };
+    let body = workload_body(Workload::Json);
+    let mut others = Vec::new();
+    for index in 0..16 {
+        others.push(Connection::open_nth(&target, &body, index).await?);
+    }
+    let mut senders = Vec::new();
+    for index in 0..options.connections {
+        senders.push(Connection::open_nth(&poor, &body, index).await?);
+    }
+    let (mut alone, mut beside, mut ratios, mut rates) = (vec![], vec![], vec![], vec![]);
+    let mut unavailable = 0;
+    let mut first = 20_000_000;
+    for _ in 0..=options.rounds {
+        let quiet = paced(options, &mut others, &mut first).await?;
+        let refused = Arc::<Refused>::default();
+        let began = Instant::now();
+        let load = tokio::spawn(refuse(senders, options.refusals, refused.clone()));
+        let busy = paced(options, &mut others, &mut first).await?;
+        refused.is_over.store(true, Relaxed);
+        let secs = began.elapsed().as_secs_f64();
+        senders = load.await??;
+        let count = refused.payment_required.load(Relaxed);
+        unavailable += refused.unavailable.load(Relaxed);
+        ensure!(count > 0, "no request was refused with 402");
+        let (quiet, busy) = (quantile(&quiet, 0.99), quantile(&busy, 0.99));
+        alone.push(quiet);
+        beside.push(busy);
+        ratios.push(busy / quiet);
+        rates.push(count as f64 / secs);
+    }
+    // The first round warms up.
+    let rest = |values: &[f64]| median(&values[1..]);
+    println!(
+        "| {} | {:.0} | {:.0} | {unavailable} | {:.0} | {:.0} | **{:.2}** ({:.2} to {:.2}) |",
+        options.name,
+        options.others,
+        rest(&rates),
+        rest(&alone),
+        rest(&beside),
+        rest(&ratios),
+        quantile(&ratios[1..], 0.0),
+        quantile(&ratios[1..], 1.0),
+    );
+    Ok(())
+}
+
+/// Sends the requests of other accounts for one round; returns their times in microseconds.
+async fn paced(
+    options: &Options,
+    connections: &mut Vec<Connection>,
+    first: &mut usize,
+) -> Result<Vec<f64>> {
+    let count = connections.len();
+    let each = options.others * options.round_ms as usize / 1000 / count;
+    let period = Duration::from_secs(1) * count as u32 / options.others as u32;
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for (index, mut connection) in connections.drain(..).enumerate() {
+        let number = *first + index * each;
+        tasks.spawn(async move {
+            let mut took = Vec::with_capacity(each);
+            for nth in 0..each {
+                let at = began + period / count as u32 * index as u32 + period * nth as u32;
+                sleep_until(at).await;
+                connection.ask(number + nth).await?;
+                took.push(at.elapsed().as_secs_f64() * 1e6);
+            }
+            anyhow::Ok((connection, took))
+        });
+    }
+    *first += each * count;
+    let mut all = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        let (connection, took) = ended??;
+        connections.push(connection);
+        all.extend(took);
+    }
+    Ok(all)
+}
+
+/// Sends requests that are refused, at a fixed rate or as fast as they are answered, until the round is over.
+async fn refuse(
+    connections: Vec<Connection>,
+    per_sec: usize,
+    refused: Arc<Refused>,
+) -> Result<Vec<Connection>> {
+    let began = Instant::now();
+    let sent = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for mut connection in connections {
+        let (sent, refused) = (sent.clone(), refused.clone());
+        tasks.spawn(async move {
+            while !refused.is_over.load(Relaxed) {
+                let number = sent.fetch_add(1, Relaxed);
+                sleep_until(began + Duration::from_secs(1) * number as u32 / per_sec as u32).await;
+                match connection.ask_status(30_000_000 + number).await? {
+                    402 => &refused.payment_required,
+                    _ => &refused.unavailable,
+                }
+                .fetch_add(1, Relaxed);
+            }
+            anyhow::Ok(connection)
+        });
+    }
+    let mut connections = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        connections.push(ended??);
+    }
+    Ok(connections)
+}
