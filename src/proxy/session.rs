@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Method, Version, header};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
@@ -21,6 +22,8 @@ use crate::telemetry::hex;
 use crate::upstream::{Elapsed, within};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The longest body without use that is read for its connection to stay open: what most requests have, and what a socket buffer holds.
+const DISCARDED_BYTES_MAX: usize = 64 << 10;
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// One request's session and its limits.
@@ -106,6 +109,21 @@ impl DownstreamSession {
             lifecycle.add_to(&mut parts.headers);
         }
         Box::new(ResponseHeader::from(parts))
+    }
+
+    /// Reads a short body that has arrived and that its answer did not need: the connection of a request that was refused by its head alone
+    /// can then carry another one. It waits for nothing; a longer body, or one in chunks, ends the connection after the answer.
+    fn discard_arrived_body(&mut self) {
+        let session = &mut self.session;
+        if session.is_http2() || session.is_body_done() {
+            return;
+        }
+        let length = session.req_header().headers.get(header::CONTENT_LENGTH);
+        let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
+        if length.is_some_and(|length: usize| length <= DISCARDED_BYTES_MAX) {
+            let arrived = |session: &mut ServerSession| session.read_request_body().now_or_never();
+            while !session.is_body_done() && matches!(arrived(session), Some(Ok(Some(_)))) {}
+        }
     }
 
     async fn bounded<T>(
@@ -246,6 +264,9 @@ impl Downstream for DownstreamSession {
             let length = HeaderValue::from_str(itoa::Buffer::new().format(body.len()));
             let length = length.expect("digits are ASCII");
             head.headers.insert(header::CONTENT_LENGTH, length);
+        }
+        if !head.close {
+            self.discard_arrived_body();
         }
         let head = self.response(head);
         let empty = self.is_head || body.is_empty();

@@ -415,3 +415,36 @@ async fn a_client_that_reads_only_after_it_has_sent_its_body_gets_the_answer() {
     assert_eq!(rig.provider.call_count(), 0);
     rig.finish().await;
 }
+
+#[tokio::test]
+async fn a_connection_stays_open_after_a_refusal_that_did_not_need_its_short_body() {
+    let rig = Rig::start().await;
+    let account = rig.new_account("free", 0).await;
+    let (_, poor) = rig.new_key(account, |_| {}).await;
+    for tls in [false, true] {
+        let mut raw = match tls {
+            false => rig.raw().await,
+            true => {
+                let connected = RawClient::connect_tls(rig.tls, &rig.ca_pem).await;
+                connected.expect("a connection")
+            }
+        };
+        for (key, status) in [
+            ("sk-svc-unknown", 401),
+            (&*poor, 402),
+            (&*poor, 402),
+            (&*rig.key, 200),
+        ] {
+            let body = chat(false).to_string();
+            let head = head(&rig, &format!("Content-Length: {}\r\n", body.len()));
+            raw.send(head.replace(&*rig.key, key) + &body).await;
+            let (answer, text) = raw.read_answer().await;
+            assert_eq!(answer.status(), status, "TLS {tls}: {text:?}");
+            assert_eq!(answer.header("connection"), Some("keep-alive"), "{status}");
+            if status == 200 {
+                rig.record_charge(&serde_json::from_slice(&text).expect("JSON"));
+            }
+        }
+    }
+    rig.finish().await;
+}
