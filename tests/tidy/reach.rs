@@ -491,7 +491,7 @@ const BANS_LIFTED: [&str; 5] = [
     "filters/common/testing/",
     "src/config",
     // The pause before another attempt to reach a database server.
-    "filters/common/store/src/postgres/writer.rs",
+    "filters/common/store/src/threads.rs",
 ];
 
 #[test]

@@ -85,7 +85,7 @@ enum Attempt<T> {
 }
 
 impl Inner {
-    /// Loads what this node has, in place of the whole balances of the accounts, and answers the recalls in force.
+    /// Loads what this node has, in place of the whole balances of the accounts.
     pub(crate) fn load_allotments(&self) -> Result<(), ReadError> {
         for shard in &self.shards {
             let shard = &mut *lock(shard);
@@ -111,7 +111,11 @@ impl Inner {
             let allotment = shard.allotments.entry(row.account).or_default();
             allotment.elsewhere -= row.available + row.held;
         })?;
-        self.load_caps()?;
+        self.load_caps()
+    }
+
+    /// Answers the recalls in force, once the holds of earlier runs are released: what was held is returned too.
+    pub(crate) fn answer_recalls(&self) -> Result<(), ReadError> {
         let mut recalls = Vec::new();
         self.store
             .recalls(&mut |purse, number| recalls.push((purse, number)))?;

@@ -1,11 +1,10 @@
 //! Price versions: the prices in force, stored once per version, so that charges can be recomputed.
 
 use std::collections::HashSet;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use tollgate_store::{
-    Admission, CommitError, Done, Failure, Part, PriceRow, ReadError, Store, SubmitError,
-    UnitOfWork,
+    Admission, CommitError, Part, PriceRow, ReadError, Store, UnitOfWork, commit_blocking,
 };
 
 /// Why the prices in force could not be stored. No request may be charged then.
@@ -41,20 +40,7 @@ pub fn record_prices(
     if count == 0 {
         return Ok(0);
     }
-    let (sender, wait) = mpsc::sync_channel(1);
-    let done: Done = Box::new(move |result| {
-        // The receiver is waited for below.
-        let _ = sender.send(result);
-    });
-    let stopped = |failure: Failure| PricesError::Commit(CommitError::Stopped(failure));
-    match store.submit(UnitOfWork::of_all(new, Admission::Always), done) {
-        Ok(()) => {}
-        Err(SubmitError::Stopped(failure)) => return Err(stopped(failure)),
-        Err(_) => return Err(stopped(Failure::closed())),
-    }
-    match wait.recv() {
-        Ok(Ok(_)) => Ok(count),
-        Ok(Err(error)) => Err(PricesError::Commit(error)),
-        Err(_) => Err(stopped(Failure::closed())),
-    }
+    commit_blocking(store, UnitOfWork::of_all(new, Admission::Always))
+        .map(|_| count)
+        .map_err(PricesError::Commit)
 }

@@ -1,11 +1,11 @@
 //! The start of a ledger: the accounts are loaded, and the holds of earlier runs released.
 
-use std::sync::mpsc;
-
 use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::{Admission, CommitError, Done, Failure, ReadError, SubmitError, UnitOfWork};
+use tollgate_store::{
+    Admission, CommitError, Failure, ReadError, SubmitError, UnitOfWork, commit_blocking,
+};
 
 use crate::account::Balance;
 use crate::accounts::Inner;
@@ -77,29 +77,23 @@ impl Inner {
                 .submit(unit(release, Admission::Always), Box::new(log_refusal))
                 .map_err(stopped)?;
         }
+        if self.has_allotments {
+            self.answer_recalls().map_err(StartError::Read)?;
+        }
         // A charge that was refused with another part is queued again by the answer to the first.
-        self.wait_for_queue(&stopped)?;
+        self.wait_for_queue()?;
         if started.spooled > 0 {
-            self.wait_for_queue(&stopped)?;
+            self.wait_for_queue()?;
         }
         Ok(late)
     }
 
-    fn wait_for_queue(
-        &self,
-        stopped: &impl Fn(SubmitError) -> StartError,
-    ) -> Result<(), StartError> {
-        let (sender, wait) = mpsc::sync_channel(1);
-        let done: Done = Box::new(move |result| {
-            let _ = sender.send(result);
-        });
-        self.store
-            .submit(UnitOfWork::of_all([], Admission::Always), done)
-            .map_err(stopped)?;
-        match wait.recv() {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(CommitError::Stopped(failure))) => Err(StartError::Store(failure)),
-            _ => Err(StartError::Store(Failure::closed())),
+    fn wait_for_queue(&self) -> Result<(), StartError> {
+        let all = UnitOfWork::of_all([], Admission::Always);
+        match commit_blocking(&*self.store, all) {
+            Ok(_) => Ok(()),
+            Err(CommitError::Stopped(failure)) => Err(StartError::Store(failure)),
+            Err(_) => Err(StartError::Store(Failure::closed())),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! be spent: the charge is *late*. It is booked under a reference of its own, so that it is booked once, down to the account's floor, and the
 //! rest is written off.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
     Admission, CommitError, Done, EntryKind, OpenHold, Part, Refusal, SpooledUnit, Store,
-    UnitOfWork,
+    UnitOfWork, block_on,
 };
 
 use crate::accounts::Inner;
@@ -28,8 +28,8 @@ use crate::units::log_refusal;
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Open holds of earlier runs, by operation.
-pub(crate) type Orphans = HashMap<OperationId, OpenHold>;
+/// Open holds of earlier runs, in the order of their operations.
+pub(crate) type Orphans = BTreeMap<OperationId, OpenHold>;
 
 /// A charge for which no credit is held any more.
 #[derive(Debug)]
@@ -173,18 +173,7 @@ impl Inner {
             return self.store.spooled_is_durable();
         }
         started.late = late.len();
-        let booked = std::thread::scope(|scope| {
-            let booking = scope.spawn(|| {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_time()
-                    .build();
-                let runtime = runtime.map_err(|error| error.to_string())?;
-                runtime.block_on(self.book_each(late, now))
-            });
-            let panicked = |_| Err(String::from("its thread panicked"));
-            booking.join().unwrap_or_else(panicked)
-        });
-        match booked {
+        match block_on(self.book_each(late, now)).flatten() {
             Ok(()) => self.store.spooled_is_durable(),
             Err(error) => {
                 tracing::error!(

@@ -3,6 +3,7 @@
 //! A test of `suite/` is `sqlite::suite::holds::...` here. It opens stores with `engine.rs` of the store's tests, and edits tables past the
 //! store with `database.rs` of its engine.
 
+mod simulation;
 mod support;
 
 #[allow(

@@ -34,11 +34,14 @@ mod schema;
 mod seal;
 mod sealing;
 mod signin;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod spool;
 pub mod sqlite;
 mod statement;
 mod store;
 mod tables;
+mod threads;
 mod topup;
 mod unit;
 mod usage;
@@ -89,8 +92,9 @@ pub use spool::SpooledUnit;
 pub use statement::{DaySpending, ReadStatement, Statement};
 pub use store::{
     BatchRows, ChangeRow, Observer, OperationRows, Read, ReadParts, Replayed, RetainedJournal,
-    Snapshot, Store, Submit, commit, commit_unless_cut_off, flush, reading,
+    Snapshot, Store, Submit, commit, commit_blocking, commit_unless_cut_off, flush, reading,
 };
+pub use threads::block_on;
 pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 pub use unit::{
     AccountChange, Admission, CredentialChange, Done, Effect, Part, Receipt, UnitOfWork,

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::error::{CommitError, Failure, SubmitError};
 use crate::gauges::Gauges;
+use crate::threads::Condvar;
 use crate::unit::{Admission, Done, UnitOfWork};
 
 /// A waiting unit with its completion callback.
@@ -63,7 +64,7 @@ impl Queue {
         gauges.queue_admits.store(admit_max as u64, Relaxed);
         Queue {
             state: Mutex::default(),
-            waiting: Condvar::new(),
+            waiting: Condvar::default(),
             is_refusing: AtomicBool::new(false),
             admit_max,
             gauges,
@@ -134,10 +135,9 @@ impl Queue {
             state.writer_target = target;
             // One wait, ended by the unit that completes the batch: each additional wake-up would cost as much processor time as a unit
             // does.
-            let waited = self.waiting.wait_timeout_while(state, LINGER, |state| {
+            state = (self.waiting).wait_within(&self.state, state, LINGER, |state| {
                 state.writer_target > 0 && state.stopped.is_none() && !state.changes_writer
             });
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.writer_target = 0;
         }
         while state.items.is_empty() {
@@ -145,22 +145,18 @@ impl Queue {
                 return false;
             }
             state.writer_idle = true;
-            state = self
-                .waiting
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.waiting.wait_while(&self.state, state, |state| {
+                state.writer_idle && state.stopped.is_none() && !state.changes_writer
+            });
         }
         if state.stopped.is_none()
             && state.items.len() < max
             && state.items.iter().all(is_best_effort)
         {
             state.writer_gathers = true;
-            let waited = self
-                .waiting
-                .wait_timeout_while(state, BEST_EFFORT_WAIT, |state| {
-                    state.writer_gathers && state.stopped.is_none() && !state.changes_writer
-                });
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = (self.waiting).wait_within(&self.state, state, BEST_EFFORT_WAIT, |state| {
+                state.writer_gathers && state.stopped.is_none() && !state.changes_writer
+            });
             state.writer_gathers = false;
             if state.items.is_empty() {
                 return false;

@@ -1,6 +1,6 @@
 //! The store's traits (`Read`, `Snapshot`, `Store`, `Observer`), independent of an engine.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use tokio::sync::{Semaphore, oneshot};
 use tollgate_clock::Timestamp;
@@ -29,6 +29,7 @@ use crate::rows::{
 use crate::signin::SigninRead;
 use crate::spool::SpooledUnit;
 use crate::statement::ReadStatement;
+use crate::threads;
 use crate::topup::ReadTopUps;
 use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
 use crate::usage::{RequestsQuery, UsageDay};
@@ -394,6 +395,26 @@ pub trait Observer: Send + Sync {
     }
 }
 
+/// Queues a unit and waits until it is durable; blocks.
+pub fn commit_blocking(store: &dyn Submit, unit: UnitOfWork) -> Result<Receipt, CommitError> {
+    let (sender, wait) = mpsc::sync_channel(1);
+    let done: Done = Box::new(move |result| {
+        // The receiver is waited for below.
+        let _ = sender.send(result);
+    });
+    store.submit(unit, done).map_err(not_queued)?;
+    let closed = |_| Err(CommitError::Stopped(Failure::closed()));
+    threads::receive(&wait).unwrap_or_else(closed)
+}
+
+fn not_queued(error: SubmitError) -> CommitError {
+    match error {
+        SubmitError::Stopped(failure) => CommitError::Stopped(failure),
+        SubmitError::Overloaded { waiting } => CommitError::Overloaded { waiting },
+        SubmitError::CutOff => CommitError::CutOff,
+    }
+}
+
 /// Queues a unit and waits until it is durable. Dropping the future does not undo it.
 pub async fn commit(store: &dyn Submit, unit: UnitOfWork) -> Result<Receipt, CommitError> {
     let (sender, wait) = oneshot::channel();
@@ -401,14 +422,9 @@ pub async fn commit(store: &dyn Submit, unit: UnitOfWork) -> Result<Receipt, Com
         // The caller may have been cancelled; the unit is durable all the same.
         let _ = sender.send(result);
     });
-    match store.submit(unit, done) {
-        Ok(()) => wait
-            .await
-            .unwrap_or_else(|_| Err(CommitError::Stopped(Failure::closed()))),
-        Err(SubmitError::Stopped(failure)) => Err(CommitError::Stopped(failure)),
-        Err(SubmitError::Overloaded { waiting }) => Err(CommitError::Overloaded { waiting }),
-        Err(SubmitError::CutOff) => Err(CommitError::CutOff),
-    }
+    store.submit(unit, done).map_err(not_queued)?;
+    wait.await
+        .unwrap_or_else(|_| Err(CommitError::Stopped(Failure::closed())))
 }
 
 /// The same for a request that nothing was promised to yet: refused with [`CommitError::CutOff`] when the database stops answering meanwhile. The
@@ -439,7 +455,7 @@ pub async fn reading<T: Send + 'static>(
     // A caller that is dropped while it waits here has read nothing.
     let permit = READERS.acquire().await;
     let store = Arc::clone(store);
-    tokio::task::spawn_blocking(move || {
+    threads::blocking(move || {
         let _permit = permit;
         read(&*store)
     })

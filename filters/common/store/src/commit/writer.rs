@@ -21,6 +21,7 @@ use crate::reads::rebuild_days;
 use crate::rows::RootSecret;
 use crate::spool::{Spool, SpooledUnit};
 use crate::store::{Observer, Read, Store, Submit};
+use crate::threads;
 use crate::unit::{Done, Effect, Part, UnitOfWork};
 
 /// A batch of this size means that requests arrive faster than commits finish.
@@ -164,13 +165,11 @@ pub(crate) fn start<E: Engine>(
     drop(session);
     let writer = Arc::clone(&shared);
     let (running, ended) = sync_channel(0);
-    let thread = std::thread::Builder::new()
-        .name(String::from("store"))
-        .spawn(move || {
-            let _running: SyncSender<()> = running;
-            run(&writer, engine, batch, batch_max.max(1), &*monotonic_us);
-        })
-        .map_err(StartError::Thread)?;
+    let thread = threads::spawn("store", move || {
+        let _running: SyncSender<()> = running;
+        run(&writer, engine, batch, batch_max.max(1), &*monotonic_us);
+    })
+    .map_err(StartError::Thread)?;
     Ok(Writing {
         shared,
         thread: Mutex::new(Some(thread)),
@@ -212,7 +211,7 @@ impl Writing {
         if !self.wait_for_end() {
             return;
         }
-        if thread.join().is_err() {
+        if threads::join(thread).is_err() {
             tracing::error!("store writer thread panicked");
         }
     }
@@ -223,7 +222,7 @@ impl Writing {
             return true;
         };
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(CLOSE_INTERVAL) {
+        while let Err(RecvTimeoutError::Timeout) = threads::receive_within(&ended, CLOSE_INTERVAL) {
             if spool.is_in_use() && outage.is_unrenewed() && spool.has_all() {
                 let (units, path) = spool.left();
                 spool.leave();
@@ -423,7 +422,7 @@ fn serve<E: Engine>(
         if let Some(outage) = &shared.outage {
             outage.commit_ended();
         }
-        match committed.map_err(|error| failure_of(engine, error)) {
+        match committed.map_err(|error| stopped_by(engine, &session, error)) {
             Ok(answers) => {
                 let gauges = &shared.gauges;
                 gauges
@@ -586,6 +585,15 @@ fn finish<S: Session, T>(
             Err(error)
         }
     }
+}
+
+/// Why the writer stops. What contradicts its decisions was written by a later run of the node, if one has begun.
+fn stopped_by(engine: &impl Engine, session: &impl Session, error: WriteError) -> Failure {
+    let fenced = match error {
+        WriteError::Inconsistent(_) => session.check_fence().err(),
+        _ => None,
+    };
+    failure_of(engine, fenced.map_or(error, WriteError::Engine))
 }
 
 fn failure_of(engine: &impl Engine, error: WriteError) -> Failure {

@@ -516,6 +516,11 @@ pub(crate) trait Session {
     /// Ends the transaction without its changes.
     fn rollback(&mut self);
 
+    /// Checks between two transactions that no later run of this node has begun, on an engine where that takes a moment of its own.
+    fn check_fence(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Whether [`Session::maintain`] has something to do before the next commit.
     fn needs_maintenance(&self) -> bool;
 

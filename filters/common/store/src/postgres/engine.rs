@@ -92,6 +92,10 @@ impl Session for PostgresSession<'_> {
         self.writer.rollback();
     }
 
+    fn check_fence(&self) -> Result<(), EngineError> {
+        self.writer.check_fence()
+    }
+
     fn needs_maintenance(&self) -> bool {
         false
     }

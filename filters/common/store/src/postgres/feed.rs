@@ -1,7 +1,7 @@
 //! The feed of changes: what the nodes of a cluster keep in memory, followed by each of them.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use crate::commit::Shared;
 use crate::engine::{EngineError, Fault, RowError, Rows as _};
 use crate::error::ReadError;
 use crate::store::ChangeRow;
+use crate::threads::{self, Condvar};
 
 /// Pause between two reads of the feed.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -32,11 +33,11 @@ impl Feed {
         monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> std::io::Result<Feed> {
         shared.feed_number.store(number, Relaxed);
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stop = Arc::new((Mutex::new(false), Condvar::default()));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name(String::from("feed"))
-            .spawn(move || run(&target, number, &shared, &*monotonic_us, &stopped))?;
+        let thread = threads::spawn("feed", move || {
+            run(&target, number, &shared, &*monotonic_us, &stopped);
+        })?;
         Ok(Feed {
             stop,
             thread: Some(thread),
@@ -51,7 +52,7 @@ impl Drop for Feed {
         *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
         wake.notify_one();
         let thread = self.thread.take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
+        if thread.is_some_and(|thread| threads::join(thread).is_err()) {
             tracing::warn!("feed thread panicked");
         }
     }
@@ -68,9 +69,7 @@ fn run(
     let mut is_late = false;
     let mut stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        (stopped, _) = wake
-            .wait_timeout(stopped, INTERVAL)
-            .unwrap_or_else(PoisonError::into_inner);
+        stopped = wake.wait_within(flag, stopped, INTERVAL, |stopped| !*stopped);
         if *stopped {
             return;
         }

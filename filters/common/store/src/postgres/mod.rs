@@ -14,12 +14,15 @@ mod engine;
 mod failure;
 mod feed;
 mod import;
+#[cfg(feature = "simulation")]
+mod intercepted;
 mod key_set;
 mod lease;
 mod measure;
 mod nodes;
 mod open;
 mod options;
+mod own_tables;
 mod read;
 mod recover;
 mod schema;
@@ -32,9 +35,13 @@ mod wire;
 mod writer;
 
 pub use self::import::{ImportError, Progress, finish_import, import, open_imported};
+#[cfg(feature = "simulation")]
+pub use self::intercepted::{Submitter, open_intercepted};
 pub use self::measure::{Measured, measure};
 pub use self::nodes::{NodeLease, NodeState, nodes};
 pub use self::open::{check_nodes, holder, open, open_read};
 pub use self::options::{NodeRole, Options, SpoolOptions};
+#[cfg(feature = "simulation")]
+pub(crate) use self::own_tables::OWN_TABLES;
 pub use self::recover::rebuild_postings;
 pub use self::url::{DatabaseUrl, UrlError};

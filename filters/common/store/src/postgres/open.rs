@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tollgate_clock::Clock;
-
 use super::claim::Claim;
 use super::connection::{Connection, Target};
 use super::engine::PostgresEngine;
@@ -18,7 +16,7 @@ use super::options::{NodeRole, Options};
 use super::read::{Pool, PostgresStore};
 use super::schema;
 use super::ticker::Ticker;
-use super::writer::{Writer, pause};
+use super::writer::Writer;
 use crate::allotment::LEFT;
 use crate::commit::{self, Settings, Shared, StartError};
 use crate::commit_id;
@@ -30,6 +28,7 @@ use crate::schema::SCHEMA;
 use crate::spool::{Owner, Spool};
 use crate::store::{Read, Store};
 use crate::tables::remove_caps;
+use crate::threads;
 
 /// The number of a node that is alone, whatever its name: its ledger in memory decides on all credit.
 const ALONE: i64 = 1;
@@ -352,7 +351,7 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
     let name = options.url.to_string();
     let connection = Connection::open(target).map_err(|error| open_error(&name, "open", error))?;
     schema::check_server(&connection, &name)?;
-    let clock = Clock::system();
+    let clock = &options.clock;
     // For how long the end of a lease is waited for that is not renewed.
     let wait_max = options.outage.lease + Duration::from_secs(1);
     let mut give_up = clock.elapsed() + wait_max;
@@ -437,7 +436,7 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
                 waits_for = Some(held.holder);
             }
             (first, give_up) = (None, clock.elapsed() + wait_max);
-            pause(LEASE_PAUSE);
+            threads::sleep(LEASE_PAUSE);
             continue;
         }
         if let (true, Some(left)) = (held.is_over, held.spooling()) {
@@ -466,7 +465,7 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
                 },
             );
         }
-        pause(LEASE_PAUSE);
+        threads::sleep(LEASE_PAUSE);
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::connection::Connection;
 use super::failure::{open_error, row_open_error};
+use super::own_tables::OWN_TABLES;
 use crate::carry;
 use crate::engine::{EngineError, Fault, RowError, Select as _, Sql as _, values};
 use crate::error::OpenError;
@@ -16,17 +17,6 @@ const DIALECT: Dialect = Dialect {
     rows: "",
     keyed: "",
 };
-
-/// What this engine alone has. The marks of a node change with each posting and the row in `nodes` with each start: a commit locks the
-/// latter against changes. `commits` is the number of the node's last transaction of several parts, by which the outcome of a lost `COMMIT`
-/// is found. `feed` is the number of the last change that a node has read, 0 while it has not said so; `pruned` that of the last removed one.
-const OWN_TABLES: &str = "
-    CREATE TABLE IF NOT EXISTS node_marks (
-        id BIGINT PRIMARY KEY, posted BIGINT NOT NULL DEFAULT 0, days_posted BIGINT NOT NULL DEFAULT 0, commits BIGINT NOT NULL DEFAULT 0);
-    CREATE TABLE IF NOT EXISTS leases (
-        node BIGINT PRIMARY KEY, epoch BIGINT NOT NULL, held_until BIGINT NOT NULL, holder TEXT NOT NULL);
-    ALTER TABLE leases ADD COLUMN IF NOT EXISTS feed BIGINT NOT NULL DEFAULT 0;
-    ALTER TABLE cluster ADD COLUMN IF NOT EXISTS pruned BIGINT NOT NULL DEFAULT 0";
 
 /// The oldest server.
 const SERVER_MIN: i64 = 130_000;

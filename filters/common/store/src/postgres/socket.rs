@@ -13,6 +13,8 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::tls::TlsMode;
 use super::url::{DatabaseUrl, Host};
+#[cfg(feature = "simulation")]
+use crate::simulation::SimulatedSocket;
 
 /// Time limit for a connection to be made.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -25,6 +27,8 @@ pub(super) enum Socket {
 pub(super) enum RawSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    #[cfg(feature = "simulation")]
+    Simulated(SimulatedSocket),
 }
 
 impl Socket {
@@ -93,6 +97,10 @@ impl Socket {
 
 impl RawSocket {
     fn connect(url: &DatabaseUrl) -> io::Result<RawSocket> {
+        #[cfg(feature = "simulation")]
+        if let Some(socket) = SimulatedSocket::connect() {
+            return socket.map(RawSocket::Simulated);
+        }
         let name = match &url.host {
             Host::Folder(folder) => {
                 let path = folder.join(format!(".s.PGSQL.{}", url.port));
@@ -113,8 +121,8 @@ impl RawSocket {
         Err(last)
     }
 
-    fn limit(&self, limit: Duration) -> io::Result<()> {
-        let limit = Some(limit);
+    fn limit(&self, time: Duration) -> io::Result<()> {
+        let limit = Some(time);
         match self {
             RawSocket::Tcp(socket) => socket
                 .set_read_timeout(limit)
@@ -122,6 +130,11 @@ impl RawSocket {
             RawSocket::Unix(socket) => socket
                 .set_read_timeout(limit)
                 .and_then(|()| socket.set_write_timeout(limit)),
+            #[cfg(feature = "simulation")]
+            RawSocket::Simulated(socket) => {
+                socket.limit(time);
+                Ok(())
+            }
         }
     }
 
@@ -129,6 +142,8 @@ impl RawSocket {
         match self {
             RawSocket::Tcp(socket) => socket.set_nonblocking(is_on),
             RawSocket::Unix(socket) => socket.set_nonblocking(is_on),
+            #[cfg(feature = "simulation")]
+            RawSocket::Simulated(_) => Ok(()),
         }
     }
 
@@ -142,6 +157,11 @@ impl RawSocket {
                 let mut socket = socket;
                 socket.read(&mut byte)
             }
+            #[cfg(feature = "simulation")]
+            RawSocket::Simulated(socket) => match socket.is_stale() {
+                true => Ok(0),
+                false => Err(ErrorKind::WouldBlock.into()),
+            },
         }
     }
 }
@@ -151,6 +171,8 @@ impl Read for RawSocket {
         match self {
             RawSocket::Tcp(socket) => socket.read(buffer),
             RawSocket::Unix(socket) => socket.read(buffer),
+            #[cfg(feature = "simulation")]
+            RawSocket::Simulated(socket) => socket.read(buffer),
         }
     }
 }
@@ -160,6 +182,8 @@ impl Write for RawSocket {
         match self {
             RawSocket::Tcp(socket) => socket.write(bytes),
             RawSocket::Unix(socket) => socket.write(bytes),
+            #[cfg(feature = "simulation")]
+            RawSocket::Simulated(socket) => socket.write(bytes),
         }
     }
 

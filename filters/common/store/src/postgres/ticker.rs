@@ -1,9 +1,11 @@
 //! A thread that does one thing at intervals until it is stopped.
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use crate::threads::{self, Condvar};
 
 /// The thread; dropping it stops the thread and waits for it.
 pub(super) struct Ticker {
@@ -19,11 +21,11 @@ impl Ticker {
         interval: Duration,
         mut tick: impl FnMut() -> ControlFlow<()> + Send + 'static,
     ) -> std::io::Result<Ticker> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stop = Arc::new((Mutex::new(false), Condvar::default()));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name(String::from(name))
-            .spawn(move || while tick().is_continue() && !waited(&stopped, interval) {})?;
+        let thread = threads::spawn(name, move || {
+            while tick().is_continue() && !waited(&stopped, interval) {}
+        })?;
         Ok(Ticker {
             stop,
             name,
@@ -35,8 +37,7 @@ impl Ticker {
 /// Waits for the interval; `true` when the thread has been stopped.
 fn waited((flag, wake): &(Mutex<bool>, Condvar), interval: Duration) -> bool {
     let stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = wake.wait_timeout_while(stopped, interval, |stopped| !*stopped);
-    *waited.unwrap_or_else(PoisonError::into_inner).0
+    *wake.wait_within(flag, stopped, interval, |stopped| !*stopped)
 }
 
 impl Drop for Ticker {
@@ -45,7 +46,7 @@ impl Drop for Ticker {
         *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
         wake.notify_one();
         let thread = self.thread.take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
+        if thread.is_some_and(|thread| threads::join(thread).is_err()) {
             tracing::warn!(name = self.name, "thread of the store panicked");
         }
     }

@@ -13,6 +13,8 @@ use postgres_protocol::types::{
 use postgres_protocol::{IsNull, Oid};
 
 use crate::engine::{EngineError, Fault, SqlRow, Value};
+#[cfg(feature = "simulation")]
+use crate::simulation;
 
 // Object ids of types (`pg_type.dat` of PostgreSQL), which never change.
 const BOOL: Oid = 16;
@@ -30,6 +32,8 @@ type AnyError = Box<dyn Error + Send + Sync>;
 pub(super) fn write(value: Value<'_>, oid: Oid, out: &mut BytesMut) -> Result<IsNull, AnyError> {
     match (value, oid) {
         (Value::Null, _) => return Ok(IsNull::Yes),
+        #[cfg(feature = "simulation")]
+        (value, simulation::ANY) => simulation::write(value, out),
         (Value::Integer(number), INT8) => int8_to_sql(number, out),
         (Value::Integer(number), INT4) => int4_to_sql(i32::try_from(number)?, out),
         (Value::Integer(number), BOOL) => bool_to_sql(number != 0, out),
@@ -53,6 +57,8 @@ fn read(raw: Option<&[u8]>, oid: Oid) -> Result<Value<'_>, AnyError> {
         BOOL => Value::Integer(bool_from_sql(raw)?.into()),
         TEXT | VARCHAR | NAME => Value::Text(text_from_sql(raw)?),
         BYTEA => Value::Bytes(raw),
+        #[cfg(feature = "simulation")]
+        simulation::ANY => simulation::read(raw),
         other => return Err(format!("a column has the type {other}").into()),
     })
 }

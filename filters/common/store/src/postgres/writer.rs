@@ -20,6 +20,7 @@ use crate::engine::{
 };
 use crate::entries::Seal;
 use crate::outage::Outage;
+use crate::threads;
 
 /// For how long a transaction that has locked what nodes share may be idle, for the server.
 const IDLE_MAX: &str = "5s";
@@ -271,7 +272,7 @@ impl Writer {
             if now >= give_up {
                 return Err(error);
             }
-            pause(backoff);
+            threads::sleep(backoff);
             backoff = (backoff * 2).min(PAUSE_MAX);
         }
     }
@@ -292,6 +293,19 @@ impl Writer {
         match link.execute(FENCE, values![self.node, self.epoch, commits])? {
             0 => Err(self.fenced()),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether the run still has its epoch.
+    pub(super) fn check_fence(&self) -> Result<(), EngineError> {
+        let sql = "SELECT 1 FROM nodes WHERE id = ?1 AND epoch = ?2";
+        let is_own = self.reconnecting(&mut |link| {
+            let found = link.exists(sql, values![self.node, self.epoch]);
+            found.map_err(engine_error)
+        })?;
+        match is_own {
+            true => Ok(()),
+            false => Err(self.fenced()),
         }
     }
 
@@ -495,15 +509,6 @@ impl KeySet for Writer {
         self.keys.end();
         Ok(())
     }
-}
-
-/// Waits before the next attempt to reach a server that announces nothing.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a database that starts again, or a lease that ends, sends no event"
-)]
-pub(super) fn pause(time: Duration) {
-    std::thread::sleep(time);
 }
 
 /// Has the server end a transaction of a paused node.

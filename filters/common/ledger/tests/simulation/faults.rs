@@ -1,0 +1,244 @@
+//! Faults that are put in at the seams of the simulation: the statements on their way to the server, and the units on their way to the store.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tollgate_money::Micros;
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::postgres::Submitter;
+use tollgate_store::simulation::{SimulatedProcess, Simulation, Statement};
+use tollgate_store::{
+    Admission, AllotmentPart, CommitError, Done, Part, Purse, Store, Taken, UnitOfWork,
+};
+
+/// A fault of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The fence of a commit is a statement of its own before the insert, whose lack of rows is no error.
+    SeparateFence,
+    /// Takes and returns, which are transactions, have no fence.
+    ReturnWithoutFence,
+    /// A transaction whose `COMMIT` was lost is made again although it has taken effect.
+    RepeatedReturn,
+    /// A take whose commit has an unknown outcome counts as failed.
+    CreditGivenBackOnUnknownCommit,
+    /// A node whose lease has ended is fenced, though no other process has it.
+    LeaseInFence,
+    /// The cursor of the feed is a time.
+    FeedByTime,
+    /// The feed begins at its first read, not at what was loaded.
+    LoadWithoutCursor,
+    /// Takes ask for more than their holds need while the purse is recalled.
+    TakingAheadWhileScarce,
+    /// A take that other nodes have not answered in time is refused as one without credit.
+    RefusalAtTimeout,
+    /// A recovery writes releases and returns into the journal of the node that runs it.
+    RecoveryInOwnJournal,
+    /// A shorter answer is decided by what the node has.
+    ShorteningByLocalRoom,
+    /// Credit is taken back at a node that has none of it.
+    RefundWithoutAllotment,
+    /// The clock of an outage stands while the machine is suspended.
+    SpoolWithoutBoottime,
+}
+
+/// The fence as the statements have it.
+const FENCE: &str = "id = ?1 AND epoch = ?2 FOR SHARE";
+
+/// How long a take waits for other nodes where that ends in a refusal.
+const TIMEOUT_US: u64 = 150_000;
+
+impl Fault {
+    /// Each of them, and a seed of a run that finds it soon.
+    pub(crate) const ALL: [(Fault, u64); 13] = [
+        (Fault::SeparateFence, 77),
+        (Fault::ReturnWithoutFence, 26),
+        (Fault::RepeatedReturn, 2),
+        (Fault::CreditGivenBackOnUnknownCommit, 29),
+        (Fault::LeaseInFence, 5),
+        (Fault::FeedByTime, 1),
+        (Fault::LoadWithoutCursor, 0),
+        (Fault::TakingAheadWhileScarce, 0),
+        (Fault::RefusalAtTimeout, 4),
+        (Fault::RecoveryInOwnJournal, 7),
+        (Fault::ShorteningByLocalRoom, 1),
+        (Fault::RefundWithoutAllotment, 0),
+        (Fault::SpoolWithoutBoottime, 2),
+    ];
+
+    /// Changes statements.
+    pub(crate) fn tamper(self, sim: &Simulation) {
+        let mut first_reads = HashMap::new();
+        let change = move |statement: Statement<'_>| self.change(&mut first_reads, statement);
+        sim.tamper(Box::new(change));
+    }
+
+    fn change(
+        self,
+        first_reads: &mut HashMap<String, i64>,
+        statement: Statement<'_>,
+    ) -> Option<String> {
+        let Statement {
+            process,
+            sql,
+            is_in_transaction,
+            change,
+        } = statement;
+        let replace = |from: &str, to: &str| sql.contains(from).then(|| sql.replace(from, to));
+        match self {
+            Fault::SeparateFence if !is_in_transaction => {
+                replace(FENCE, "id = ?1 AND ?2 IS NOT NULL")
+            }
+            Fault::ReturnWithoutFence if is_in_transaction => {
+                replace(FENCE, "id = ?1 AND ?2 IS NOT NULL")
+            }
+            Fault::RepeatedReturn => replace("SELECT commits FROM", "SELECT commits - 1 FROM"),
+            Fault::LeaseInFence => replace(
+                FENCE,
+                "id = ?1 AND epoch = ?2 AND EXISTS (SELECT 1 FROM leases l WHERE l.node = ?1 AND l.held_until >
+                    CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)) FOR SHARE",
+            ),
+            Fault::FeedByTime => replace(
+                "FROM changes WHERE number > ?1 ORDER BY number",
+                "FROM changes WHERE at > COALESCE((SELECT c.at FROM changes c WHERE c.number = ?1), 0) ORDER BY at",
+            ),
+            Fault::LoadWithoutCursor if sql.contains("FROM changes WHERE number > ?1") => {
+                let first = first_reads.entry(process.to_owned()).or_insert(change);
+                Some(sql.replace("number > ?1", &format!("number > max(?1, {first})")))
+            }
+            _ => None,
+        }
+    }
+
+    /// Changes the units of a node and their answers.
+    pub(crate) fn submitter(
+        self,
+        sim: &Simulation,
+        process: &SimulatedProcess,
+    ) -> Option<Submitter> {
+        let process = process.clone();
+        match self {
+            Fault::CreditGivenBackOnUnknownCommit => Some(Arc::new(move |store, unit, done| {
+                let is_take = take(&unit).is_some();
+                let done = match is_take {
+                    true => failing_when_lost(&process, done),
+                    false => done,
+                };
+                store.submit(unit, done)
+            })),
+            Fault::TakingAheadWhileScarce => {
+                let sim = sim.clone();
+                Some(Arc::new(move |store, unit, done| {
+                    let is_scarce = take(&unit).is_some_and(|purse| is_recalled(&sim, purse));
+                    match is_scarce {
+                        true => store.submit(taking_ahead(&unit), done),
+                        false => store.submit(unit, done),
+                    }
+                }))
+            }
+            Fault::RefusalAtTimeout => {
+                let waiting = Arc::<Mutex<HashMap<String, u64>>>::default();
+                Some(Arc::new(move |store, unit, done| {
+                    let done = match take(&unit) {
+                        Some(purse) => refusing_late(&process, &waiting, purse, done),
+                        None => done,
+                    };
+                    store.submit(unit, done)
+                }))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same for a process that recovers a node, while another node is up.
+    pub(crate) fn recovery_submitter(self, other: Option<Arc<dyn Store>>) -> Option<Submitter> {
+        let other = other.filter(|_| self == Fault::RecoveryInOwnJournal)?;
+        Some(Arc::new(move |store, unit, done| {
+            let is_moved = unit.parts().iter().any(|part| {
+                matches!(
+                    part,
+                    Part::Ledger(LedgerPart::Release { .. })
+                        | Part::Allotment(AllotmentPart::Return { .. })
+                )
+            });
+            match is_moved {
+                true => other.submit(unit, done),
+                false => store.submit(unit, done),
+            }
+        }))
+    }
+}
+
+fn is_recalled(sim: &Simulation, purse: Purse) -> bool {
+    let Purse::Account(account) = purse else {
+        return false;
+    };
+    let bytes = account.as_bytes().iter();
+    let id: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+    sim.committed(&format!(
+        "SELECT COUNT(*) FROM recalls WHERE account_id = X'{id}'"
+    )) > 0
+}
+
+/// The unit, with a take of more than its hold needs.
+fn taking_ahead(unit: &UnitOfWork) -> UnitOfWork {
+    let parts = unit.parts().iter().cloned().map(|mut part| {
+        if let Part::Allotment(AllotmentPart::Take { need, target, .. }) = &mut part {
+            *need = Micros::new(need.get() * 3);
+            *target = *need;
+        }
+        part
+    });
+    UnitOfWork::of_all(parts, Admission::Normal)
+}
+
+fn take(unit: &UnitOfWork) -> Option<Purse> {
+    unit.parts().iter().find_map(|part| match part {
+        Part::Allotment(AllotmentPart::Take { purse, .. }) => Some(*purse),
+        _ => None,
+    })
+}
+
+/// An answer that says that a take has failed when the connection of its commit is lost.
+fn failing_when_lost(process: &SimulatedProcess, done: Done) -> Done {
+    let first = Arc::new(Mutex::new(Some(done)));
+    let lost = Arc::clone(&first);
+    let take_done = |place: &Mutex<Option<Done>>| {
+        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+        place.take()
+    };
+    process.on_lost_commit(move || {
+        if let Some(done) = take_done(&lost) {
+            done(Err(CommitError::CutOff));
+        }
+    });
+    Box::new(move |result| {
+        if let Some(done) = take_done(&first) {
+            done(result);
+        }
+    })
+}
+
+/// An answer that says after a time that nothing is pending.
+fn refusing_late(
+    process: &SimulatedProcess,
+    waiting: &Arc<Mutex<HashMap<String, u64>>>,
+    purse: Purse,
+    done: Done,
+) -> Done {
+    let (clock, waiting) = (process.clock().clone(), Arc::clone(waiting));
+    Box::new(move |mut result| {
+        let now_us = clock.elapsed().as_micros() as u64;
+        let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = format!("{purse:?}");
+        match result.as_mut().map(|receipt| &mut receipt.taken) {
+            Ok(Some(Taken::Short { is_pending, .. })) if *is_pending => {
+                let since_us = *waiting.entry(key).or_insert(now_us);
+                *is_pending = now_us < since_us + TIMEOUT_US;
+            }
+            _ => _ = waiting.remove(&key),
+        }
+        drop(waiting);
+        done(result);
+    })
+}

@@ -1,0 +1,84 @@
+//! A deterministic simulation of several nodes on one database: the ledger and the store as they are, with clock, network and server replaced
+//! (`tollgate_store::simulation`).
+//!
+//! A run is drawn from its seed: what clients ask for at which node, which thread runs next, which connection is lost before, during or after
+//! an exchange, which process is killed, stopped, suspended or recovered by another, whose wall clock is wrong, when the database crashes or
+//! does not answer. In the end everything is repaired, and has to be true: nothing was held or spent twice, what was acknowledged is charged
+//! once, no refusal was wrong, each node has read every change, all credit can be used at any node, and the audit finds nothing.
+
+mod book;
+mod checks;
+mod client;
+mod cluster;
+mod faults;
+mod mishaps;
+mod node;
+
+use cluster::Cluster;
+use faults::Fault;
+
+/// Runs without a fault.
+const RUNS: u64 = 15;
+
+/// Runs in which a fault has to be found.
+const FAULT_RUNS: u64 = 200;
+
+/// A setting of the tests: `TOLLGATE_SIMULATIONS`, how many runs; `TOLLGATE_SEED`, the only one.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "more runs than fit in a test, and the one to repeat, are asked for by the environment"
+)]
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// The seeds of runs.
+fn seeds(first: u64, runs: u64) -> std::ops::Range<u64> {
+    match number("TOLLGATE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => first..first + runs,
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_spent_twice_whatever_happens_to_nodes_network_and_database() {
+    for seed in seeds(0, number("TOLLGATE_SIMULATIONS").unwrap_or(RUNS)) {
+        let mut cluster = Cluster::new(seed, None);
+        let violations = cluster.run();
+        let (trace, _) = cluster.sim.trace();
+        assert!(
+            violations.is_empty(),
+            "{}\nseed {seed}: {}\nrun it alone with TOLLGATE_SEED={seed}",
+            trace.join("\n"),
+            violations.join("\n")
+        );
+    }
+}
+
+#[test]
+fn a_seed_repeats_its_run() {
+    let digest = || {
+        let mut cluster = Cluster::new(7, None);
+        cluster.run();
+        cluster.sim.trace()
+    };
+    let (first, second) = (digest(), digest());
+    assert_eq!(first, second);
+}
+
+#[test]
+fn every_fault_that_is_put_in_is_found() {
+    let mut missed = Vec::new();
+    for (fault, first) in Fault::ALL {
+        let found = seeds(first, FAULT_RUNS).find_map(|seed| {
+            let violations = Cluster::new(seed, Some(fault)).run();
+            violations.into_iter().next().map(|found| (seed, found))
+        });
+        match found {
+            // In the output of a test that fails, or with `--nocapture`.
+            Some((seed, found)) => eprintln!("{fault:?}: seed {seed}: {found}"),
+            None => missed.push(fault),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
