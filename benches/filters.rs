@@ -189,7 +189,7 @@ impl Bench {
         };
         let store = sqlite::open(&folder.join("books.db"), options).expect("the store opens");
         let (ledger, _) = Ledger::start(Arc::clone(&store), clock.now()).expect("the books open");
-        let credentials = Credentials::open(&*store, now).expect("the credentials load");
+        let credentials = Credentials::open(&store);
         let service = tollgate_filter::ServiceIdentity {
             name: SERVICE.to_owned(),
             base_url: "http://localhost".to_owned(),

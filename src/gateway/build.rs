@@ -169,7 +169,6 @@ pub(super) fn start(
         pages,
         proxy: running.proxy.clone(),
         store: storage.store.clone(),
-        credentials: storage.credentials.clone(),
         clock: clock.clone(),
         telemetry: telemetry.clone(),
         runtime: runtime.handle().clone(),
@@ -310,9 +309,9 @@ impl Storage {
             );
         }
         record_new_prices(settings, &*store, now)?;
-        let credentials = Credentials::open(&*store, now).map_err(ledger_error)?;
+        let credentials = Credentials::open(&store);
         credentials.follow(&store, clock);
-        warn_about_classes(&credentials, settings);
+        warn_about_classes(&store, settings);
         Ok(Storage {
             store,
             ledger,
@@ -323,13 +322,27 @@ impl Storage {
     }
 }
 
-/// Logs rate classes of accounts that the settings do not define.
-pub(super) fn warn_about_classes(credentials: &Credentials, settings: &Settings) {
+/// Logs rate classes of accounts that the settings do not define. On a thread of its own, since it visits every account; a store that is closed
+/// before it has begun is not read.
+pub(super) fn warn_about_classes(store: &Arc<dyn Store>, settings: &Settings) {
     let limits: RateLimits = settings.sections.find().unwrap_or_default();
-    for class in credentials.classes() {
-        if limits.class(&class).is_none() {
-            tracing::warn!(%class, "rate class of accounts is not configured, using `free`");
+    let store = Arc::downgrade(store);
+    let warn = move || {
+        let classes = store.upgrade().map(|store| store.account_classes());
+        match classes.transpose() {
+            Ok(classes) => {
+                for class in classes.into_iter().flatten() {
+                    if limits.class(&class).is_none() {
+                        tracing::warn!(%class, "rate class of accounts is not configured, using `free`");
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "reading the rate classes of accounts failed"),
         }
+    };
+    let thread = std::thread::Builder::new().name(String::from("classes"));
+    if let Err(error) = thread.spawn(warn) {
+        tracing::warn!(%error, "starting a thread to read the rate classes of accounts failed");
     }
 }
 
@@ -495,7 +508,11 @@ fn spawn_tasks(
         sweeps,
     ));
     let (credentials, store) = (storage.credentials.clone(), storage.store.clone());
-    let uses = runtime.spawn(maintenance::record_credential_uses(credentials, store));
+    let uses = runtime.spawn(maintenance::record_credential_uses(
+        credentials,
+        store,
+        clock.clone(),
+    ));
     let refusals = runtime.spawn(maintenance::record_refused_requests(
         storage.refused.clone(),
         storage.store.clone(),
@@ -554,6 +571,7 @@ fn add_metrics(
 ) {
     let metrics = telemetry.metrics();
     metrics.add_source(sources::store(storage.store.clone()));
+    metrics.add_source(sources::credentials(storage.credentials.clone()));
     metrics.add_source(sources::ledger(storage.ledger.clone(), clock.clone()));
     metrics.add_source(sources::node(
         storage.store.clone(),

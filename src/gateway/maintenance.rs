@@ -30,6 +30,9 @@ const REFUSED_PER_COMMIT: usize = 256;
 /// Interval at which the last use of credentials is recorded.
 const RECORD_USES_INTERVAL: Duration = Duration::from_secs(60);
 
+/// For how long a credential stays in memory without being used.
+const KEPT_IDLE: Duration = Duration::from_secs(600);
+
 /// Interval of the look at the free space: less than the default minimum is written within it.
 const DISK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -165,10 +168,15 @@ pub(super) async fn watch_disk(store: Arc<dyn Store>, folder: PathBuf, bytes_min
 }
 
 /// Records which credentials have been used. No request waits for it, and a lost record has no effect.
-pub(super) async fn record_credential_uses(credentials: Arc<Credentials>, store: Arc<dyn Store>) {
+pub(super) async fn record_credential_uses(
+    credentials: Arc<Credentials>,
+    store: Arc<dyn Store>,
+    clock: Clock,
+) {
     loop {
         tokio::time::sleep(RECORD_USES_INTERVAL).await;
         record_uses(&credentials, &*store).await;
+        credentials.evict_idle(clock.now() - KEPT_IDLE);
     }
 }
 

@@ -14,7 +14,6 @@ use tokio::task::JoinHandle;
 use tollgate_clock::Clock;
 use tollgate_counters::Source;
 use tollgate_filter::ErrorPage;
-use tollgate_identity::Credentials;
 use tollgate_module::{BuildError, Declarations, Module, Reload, Services};
 use tollgate_store::Store;
 
@@ -68,7 +67,6 @@ pub(super) struct Parts {
     pub(super) pages: ErrorPage,
     pub(super) proxy: Arc<Proxy>,
     pub(super) store: Arc<dyn Store>,
-    pub(super) credentials: Arc<Credentials>,
     pub(super) clock: Clock,
     pub(super) telemetry: Telemetry,
     pub(super) runtime: Handle,
@@ -313,7 +311,7 @@ impl Reloader {
         for warning in new.warnings() {
             tracing::warn!(key = %warning.key, "risky setting: {}", warning.message);
         }
-        warn_about_classes(&parts.credentials, new);
+        warn_about_classes(&parts.store, new);
         parts.telemetry.add_names(new);
         for call in checked.apply {
             call();

@@ -76,6 +76,10 @@ metrics! {
         "Bytes of that budget that requests hold; the first 16 KiB of each are not counted.";
     MEMORY_REFUSED = "tollgate_memory_refused_total", Counter, [],
         "Bodies and answers refused since they did not fit into the budget or into the share of their account.";
+    CREDENTIALS = "tollgate_credentials", Gauge, [],
+        "Credentials in memory: those that were presented within the last ten minutes.";
+    CREDENTIAL_LOOK_UPS = "tollgate_credential_look_ups_total", Counter, ["result"],
+        "Look-ups in the database of credentials that were not in memory, by result: found, or unknown. Those under way at the same time for one credential are one look-up.";
     OPEN_HOLDS = "tollgate_open_holds", Gauge, [],
         "Requests whose credit is held.";
     HELD = "tollgate_held_microcredits", Gauge, [],

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tollgate_clock::Clock;
 use tollgate_counters::{Metric, Samples, Source};
+use tollgate_identity::Credentials;
 use tollgate_ledger::Ledger;
 use tollgate_memory::MemoryBudget;
 use tollgate_module::Snapshot;
@@ -128,6 +129,16 @@ pub fn memory(budget: MemoryBudget) -> Source {
         samples.number(names::MEMORY_BUDGET, budget.bytes_max() as u64);
         samples.number(names::MEMORY_TAKEN, budget.bytes_taken() as u64);
         samples.number(names::MEMORY_REFUSED, budget.refused());
+    })
+}
+
+/// The credentials in memory.
+pub fn credentials(credentials: Arc<Credentials>) -> Source {
+    Box::new(move |samples| {
+        samples.number(names::CREDENTIALS, credentials.len() as u64);
+        let (found, unknown) = credentials.look_ups();
+        let results = [("found", found), ("unknown", unknown)];
+        samples.numbers(names::CREDENTIAL_LOOK_UPS, results);
     })
 }
 

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use tollgate_clock::{Clock, Timestamp};
 use tollgate_filter::{
-    Body, CacheSharing, Contract, CredentialCheck, CredentialKind, Ending, ErrorCode, Exchange,
-    FailureMode, Filter, ModelAccess, Outcome, Phase, Principal, Request, RequiredAccess, Resource,
-    Resources, Scope, Scopes, ServiceIdentity, Step,
+    Body, CacheSharing, ClientAddress, Contract, CredentialCheck, CredentialKind, Ending,
+    ErrorCode, Exchange, FailureMode, Filter, FilterError, ModelAccess, Outcome, Phase, Principal,
+    Request, RequiredAccess, Resource, Resources, Scope, Scopes, ServiceIdentity, Step,
 };
 use tollgate_identity::{Credential, Credentials, Digest, Form, RefusedRequests};
 use tollgate_store::{AccountStatus, CacheScope, RefusalRow};
 
 use crate::bearer::Presented;
 use crate::challenge::{AddressError, ByPath};
+use crate::look_up_misses::LookUpMisses;
 use crate::refusal::{Refusal, RefusalContext};
 
 /// Admits requests with a valid credential for the route, and sets their principal.
@@ -23,6 +24,7 @@ pub struct Auth {
     forms: Arc<[Form]>,
     credentials: Arc<Credentials>,
     refused: Arc<RefusedRequests>,
+    misses: Arc<LookUpMisses>,
     clock: Clock,
 }
 
@@ -33,6 +35,7 @@ impl Auth {
         forms: Arc<[Form]>,
         credentials: Arc<Credentials>,
         refused: Arc<RefusedRequests>,
+        misses: Arc<LookUpMisses>,
         clock: Clock,
     ) -> Result<Auth, AddressError> {
         Ok(Auth {
@@ -42,6 +45,7 @@ impl Auth {
             forms,
             credentials,
             refused,
+            misses,
             clock,
         })
     }
@@ -78,13 +82,12 @@ impl Auth {
         exchange.now(&self.clock)
     }
 
-    /// The principal of a request with this credential at `now`.
-    pub(crate) fn judge(
+    /// The digest of a request's credential.
+    pub(crate) fn digest_of(
         &self,
         request: &Request,
         presented: Presented<'_>,
-        now: Timestamp,
-    ) -> Result<Principal, Refusal> {
+    ) -> Result<Digest, Refusal> {
         if let Some(query) = request.query.as_deref()
             && self.forms.iter().any(|form| query.contains(form.prefix()))
         {
@@ -99,7 +102,46 @@ impl Auth {
         if !self.credentials.is_current() {
             return Err(Refusal::Outdated);
         }
-        let credential = self.find(text, now).ok_or(Refusal::Invalid)?;
+        self.digest(text).ok_or(Refusal::Invalid)
+    }
+
+    /// The credential with this digest, if it is in memory.
+    pub(crate) fn find(&self, digest: &Digest) -> Option<Arc<Credential>> {
+        self.credentials.find(digest)
+    }
+
+    /// The credential with this digest, from the store. An address may look up only so many that do not exist.
+    pub(crate) async fn look_up(
+        &self,
+        digest: Digest,
+        client: ClientAddress,
+        now: Timestamp,
+    ) -> Result<Arc<Credential>, Refusal> {
+        let counted = self.misses.count(client.limited_prefix(), now)?;
+        match self.credentials.look_up(digest, now).await {
+            Ok(Some(found)) => {
+                self.misses.found(counted);
+                Ok(found)
+            }
+            Ok(None) => Err(Refusal::Invalid),
+            Err(error) => {
+                self.misses.found(counted);
+                tracing::warn!(%error, "looking up a credential failed");
+                Err(Refusal::NotRead)
+            }
+        }
+    }
+
+    /// The principal of a request with this credential at `now`.
+    pub(crate) fn judge(
+        &self,
+        credential: &Credential,
+        now: Timestamp,
+    ) -> Result<Principal, Refusal> {
+        if !credential.is_live(now) {
+            return Err(Refusal::Invalid);
+        }
+        credential.used(now);
         if !Resources::from_bits(credential.resources).has(self.access.resource) {
             return Err(Refusal::WrongResource);
         }
@@ -109,22 +151,12 @@ impl Auth {
             // A closed account has no valid credentials.
             _ => return Err(Refusal::Invalid),
         }
-        let principal = principal(&credential, now)?;
+        let principal = principal(credential, now)?;
         match (principal.scopes.has_any(self.access.any_of), principal.kind) {
             (true, _) => Ok(principal),
             (false, CredentialKind::ApiKey) => Err(Refusal::KeyLacksScope),
             (false, CredentialKind::AccessToken) => Err(Refusal::TokenLacksScope),
         }
-    }
-
-    /// The live credential of this text, if there is one.
-    fn find(&self, text: &[u8], now: Timestamp) -> Option<Arc<Credential>> {
-        let digest = self.digest(text)?;
-        let found = self.credentials.find(&digest)?;
-        found.is_live(now).then(|| {
-            found.used(now);
-            found
-        })
     }
 
     fn digest(&self, text: &[u8]) -> Option<Digest> {
@@ -139,10 +171,33 @@ impl Auth {
         let digest = self.digest(text)?;
         let (credentials, clock) = (self.credentials.clone(), self.clock.clone());
         Some(CredentialCheck::new(move || {
+            let now = clock.now();
             credentials.find(&digest).is_some_and(|found| {
-                found.is_live(clock.now()) && found.account.status() == AccountStatus::Active
+                // An open stream keeps it in memory.
+                found.used(now);
+                found.is_live(now) && found.account.status() == AccountStatus::Active
             })
         }))
+    }
+
+    fn decide(
+        &self,
+        exchange: &mut Exchange,
+        judged: Result<Principal, Refusal>,
+    ) -> Result<Outcome, FilterError> {
+        Ok(match judged {
+            Ok(principal) => {
+                // Responses of the API end by themselves; a stream of another resource may stay open for hours.
+                if self.access.resource != Resource::Api
+                    && let Some(credential_check) = self.credential_check(&exchange.request)
+                {
+                    exchange.put(credential_check);
+                }
+                exchange.put(principal);
+                Outcome::Continue
+            }
+            Err(refusal) => self.refuse(refusal, &exchange.request, ""),
+        })
     }
 
     /// The prefix of a credential that is valid here: for any resource but the API a token, never a key.
@@ -216,18 +271,21 @@ impl Filter for Auth {
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let now = self.now(exchange);
         let presented = Presented::read(&exchange.request.headers);
-        Step::now(match self.judge(&exchange.request, presented, now) {
-            Ok(principal) => {
-                // Responses of the API end by themselves; a stream of another resource may stay open for hours.
-                if self.access.resource != Resource::Api
-                    && let Some(credential_check) = self.credential_check(&exchange.request)
-                {
-                    exchange.put(credential_check);
-                }
-                exchange.put(principal);
-                Outcome::Continue
-            }
-            Err(refusal) => self.refuse(refusal, &exchange.request, ""),
+        let digest = match self.digest_of(&exchange.request, presented) {
+            Ok(digest) => digest,
+            Err(refusal) => return Step::Now(self.decide(exchange, Err(refusal))),
+        };
+        if let Some(credential) = self.find(&digest) {
+            let judged = self.judge(&credential, now);
+            return Step::Now(self.decide(exchange, judged));
+        }
+        Step::later(async move {
+            let client = exchange.request.client;
+            let found = self.look_up(digest, client, now).await;
+            exchange.invalidate_now();
+            let now = self.now(exchange);
+            let judged = found.and_then(|credential| self.judge(&credential, now));
+            self.decide(exchange, judged)
         })
     }
 }

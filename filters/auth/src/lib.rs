@@ -5,6 +5,7 @@ mod challenge;
 mod filter;
 #[doc(hidden)]
 pub mod fuzz;
+mod look_up_misses;
 mod module;
 mod payment;
 mod refusal;
@@ -27,6 +28,7 @@ pub struct Auths {
     forms: Arc<[Form]>,
     credentials: Arc<Credentials>,
     refused: Arc<RefusedRequests>,
+    misses: Arc<look_up_misses::LookUpMisses>,
     clock: Clock,
 }
 
@@ -42,6 +44,7 @@ impl Auths {
             forms,
             credentials,
             refused: Arc::default(),
+            misses: Arc::default(),
             clock,
         }
     }
@@ -60,6 +63,7 @@ impl Auths {
             self.forms.clone(),
             self.credentials.clone(),
             self.refused.clone(),
+            self.misses.clone(),
             self.clock.clone(),
         )
     }

@@ -4,8 +4,11 @@
 
 use http::{HeaderMap, HeaderName, header};
 use tollgate_filter::{
-    Contract, Exchange, Filter, Outcome, PaymentCredential, PaymentField, Principal, Step,
+    Contract, Exchange, Filter, FilterError, Outcome, PaymentCredential, PaymentField, Principal,
+    Step,
 };
+
+use tollgate_identity::Digest;
 
 use crate::Auth;
 use crate::bearer::{Presented, Unreadable, scheme};
@@ -48,15 +51,35 @@ impl PaymentAuth {
         }
     }
 
-    fn judge(
+    /// The digest of the account's credential, and the payment credential.
+    fn separate(
         &self,
-        exchange: &mut Exchange,
-    ) -> Result<(Principal, Option<PaymentCredential>), Refusal> {
-        let now = self.auth.now(exchange);
+        exchange: &Exchange,
+    ) -> Result<(Digest, Option<PaymentCredential>), Refusal> {
         let request = &exchange.request;
         let Both { bearer, payment } = both(&request.headers, &self.other_field)?;
-        let principal = self.auth.judge(request, bearer, now)?;
-        Ok((principal, payment))
+        let digest = self.auth.digest_of(request, bearer)?;
+        Ok((digest, payment))
+    }
+
+    fn decide(
+        &self,
+        exchange: &mut Exchange,
+        judged: Result<Principal, Refusal>,
+        payment: Option<PaymentCredential>,
+    ) -> Result<Outcome, FilterError> {
+        Ok(match judged {
+            Ok(principal) => {
+                exchange.put(principal);
+                if let Some(payment) = payment {
+                    exchange.put(payment);
+                }
+                Outcome::Continue
+            }
+            Err(refusal) => self
+                .auth
+                .refuse(refusal, &exchange.request, &self.beside_name),
+        })
     }
 }
 
@@ -144,17 +167,22 @@ impl Filter for PaymentAuth {
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        Step::now(match self.judge(exchange) {
-            Ok((principal, payment)) => {
-                exchange.put(principal);
-                if let Some(payment) = payment {
-                    exchange.put(payment);
-                }
-                Outcome::Continue
-            }
-            Err(refusal) => self
-                .auth
-                .refuse(refusal, &exchange.request, &self.beside_name),
+        let (digest, payment) = match self.separate(exchange) {
+            Ok(separated) => separated,
+            Err(refusal) => return Step::Now(self.decide(exchange, Err(refusal), None)),
+        };
+        let now = self.auth.now(exchange);
+        if let Some(credential) = self.auth.find(&digest) {
+            let judged = self.auth.judge(&credential, now);
+            return Step::Now(self.decide(exchange, judged, payment));
+        }
+        Step::later(async move {
+            let client = exchange.request.client;
+            let found = self.auth.look_up(digest, client, now).await;
+            exchange.invalidate_now();
+            let now = self.auth.now(exchange);
+            let judged = found.and_then(|credential| self.auth.judge(&credential, now));
+            self.decide(exchange, judged, payment)
         })
     }
 }

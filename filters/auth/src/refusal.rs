@@ -29,6 +29,13 @@ pub(crate) enum Refusal {
     Invalid,
     /// What other nodes have revoked is not known here at the moment.
     Outdated,
+    /// Its credential is not in memory, and could not be read.
+    NotRead,
+    /// Its credential is not in memory, and its address has sent too many that do not exist.
+    Misses {
+        /// Until it may send another one.
+        wait: Duration,
+    },
     /// Its credential is bound to another resource.
     WrongResource,
     /// The account is suspended.
@@ -168,6 +175,16 @@ impl Refusal {
                 "The gateway cannot read at the moment which credentials other nodes have revoked. Try again in a second.",
             )
             .retry_after(Duration::from_secs(1)),
+            Refusal::NotRead => ApiError::new(
+                ErrorCode::StoreUnavailable,
+                "The gateway cannot read its database at the moment. Try again in a second.",
+            )
+            .retry_after(Duration::from_secs(1)),
+            Refusal::Misses { wait } => ApiError::new(
+                ErrorCode::RateLimitExceeded,
+                "This address has sent too many credentials that do not exist. Check the credential, and try again later.",
+            )
+            .retry_after(wait),
             Refusal::Suspended => ApiError::new(
                 ErrorCode::AccountSuspended,
                 "The account is suspended. Write to the operator of this service.",

@@ -46,7 +46,7 @@ impl Bench {
         let folder = TempDir::new().expect("a folder");
         let options = Options::new(NOW, RootSecret([7; 32]));
         let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
-        let credentials = Credentials::open(&*store, NOW).expect("it can be read");
+        let credentials = Credentials::open(&store);
         let account = NewAccount {
             logins: Vec::new(),
             class: Arc::from("free"),
@@ -137,8 +137,8 @@ impl Bench {
     }
 }
 
-/// Runs the filter on a request with these `Authorization` fields.
-fn ask(filter: &Auth, path: &str, fields: &[&str]) -> Result<Principal, Box<ApiError>> {
+/// A request with these `Authorization` fields.
+fn exchange(path: &str, fields: &[&str]) -> Exchange {
     let (path, query) = match path.split_once('?') {
         Some((path, query)) => (path, Some(query.into())),
         None => (path, None),
@@ -148,7 +148,7 @@ fn ask(filter: &Auth, path: &str, fields: &[&str]) -> Result<Principal, Box<ApiE
         let value = HeaderValue::from_str(field).expect("visible ASCII");
         headers.append(HeaderName::from_static("authorization"), value);
     }
-    let mut exchange = Exchange::new(Request {
+    Exchange::new(Request {
         id: OperationId::from_parts(1, [0; 10]),
         method: Method::POST,
         path: path.into(),
@@ -158,16 +158,31 @@ fn ask(filter: &Auth, path: &str, fields: &[&str]) -> Result<Principal, Box<ApiE
         client: ClientAddress::direct([192, 0, 2, 1].into()),
         tls: false,
         protocol: Protocol::Http11,
-    });
-    let outcome = match filter.on_request(&mut exchange) {
-        Step::Now(Ok(outcome)) => outcome,
-        _ => panic!("credentials are in memory: it is decided, at once"),
-    };
+    })
+}
+
+/// Runs the filter on a request with these `Authorization` fields.
+fn ask(filter: &Auth, path: &str, fields: &[&str]) -> Result<Principal, Box<ApiError>> {
+    let mut exchange = exchange(path, fields);
+    let outcome = outcome(filter.on_request(&mut exchange));
     match (outcome, exchange.take::<Principal>()) {
         (Outcome::Continue, Some(principal)) => Ok(principal),
         (Outcome::Refuse(error), None) => Err(error),
         (outcome, principal) => panic!("{outcome:?} with {principal:?}"),
     }
+}
+
+/// The outcome of a step; one that waits is completed on a thread of its own.
+fn outcome(step: Step<'_, Outcome>) -> Outcome {
+    let finished = std::thread::scope(|scope| {
+        let finishing = scope.spawn(|| {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_time().build().expect("a runtime");
+            runtime.block_on(step.finish())
+        });
+        finishing.join().expect("no panic")
+    });
+    finished.expect("it is decided")
 }
 
 fn with(filter: &Auth, credential: &str) -> Result<Principal, Box<ApiError>> {
@@ -462,10 +477,7 @@ fn pay(
         tls: false,
         protocol: Protocol::Http11,
     });
-    let outcome = match filter.on_request(&mut exchange) {
-        Step::Now(Ok(outcome)) => outcome,
-        _ => panic!("credentials are in memory: it is decided, at once"),
-    };
+    let outcome = outcome(filter.on_request(&mut exchange));
     let payment = exchange.take::<PaymentCredential>();
     match (outcome, exchange.take::<Principal>()) {
         (Outcome::Continue, Some(principal)) => Ok((principal, payment)),
@@ -596,4 +608,51 @@ fn a_proof_of_payment_does_not_print() {
         field: PaymentField::Authorization,
     };
     assert!(!format!("{payment:?}").contains("a-secret"));
+}
+
+#[tokio::test]
+async fn a_credential_is_read_when_it_is_first_presented_and_then_found_at_once() {
+    let mut bench = Bench::new().await;
+    let key = bench.key(|_| {}).await;
+    let chat = bench.chat();
+    let is_at_once = |filter: &Auth| {
+        let authorization = format!("Bearer {}", key.secret.expose_secret());
+        let mut exchange = exchange("/v1/chat/completions", &[&authorization]);
+        let step = filter.on_request(&mut exchange);
+        let is_now = matches!(step, Step::Now(_));
+        (is_now, matches!(outcome(step), Outcome::Continue))
+    };
+    assert_eq!(is_at_once(&chat), (false, true), "it is read");
+    assert_eq!(is_at_once(&chat), (true, true), "it is in memory");
+}
+
+#[tokio::test]
+async fn an_address_that_sends_many_unknown_credentials_is_refused_without_a_look_up() {
+    let mut bench = Bench::new().await;
+    let key = bench.key(|_| {}).await;
+    let cold = bench.key(|_| {}).await;
+    let chat = bench.chat();
+    assert!(with(&chat, key.secret.expose_secret()).is_ok());
+    let form = Form::api_key("svc");
+    for number in 0..600u32 {
+        let random = *Digest::of(&number.to_le_bytes()).as_bytes();
+        let unknown = form.make(&zeroize::Zeroizing::new(random));
+        let error = with(&chat, unknown.expose_secret()).expect_err("it does not exist");
+        assert_eq!(error.code, ErrorCode::InvalidCredential);
+    }
+    let error = with(&chat, UNKNOWN).expect_err("it is one too many");
+    assert_eq!(error.code, ErrorCode::RateLimitExceeded);
+    assert!(
+        error
+            .retry_after
+            .is_some_and(|wait| wait <= Duration::from_secs(60))
+    );
+    assert!(
+        with(&chat, key.secret.expose_secret()).is_ok(),
+        "one in memory is not refused"
+    );
+    let error = with(&chat, cold.secret.expose_secret()).expect_err("it would be looked up");
+    assert_eq!(error.code, ErrorCode::RateLimitExceeded);
+    bench.manual.advance(Duration::from_secs(60));
+    assert!(with(&chat, cold.secret.expose_secret()).is_ok());
 }

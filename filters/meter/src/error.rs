@@ -20,12 +20,27 @@ pub(crate) enum MeterError {
     Missing { what: &'static str },
     #[error("the ledger has no account for the principal")]
     NoAccount,
+    /// What was loaded for the head of the request is in memory no more, which lasts for half an hour.
+    #[error("the request has waited for too long before its hold; send it again")]
+    NotLoaded,
 }
 
 impl From<MeterError> for FilterError {
     fn from(error: MeterError) -> FilterError {
-        FilterError::new(unmetered(), error)
+        match error {
+            MeterError::NotLoaded => load_failed(error),
+            _ => FilterError::new(unmetered(), error),
+        }
     }
+}
+
+/// The account's credit or its key's spending could not be read.
+pub(crate) fn load_failed(error: impl std::error::Error + Send + Sync + 'static) -> FilterError {
+    let answer = ApiError::new(
+        ErrorCode::StoreUnavailable,
+        "The gateway cannot read its database at the moment. Try again in a second.",
+    );
+    FilterError::new(answer.retry_after(Duration::from_secs(1)), error)
 }
 
 /// A refusal for insufficient credit, which a retry does not resolve. `topup_url` is where credit is added.

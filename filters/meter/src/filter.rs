@@ -24,7 +24,8 @@ use crate::abandoned::{self, Abandoned};
 use crate::bill::{self, Bill, Source};
 use crate::counters::{MeterCounters, MeterEvent};
 use crate::error::{
-    MeterError, cap_reached, hold_failed, insufficient, settle_failed, too_much_abandoned,
+    MeterError, cap_reached, hold_failed, insufficient, load_failed, settle_failed,
+    too_much_abandoned,
 };
 use crate::estimate::{Counter, Texts};
 use crate::quote::Quote;
@@ -156,7 +157,7 @@ impl Meter {
 
     /// Admission control before the body is read. A repeat of a request with an idempotency key may be answered from the record, so its
     /// refusal is left to the filter that looks there.
-    fn admit_head(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
+    fn admit_head(&self, exchange: &mut Exchange) -> Result<Outcome, MeterError> {
         let refusal = match self.affordable(exchange)?.1 {
             None => return self.admit_after_abandoned(exchange),
             Some(Unaffordable::NoCredit(available)) => {
@@ -172,8 +173,27 @@ impl Meter {
         Ok(Outcome::refuse(refusal))
     }
 
+    /// Loads what the decisions on a request need. It stays in memory for longer than any request waits before its hold.
+    async fn load(&self, exchange: &mut Exchange) -> Result<(), FilterError> {
+        let now = exchange.now(&self.clock);
+        let Principal {
+            account,
+            credential,
+            spending_cap,
+            ..
+        } = *principal(exchange)?;
+        self.ledger.load(account).await;
+        self.ledger.balance(account).ok_or(MeterError::NoAccount)?;
+        if let Some(cap) = spending_cap.filter(|_| !self.ledger.has_allotments()) {
+            let loaded = self.spending.load((credential, account), cap, now).await;
+            loaded.map_err(load_failed)?;
+        }
+        exchange.invalidate_now();
+        Ok(())
+    }
+
     /// Refuses an account whose clients have left too much of the providers' work unpaid.
-    fn admit_after_abandoned(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
+    fn admit_after_abandoned(&self, exchange: &mut Exchange) -> Result<Outcome, MeterError> {
         let account = principal(exchange)?.account;
         let Some(tokens_max) = self.settings.load().abandoned_tokens_max else {
             return Ok(Outcome::Continue);
@@ -223,7 +243,7 @@ impl Meter {
             spending_cap,
             ..
         } = *principal(exchange)?;
-        let balance = self.ledger.balance(account).ok_or(MeterError::NoAccount)?;
+        let balance = self.ledger.balance(account).ok_or(MeterError::NotLoaded)?;
         let funds = balance.total().saturating_add(balance.credit_limit);
         // One of several nodes does not know what the account has received elsewhere: its hold decides.
         if !funds.is_positive() && !self.ledger.has_allotments() {
@@ -236,6 +256,7 @@ impl Meter {
         };
         let now = exchange.now(&self.clock);
         let left = self.spending.left(credential, cap, now);
+        let left = left.ok_or(MeterError::NotLoaded)?;
         Ok((balance, left.err().map(Unaffordable::Cap)))
     }
 
@@ -544,7 +565,13 @@ impl Filter for Meter {
     }
 
     fn on_head<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        Step::Now(self.admit_head(exchange))
+        match self.admit_head(exchange) {
+            Err(MeterError::NotLoaded) => Step::later(async {
+                self.load(exchange).await?;
+                Ok(self.admit_head(exchange)?)
+            }),
+            admitted => Step::Now(admitted.map_err(FilterError::from)),
+        }
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {

@@ -127,6 +127,7 @@ impl Meter {
         let is_counted_here = amount.is_positive() && !self.ledger.has_allotments();
         if let Some(cap) = spending_cap.filter(|_| is_counted_here) {
             let reserved = self.spending.reserve(credential, cap, amount, at);
+            let reserved = reserved.ok_or(MeterError::NotLoaded)?;
             let reserved = reserved.map_err(|reached| HitError::Cap(amount, reached))?;
             kept = Some(Kept::Here(cap, reserved));
         }

@@ -1,6 +1,7 @@
 //! The module `meter`: the filter and its metrics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_clock::Clock;
 use tollgate_counters::{Metric, metrics};
@@ -26,6 +27,10 @@ metrics! {
     WRITTEN_OFF = "tollgate_written_off_microcredits_total", Counter, [],
         "Micro-credits of usage written off, since the account could not pay for them.";
 }
+
+/// For how long what a key has spent stays in memory without being used. Longer than a request waits before its hold: for its body, and for an
+/// equal request under way.
+const KEPT_IDLE: Duration = Duration::from_secs(1800);
 
 /// Holds and settlements of completions.
 pub struct MeterModule;
@@ -67,14 +72,10 @@ impl Module for MeterModule {
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let (store, clock): (Arc<dyn Store>, Clock) = (build.get()?, build.get()?);
         let settings: MeterSettings = build.get()?;
-        let spending = Spending::open(&*store, clock.now()).map_err(|error| {
-            BuildError::caused_by(
-                "cannot read what credentials have spent; restore a backup if the error persists",
-                error,
-            )
-        })?;
-        let spending = Arc::new(spending);
+        let spending = Arc::new(Spending::open(&store));
         store.observe(spending.clone());
+        let (idle, today) = (spending.clone(), clock.clone());
+        build.sweep(move || idle.evict_idle(today.now(), KEPT_IDLE));
         let ledger: Ledger = build.get()?;
         let counted = spending.clone();
         ledger.count_charges_of_predecessor(move |credential, charged, at| {

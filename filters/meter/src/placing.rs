@@ -53,7 +53,7 @@ impl Meter {
         let mut placing = self.prepare_hold(exchange)?;
         if let Some((credential, cap)) = capped(exchange)? {
             let quote = quote(exchange)?;
-            match self.keep(credential, cap, quote, placing.request.at) {
+            match self.keep(credential, cap, quote, placing.request.at)? {
                 Ok((reserved, smaller)) => placing.keep(Kept::Here(cap, reserved), smaller),
                 Err(reached) => return Ok(self.refuse_cap(quote, reached)),
             }
@@ -187,14 +187,17 @@ impl Meter {
         cap: SpendingCap,
         quote: &Quote,
         now: Timestamp,
-    ) -> Result<(Reserved, Option<Quote>), CapReached> {
-        let reserve = |amount| self.spending.reserve(credential, cap, amount, now);
-        match reserve(quote.amount) {
+    ) -> Result<Result<(Reserved, Option<Quote>), CapReached>, MeterError> {
+        let reserve = |amount| {
+            let reserved = self.spending.reserve(credential, cap, amount, now);
+            reserved.ok_or(MeterError::NotLoaded)
+        };
+        Ok(match reserve(quote.amount)? {
             Ok(reserved) => Ok((reserved, None)),
             Err(reached) => match self.clamp(quote, reached.left) {
-                Some(smaller) => reserve(smaller.amount).map(|reserved| (reserved, Some(smaller))),
+                Some(smaller) => reserve(smaller.amount)?.map(|reserved| (reserved, Some(smaller))),
                 None => Err(reached),
             },
-        }
+        })
     }
 }

@@ -4,18 +4,34 @@
 //! the cap as it does against the account, so that concurrent requests cannot exceed it. One of several nodes has an allotment of each cap
 //! instead ([`tollgate_ledger::CapHold`]).
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::time::Duration;
 
 use dashmap::DashMap;
 use tollgate_clock::{Month, Timestamp};
 use tollgate_ledger::CapHold;
-use tollgate_money::{CapPeriod, CredentialId, Micros, SpendingCap};
-use tollgate_store::{Effect, Observer, Part, Read, ReadError};
+use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
+use tollgate_store::{
+    Admission, Done, Effect, LoadError, Loads, Observer, Part, Store, UnitOfWork,
+};
 
-/// The spending of every credential that has a cap.
-#[derive(Debug, Default)]
+/// Attempts of one load at spending that changes meanwhile.
+const TRIES: usize = 10;
+
+/// The spending of the credentials in use that have a cap. It is read from the usage records when a credential is first used.
+#[derive(Default)]
 pub struct Spending {
     cells: DashMap<CredentialId, Cell>,
+    /// `None` when nothing is recorded.
+    store: Option<Weak<dyn Store>>,
+    loads: Arc<Loads<CredentialId, ()>>,
+    /// The loads under way, and whether what they have read is out of date.
+    loading: Mutex<HashMap<CredentialId, bool>>,
+    /// When idle cells were last removed, in microseconds since 1970.
+    evicted_at: AtomicI64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +42,8 @@ struct Cell {
     month: Month,
     spent: Micros,
     reserved: Micros,
+    /// Whether it was used since idle cells were last removed.
+    is_used: bool,
 }
 
 /// The part of a cap that is reserved for one request. Dropping it releases the reservation.
@@ -66,83 +84,160 @@ pub(crate) struct CapReached {
 }
 
 impl Spending {
-    /// The spending of live credentials with a cap by the usage records, at `now`.
-    pub fn open(store: &dyn Read, now: Timestamp) -> Result<Spending, ReadError> {
-        let month = Month::of(now);
-        let mut capped = Vec::new();
-        store.credentials(now, &mut |row| {
-            if let Some(cap) = row.made.spending_cap {
-                capped.push((row.made.id, row.made.account, cap.period));
-            }
-        })?;
-        let spending = Spending::default();
-        for (credential, account, period) in capped {
-            let since = match period {
-                CapPeriod::Month => month.start(),
-                CapPeriod::Total => Timestamp::MIN,
-            };
-            let cell = Cell {
-                period: Some(period),
-                month,
-                spent: store.credential_spent(account, credential, since)?,
-                reserved: Micros::ZERO,
-            };
-            spending.cells.insert(credential, cell);
+    /// Spending by the usage records of a store, before any request.
+    pub fn open(store: &Arc<dyn Store>) -> Spending {
+        Spending {
+            store: Some(Arc::downgrade(store)),
+            ..Spending::default()
         }
-        Ok(spending)
+    }
+
+    /// Reads what a credential has spent that is not in memory. All that ask for it at the same time share one read.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read, or not within some seconds.
+    pub(crate) async fn load(
+        self: &Arc<Spending>,
+        (credential, account): (CredentialId, AccountId),
+        cap: SpendingCap,
+        now: Timestamp,
+    ) -> Result<(), LoadError> {
+        let this = Arc::clone(self);
+        let read = move || this.read((credential, account), cap.period, now);
+        self.loads.load(credential, read).await
+    }
+
+    /// The same; blocks.
+    fn read(
+        &self,
+        (credential, account): (CredentialId, AccountId),
+        period: CapPeriod,
+        now: Timestamp,
+    ) -> Result<(), LoadError> {
+        let store = match &self.store {
+            Some(store) => Some(store.upgrade().ok_or(LoadError::TimedOut)?),
+            None => None,
+        };
+        let month = Month::of(now);
+        for _ in 0..TRIES {
+            self.loading().insert(credential, false);
+            let mut period = Some(period);
+            let mut spent = Micros::ZERO;
+            if let Some(store) = &store {
+                // Charges of requests that ended while it was in memory last may still be in the queue.
+                flush(&**store)?;
+                // The request may have been admitted before its cap was changed.
+                let row = store.credential(credential)?;
+                let cap = row.and_then(|row| row.made.spending_cap);
+                period = cap.map(|cap| cap.period);
+                let since = match period {
+                    Some(CapPeriod::Month) => month.start(),
+                    Some(CapPeriod::Total) | None => Timestamp::MIN,
+                };
+                if period.is_some() {
+                    spent = store.credential_spent(account, credential, since)?;
+                }
+                // Then every charge that the read may have seen is announced (`Spending::count`), and none of them is announced later.
+                flush(&**store)?;
+            }
+            let mut loading = self.loading();
+            if loading.remove(&credential) == Some(false) {
+                // Under the lock: what is announced from here on finds it.
+                self.cells.entry(credential).or_insert(Cell {
+                    period,
+                    month,
+                    spent,
+                    reserved: Micros::ZERO,
+                    is_used: true,
+                });
+                return Ok(());
+            }
+        }
+        Err(LoadError::Changed)
+    }
+
+    fn loading(&self) -> MutexGuard<'_, HashMap<CredentialId, bool>> {
+        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cell of a credential in memory. Where there is none, what is being loaded is out of date.
+    fn announced(&self, credential: CredentialId, change: impl FnOnce(&mut Cell)) {
+        let mut loading = self.loading();
+        match self.cells.get_mut(&credential) {
+            Some(mut cell) => change(&mut cell),
+            None => {
+                if let Some(is_outdated) = loading.get_mut(&credential) {
+                    *is_outdated = true;
+                }
+            }
+        }
+    }
+
+    /// Removes cells that were not used in the last one or two times of `kept`, and have no reservation.
+    pub(crate) fn evict_idle(&self, now: Timestamp, kept: Duration) {
+        let evicted_at = Timestamp::from_micros(self.evicted_at.load(Relaxed));
+        // Also when the clock was set back.
+        if now < evicted_at + kept && now >= evicted_at {
+            return;
+        }
+        self.evicted_at.store(now.as_micros(), Relaxed);
+        self.cells.retain(|_, cell| {
+            let is_kept = cell.is_used || cell.reserved != Micros::ZERO;
+            cell.is_used = false;
+            is_kept
+        });
+    }
+
+    /// Number of credentials in memory.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.cells.len()
     }
 
     /// Counts a charge of a process that this one has taken over from, where the credential has a cap. The month is that of the charge.
     pub(crate) fn count(&self, credential: CredentialId, charged: Micros, at: Timestamp) {
-        if let Some(mut cell) = self.cells.get_mut(&credential) {
+        self.announced(credential, |cell| {
             if let Some(period) = cell.period {
                 cell.turn_to(period, at);
             }
             cell.spent = cell.spent.saturating_add(charged);
-        }
+        });
     }
 
-    /// The remainder of `cap` for `credential`.
+    /// The remainder of `cap` for `credential`; `None` when its spending has to be loaded first.
     pub(crate) fn left(
         &self,
         credential: CredentialId,
         cap: SpendingCap,
         now: Timestamp,
-    ) -> Result<Micros, CapReached> {
-        let mut cell = self
-            .cells
-            .entry(credential)
-            .or_insert_with(Cell::new(Some(cap.period), now));
-        let left = cell.left(cap, now);
-        if left.is_positive() {
-            Ok(left)
-        } else {
-            Err(CapReached::of(cap, left, now))
-        }
+    ) -> Option<Result<Micros, CapReached>> {
+        let left = self.cells.get_mut(&credential)?.left(cap, now);
+        Some(match left.is_positive() {
+            true => Ok(left),
+            false => Err(CapReached::of(cap, left, now)),
+        })
     }
 
-    /// Reserves `amount` of `cap` for a request, if so much is left.
+    /// Reserves `amount` of `cap` for a request, if so much is left; `None` when its spending has to be loaded first.
     pub(crate) fn reserve(
         self: &Arc<Spending>,
         credential: CredentialId,
         cap: SpendingCap,
         amount: Micros,
         now: Timestamp,
-    ) -> Result<Reserved, CapReached> {
-        let mut cell = self
-            .cells
-            .entry(credential)
-            .or_insert_with(Cell::new(Some(cap.period), now));
+    ) -> Option<Result<Reserved, CapReached>> {
+        let mut cell = self.cells.get_mut(&credential)?;
         let left = cell.left(cap, now);
         if amount > left {
-            return Err(CapReached::of(cap, left, now));
+            return Some(Err(CapReached::of(cap, left, now)));
         }
         cell.reserved = cell.reserved.saturating_add(amount);
-        Ok(Reserved {
+        Some(Ok(Reserved {
             spending: Arc::clone(self),
             credential,
             amount,
-        })
+        }))
     }
 }
 
@@ -154,29 +249,38 @@ impl Observer for Spending {
             return;
         };
         let period = change.spending_cap.map(|cap| cap.period);
-        let mut cell = self
-            .cells
-            .entry(change.id)
-            .or_insert_with(Cell::new(None, change.at));
         // The cell of a key without a cap stays for the reservations of its running requests.
-        if cell.period != period {
-            cell.period = period;
-            cell.month = Month::of(change.at);
-            cell.spent = change.spent;
-        }
+        self.announced(change.id, |cell| {
+            if cell.period != period {
+                cell.period = period;
+                cell.month = Month::of(change.at);
+                cell.spent = change.spent;
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Spending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spending").finish_non_exhaustive()
+    }
+}
+
+/// Blocks until everything queued before is durable and its callers know.
+fn flush(store: &dyn Store) -> Result<(), LoadError> {
+    let (sender, wait) = mpsc::sync_channel(1);
+    let done: Done = Box::new(move |result| {
+        let _ = sender.send(result);
+    });
+    let unit = UnitOfWork::of_all([], Admission::Always);
+    store.submit(unit, done).map_err(|_| LoadError::TimedOut)?;
+    match wait.recv() {
+        Ok(Ok(_)) => Ok(()),
+        _ => Err(LoadError::TimedOut),
     }
 }
 
 impl Cell {
-    fn new(period: Option<CapPeriod>, now: Timestamp) -> impl FnOnce() -> Cell {
-        move || Cell {
-            period,
-            month: Month::of(now),
-            spent: Micros::ZERO,
-            reserved: Micros::ZERO,
-        }
-    }
-
     /// A new month starts with nothing spent; reservations stay.
     fn turn(&mut self, cap: SpendingCap, now: Timestamp) {
         self.turn_to(cap.period, now);
@@ -193,6 +297,7 @@ impl Cell {
     }
 
     fn left(&mut self, cap: SpendingCap, now: Timestamp) -> Micros {
+        self.is_used = true;
         self.turn(cap, now);
         minus(minus(cap.max, self.spent), self.reserved)
     }
@@ -233,175 +338,4 @@ fn minus(from: Micros, amount: Micros) -> Micros {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use tollgate_money::AccountId;
-    use tollgate_store::CredentialChange;
-
-    use super::*;
-
-    const KEY: CredentialId = CredentialId::from_bytes([1; 16]);
-    /// 2026-11-30T23:59:59Z
-    const NOVEMBER: Timestamp = Timestamp::from_secs(1_796_083_199);
-    const DECEMBER: Timestamp = Timestamp::from_secs(1_796_083_200);
-
-    fn cap(max: i64, period: CapPeriod) -> SpendingCap {
-        SpendingCap {
-            max: Micros::new(max),
-            period,
-        }
-    }
-
-    fn changed(spending: &Spending, cap: Option<SpendingCap>, spent: i64, at: Timestamp) {
-        let change = CredentialChange {
-            id: KEY,
-            account: AccountId::from_bytes([1; 16]),
-            version: 0,
-            label: Arc::from("ci"),
-            models: None,
-            spending_cap: cap,
-            spent: Micros::new(spent),
-            expires_at: None,
-            at,
-        };
-        spending.committed(&Part::ChangeCredential(Box::new(change)), Effect::Applied);
-    }
-
-    #[test]
-    fn a_charge_of_another_process_counts_in_its_month() {
-        let spending = Arc::new(Spending::default());
-        let monthly = cap(100, CapPeriod::Month);
-        assert_eq!(spending.left(KEY, monthly, NOVEMBER), Ok(Micros::new(100)));
-        spending.count(KEY, Micros::new(60), NOVEMBER);
-        assert_eq!(spending.left(KEY, monthly, NOVEMBER), Ok(Micros::new(40)));
-        spending.count(KEY, Micros::new(30), DECEMBER);
-        assert_eq!(spending.left(KEY, monthly, DECEMBER), Ok(Micros::new(70)));
-        let other = CredentialId::from_bytes([2; 16]);
-        spending.count(other, Micros::new(60), NOVEMBER);
-        assert_eq!(
-            spending.left(other, monthly, NOVEMBER),
-            Ok(Micros::new(100)),
-            "it had no cap"
-        );
-    }
-
-    #[test]
-    fn a_changed_cap_counts_what_was_spent_in_its_period() {
-        let spending = Arc::new(Spending::default());
-        let left = |cap, at| spending.left(KEY, cap, at).map_err(|reached| reached.left);
-        let (month, total) = (cap(100, CapPeriod::Month), cap(100, CapPeriod::Total));
-        changed(&spending, Some(month), 30, NOVEMBER);
-        assert_eq!(left(month, NOVEMBER), Ok(Micros::new(70)));
-        let running = spending.reserve(KEY, month, Micros::new(20), NOVEMBER);
-        let running = running.expect("the cap allows it");
-        // A higher cap of the same period goes on with what was counted here, however old the figure of the change is.
-        let higher = cap(200, CapPeriod::Month);
-        changed(&spending, Some(higher), 0, NOVEMBER);
-        assert_eq!(left(higher, NOVEMBER), Ok(Micros::new(150)));
-        changed(&spending, Some(total), 90, NOVEMBER);
-        assert_eq!(left(total, NOVEMBER), Err(Micros::ZERO), "20 are reserved");
-        // Without a cap in between, the reservation ends as it began.
-        changed(&spending, None, 0, NOVEMBER);
-        drop(running);
-        changed(&spending, Some(month), 40, NOVEMBER);
-        assert_eq!(left(month, NOVEMBER), Ok(Micros::new(60)));
-        assert_eq!(left(month, DECEMBER), Ok(Micros::new(100)), "a new month");
-    }
-
-    #[test]
-    fn reserved_spending_is_replaced_by_the_charge() {
-        let spending = Arc::new(Spending::default());
-        let cap = cap(100, CapPeriod::Total);
-        let reserve = |amount| spending.reserve(KEY, cap, Micros::new(amount), NOVEMBER);
-        let first = reserve(70).expect("the cap allows it");
-        let left = |amount| {
-            reserve(amount)
-                .map(drop)
-                .map_err(|reached| reached.left.get())
-        };
-        assert_eq!(left(31), Err(30));
-        assert_eq!(left(30), Ok(()));
-        first.settle(cap, Micros::new(20), NOVEMBER);
-        assert_eq!(left(81), Err(80));
-        drop(reserve(80).expect("the cap allows it"));
-        assert_eq!(left(80), Ok(()), "what failed is free again");
-        let rest = reserve(80).expect("the cap allows it");
-        rest.settle(cap, Micros::new(80), NOVEMBER);
-        assert!(spending.left(KEY, cap, NOVEMBER).is_err());
-    }
-
-    fn spend(spending: &Arc<Spending>, key: CredentialId, cap: SpendingCap, amount: i64) {
-        let amount = Micros::new(amount);
-        let reserved = spending.reserve(key, cap, amount, NOVEMBER);
-        let reserved = reserved.expect("the cap allows it");
-        reserved.settle(cap, amount, NOVEMBER);
-    }
-
-    #[test]
-    fn the_first_charge_of_a_month_begins_it() {
-        let spending = Arc::new(Spending::default());
-        let monthly = cap(100, CapPeriod::Month);
-        spend(&spending, KEY, monthly, 60);
-        let over = spending.reserve(KEY, monthly, Micros::new(40), NOVEMBER);
-        let over = over.expect("the cap allows it");
-        over.settle(monthly, Micros::new(40), DECEMBER);
-        assert_eq!(spending.left(KEY, monthly, DECEMBER), Ok(Micros::new(60)));
-    }
-
-    #[test]
-    fn a_month_starts_with_nothing_spent_and_with_open_reservations() {
-        let spending = Arc::new(Spending::default());
-        let (monthly, total) = (cap(100, CapPeriod::Month), cap(100, CapPeriod::Total));
-        let over = spending.reserve(KEY, monthly, Micros::new(40), NOVEMBER);
-        let over = over.expect("the cap allows it");
-        spend(&spending, KEY, monthly, 60);
-        let reached = spending
-            .left(KEY, monthly, NOVEMBER)
-            .expect_err("all of it is gone");
-        assert_eq!(reached.until, Some(DECEMBER));
-        assert_eq!(spending.left(KEY, monthly, DECEMBER), Ok(Micros::new(60)));
-        over.settle(monthly, Micros::new(30), DECEMBER);
-        assert_eq!(
-            spending.left(KEY, monthly, DECEMBER),
-            Ok(Micros::new(70)),
-            "it was charged in December, and is found there again after a restart"
-        );
-        let other = CredentialId::from_bytes([2; 16]);
-        spend(&spending, other, total, 100);
-        assert!(
-            spending.left(other, total, DECEMBER).is_err(),
-            "all time is all time"
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn no_order_of_requests_passes_the_cap(
-            max in 1i64..1_000,
-            steps in prop::collection::vec((0i64..400, any::<bool>(), any::<bool>()), 1..100),
-        ) {
-            let spending = Arc::new(Spending::default());
-            let cap = cap(max, CapPeriod::Total);
-            let (mut open, mut spent) = (Vec::new(), 0);
-            for (amount, close, fails) in steps {
-                if close && !open.is_empty() {
-                    let (reserved, held): (Reserved, i64) = open.remove(0);
-                    if fails {
-                        drop(reserved);
-                    } else {
-                        let charged = held.min(amount);
-                        reserved.settle(cap, Micros::new(charged), NOVEMBER);
-                        spent += charged;
-                    }
-                } else if let Ok(reserved) = spending.reserve(KEY, cap, Micros::new(amount), NOVEMBER) {
-                    open.push((reserved, amount));
-                }
-                let reserved: i64 = open.iter().map(|(_, held)| held).sum();
-                prop_assert!(spent + reserved <= max);
-            }
-            open.clear();
-            let left = spending.left(KEY, cap, NOVEMBER).map_or(0, Micros::get);
-            prop_assert_eq!(left, max - spent);
-        }
-    }
-}
+mod tests;

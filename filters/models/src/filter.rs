@@ -45,6 +45,39 @@ impl Models {
             ..self.clone()
         }
     }
+
+    /// The list, or one of its models, for an account that is in memory.
+    fn list(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
+        let principal = exchange.get::<Principal>().ok_or_else(|| {
+            filter_error("the exchange has no principal; put `auth` before `models`")
+        })?;
+        let account = principal.account;
+        let balance = self.ledger.balance(account);
+        let balance =
+            balance.ok_or_else(|| filter_error("the ledger has no account for the principal"))?;
+        let before_id = self.before_id.as_deref();
+        let id = before_id.and_then(|before| exchange.request.path.strip_prefix(before));
+        let body = match id {
+            None => self.listing.body(&ListContext {
+                owner: account,
+                credits_remaining: balance.available,
+                models: &principal.models,
+            }),
+            Some(id) => {
+                let id = percent_decode(id);
+                match self.listing.one(&id, &principal.models) {
+                    Some(body) => body,
+                    None => return Ok(Outcome::refuse(unknown(&id))),
+                }
+            }
+        };
+        // The balance is private to the account and changes with every request.
+        exchange.reply_headers.insert(
+            http::header::CACHE_CONTROL,
+            http::HeaderValue::from_static("no-store"),
+        );
+        Ok(Outcome::reply(Reply::json(body)))
+    }
 }
 
 impl Filter for Models {
@@ -61,37 +94,15 @@ impl Filter for Models {
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        let Some(principal) = exchange.get::<Principal>() else {
-            return Step::failed(filter_error(
-                "the exchange has no principal; put `auth` before `models`",
-            ));
-        };
-        let account = principal.account;
-        let Some(balance) = self.ledger.balance(account) else {
-            return Step::failed(filter_error("the ledger has no account for the principal"));
-        };
-        let before_id = self.before_id.as_deref();
-        let id = before_id.and_then(|before| exchange.request.path.strip_prefix(before));
-        let body = match id {
-            None => self.listing.body(&ListContext {
-                owner: account,
-                credits_remaining: balance.available,
-                models: &principal.models,
+        let account = exchange.get::<Principal>().map(|it| it.account);
+        match account.filter(|account| self.ledger.balance(*account).is_none()) {
+            None => Step::Now(self.list(exchange)),
+            // Another node has just made it.
+            Some(account) => Step::later(async move {
+                self.ledger.load(account).await;
+                self.list(exchange)
             }),
-            Some(id) => {
-                let id = percent_decode(id);
-                match self.listing.one(&id, &principal.models) {
-                    Some(body) => body,
-                    None => return Step::now(Outcome::refuse(unknown(&id))),
-                }
-            }
-        };
-        // The balance is private to the account and changes with every request.
-        exchange.reply_headers.insert(
-            http::header::CACHE_CONTROL,
-            http::HeaderValue::from_static("no-store"),
-        );
-        Step::now(Outcome::reply(Reply::json(body)))
+        }
     }
 }
 

@@ -220,9 +220,8 @@ async fn without_a_principal_there_is_no_list() {
     let principal = unknown.get_mut::<Principal>().expect("put above");
     principal.account = AccountId::from_parts(2, [2; 10]);
     for mut exchange in [anonymous, unknown] {
-        let Step::Now(Err(error)) = filter.on_request(&mut exchange) else {
-            panic!("a list without a principal");
-        };
+        let listed = filter.on_request(&mut exchange).finish().await;
+        let error = listed.expect_err("there is no list without a principal");
         assert_eq!(error.answer.code, ErrorCode::InternalError);
     }
 }

@@ -1,9 +1,9 @@
-//! In-memory index of live credentials, kept in sync with the store.
+//! In-memory index of the live credentials in use, loaded when they are first used (`look_up.rs`) and kept in sync with the store.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -11,30 +11,40 @@ use dashmap::DashMap;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, GrantId, SpendingCap};
 use tollgate_store::{
-    AccountChange, AccountRow, AccountStatus, CacheScope, CredentialChange, CredentialKind,
-    CredentialRow, Effect, NewCredential, OAuthPart, Observer, Part, PlanPart, Read, ReadError,
-    Store,
+    AccountChange, AccountRow, AccountStatus, CacheScope, ChangeKind, CredentialKind,
+    CredentialRow, Effect, Loads, OAuthPart, Observer, Part, PlanPart, Store,
 };
 
 use crate::digest::{BuildRandomAlready, Digest};
 use crate::feed::FeedAge;
+use crate::look_up::{ChangeMark, Changes, UnknownCredentials};
 
-/// Every live credential, by the digest of its text.
+/// The live credentials in use, by the digest of their text.
 ///
-/// Loaded once from the store, which then notifies the index of each commit before it acknowledges the commit to the writer. So a revoked
-/// key is gone when the revoking command returns, and a lookup never waits.
+/// One that is not in memory is read from the store when it is presented. The store notifies the index of each commit before it acknowledges
+/// the commit to the writer. So a revoked key is gone when the revoking command returns, and a credential in memory is found without a wait.
 pub struct Credentials {
     by_digest: DashMap<Digest, Arc<Credential>, BuildRandomAlready>,
     roster: Mutex<Roster>,
     /// On one of several nodes.
     feed: OnceLock<FeedAge>,
+    /// Without a reference of its own: the store has one to the index, its observer.
+    pub(crate) store: Weak<dyn Store>,
+    pub(crate) loads: Arc<Loads<Digest, Option<Arc<Credential>>>>,
+    /// Credentials that were read from the store.
+    pub(crate) loaded: AtomicU64,
+    /// Look-ups in the store that found none.
+    pub(crate) unknown: AtomicU64,
 }
 
-/// State for following the store; not needed to authenticate a request.
+/// State for following the store; not needed to authenticate a request with a credential in memory.
 #[derive(Default)]
-struct Roster {
-    accounts: HashMap<AccountId, Arc<Account>, BuildRandomAlready>,
+pub(crate) struct Roster {
+    /// Those of the credentials in memory, and how many these are.
+    accounts: HashMap<AccountId, (Arc<Account>, usize), BuildRandomAlready>,
     by_id: HashMap<CredentialId, Arc<Credential>, BuildRandomAlready>,
+    pub(crate) changes: Changes,
+    pub(crate) unknown: UnknownCredentials,
     /// Credentials with an expiry, by expiry.
     ends: BTreeSet<(Timestamp, CredentialId)>,
     /// Tokens by account and grant, for revocation.
@@ -75,6 +85,9 @@ pub struct Credential {
 /// Accuracy of the last use: a credential in constant use is written to once in this time, which limits cache-line contention between
 /// threads.
 const USE_STEP: Duration = Duration::from_secs(15);
+
+/// Credentials that are removed under one lock.
+const EVICTED_AT_ONCE: usize = 256;
 
 impl Credential {
     /// Records a use at `now`.
@@ -151,48 +164,19 @@ impl fmt::Debug for Account {
 }
 
 impl Credentials {
-    /// An index of all credentials live at `now`, kept up to date from then on.
-    ///
-    /// Must be created before any other write to the store: a change between the load and the subscription would be missed.
-    pub fn open(store: &dyn Store, now: Timestamp) -> Result<Arc<Credentials>, ReadError> {
-        let credentials = Arc::new(Credentials::read(store, now)?);
-        store.observe(credentials.clone());
-        Ok(credentials)
-    }
-
-    /// All credentials live at `now`, as stored.
-    fn read(store: &dyn Read, now: Timestamp) -> Result<Credentials, ReadError> {
-        let mut roster = Roster::default();
-        let mut accounts = Vec::new();
-        store.accounts(&mut |row| {
-            let account = roster.account(row.id, row.status, &row.class, row.cache_scope);
-            if let Some((class, until)) = &row.plan {
-                account.set_plan(class, *until);
-            }
-            accounts.push(account);
-        })?;
-        roster.accounts = accounts
-            .into_iter()
-            .map(|account| (account.id, account))
-            .collect();
-
-        // Counted first: growing a table of a hundred thousand entries would move them several times.
-        let mut found = Vec::new();
-        store.credentials(now, &mut |row| found.extend(roster.credential(&row.made)))?;
-        let credentials = Credentials {
-            by_digest: DashMap::with_capacity_and_hasher(
-                found.len(),
-                BuildRandomAlready::default(),
-            ),
+    /// An empty index of the store's credentials, which follows it from then on.
+    pub fn open(store: &Arc<dyn Store>) -> Arc<Credentials> {
+        let credentials = Arc::new(Credentials {
+            by_digest: DashMap::default(),
             roster: Mutex::default(),
             feed: OnceLock::new(),
-        };
-        roster.by_id.reserve(found.len());
-        for credential in found {
-            credentials.add(&mut roster, credential);
-        }
-        *credentials.roster() = roster;
-        Ok(credentials)
+            store: Arc::downgrade(store),
+            loads: Arc::default(),
+            loaded: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+        });
+        store.observe(credentials.clone());
+        credentials
     }
 
     /// Whether the index knows what other nodes have revoked: they are heard of within two seconds. Always, on a node that is alone.
@@ -205,7 +189,7 @@ impl Credentials {
         let _ = self.feed.set(feed);
     }
 
-    /// The unrevoked credential with this digest. It may have expired: [`Credential::is_live`].
+    /// The unrevoked credential with this digest, if it is in memory. It may have expired: [`Credential::is_live`].
     pub fn find(&self, digest: &Digest) -> Option<Arc<Credential>> {
         self.by_digest
             .get(digest)
@@ -235,7 +219,7 @@ impl Credentials {
         uses
     }
 
-    /// Number of credentials.
+    /// Number of credentials in memory.
     pub fn len(&self) -> usize {
         self.by_digest.len()
     }
@@ -245,18 +229,7 @@ impl Credentials {
         self.by_digest.is_empty()
     }
 
-    /// Every rate class that an account has or had, for comparison with the settings.
-    pub fn classes(&self) -> Vec<Arc<str>> {
-        let mut classes: Vec<Arc<str>> = Vec::new();
-        for facts in &self.roster().facts {
-            if !classes.contains(&facts.class) {
-                classes.push(facts.class.clone());
-            }
-        }
-        classes
-    }
-
-    fn roster(&self) -> MutexGuard<'_, Roster> {
+    pub(crate) fn roster(&self) -> MutexGuard<'_, Roster> {
         // Every change is a single insertion or removal, so a poisoned lock holds consistent state.
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,6 +242,31 @@ impl Credentials {
         {
             self.take(&mut roster, id);
         }
+    }
+
+    /// Removes credentials that have not been used since `before`, but for those whose last use is not stored yet; returns their number.
+    pub fn evict_idle(&self, before: Timestamp) -> usize {
+        let before = before.as_micros();
+        let is_idle = |credential: &Credential| {
+            let used_at = credential.used_at.load(Ordering::Relaxed);
+            used_at < before && credential.noted_at.load(Ordering::Relaxed) == used_at
+        };
+        let mut idle = Vec::new();
+        for credential in &self.by_digest {
+            if is_idle(&credential) {
+                idle.push(credential.id);
+            }
+        }
+        // A part at a time, since commits wait for the lock.
+        for ids in idle.chunks(EVICTED_AT_ONCE) {
+            let mut roster = self.roster();
+            for id in ids {
+                if roster.by_id.get(id).is_some_and(|one| is_idle(one)) {
+                    self.take(&mut roster, *id);
+                }
+            }
+        }
+        idle.len()
     }
 
     fn add(&self, roster: &mut Roster, credential: Arc<Credential>) {
@@ -294,12 +292,20 @@ impl Credentials {
             roster.families.remove(&member);
         }
         self.by_digest.remove(&credential.digest);
+        roster.release_account(credential.account.id());
         Some(credential)
     }
 
-    /// Replaces a credential by its changed version. Requests that run keep the one they were admitted with.
-    fn change(&self, roster: &mut Roster, change: &CredentialChange) {
-        let Some(known) = roster.by_id.get(&change.id).cloned() else {
+    /// Replaces a credential in memory by its changed version. Requests that run keep the one they were admitted with.
+    fn change(
+        &self,
+        roster: &mut Roster,
+        id: CredentialId,
+        models: Option<Arc<[Arc<str>]>>,
+        spending_cap: Option<SpendingCap>,
+        expires_at: Option<Timestamp>,
+    ) {
+        let Some(known) = roster.by_id.get(&id).cloned() else {
             return;
         };
         let used_at = known.used_at.load(Ordering::Relaxed);
@@ -310,9 +316,9 @@ impl Credentials {
             account: known.account.clone(),
             resources: known.resources,
             scopes: known.scopes,
-            models: change.models.clone(),
-            spending_cap: change.spending_cap,
-            expires_at: change.expires_at,
+            models,
+            spending_cap,
+            expires_at,
             digest: known.digest,
             grant: known.grant,
             client: known.client.clone(),
@@ -334,8 +340,13 @@ impl Credentials {
     }
 
     /// Revokes the tokens of an account's grants: of one grant, of one client, or of all.
-    fn revoke_grants(&self, account: AccountId, grant: Option<GrantId>, client: Option<&str>) {
-        let mut roster = self.roster();
+    fn revoke_grants(
+        &self,
+        roster: &mut Roster,
+        account: AccountId,
+        grant: Option<GrantId>,
+        client: Option<&str>,
+    ) {
         let least = CredentialId::from_bytes([0; 16]);
         let first = (
             account,
@@ -353,53 +364,99 @@ impl Credentials {
             })
             .collect();
         for id in members {
-            self.revoke(&mut roster, id);
+            self.revoke(roster, id);
         }
     }
 }
 
 impl Credentials {
-    /// Reads an account again that another node has made or changed.
+    /// Keeps a credential that was read after `mark`; `None` when it or its account was changed since.
+    pub(crate) fn keep(
+        &self,
+        mark: ChangeMark,
+        row: &CredentialRow,
+        account: &AccountRow,
+    ) -> Option<Arc<Credential>> {
+        let made = &row.made;
+        let mut roster = self.roster();
+        let grant = made.grant_id.as_ref();
+        let subjects = [Some(made.id.as_bytes()), Some(account.id.as_bytes()), grant];
+        if roster
+            .changes
+            .has_changed(mark, subjects.into_iter().flatten())
+        {
+            return None;
+        }
+        if let Some(known) = roster.by_id.get(&made.id) {
+            return Some(known.clone());
+        }
+        let used_at = row.used_at.map_or(0, Timestamp::as_micros);
+        let account = roster.keep_account(account);
+        let credential = Arc::new(Credential {
+            id: made.id,
+            kind: made.kind,
+            account,
+            resources: made.resource,
+            scopes: made.scopes,
+            models: made.models.clone(),
+            spending_cap: made.spending_cap,
+            expires_at: made.expires_at,
+            digest: Digest::from_bytes(made.hash),
+            grant: made.grant_id.map(GrantId::from_bytes),
+            client: made.client_id.clone(),
+            revoked: AtomicBool::new(false),
+            used_at: AtomicI64::new(used_at),
+            noted_at: AtomicI64::new(used_at),
+        });
+        self.add(&mut roster, credential.clone());
+        self.loaded.fetch_add(1, Ordering::Relaxed);
+        Some(credential)
+    }
+
+    /// Notes that a subject has changed, for the loads under way.
+    pub(crate) fn note_change(&self, kind: ChangeKind, subject: &[u8; 16]) {
+        let mut roster = self.roster();
+        roster.changes.note(subject);
+        if kind == ChangeKind::Credential {
+            roster.unknown.clear();
+        }
+    }
+
+    /// Whether an account is that of a credential in memory.
+    pub(crate) fn has_account(&self, account: AccountId) -> bool {
+        self.roster().accounts.contains_key(&account)
+    }
+
+    /// Whether a credential is in memory.
+    pub(crate) fn has_credential(&self, id: CredentialId) -> bool {
+        self.roster().by_id.contains_key(&id)
+    }
+
+    /// Reads an account again that another node has changed.
     pub(crate) fn reload_account(&self, row: &AccountRow) {
         let mut roster = self.roster();
-        match roster.accounts.get(&row.id).cloned() {
-            Some(account) => {
-                let facts = roster.facts(row.status, &row.class, row.cache_scope);
-                account.facts.store(facts);
-                if let Some((class, until)) = &row.plan {
-                    account.set_plan(class, *until);
-                }
-            }
-            None => {
-                let account = roster.account(row.id, row.status, &row.class, row.cache_scope);
-                if let Some((class, until)) = &row.plan {
-                    account.set_plan(class, *until);
-                }
-                roster.accounts.insert(row.id, account);
+        if let Some((account, _)) = roster.accounts.get(&row.id).cloned() {
+            let facts = roster.facts(row.status, &row.class, row.cache_scope);
+            account.facts.store(facts);
+            if let Some((class, until)) = &row.plan {
+                account.set_plan(class, *until);
             }
         }
     }
 
-    /// Reads a credential again that another node has made, changed or revoked.
+    /// Reads a credential again that another node has changed or revoked.
     pub(crate) fn reload_credential(&self, id: CredentialId, row: Option<CredentialRow>) {
         let mut roster = self.roster();
-        let live = row.filter(|row| row.revoked_at.is_none());
-        let Some(row) = live else {
-            return self.revoke(&mut roster, id);
-        };
-        let Some(credential) = roster.credential(&row.made) else {
-            return;
-        };
-        if let Some(known) = roster.by_id.get(&id).cloned() {
-            let used_at = known.used_at.load(Ordering::Relaxed);
-            credential.used_at.store(used_at, Ordering::Relaxed);
-            let noted_at = known.noted_at.load(Ordering::Relaxed);
-            credential.noted_at.store(noted_at, Ordering::Relaxed);
-            if let Some(end) = known.expires_at {
-                roster.ends.remove(&(end, id));
-            }
+        match row.filter(|row| row.revoked_at.is_none()) {
+            Some(row) => self.change(
+                &mut roster,
+                id,
+                row.made.models.clone(),
+                row.made.spending_cap,
+                row.made.expires_at,
+            ),
+            None => self.revoke(&mut roster, id),
         }
-        self.add(&mut roster, credential);
     }
 
     /// The tokens of a grant, or of all grants of an account.
@@ -413,40 +470,54 @@ impl Credentials {
 
 impl Observer for Credentials {
     fn committed(&self, part: &Part, _: Effect) {
+        if !matches!(
+            part,
+            Part::ChangeAccount(_)
+                | Part::Plan(_)
+                | Part::InsertCredential(_)
+                | Part::ChangeCredential(_)
+                | Part::RevokeCredential { .. }
+                | Part::OAuth(_)
+        ) {
+            return;
+        }
+        let mut roster = self.roster();
         match part {
-            Part::CreateAccount(made) => {
-                let mut roster = self.roster();
-                let account = roster.account(
-                    made.id,
-                    AccountStatus::Active,
-                    &made.class,
-                    made.cache_scope,
-                );
-                roster.accounts.insert(made.id, account);
+            Part::ChangeAccount(change) => {
+                roster.changes.note(change.id.as_bytes());
+                roster.change_account(change);
             }
-            Part::ChangeAccount(change) => self.roster().change_account(change),
             Part::Plan(part) => {
-                if let PlanPart::Put { row, class } = &**part
-                    && let Some(account) = self.roster().accounts.get(&row.account)
-                {
-                    account.set_plan(class, row.period_end);
+                if let PlanPart::Put { row, class } = &**part {
+                    roster.changes.note(row.account.as_bytes());
+                    if let Some((account, _)) = roster.accounts.get(&row.account) {
+                        account.set_plan(class, row.period_end);
+                    }
                 }
             }
-            Part::InsertCredential(made) => {
-                let mut roster = self.roster();
-                if let Some(credential) = roster.credential(made) {
-                    self.add(&mut roster, credential);
-                }
+            // It is loaded when it is used.
+            Part::InsertCredential(_) => roster.unknown.clear(),
+            Part::ChangeCredential(change) => {
+                roster.changes.note(change.id.as_bytes());
+                let models = change.models.clone();
+                let (cap, end) = (change.spending_cap, change.expires_at);
+                self.change(&mut roster, change.id, models, cap, end);
             }
-            Part::ChangeCredential(change) => self.change(&mut self.roster(), change),
-            Part::RevokeCredential { id, .. } => self.revoke(&mut self.roster(), *id),
+            Part::RevokeCredential { id, .. } => {
+                roster.changes.note(id.as_bytes());
+                self.revoke(&mut roster, *id);
+            }
             Part::OAuth(part) => match &**part {
                 OAuthPart::RevokeGrant { id, account, .. } => {
-                    self.revoke_grants(*account, Some(*id), None);
+                    roster.changes.note(id.as_bytes());
+                    self.revoke_grants(&mut roster, *account, Some(*id), None);
                 }
                 OAuthPart::RevokeGrants {
                     account, client, ..
-                } => self.revoke_grants(*account, None, client.as_deref()),
+                } => {
+                    roster.changes.note(account.as_bytes());
+                    self.revoke_grants(&mut roster, *account, None, client.as_deref());
+                }
                 _ => {}
             },
             _ => {}
@@ -455,24 +526,38 @@ impl Observer for Credentials {
 }
 
 impl Roster {
-    fn account(
-        &mut self,
-        id: AccountId,
-        status: AccountStatus,
-        class: &Arc<str>,
-        cache_scope: CacheScope,
-    ) -> Arc<Account> {
-        let facts = ArcSwap::new(self.facts(status, class, cache_scope));
-        Arc::new(Account {
-            id,
+    /// The account of a credential that is being loaded. One in memory is followed, and newer than what was read.
+    fn keep_account(&mut self, row: &AccountRow) -> Arc<Account> {
+        if let Some((known, credentials)) = self.accounts.get_mut(&row.id) {
+            *credentials += 1;
+            return known.clone();
+        }
+        let facts = ArcSwap::new(self.facts(row.status, &row.class, row.cache_scope));
+        let account = Arc::new(Account {
+            id: row.id,
             facts,
             plan_until: AtomicI64::new(Timestamp::MIN.as_micros()),
             plan_class: ArcSwapOption::empty(),
-        })
+        });
+        if let Some((class, until)) = &row.plan {
+            account.set_plan(class, *until);
+        }
+        self.accounts.insert(row.id, (account.clone(), 1));
+        account
+    }
+
+    /// A credential of the account is in memory no more; the account goes with the last one.
+    fn release_account(&mut self, id: AccountId) {
+        if let Some((_, credentials)) = self.accounts.get_mut(&id) {
+            *credentials -= 1;
+            if *credentials == 0 {
+                self.accounts.remove(&id);
+            }
+        }
     }
 
     fn change_account(&mut self, change: &AccountChange) {
-        let Some(account) = self.accounts.get(&change.id).cloned() else {
+        let Some((account, _)) = self.accounts.get(&change.id).cloned() else {
             return;
         };
         let before = account.facts.load_full();
@@ -502,25 +587,5 @@ impl Roster {
         });
         self.facts.push(facts.clone());
         facts
-    }
-
-    /// An index entry for a credential. `None` without its account, which the store rules out: its use could be billed to no account.
-    fn credential(&self, made: &NewCredential) -> Option<Arc<Credential>> {
-        Some(Arc::new(Credential {
-            id: made.id,
-            kind: made.kind,
-            account: self.accounts.get(&made.account)?.clone(),
-            resources: made.resource,
-            scopes: made.scopes,
-            models: made.models.clone(),
-            spending_cap: made.spending_cap,
-            expires_at: made.expires_at,
-            digest: Digest::from_bytes(made.hash),
-            grant: made.grant_id.map(GrantId::from_bytes),
-            client: made.client_id.clone(),
-            revoked: AtomicBool::new(false),
-            used_at: AtomicI64::new(0),
-            noted_at: AtomicI64::new(0),
-        }))
     }
 }

@@ -69,15 +69,22 @@ fn apply(
     store: &dyn Store,
     change: &ChangeRow,
 ) -> Result<(), ReadError> {
+    // Before it is looked for in memory: a load under way either has put it there, or is repeated.
+    credentials.note_change(change.kind, &change.subject);
     match change.kind {
         ChangeKind::Account => {
-            if let Some(row) = store.account(AccountId::from_bytes(change.subject))? {
+            let id = AccountId::from_bytes(change.subject);
+            if credentials.has_account(id)
+                && let Some(row) = store.posted_account(id)?
+            {
                 credentials.reload_account(&row);
             }
         }
         ChangeKind::Credential => {
             let id = CredentialId::from_bytes(change.subject);
-            credentials.reload_credential(id, store.credential(id)?);
+            if credentials.has_credential(id) {
+                credentials.reload_credential(id, store.credential(id)?);
+            }
         }
         ChangeKind::Grant => {
             let account = AccountId::from_bytes(change.subject);

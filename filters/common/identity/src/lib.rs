@@ -7,6 +7,7 @@ mod feed;
 mod form;
 mod keys;
 mod login;
+mod look_up;
 pub mod oauth;
 mod refused;
 pub mod session;

@@ -1,4 +1,4 @@
-//! The in-memory index follows the store: after any changes it equals what a restart would load.
+//! The in-memory index follows the store: after any changes, look-ups and evictions it equals what a restart would load.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,12 @@ enum Change {
         account: usize,
         class: usize,
     },
+    /// A look-up, which keeps the key in memory.
+    Use {
+        key: usize,
+    },
+    /// Removes what is in memory.
+    Evict,
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -46,6 +52,8 @@ fn change() -> impl Strategy<Value = Change> {
         4 => (any.clone(), prop::option::of(life)).prop_map(|(account, life)| Change::Key { account, life }),
         2 => any.clone().prop_map(|key| Change::Revoke { key }),
         1 => (any.clone(), 0usize..3).prop_map(|(account, status)| Change::Status { account, status }),
+        3 => any.clone().prop_map(|key| Change::Use { key }),
+        1 => Just(Change::Evict),
         1 => (any, 0usize..3).prop_map(|(account, class)| Change::Class { account, class }),
     ]
 }
@@ -58,7 +66,12 @@ struct World {
 }
 
 impl World {
-    async fn apply(&mut self, store: &dyn Store, form: &Form, change: Change) {
+    async fn apply(
+        &mut self,
+        (store, credentials): (&dyn Store, &Credentials),
+        form: &Form,
+        change: Change,
+    ) {
         self.drawn += 1;
         let drawn = self.drawn.to_le_bytes();
         let draw = move |out: &mut [u8]| {
@@ -100,6 +113,17 @@ impl World {
                 };
                 revoke_key(store, key.id, NOW).await.expect("revoked");
             }
+            Change::Use { key } => {
+                if let Some(key) = self.keys.get(key % self.keys.len().max(1)) {
+                    let digest = form.digest(key.secret.expose_secret().as_bytes());
+                    let found = credentials.look_up_now(digest.expect("our form"), NOW);
+                    found.expect("it can be read");
+                }
+            }
+            Change::Evict => {
+                credentials.evict_idle(NOW);
+                assert!(credentials.is_empty(), "none was used");
+            }
             Change::Status {
                 account: at,
                 status,
@@ -129,7 +153,8 @@ impl World {
                     .digest(key.secret.expose_secret().as_bytes())
                     .expect("our form");
                 let found = credentials
-                    .find(&digest)
+                    .look_up_now(digest, now)
+                    .expect("it can be read")
                     .filter(|found| found.is_live(now))?;
                 Some(format!(
                     "{} {} {} {:?} {:?} {}",
@@ -156,7 +181,7 @@ proptest! {
             // Power loss is not tested here.
             options.durability = Durability::Process;
             let store = sqlite::open(&path, options).expect("a store");
-            let credentials = Credentials::open(&*store, NOW + Duration::from_micros(2)).expect("it can be read");
+            let credentials = Credentials::open(&store);
             (store, credentials)
         };
         let form = Form::api_key("svc");
@@ -165,9 +190,9 @@ proptest! {
         let (store, credentials) = open();
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
-            world.apply(&*store, &form, Change::Account).await;
+            world.apply((&*store, &credentials), &form, Change::Account).await;
             for change in changes {
-                world.apply(&*store, &form, change).await;
+                world.apply((&*store, &credentials), &form, change).await;
             }
         });
         let followed = world.seen(&credentials, &form, later);

@@ -95,6 +95,11 @@ impl Ledger {
         self.inner.adopted_holds()
     }
 
+    /// Loads an account that another node may just have made, and that is not known here yet. Waits only where it is not in memory.
+    pub async fn load(&self, account: AccountId) {
+        self.inner.look_up(account).await;
+    }
+
     /// The available balance of an account; `None` when the account does not exist.
     pub fn available(&self, account: AccountId) -> Option<Micros> {
         self.balance(account).map(|balance| balance.available)

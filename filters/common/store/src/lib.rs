@@ -18,6 +18,7 @@ mod gauges;
 mod handover;
 mod idempotency;
 mod journal;
+mod load;
 mod mandate;
 mod oauth;
 mod opened;
@@ -72,6 +73,7 @@ pub use idempotency::{
     IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyLimits, KeyQuota, KeyUse,
     first_token,
 };
+pub use load::{LoadError, Loads};
 pub use mandate::{MandatePart, MandateRow, MandateSubject, ReadMandates};
 pub use oauth::{
     ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,

@@ -87,6 +87,12 @@ pub trait Read: Send + Sync + ReadParts {
     /// One account.
     fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError>;
 
+    /// One account with the balance that was posted last: without what has been committed since. Everything else is as committed.
+    fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError>;
+
+    /// Every rate class that an account has. Visits every account.
+    fn account_classes(&self) -> Result<Vec<Arc<str>>, ReadError>;
+
     /// The account that a login signs in to.
     fn account_by_login(
         &self,

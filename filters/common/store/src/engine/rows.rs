@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
@@ -241,6 +242,9 @@ pub(crate) trait Rows: Sql + KeySet {
         which: Accounts,
         each: &mut dyn FnMut(AccountRow),
     ) -> Result<(), RowError>;
+
+    /// Every rate class that an account has.
+    fn account_classes(&self) -> Result<Vec<Arc<str>>, RowError>;
 
     /// The balance that a node has of an account, as it was last posted.
     fn posted_balance(&self, node: i64, account: AccountId) -> Result<Option<Balance>, RowError>;

@@ -1,6 +1,7 @@
 //! Reads of accounts, credentials and the ledger, for every engine.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
@@ -55,6 +56,20 @@ where
 
     fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
         self.with_view("an account", |view| tail::account(view, id))
+    }
+
+    fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
+        self.with("an account", |rows| {
+            let mut found = None;
+            rows.posted_accounts(Accounts::One(id), &mut |row| found = Some(row))?;
+            Ok(found)
+        })
+    }
+
+    fn account_classes(&self) -> Result<Vec<Arc<str>>, ReadError> {
+        self.with("the rate classes of accounts", |rows| {
+            rows.account_classes()
+        })
     }
 
     fn account_by_login(

@@ -1,6 +1,7 @@
 //! The row traits on a connection of any engine.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
@@ -171,6 +172,11 @@ impl<C: Sql + KeySet> Rows for C {
                 posted_accounts(self, which, values![after, limit], each)
             }
         }
+    }
+
+    fn account_classes(&self) -> Result<Vec<Arc<str>>, RowError> {
+        let sql = "SELECT DISTINCT rate_class FROM accounts";
+        self.all(sql, values![], |row| row.get::<Arc<str>>(0))
     }
 
     fn posted_balance(&self, node: i64, account: AccountId) -> Result<Option<Balance>, RowError> {

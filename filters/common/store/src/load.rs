@@ -1,0 +1,239 @@
+//! Loads of values that are kept in memory: single flight for each key, bounded in concurrent reads and in time.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::error::ReadError;
+
+/// Concurrent reads for loads. Not those of pages, which may read much and for long.
+const READS_MAX: usize = 8;
+static READERS: Semaphore = Semaphore::const_new(READS_MAX);
+
+/// How long a request waits for a load, and for the loads before it.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Why a value was not loaded. All are over after a moment: a 503 with `Retry-After`.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The database has not answered in time, in which case the load goes on without its caller, or the load has failed.
+    #[error("the database has not answered within {} s; try again", WAIT_MAX.as_secs())]
+    TimedOut,
+    /// The value has changed each time while it was read.
+    #[error("the value changed while it was loaded; try again")]
+    Changed,
+    /// The database could not be read.
+    #[error("could not read from the database")]
+    Read(#[source] Arc<ReadError>),
+}
+
+impl From<ReadError> for LoadError {
+    fn from(error: ReadError) -> LoadError {
+        LoadError::Read(Arc::new(error))
+    }
+}
+
+type Waiting<V> = Vec<oneshot::Sender<Result<V, LoadError>>>;
+
+/// The loads of one kind that are under way, by what they load.
+#[derive(Debug)]
+pub struct Loads<K, V> {
+    under_way: Mutex<HashMap<K, Waiting<V>>>,
+}
+
+impl<K, V> Default for Loads<K, V> {
+    fn default() -> Loads<K, V> {
+        Loads {
+            under_way: Mutex::default(),
+        }
+    }
+}
+
+impl<K, V> Loads<K, V>
+where
+    K: Copy + Eq + Hash + Send + 'static,
+    V: Clone + Send + 'static,
+{
+    /// Runs `read` on a blocking thread and waits for its result, or for that of the load of this key that is under way. A load ends
+    /// without its callers if they are dropped, and its value is in memory then.
+    ///
+    /// # Errors
+    ///
+    /// A database that fails, or does not answer within five seconds.
+    pub async fn load(
+        self: &Arc<Self>,
+        key: K,
+        read: impl FnOnce() -> Result<V, LoadError> + Send + 'static,
+    ) -> Result<V, LoadError> {
+        let (sender, loaded) = oneshot::channel();
+        if self.join(key, sender) {
+            let flight = Flight {
+                loads: Arc::clone(self),
+                key,
+                is_ended: false,
+            };
+            tokio::spawn(async move {
+                let permit = READERS.acquire().await;
+                let ended = tokio::task::spawn_blocking(move || {
+                    let _permit = permit;
+                    flight.end(read());
+                });
+                // A panic has ended the flight without a result.
+                let _ = ended.await;
+            });
+        }
+        match tokio::time::timeout(WAIT_MAX, loaded).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) | Err(_) => Err(LoadError::TimedOut),
+        }
+    }
+
+    /// Waits for the load of this key; `true` when the caller has to begin it.
+    fn join(&self, key: K, sender: oneshot::Sender<Result<V, LoadError>>) -> bool {
+        let mut under_way = self.under_way();
+        let waiting = under_way.entry(key).or_default();
+        waiting.push(sender);
+        waiting.len() == 1
+    }
+
+    /// Callers that wait for a load of this key.
+    pub fn waiting(&self, key: &K) -> usize {
+        self.under_way().get(key).map_or(0, Vec::len)
+    }
+}
+
+impl<K, V> Loads<K, V> {
+    fn under_way(&self) -> MutexGuard<'_, HashMap<K, Waiting<V>>> {
+        self.under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A load under way. Dropping it ends it for all that wait.
+struct Flight<K: Copy + Eq + Hash, V> {
+    loads: Arc<Loads<K, V>>,
+    key: K,
+    is_ended: bool,
+}
+
+impl<K: Copy + Eq + Hash, V: Clone> Flight<K, V> {
+    fn end(mut self, result: Result<V, LoadError>) {
+        self.is_ended = true;
+        let waiting = self.loads.under_way().remove(&self.key);
+        for sender in waiting.unwrap_or_default() {
+            // A caller may have stopped waiting.
+            let _ = sender.send(result.clone());
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> Drop for Flight<K, V> {
+    fn drop(&mut self) {
+        // Once it has ended, the next load of the key may be under way.
+        if !self.is_ended {
+            self.loads.under_way().remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::mpsc::channel;
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    fn run(test: impl Future<Output = ()>) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().build().expect("a runtime");
+        runtime.block_on(test);
+    }
+
+    #[test]
+    fn all_that_ask_for_one_key_share_one_read_and_an_ended_one_is_not_repeated() {
+        run(async {
+            let loads = Arc::<Loads<u8, usize>>::default();
+            let reads = Arc::<AtomicUsize>::default();
+            let (open, gate) = channel();
+            let gate = Arc::new(Mutex::new(gate));
+            let mut asking = JoinSet::new();
+            for _ in 0..3 {
+                let (loads, reads, gate) = (loads.clone(), reads.clone(), gate.clone());
+                asking.spawn(async move {
+                    let read = move || {
+                        let gate = gate.lock().expect("no panic");
+                        gate.recv().expect("the gate opens");
+                        Ok(reads.fetch_add(1, SeqCst))
+                    };
+                    loads.load(1, read).await
+                });
+            }
+            while loads.waiting(&1) < 3 {
+                tokio::task::yield_now().await;
+            }
+            open.send(()).expect("the read waits");
+            while let Some(asked) = asking.join_next().await {
+                let value = asked.expect("no panic").expect("it is loaded");
+                assert_eq!(value, 0, "the first read has answered all");
+            }
+            open.send(()).expect("the gate is there");
+            let read = move || {
+                gate.lock().expect("no panic").recv().expect("it is open");
+                Ok(5)
+            };
+            let again = loads.load(1, read).await;
+            assert_eq!(again.expect("it is loaded"), 5, "nothing is under way");
+        });
+    }
+
+    #[test]
+    fn loads_beyond_the_bound_of_reads_wait_for_one_before_them() {
+        run(async {
+            let loads = Arc::<Loads<usize, usize>>::default();
+            let gate = Arc::new((Mutex::new((0, false)), std::sync::Condvar::new()));
+            let mut asking = JoinSet::new();
+            for key in 0..READS_MAX + 4 {
+                let (loads, gate) = (loads.clone(), gate.clone());
+                asking.spawn(async move {
+                    let read = move || {
+                        let (state, changed) = &*gate;
+                        let mut state = state.lock().expect("no panic");
+                        state.0 += 1;
+                        let wait = changed.wait_while(state, |state| !state.1);
+                        wait.expect("no panic").0 -= 1;
+                        Ok(key)
+                    };
+                    (key, loads.load(key, read).await)
+                });
+            }
+            let reading = || gate.0.lock().expect("no panic").0;
+            while loads.waiting(&(READS_MAX + 3)) == 0 || reading() < READS_MAX {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(reading(), READS_MAX, "the others have not begun");
+            gate.0.lock().expect("no panic").1 = true;
+            gate.1.notify_all();
+            while let Some(asked) = asking.join_next().await {
+                let (key, loaded) = asked.expect("no panic");
+                assert_eq!(loaded.expect("it is loaded"), key);
+            }
+        });
+    }
+
+    #[test]
+    fn a_read_that_panics_ends_the_wait_and_the_next_one_is_made() {
+        run(async {
+            let loads = Arc::<Loads<u8, u8>>::default();
+            let broken = loads.load(1, || panic!("a broken invariant")).await;
+            assert!(broken.is_err(), "{broken:?}");
+            assert_eq!(loads.load(1, || Ok(3)).await.expect("it is loaded"), 3);
+        });
+    }
+}
