@@ -13,6 +13,8 @@ use crate::stats::{median, quantile};
 /// Requests of a page, and one more that shows whether there are others.
 const ROWS: usize = 26;
 
+const DAY: Duration = Duration::from_secs(86_400);
+
 /// The time of the totals.
 const PERIOD: Duration = Duration::from_secs(90 * 86_400);
 
@@ -44,7 +46,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let mut accounts = Vec::new();
     store.accounts(&mut |row| accounts.push(row.id))?;
-    let to = clock.now();
+    // Whole days, as the page asks for them: those are kept as totals.
+    let to = clock.now().start_of_day() + DAY;
     let from = to - PERIOD;
     let mut most = None;
     for account in accounts {
