@@ -1,6 +1,6 @@
 //! Structure tests: rules for the layout of this repository, each a test case with its own message.
 //!
-//! A case is a rule over a [`tree::Tree`], the repository as a map from path to text. The same case then breaks the rule on
+//! A case is a rule over a `tree::Tree`, the repository as a map from path to text. The same case then breaks the rule on
 //! purpose, in memory, and fails when the rule does not notice: a rule that cannot fail promises nothing.
 
 #![cfg(test)]

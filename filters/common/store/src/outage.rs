@@ -115,12 +115,14 @@ impl Outage {
         self.last_row.load(Relaxed)
     }
 
-    /// Looks at the clock; returns whether the answer to whether the node is cut off has changed.
-    pub(crate) fn refresh(&self) -> bool {
+    /// Looks at the clock; `changed` learns whether the node is cut off now, before those do who wait for that, if the answer has changed.
+    pub(crate) fn refresh(&self, changed: impl FnOnce(bool)) {
         let now = self.clock.since_boot();
         let is = self.times.is_cut_off(now, self.renewal(), self.commit());
-        self.is_cut_off
-            .send_if_modified(|known| std::mem::replace(known, is) != is)
+        if is != self.is_cut_off() {
+            changed(is);
+            self.is_cut_off.send_replace(is);
+        }
     }
 
     /// Whether the commit under way takes too long for the answers that wait for it.
@@ -195,10 +197,22 @@ mod tests {
     fn a_suspended_machine_is_cut_off_when_it_continues() {
         let (clock, hand) = Clock::manual(tollgate_clock::Timestamp::from_secs(1));
         let outage = Outage::new(OutageTimes::default(), clock.clone(), clock.since_boot());
-        assert!(!outage.refresh() && !outage.is_cut_off() && outage.may_end_answers());
+        let look = || {
+            let mut changed = None;
+            outage.refresh(|is_cut_off| {
+                assert_ne!(
+                    is_cut_off,
+                    outage.is_cut_off(),
+                    "it is announced after that"
+                );
+                changed = Some(is_cut_off);
+            });
+            (changed, outage.is_cut_off(), outage.may_end_answers())
+        };
+        assert_eq!(look(), (None, false, true));
         hand.advance(secs(3_600));
-        assert!(outage.refresh() && outage.is_cut_off() && !outage.may_end_answers());
+        assert_eq!(look(), (Some(true), true, false));
         outage.renewed(clock.since_boot());
-        assert!(outage.refresh() && !outage.is_cut_off() && outage.may_end_answers());
+        assert_eq!(look(), (Some(false), false, true));
     }
 }

@@ -151,14 +151,14 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
 fn watch_outage(shared: Arc<Shared>, outage: Arc<Outage>) -> std::io::Result<Ticker> {
     let interval = OUTAGE_INTERVAL.min(outage.times.spool_after / 4);
     Ticker::start("outage", interval, move || {
-        if outage.refresh() {
-            let is_cut_off = outage.is_cut_off();
+        // Refused first: a client that is answered because of it may ask again at once.
+        outage.refresh(|is_cut_off| {
             shared.queue.set_cut_off(is_cut_off);
             match is_cut_off {
                 true => tracing::warn!("database does not answer, refusing new requests"),
                 false => tracing::info!("database answers again, admitting new requests"),
             }
-        }
+        });
         if let Some(spool) = &shared.spool {
             spool.write();
         }
