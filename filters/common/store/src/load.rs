@@ -13,6 +13,10 @@ use crate::error::ReadError;
 const READS_MAX: usize = 8;
 static READERS: Semaphore = Semaphore::const_new(READS_MAX);
 
+/// Loads of one kind that are under way or wait for a read. More are refused: those before them take some tenths of a second, and a client
+/// that presents keys which do not exist must not make others wait for longer.
+const UNDER_WAY_MAX: usize = 1024;
+
 /// How long a request waits for a load, and for the loads before it.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -23,6 +27,9 @@ pub enum LoadError {
     /// The database has not answered in time, in which case the load goes on without its caller, or the load has failed.
     #[error("the database has not answered within {} s; try again", WAIT_MAX.as_secs())]
     TimedOut,
+    /// As many other values are being loaded as may be.
+    #[error("too much is being loaded from the database; try again")]
+    Overloaded,
     /// The value has changed each time while it was read.
     #[error("the value changed while it was loaded; try again")]
     Changed,
@@ -63,14 +70,14 @@ where
     ///
     /// # Errors
     ///
-    /// A database that fails, or does not answer within five seconds.
+    /// A database that fails, or does not answer within five seconds; too many loads under way.
     pub async fn load(
         self: &Arc<Self>,
         key: K,
         read: impl FnOnce() -> Result<V, LoadError> + Send + 'static,
     ) -> Result<V, LoadError> {
         let (sender, loaded) = oneshot::channel();
-        if self.join(key, sender) {
+        if self.join(key, sender)? {
             let flight = Flight {
                 loads: Arc::clone(self),
                 key,
@@ -93,11 +100,18 @@ where
     }
 
     /// Waits for the load of this key; `true` when the caller has to begin it.
-    fn join(&self, key: K, sender: oneshot::Sender<Result<V, LoadError>>) -> bool {
+    fn join(
+        &self,
+        key: K,
+        sender: oneshot::Sender<Result<V, LoadError>>,
+    ) -> Result<bool, LoadError> {
         let mut under_way = self.under_way();
+        if under_way.len() >= UNDER_WAY_MAX && !under_way.contains_key(&key) {
+            return Err(LoadError::Overloaded);
+        }
         let waiting = under_way.entry(key).or_default();
         waiting.push(sender);
-        waiting.len() == 1
+        Ok(waiting.len() == 1)
     }
 
     /// Callers that wait for a load of this key.
@@ -225,6 +239,18 @@ mod tests {
                 assert_eq!(loaded.expect("it is loaded"), key);
             }
         });
+    }
+
+    #[test]
+    fn loads_beyond_those_that_may_be_under_way_are_refused() {
+        let loads = Loads::<usize, ()>::default();
+        let join = |key| loads.join(key, oneshot::channel().0);
+        for key in 0..UNDER_WAY_MAX {
+            assert!(join(key).expect("there is room"), "it has to begin");
+        }
+        let refused = join(UNDER_WAY_MAX);
+        assert!(matches!(refused, Err(LoadError::Overloaded)), "{refused:?}");
+        assert!(!join(0).expect("it is under way"), "it has begun");
     }
 
     #[test]
