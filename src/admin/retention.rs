@@ -58,3 +58,86 @@ impl From<ClosedMonth> for ExportedMonth {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tollgate_money::{AccountId, Micros};
+    use tollgate_store::entries::LedgerPart;
+    use tollgate_store::postgres::{self, DatabaseUrl, NodeRole};
+    use tollgate_store::{
+        Admission, CacheScope, EntryKind, NewAccount, Part, RootSecret, UnitOfWork, commit_blocking,
+    };
+    use tollgate_testing::Postgres;
+
+    use super::*;
+
+    const OLD: Timestamp = Timestamp::from_secs(1_700_000_000);
+    const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
+
+    fn node(url: &str, name: &str) -> Arc<dyn Store> {
+        let url = DatabaseUrl::parse(url).expect("an address");
+        let store = postgres::open(postgres::Options {
+            node_name: name.to_owned(),
+            role: NodeRole::OneOfMany,
+            post_records: 1,
+            ..postgres::Options::new(url, OLD, RootSecret([7; 32]))
+        });
+        store.expect("the store opens")
+    }
+
+    fn grant(number: u8) -> Part {
+        Part::Ledger(LedgerPart::Credit {
+            operation: OperationId::from_bytes([number; 16]),
+            account: ACCOUNT,
+            kind: EntryKind::Grant,
+            amount: Micros::new(1),
+            reference: Arc::from(format!("grant {number}")),
+            at: OLD,
+        })
+    }
+
+    #[test]
+    fn a_node_that_has_lost_the_duties_exports_and_removes_nothing() {
+        let url = Postgres::shared().database();
+        let clock = Clock::system();
+        let first = node(&url, "a");
+        let limit = clock.elapsed() + std::time::Duration::from_secs(30);
+        while !first.has_duties() {
+            assert!(clock.elapsed() < limit, "it is the only node");
+            std::thread::yield_now();
+        }
+        let second = node(&url, "b");
+        let account = Part::CreateAccount(Box::new(NewAccount {
+            id: ACCOUNT,
+            class: Arc::from("free"),
+            cache_scope: CacheScope::Shared,
+            credit_limit: Micros::ZERO,
+            created_at: OLD,
+        }));
+        for part in [account].into_iter().chain((1..10).map(grant)) {
+            let unit = UnitOfWork::of(part, Admission::Always);
+            commit_blocking(&*first, unit).expect("it is committed");
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = config::Retention {
+            keep_months: 1,
+            exports: folder.path().to_owned(),
+        };
+        let entropy = Entropy::system();
+        let step = |store: &dyn Store| step(&settings, store, &clock, &entropy);
+        assert!(!second.has_duties());
+        let stopped = step(&*second).expect_err("the other has the duties");
+        let cause = stopped.message;
+        assert!(cause.contains("was stopped"), "{cause}");
+        let journal = first.retained().expect("the nodes");
+        assert!(
+            journal.iter().all(|one| one.carried.is_none()),
+            "{journal:?}"
+        );
+        let month = step(&*first).expect("it has the duties");
+        let month = month.expect("its commits are old");
+        assert!(month.commits > 0 && month.file.is_some());
+    }
+}

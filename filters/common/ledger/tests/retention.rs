@@ -13,13 +13,14 @@ use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, CredentialId, Micros};
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::postgres::{self, DatabaseUrl};
+use tollgate_store::postgres::{self, DatabaseUrl, NodeRole};
 use tollgate_store::retention::{
-    ClosedMonth, Retention, RetentionError, closed_months, first_kept, verify_exports,
+    ClosedMonth, Retention, RetentionError, closed_months, first_kept, overdue, verify_exports,
 };
 use tollgate_store::{
-    Admission, CacheScope, CommitError, Endpoint, EntryKind, NewAccount, Part, Read, Receipt,
-    Refusal, RootSecret, Store, UnitOfWork, UsageDay, UsageFlags, UsageRecord, commit, sqlite,
+    Admission, BatchRows, CacheScope, CarryPart, CommitError, Endpoint, EntryKind, NewAccount,
+    Part, Read, Receipt, Refusal, RootSecret, Store, UnitOfWork, UsageDay, UsageFlags, UsageRecord,
+    commit, sqlite,
 };
 use tollgate_testing::Postgres;
 
@@ -153,6 +154,12 @@ fn settle(number: u64, payer: AccountId, at: Timestamp) -> Part {
 
 /// Requests of all accounts over the days, of which some begin in one month and end in the next, and one hold that stays open.
 fn fill(store: &Arc<dyn Store>) {
+    fill_from(store, 0);
+}
+
+/// The same for other accounts and operations: the numbers from one on.
+fn fill_from(store: &Arc<dyn Store>, first: u64) {
+    let account = |number: u64| account(first + number);
     for number in 0..ACCOUNTS {
         let new = NewAccount {
             id: account(number),
@@ -162,10 +169,10 @@ fn fill(store: &Arc<dyn Store>) {
             created_at: NOW,
         };
         write(store, vec![Part::CreateAccount(Box::new(new))]).expect("an account");
-        write(store, vec![grant(number, account(number), NOW)]).expect("credit");
+        write(store, vec![grant(first + number, account(number), NOW)]).expect("credit");
     }
-    write(store, vec![hold(999_999, account(0), NOW)]).expect("it stays open");
-    let mut number = 1000;
+    write(store, vec![hold(first + 999_999, account(0), NOW)]).expect("it stays open");
+    let mut number = first + 1000;
     for today in 0..DAYS {
         for each in 0..6 {
             number += 1;
@@ -173,8 +180,8 @@ fn fill(store: &Arc<dyn Store>) {
             write(store, vec![hold(number, payer, at)]).expect("a hold");
             // The one before the last ends here, so that a hold is open from one day to the next.
             let begun = number - 2;
-            if begun > 1000 {
-                let payer = account((begun - 1001) % 6 % ACCOUNTS);
+            if begun > first + 1000 {
+                let payer = account((begun - first - 1001) % 6 % ACCOUNTS);
                 let end = match begun % 5 {
                     0 => Part::Ledger(LedgerPart::Release {
                         operation: operation(begun),
@@ -188,7 +195,7 @@ fn fill(store: &Arc<dyn Store>) {
             }
         }
         if today % 7 == 0 {
-            let number = 500_000 + today as u64;
+            let number = first + 500_000 + today as u64;
             write(store, vec![grant(number, account(1), day(today))]).expect("credit");
         }
     }
@@ -305,8 +312,18 @@ fn books_are_the_same_without_their_closed_months() {
         // December is the first month that stays.
         let december = first_kept(day(DAYS), 1);
         let planned = closed_months(&*store, december).expect("a dry run");
+        let overdue = |months| overdue(&*store, day(DAYS), months).expect("it can be read");
+        let january = first_kept(day(DAYS), 0);
+        assert_eq!(overdue(1), Some(day(DAYS).duration_since(january)));
+        assert_eq!(overdue(2), None, "November is kept until February");
         let done = retain(&store, &exports, december, u64::MAX).expect("it runs");
         assert_eq!(done.len(), 1, "November: {done:?}");
+        assert_eq!(overdue(1), None, "nothing waits");
+        assert_eq!(
+            overdue(0),
+            Some(day(DAYS).duration_since(january)),
+            "December"
+        );
         assert_eq!(
             (done[0].commits, done[0].bytes),
             (planned[0].commits, planned[0].bytes)
@@ -393,6 +410,107 @@ fn a_run_that_stops_anywhere_is_continued_by_the_next() {
         let replayed = verify_exports(&*store, &exports).expect("the files are whole");
         assert!(replayed.is_carried, "after {steps} and the rest");
         store.close();
+    }
+}
+
+/// The removal of all commits of a node up to one.
+fn carry(last: &BatchRows) -> Part {
+    let seal = &last.seal;
+    Part::Carry(Box::new(CarryPart {
+        operation: operation(3_000_000 + seal.number as u64),
+        last: (seal.node, seal.epoch, seal.number),
+        hash: seal.hash,
+        at: day(DAYS),
+    }))
+}
+
+/// The last posted commit of a node, and those after it.
+fn live_commits(store: &dyn Read, node: i64) -> Vec<BatchRows> {
+    let mut journals = store.retained().expect("the nodes").into_iter();
+    let journal = journals.find(|one| one.node == node).expect("the node");
+    let mut all = store.commits_after(node, None, 4000).expect("commits");
+    all.retain(|one| Some((one.seal.epoch, one.seal.number)) >= journal.posted);
+    assert!(!all.is_empty() && journal.posted.is_some());
+    all
+}
+
+#[test]
+fn a_commit_is_removed_only_when_it_is_posted_and_another_posted_one_follows() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for engine in Engine::both(folder.path()) {
+        let store = engine.open();
+        fill(&store);
+        let (before, all) = (seen(&*store), commits(&*store));
+        let node = store.retained().expect("the node")[0].node;
+        for live in live_commits(&*store, node) {
+            let refused = write(&store, vec![carry(&live)]);
+            assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
+        }
+        assert_eq!((seen(&*store), commits(&*store)), (before, all));
+        // The usage of days follows later than the rest after an upgrade from a release without it.
+        let marks = match engine {
+            Engine::Sqlite(_) => "nodes",
+            Engine::Postgres(_) => "node_marks",
+        };
+        engine.execute(&format!("UPDATE {marks} SET days_posted = 0"));
+        let first = store.commits_after(node, None, 1).expect("commits");
+        let refused = write(&store, vec![carry(&first[0])]);
+        assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
+        store.close();
+    }
+}
+
+#[test]
+fn of_each_node_only_what_it_has_posted_is_removed_by_whichever_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = Postgres::shared().database();
+    let node = |name: &str| {
+        let store = postgres::open(postgres::Options {
+            node_name: name.to_owned(),
+            role: NodeRole::OneOfMany,
+            ..Engine::postgres_options(&url)
+        });
+        store.expect("the store opens")
+    };
+    let nodes = ["a", "b"].map(node);
+    fill(&nodes[0]);
+    fill_from(&nodes[1], 10_000_000);
+    let before = seen(&*nodes[0]);
+    let numbers: Vec<i64> = (nodes[0].retained().expect("the nodes").iter())
+        .map(|journal| journal.node)
+        .collect();
+    assert_eq!(numbers.len(), 2, "{numbers:?}");
+    // The commits of one are not older for having a smaller number than those that the other has posted.
+    for number in &numbers {
+        for live in live_commits(&*nodes[0], *number) {
+            let refused = write(&nodes[0], vec![carry(&live)]);
+            assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
+        }
+    }
+    let december = first_kept(day(DAYS), 1);
+    let months = closed_months(&*nodes[0], december).expect("a dry run");
+    let done = retain(&nodes[0], folder.path(), december, u64::MAX).expect("it runs");
+    assert_eq!(done.len(), 2, "November of each: {done:?}");
+    let commits_of = |list: &[ClosedMonth]| -> Vec<_> {
+        (list.iter().map(|month| (month.node, month.commits))).collect()
+    };
+    assert_eq!(commits_of(&done), commits_of(&months));
+    for journal in nodes[0].retained().expect("the nodes") {
+        let left = nodes[0].commits_after(journal.node, None, 4000);
+        let left = left.expect("commits");
+        let first = &left.first().expect("those since December").seal;
+        assert!(first.at >= december, "{first:?}");
+        let carried = journal.carried.expect("November").commits;
+        assert_eq!(first.number as u64, carried + 1, "none is missing");
+    }
+    assert_eq!(seen(&*nodes[0]), before);
+    let replayed = verify_exports(&*nodes[0], folder.path()).expect("the files are whole");
+    assert!(replayed.is_carried, "the files of both");
+    // Each goes on after its last commit.
+    for (store, number) in nodes.iter().zip([20_000_000, 20_000_001]) {
+        write(store, vec![grant(number, account(0), day(DAYS))]).expect("credit");
+        seen(&**store);
+        assert!(store.failure().is_none());
     }
 }
 

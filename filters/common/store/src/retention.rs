@@ -6,16 +6,16 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::time::Duration;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::OperationId;
 
 use crate::carry::CarryPart;
-use crate::error::{CommitError, Failure, ReadError, SubmitError};
+use crate::error::{CommitError, ReadError};
 use crate::export::{EXPORT_SUFFIX, ExportError, ExportReader, ExportWriter};
-use crate::store::{BatchRows, Read, Replayed, RetainedJournal, Store};
-use crate::unit::{Admission, Part, Receipt, UnitOfWork};
+use crate::store::{BatchRows, Read, Replayed, RetainedJournal, Store, commit_blocking};
+use crate::unit::{Admission, Part, UnitOfWork};
 
 /// Commits that are read, and removed, at a time: other commits wait for a removal.
 const COMMITS: usize = 512;
@@ -40,9 +40,6 @@ pub enum RetentionError {
     /// The removal was refused, or its outcome is unknown.
     #[error("removing exported commits failed")]
     Remove(#[from] CommitError),
-    /// The store accepts no work now.
-    #[error("the store accepts no removal of commits now")]
-    Submit(#[from] SubmitError),
     /// A file has other commits than the store.
     #[error(
         "export file `{path}` does not have the commits that were read from the store; check the disk, and run it again"
@@ -81,16 +78,45 @@ pub struct ClosedMonth {
 
 /// The start of the first month to keep: `months` before the current one, which is kept too.
 pub fn first_kept(now: Timestamp, months: u32) -> Timestamp {
-    let text = now.rfc3339();
-    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u32>().ok();
-    let (Some(year), Some(month)) = (number(0..4), number(5..7)) else {
-        return Timestamp::MIN;
-    };
-    let Some(first) = (year * 12 + month - 1).checked_sub(months) else {
-        return Timestamp::MIN;
-    };
-    let text = format!("{:04}-{:02}-01T00:00:00Z", first / 12, first % 12 + 1);
-    Timestamp::from_rfc3339(&text).unwrap_or(Timestamp::MIN)
+    month_start(now, -i64::from(months)).unwrap_or(Timestamp::MIN)
+}
+
+/// The start of the month that is so many after that of a time.
+fn month_start(at: Timestamp, after: i64) -> Option<Timestamp> {
+    let text = at.rfc3339();
+    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<i64>().ok();
+    let month = number(0..4)? * 12 + number(5..7)? - 1 + after;
+    let (year, month) = (month.div_euclid(12), month.rem_euclid(12) + 1);
+    Timestamp::from_rfc3339(&format!("{year:04}-{month:02}-01T00:00:00Z"))
+}
+
+/// For how long the journal has had commits that are to be removed where so many months are kept; `None` while it has none. Blocks.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub fn overdue(
+    read: &dyn Read,
+    now: Timestamp,
+    months: u32,
+) -> Result<Option<Duration>, ReadError> {
+    let mut longest = None;
+    for journal in read.retained()? {
+        let after = journal.carried.map(|carried| carried.last());
+        let first = read.commits_after(journal.node, after, 1)?;
+        let Some(seal) = first.first().map(|commit| &commit.seal) else {
+            continue;
+        };
+        // The last posted commit stays, whatever its age is.
+        if Some((seal.epoch, seal.number)) >= journal.posted {
+            continue;
+        }
+        let due = month_start(seal.at, i64::from(months) + 1);
+        if let Some(due) = due.filter(|due| *due <= now) {
+            longest = longest.max(Some(now.duration_since(due)));
+        }
+    }
+    Ok(longest)
 }
 
 /// What a run would export.
@@ -294,22 +320,11 @@ impl Retention<'_> {
                 hash,
                 at: (self.now)(),
             };
-            self.commit(Part::Carry(Box::new(part)))?;
+            let unit = UnitOfWork::of(Part::Carry(Box::new(part)), Admission::Normal);
+            commit_blocking(self.store, unit)?;
             report(month, commits);
         }
         Ok(())
-    }
-
-    fn commit(&self, part: Part) -> Result<Receipt, RetentionError> {
-        let (sender, wait) = mpsc::channel();
-        let done = Box::new(move |result| {
-            // The receiver waits below.
-            let _ = sender.send(result);
-        });
-        let unit = UnitOfWork::of(part, Admission::Normal);
-        self.store.submit(unit, done)?;
-        let result = wait.recv();
-        Ok(result.unwrap_or_else(|_| Err(CommitError::Stopped(Failure::closed())))?)
     }
 }
 

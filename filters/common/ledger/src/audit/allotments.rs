@@ -51,14 +51,21 @@ impl Allotments {
         };
         let parts = body.records().map_while(|record| record.ok()?.part().ok());
         for entry in parts.filter_map(|part| Entry::of(&part)) {
-            let (available, held) = (entry.d_available.get(), entry.d_held.get());
-            let key = (entry.account, seal.node);
-            let (posted, all) = self.sums.entry(key).or_default();
-            if is_posted {
-                add(posted, available.into(), held.into());
-            }
-            add(all, available.into(), held.into());
+            self.entry(seal.node, &entry, is_posted);
         }
+    }
+
+    /// One entry of a node; what is carried of removed commits comes before the commits that follow them.
+    pub(super) fn entry(&mut self, node: i64, entry: &Entry, is_posted: bool) {
+        if !self.marks.contains_key(&node) {
+            return;
+        }
+        let (available, held) = (entry.d_available.get(), entry.d_held.get());
+        let (posted, all) = self.sums.entry((entry.account, node)).or_default();
+        if is_posted {
+            add(posted, available.into(), held.into());
+        }
+        add(all, available.into(), held.into());
     }
 
     /// What a node has stored of an account, after all commits. Returns its violations.

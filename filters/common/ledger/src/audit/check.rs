@@ -67,6 +67,9 @@ impl Check {
             self.usage_written_off += i128::from(sum.written_off.get());
             self.allotments.carried(sum);
         }
+        for (node, entry) in &carried.entries {
+            self.allotments.entry(*node, entry, true);
+        }
         if let Some(problem) = carried.problem {
             self.wrong(None, None, problem.to_owned());
         }

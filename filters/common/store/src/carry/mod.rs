@@ -23,8 +23,9 @@ pub(crate) use self::history::History;
 pub(crate) use self::removal::remove;
 pub use self::rows::{Carried, CarriedNode, CarriedSum, CarryPart};
 pub(crate) use self::rows::{CarriedRow, KNOWN_FROM};
+use crate::commit_id;
 use crate::engine::{RowError, Rows};
-use crate::entries::LedgerPart;
+use crate::entries::{Body, Entry, LedgerPart};
 
 /// Reads the carried state and compares it with what the last removal sealed.
 pub(crate) fn read(rows: &impl Rows) -> Result<Carried, RowError> {
@@ -39,7 +40,14 @@ pub(crate) fn read(rows: &impl Rows) -> Result<Carried, RowError> {
         match row {
             CarriedRow::Node(node) => carried.nodes.push(node),
             CarriedRow::Sum(sum) => carried.sums.push(sum),
-            CarriedRow::Record { .. } | CarriedRow::Day(..) => {}
+            CarriedRow::Record { id, body, .. } => {
+                let (node, _, _) = commit_id::numbers(id);
+                if commit_id::has_allotments(node) {
+                    let entries = entries(&body).into_iter();
+                    carried.entries.extend(entries.map(|entry| (node, entry)));
+                }
+            }
+            CarriedRow::Day(..) => {}
         }
     })?;
     let sealed = last_record(rows)?;
@@ -51,6 +59,14 @@ pub(crate) fn read(rows: &impl Rows) -> Result<Carried, RowError> {
         None
     };
     Ok(carried)
+}
+
+/// The entries of a carried record. One that cannot be read is not what was sealed.
+fn entries(body: &[u8]) -> Vec<Entry> {
+    let body = Body::read(body);
+    let records = body.iter().flat_map(Body::records);
+    let parts = records.filter_map(|record| record.ok()?.part().ok());
+    parts.filter_map(|part| Entry::of(&part)).collect()
 }
 
 /// Number and digest in the record of the last removal.
@@ -75,7 +91,7 @@ fn last_record(rows: &impl Rows) -> Result<Option<(i64, RowDigest)>, RowError> {
 
 fn carries(body: &[u8]) -> impl Iterator<Item = (i64, RowDigest)> {
     // An unreadable one is reported by the audit.
-    let body = crate::entries::Body::read(body);
+    let body = Body::read(body);
     let records: Vec<_> = body
         .iter()
         .flat_map(|body| body.records())

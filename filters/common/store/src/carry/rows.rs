@@ -4,6 +4,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::commit_id;
+use crate::entries::Entry;
 use crate::usage::UsageDay;
 
 /// The schema of the first release that knows of removed commits: an earlier one must not open a PostgreSQL database that has them.
@@ -86,6 +87,8 @@ pub struct Carried {
     pub nodes: Vec<CarriedNode>,
     /// The sums.
     pub sums: Vec<CarriedSum>,
+    /// The entries of credits, and of holds that had not ended, by node; of nodes with allotments only.
+    pub entries: Vec<(i64, Entry)>,
     /// What is wrong with it, as a sentence.
     pub problem: Option<&'static str>,
 }
