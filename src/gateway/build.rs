@@ -532,7 +532,11 @@ fn spawn_tasks(
             settings.store.free_bytes_min,
         ));
     }
-    runtime.spawn(maintenance::look_after_store(storage.store.clone()));
+    runtime.spawn(maintenance::look_after_store(
+        storage.store.clone(),
+        settings.store.retention.clone(),
+        clock.clone(),
+    ));
     let duties = maintenance::run_duties(storage.store.clone(), std::mem::take(&mut built.duties));
     let duties = runtime.spawn(duties);
     if storage.store.has_allotments() {
@@ -571,6 +575,9 @@ fn add_metrics(
 ) {
     let metrics = telemetry.metrics();
     metrics.add_source(sources::store(storage.store.clone()));
+    if settings.store.retention.is_some() {
+        metrics.add_source(sources::retention(storage.store.clone()));
+    }
     metrics.add_source(sources::credentials(storage.credentials.clone()));
     metrics.add_source(sources::ledger(storage.ledger.clone(), clock.clone()));
     metrics.add_source(sources::node(

@@ -11,6 +11,7 @@ use tollgate_identity::{Credentials, RefusedRequests};
 use tollgate_ledger::Ledger;
 use tollgate_module::{Duty, Sweep};
 use tollgate_store::postgres::NodeLease;
+use tollgate_store::retention::overdue;
 use tollgate_store::{Admission, OAuthPart, OpenError, Part, Store, UnitOfWork, commit, reading};
 
 use crate::config;
@@ -51,11 +52,16 @@ const DUTIES_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval at which the node that has the duties looks for nodes whose process has ended.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Interval at which the size of the database is read, and at which read changes are removed from the feed.
+/// Interval at which the size of the database and the begin of its journal are read, and at which read changes are removed from the feed.
 const STORE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Reads the size of the database, and removes what every node has read from the feed of changes.
-pub(super) async fn look_after_store(store: Arc<dyn Store>) {
+/// Reads the size of the database and for how long months have waited for their removal, and removes what every node has read from the feed of
+/// changes.
+pub(super) async fn look_after_store(
+    store: Arc<dyn Store>,
+    retention: Option<config::Retention>,
+    clock: Clock,
+) {
     loop {
         match reading(&store, |store| store.size()).await {
             Ok(size) => {
@@ -64,6 +70,17 @@ pub(super) async fn look_after_store(store: Arc<dyn Store>) {
                 gauges.database_free_bytes.store(size.free_bytes, Relaxed);
             }
             Err(error) => tracing::debug!(%error, "reading the size of the database failed"),
+        }
+        if let Some(retention) = &retention {
+            let (now, months) = (clock.now(), retention.keep_months);
+            match reading(&store, move |store| overdue(store, now, months)).await {
+                Ok(overdue) => {
+                    let secs = overdue.unwrap_or_default().as_secs();
+                    let gauge = &store.gauges().retention_overdue_secs;
+                    gauge.store(secs + 1, Relaxed);
+                }
+                Err(error) => tracing::debug!(%error, "reading the begin of the journal failed"),
+            }
         }
         if store.has_allotments() && store.has_duties() {
             let unit = UnitOfWork::of(Part::PruneChanges, Admission::BestEffort);

@@ -79,7 +79,7 @@ metrics! {
     CREDENTIALS = "tollgate_credentials", Gauge, [],
         "Credentials in memory: those that were presented within the last ten minutes.";
     CREDENTIAL_LOOK_UPS = "tollgate_credential_look_ups_total", Counter, ["result"],
-        "Look-ups in the database of credentials that were not in memory, by result: found, or unknown. Those under way at the same time for one credential are one look-up.";
+        "Look-ups in the database of credentials that were not in memory, by result: found, unknown, or failed, for each request that got 503 since the database did not answer or too many look-ups were under way. Others under way at the same time for one credential are one look-up.";
     OPEN_HOLDS = "tollgate_open_holds", Gauge, [],
         "Requests whose credit is held.";
     HELD = "tollgate_held_microcredits", Gauge, [],
@@ -140,6 +140,8 @@ metrics! {
         "Bytes of the database: of SQLite's main file, or of all tables of a PostgreSQL database. Read once a minute.";
     STORE_FREE = "tollgate_store_free_bytes", Gauge, [],
         "Bytes of SQLite's main file that removed rows have left for new ones; 0 for a PostgreSQL database.";
+    RETENTION_OVERDUE = "tollgate_retention_overdue_seconds", Gauge, [],
+        "For how long the journal has had months that `tollgate retention` is to remove; 0 without any. Read once a minute, where `store.keep_months` is set.";
     WAL_BYTES = "tollgate_store_log_bytes", Gauge, [],
         "Bytes of the database's log that are not in its main file yet.";
     DISK_FREE = "tollgate_disk_free_bytes", Gauge, [],

@@ -136,8 +136,12 @@ pub fn memory(budget: MemoryBudget) -> Source {
 pub fn credentials(credentials: Arc<Credentials>) -> Source {
     Box::new(move |samples| {
         samples.number(names::CREDENTIALS, credentials.len() as u64);
-        let (found, unknown) = credentials.look_ups();
-        let results = [("found", found), ("unknown", unknown)];
+        let look_ups = credentials.look_ups();
+        let results = [
+            ("found", look_ups.found),
+            ("unknown", look_ups.unknown),
+            ("failed", look_ups.failed),
+        ];
         samples.numbers(names::CREDENTIAL_LOOK_UPS, results);
     })
 }
@@ -191,6 +195,16 @@ pub(crate) fn certificates(certificates: Snapshot<Vec<Certificate>>) -> Source {
             .collect();
         let values = expiries.iter().map(|(label, at)| (label.as_str(), *at));
         samples.numbers(names::CERTIFICATE_EXPIRY, values);
+    })
+}
+
+/// For how long the journal has had commits that `tollgate retention` is to remove; no sample before it was read.
+pub(crate) fn retention(store: Arc<dyn Store>) -> Source {
+    Box::new(move |samples| {
+        let overdue = store.gauges().retention_overdue_secs.load(Relaxed);
+        if let Some(secs) = overdue.checked_sub(1) {
+            samples.seconds(names::RETENTION_OVERDUE, Duration::from_secs(secs));
+        }
     })
 }
 

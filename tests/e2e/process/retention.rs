@@ -16,7 +16,7 @@ use tollgate_store::{
 };
 use tollgate_testing::{Client, Postgres, within};
 
-use super::installation::{Installation, ended};
+use super::installation::{Installation, Serving, ended};
 use super::nodes::{Cluster, NAMES};
 use crate::rig::{CHAT, audited_store, chat, poll};
 
@@ -159,6 +159,22 @@ fn size(database: &Path) -> (u64, u64) {
     )
 }
 
+/// For how many seconds months have waited for their removal, once the gateway has read it.
+async fn overdue(serving: &Serving) -> u64 {
+    let read = async {
+        loop {
+            let page = Client::new(&serving.admin_url).get("/metrics").await;
+            let mut lines = page.text().lines();
+            let number =
+                lines.find_map(|line| line.strip_prefix("tollgate_retention_overdue_seconds "));
+            if let Some(number) = number {
+                return number.parse().expect("a whole number");
+            }
+        }
+    };
+    within("the first look at the journal", read).await
+}
+
 async fn audit(installation: &Installation) {
     let folder = exports(installation);
     let folder = folder.to_str().expect("a path");
@@ -178,6 +194,9 @@ async fn closed_months_are_exported_and_removed_while_the_gateway_serves() {
     let installation = installation().await;
     let serving = installation.serve().await;
     let client = serving.client(&installation);
+    // At most the four months of requests, and at least one whole month beyond the one that is kept.
+    let days = overdue(&serving).await / DAY.as_secs();
+    assert!((28..=124).contains(&days), "{days} days");
     let before = seen(&installation).await;
     let (all, bytes) = size(&installation.database());
     audit(&installation).await;
@@ -240,6 +259,18 @@ async fn closed_months_are_exported_and_removed_while_the_gateway_serves() {
         assert_eq!(status.code(), Some(1), "{}", process.output());
     }
     std::fs::write(file, whole).expect("the file");
+    // The last one: all that are there follow each other.
+    let files = done["exported"].as_array().expect("a list");
+    let file = files.last().and_then(|last| last["file"].as_str());
+    let file = Path::new(file.expect("a file"));
+    let aside = file.with_extension("aside");
+    std::fs::rename(file, &aside).expect("the folder takes files");
+    let folder = exports(&installation);
+    let words = ["audit", "--exports", folder.to_str().expect("a path")];
+    let mut process = installation.spawn(installation.command(&words));
+    let status = ended(&mut process).await;
+    assert_eq!(status.code(), Some(1), "{}", process.output());
+    std::fs::rename(&aside, file).expect("the folder takes files");
     drop(serving);
 
     // What is derived is derived again from what is left.
@@ -249,6 +280,7 @@ async fn closed_months_are_exported_and_removed_while_the_gateway_serves() {
     let serving = installation.serve().await;
     let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(overdue(&serving).await, 0, "nothing waits to be removed");
     drop(serving);
     audit(&installation).await;
 }

@@ -35,6 +35,8 @@ pub struct Credentials {
     pub(crate) loaded: AtomicU64,
     /// Look-ups in the store that found none.
     pub(crate) unknown: AtomicU64,
+    /// Look-ups that have failed.
+    pub(crate) failed: AtomicU64,
 }
 
 /// State for following the store; not needed to authenticate a request with a credential in memory.
@@ -174,6 +176,7 @@ impl Credentials {
             loads: Arc::default(),
             loaded: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
         });
         store.observe(credentials.clone());
         credentials

@@ -28,6 +28,7 @@ pub use keys::{
     RevokeKeyError, change_key_as, create_key, create_key_as, list_keys, revoke_key,
 };
 pub use login::{Login, LoginError};
+pub use look_up::LookUps;
 pub use refused::RefusedRequests;
 pub use session::{Session, SessionValue};
 pub use signin::{Signin, SigninKeys, SigninRules};

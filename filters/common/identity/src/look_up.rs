@@ -23,6 +23,17 @@ const CHANGES_MAX: usize = 1024;
 /// Attempts of one load at a credential that changes meanwhile.
 const TRIES: usize = 10;
 
+/// Numbers of look-ups in the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LookUps {
+    /// Of credentials that it had.
+    pub found: u64,
+    /// Of others.
+    pub unknown: u64,
+    /// Without an answer: each request that waited for it counts.
+    pub failed: u64,
+}
+
 impl Credentials {
     /// The unrevoked credential with this digest, from memory or from the store; `None` when there is none, or it has expired at `now`. All
     /// that look for one digest at the same time share one read.
@@ -43,7 +54,11 @@ impl Credentials {
         }
         let this = Arc::clone(self);
         let read = move || this.load(digest, now);
-        self.loads.load(digest, read).await
+        let loaded = self.loads.load(digest, read).await;
+        if loaded.is_err() {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        loaded
     }
 
     /// The same; blocks.
@@ -62,13 +77,13 @@ impl Credentials {
         }
     }
 
-    /// Look-ups in the store since the start: of credentials that it had, and of others.
-    pub fn look_ups(&self) -> (u64, u64) {
-        let [loaded, unknown] = [&self.loaded, &self.unknown];
-        (
-            loaded.load(Ordering::Relaxed),
-            unknown.load(Ordering::Relaxed),
-        )
+    /// The look-ups of requests in the store since the start.
+    pub fn look_ups(&self) -> LookUps {
+        LookUps {
+            found: self.loaded.load(Ordering::Relaxed),
+            unknown: self.unknown.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+        }
     }
 
     fn load(&self, digest: Digest, now: Timestamp) -> Result<Option<Arc<Credential>>, LoadError> {
@@ -356,7 +371,7 @@ mod tests {
         let bench = Bench::new().await;
         let made = Digest::of(b"two");
         let look_up = |now| bench.credentials.look_up(made, now);
-        let unknown = || bench.credentials.look_ups().1;
+        let unknown = || bench.credentials.look_ups().unknown;
         for now in [NOW, NOW, NOW + UNKNOWN_KEPT - Duration::from_micros(1)] {
             assert!(look_up(now).await.expect("it can be read").is_none());
             assert_eq!(unknown(), 1, "it is remembered");
@@ -392,13 +407,14 @@ mod tests {
     async fn a_start_reads_nothing_and_what_is_idle_is_evicted_once_its_use_is_stored() {
         let bench = Bench::new().await;
         let credentials = &bench.credentials;
-        assert_eq!((credentials.len(), credentials.look_ups()), (0, (0, 0)));
+        assert_eq!(credentials.len(), 0);
+        assert_eq!(credentials.look_ups(), LookUps::default());
         let looked_up = [(); 3].map(|()| credentials.look_up(bench.digest, NOW));
         for looked_up in looked_up {
             let found = looked_up.await.expect("it can be read").expect("a key");
             found.used(NOW);
         }
-        assert_eq!((credentials.len(), credentials.look_ups()), (1, (1, 0)));
+        assert_eq!((credentials.len(), credentials.look_ups().found), (1, 1));
         let later = NOW + Duration::from_secs(1);
         assert_eq!(credentials.evict_idle(later), 0, "its use is not stored");
         assert_eq!(credentials.take_uses(), [(KEY, NOW)]);
@@ -409,6 +425,24 @@ mod tests {
             .commit(Part::RevokeCredential { id: KEY, at: NOW })
             .await;
         assert!(bench.look_up(bench.digest, NOW).is_none(), "it is revoked");
+    }
+
+    #[tokio::test]
+    async fn a_look_up_without_an_answer_of_the_store_is_counted_as_failed() {
+        let Bench {
+            store,
+            credentials,
+            digest,
+            _folder,
+        } = Bench::new().await;
+        drop(store);
+        let failed = credentials.look_up(digest, NOW).await;
+        assert!(failed.is_err(), "the store is gone");
+        let counted = LookUps {
+            failed: 1,
+            ..LookUps::default()
+        };
+        assert_eq!(credentials.look_ups(), counted);
     }
 
     #[test]

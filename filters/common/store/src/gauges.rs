@@ -88,6 +88,9 @@ pub struct Gauges {
     pub database_bytes: AtomicU64,
     /// See [`Gauges::database_bytes`]; always 0 on a server, which does not say it.
     pub database_free_bytes: AtomicU64,
+    /// One more than the seconds for which the journal has had commits that are to be removed, as the owner of the store has read it last; 0
+    /// before, and where nothing is removed.
+    pub retention_overdue_secs: AtomicU64,
     /// Bytes of the log that are not yet in the main file, as of the last checkpoint.
     pub wal_bytes: AtomicU64,
 }
