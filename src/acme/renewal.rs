@@ -21,8 +21,11 @@ const LEASE: Duration = Duration::from_secs(300);
 /// Upper bound of the backoff.
 const BACKOFF_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Interval at which the row is read again: what another process has obtained is in use within it, and a wrong clock noticed.
+/// Interval at which the row is read again: a wrong clock is noticed within it.
 const READ_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The same while another process may be obtaining the certificate: what it has obtained is in use within it.
+const CLAIMED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wait after a failure of the store.
 const STORE_BACKOFF: Duration = Duration::from_secs(10);
@@ -101,8 +104,12 @@ impl Maintained {
             {
                 return Ok(Duration::ZERO);
             }
+            let interval = match &row {
+                Some(row) if now < row.updated_at + LEASE => CLAIMED_INTERVAL,
+                _ => READ_INTERVAL,
+            };
             let wait = due.duration_since(self.now());
-            return Ok(wait.clamp(Duration::from_millis(10), READ_INTERVAL));
+            return Ok(wait.clamp(Duration::from_millis(10), interval));
         }
         let Some(begun) = self.claim(row.as_ref(), now).await? else {
             // Another process was first.

@@ -213,6 +213,8 @@ async fn challenge_at_another_node(more: &str) {
     let root = authority.root().await;
     let (first, _) = line(first, OBTAINED, 1).await;
     let (first, _) = settled(first, &installation, &root).await;
+    // Clients reach the other one too.
+    let (other, _) = settled(other, &installation, &root).await;
     let orders = async |serving: &Serving, result: &str| {
         let metric = format!("tollgate_acme_orders_total{{result=\"{result}\"}}");
         serving.metric(&metric).await
@@ -233,6 +235,42 @@ async fn a_node_answers_the_http_challenge_of_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_answers_the_tls_challenge_of_another() {
     challenge_at_another_node("challenge = 'tls-alpn-01'").await;
+}
+
+/// The authority reaches a gateway that was there before the order of another one, and has a certificate of its own.
+async fn challenge_at_an_earlier_node(more: &str) {
+    let database = Postgres::shared().database();
+    let authority = Authority::start(90 * DAY, false).await;
+    let installation = Installation::on_postgres(&database, "").await;
+    let serve = async |node: &str, name: &str| {
+        order(&installation, &authority, &[name], more);
+        let config = settings_of(&installation, node);
+        let command = installation.command_with(&config, &["serve"]);
+        installation.serve_as(command).await
+    };
+    let earlier = serve("b", "www.tollgate.test").await;
+    forward(&authority, &earlier);
+    let (earlier, _) = line(earlier, OBTAINED, 1).await;
+    let later = serve("a", NAME).await;
+    let (later, _) = line(later, OBTAINED, 1).await;
+    let root = authority.root().await;
+    let (later, _) = settled(later, &installation, &root).await;
+    for serving in [&earlier, &later] {
+        let failed = "tollgate_acme_orders_total{result=\"failed\"}";
+        assert_eq!(serving.metric(failed).await, 0, "at the first attempt");
+    }
+    stop(earlier).await;
+    stop(later).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_answers_the_http_challenge_of_one_that_started_later() {
+    challenge_at_an_earlier_node("").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_answers_the_tls_challenge_of_one_that_started_later() {
+    challenge_at_an_earlier_node("challenge = 'tls-alpn-01'").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
