@@ -25,6 +25,7 @@ mod postgres;
 mod prices;
 mod reload;
 mod retention;
+mod rollback;
 mod service_manager;
 mod shared;
 mod signed;

@@ -22,6 +22,8 @@ pub(super) struct Installation {
     pub(super) ca_pem: String,
     /// The address of its PostgreSQL database, where it has one.
     pub(super) postgres: Option<String>,
+    /// The program that it runs.
+    pub(super) program: PathBuf,
 }
 
 /// The program while it serves.
@@ -61,6 +63,7 @@ impl Installation {
             key: String::new(),
             ca_pem: certificate.ca_pem,
             postgres: None,
+            program: PathBuf::from(env!("CARGO_BIN_EXE_tollgate")),
         };
         (installation.account, installation.key) = installation.account("1000").await;
         installation
@@ -98,7 +101,7 @@ impl Installation {
 
     /// The same with other settings.
     pub(super) fn command_with(&self, config: &Path, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let mut command = Command::new(&self.program);
         self.complete(&mut command, config, words);
         command
     }
@@ -107,7 +110,7 @@ impl Installation {
     pub(super) fn command_after(&self, first: &str, words: &[&str]) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{first}; exec \"$0\" \"$@\"")]);
-        command.arg(env!("CARGO_BIN_EXE_tollgate"));
+        command.arg(&self.program);
         self.complete(&mut command, &self.config, words);
         command
     }
@@ -131,7 +134,7 @@ impl Installation {
     /// Runs a command that prints JSON.
     pub(super) async fn ask(&self, words: &[&str]) -> Value {
         let output = self.run(&[words, &["--json"]].concat()).await;
-        let line = output.lines().find(|line| line.starts_with('{'));
+        let line = output.lines().find(|line| line.starts_with(['{', '[']));
         let line =
             line.unwrap_or_else(|| panic!("`{}` printed no JSON:\n{output}", words.join(" ")));
         serde_json::from_str(line).expect("JSON")

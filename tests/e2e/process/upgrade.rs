@@ -78,7 +78,7 @@ async fn balance(installation: &Installation) -> (i64, i64) {
     (micros(&shown["available"]), micros(&shown["held"]))
 }
 
-async fn spent(installation: &Installation) -> i64 {
+pub(super) async fn spent(installation: &Installation) -> i64 {
     1000 * 1_000_000 - balance(installation).await.0
 }
 
