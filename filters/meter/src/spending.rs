@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -15,7 +15,7 @@ use tollgate_clock::{Month, Timestamp};
 use tollgate_ledger::CapHold;
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::{
-    Admission, Done, Effect, LoadError, Loads, Observer, Part, Store, UnitOfWork,
+    Admission, Effect, LoadError, Loads, Observer, Part, Store, UnitOfWork, commit_blocking,
 };
 
 /// Attempts of one load at spending that changes meanwhile.
@@ -268,16 +268,10 @@ impl fmt::Debug for Spending {
 
 /// Blocks until everything queued before is durable and its callers know.
 fn flush(store: &dyn Store) -> Result<(), LoadError> {
-    let (sender, wait) = mpsc::sync_channel(1);
-    let done: Done = Box::new(move |result| {
-        let _ = sender.send(result);
-    });
     let unit = UnitOfWork::of_all([], Admission::Always);
-    store.submit(unit, done).map_err(|_| LoadError::TimedOut)?;
-    match wait.recv() {
-        Ok(Ok(_)) => Ok(()),
-        _ => Err(LoadError::TimedOut),
-    }
+    commit_blocking(store, unit)
+        .map(|_| ())
+        .map_err(|_| LoadError::TimedOut)
 }
 
 impl Cell {

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use tollgate_ledger::Charge;
 use tollgate_money::AccountId;
-use tollgate_store::CredentialChange;
 use tollgate_store::entries::LedgerPart;
+use tollgate_store::{CredentialChange, Done};
 
 use super::*;
 
@@ -223,6 +223,28 @@ fn charge(number: u64) -> tollgate_ledger::Charge {
     }
 }
 
+/// The same as a unit of work of its own.
+fn charged(number: u64) -> UnitOfWork {
+    let Charge {
+        operation,
+        account,
+        amount,
+        price_version,
+        usage,
+        at,
+    } = charge(number);
+    let part = LedgerPart::Charge {
+        operation,
+        account,
+        charged: amount,
+        written_off: Micros::ZERO,
+        price_version,
+        usage,
+        at,
+    };
+    UnitOfWork::of(Part::Ledger(part), Admission::Always)
+}
+
 #[tokio::test]
 async fn a_load_has_the_charges_that_were_queued_before_and_those_announced_meanwhile_once() {
     let folder = tempfile::TempDir::new().expect("a folder");
@@ -230,18 +252,18 @@ async fn a_load_has_the_charges_that_were_queued_before_and_those_announced_mean
     let spending = Arc::new(Spending::open(&store));
     let monthly = cap(1_000_000, CapPeriod::Month);
     let account = AccountId::from_bytes([1; 16]);
-    let mut charged = 0;
+    let mut spent = 0;
     for round in 0..20u64 {
         spending.cells.clear();
         // Those of requests that ended before it was evicted.
         let settlements: Vec<_> = (0..100)
             .map(|number| ledger.charge(charge(round << 32 | number)).expect("queued"))
             .collect();
-        charged += 100;
+        spent += 100;
         let read = || spending.read((KEY, account), CapPeriod::Month, NOVEMBER);
         read().expect("it can be read");
         let left = spending.left(KEY, monthly, NOVEMBER).expect("it is loaded");
-        assert_eq!(left, Ok(Micros::new(1_000_000 - charged)), "round {round}");
+        assert_eq!(left, Ok(Micros::new(1_000_000 - spent)), "round {round}");
         for settlement in settlements {
             settlement.await.expect("it is durable");
         }
@@ -251,24 +273,7 @@ async fn a_load_has_the_charges_that_were_queued_before_and_those_announced_mean
         std::thread::scope(|scope| {
             let loading = scope.spawn(read);
             for number in 100..200 {
-                let Charge {
-                    operation,
-                    account,
-                    amount,
-                    price_version,
-                    usage,
-                    at,
-                } = charge(round << 32 | number);
-                let part = LedgerPart::Charge {
-                    operation,
-                    account,
-                    charged: amount,
-                    written_off: Micros::ZERO,
-                    price_version,
-                    usage,
-                    at,
-                };
-                let unit = UnitOfWork::of(Part::Ledger(part), Admission::Always);
+                let unit = charged(round << 32 | number);
                 let spending = Arc::clone(&spending);
                 let done: Done = Box::new(move |result| {
                     result.expect("it is durable");
@@ -279,11 +284,65 @@ async fn a_load_has_the_charges_that_were_queued_before_and_those_announced_mean
             let loaded = loading.join().expect("no panic");
             loaded.or_else(|_| read()).expect("it can be read");
         });
-        charged += 100;
+        spent += 100;
         flush(&*store).expect("it is durable");
         let left = spending.left(KEY, monthly, NOVEMBER).expect("it is loaded");
-        assert_eq!(left, Ok(Micros::new(1_000_000 - charged)), "round {round}");
+        assert_eq!(left, Ok(Micros::new(1_000_000 - spent)), "round {round}");
     }
+    store.close();
+}
+
+/// The writer commits the first unit of a load and a charge together, and announces the charge after the load has read it.
+#[tokio::test]
+async fn a_charge_that_a_load_has_read_before_its_announcement_counts_once() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let (store, _ledger) = books(folder.path(), 1_000_000).await;
+    let spending = Arc::new(Spending::open(&store));
+    let account = AccountId::from_bytes([1; 16]);
+    // A caller that the writer notifies, and that keeps it until the gate opens.
+    let gate = || {
+        let (open, gate) = std::sync::mpsc::channel::<()>();
+        let (reached, is_there) = std::sync::mpsc::channel();
+        let wait = move || {
+            reached.send(()).expect("it is waited for");
+            gate.recv().expect("the gate opens");
+        };
+        (open, is_there, wait)
+    };
+    let is_queued = |units| store.gauges().queue_depth.load(Relaxed) >= units;
+    let (open, is_there, wait) = gate();
+    let nothing = UnitOfWork::of_all([], Admission::Always);
+    let done: Done = Box::new(move |_| wait());
+    store.submit(nothing, done).expect("it is queued");
+    is_there.recv().expect("the writer is there");
+    std::thread::scope(|scope| {
+        let read = || spending.read((KEY, account), CapPeriod::Month, NOVEMBER);
+        let loading = scope.spawn(read);
+        while !is_queued(1) {
+            std::thread::yield_now();
+        }
+        let (announce, is_committed, wait) = gate();
+        let announced = Arc::clone(&spending);
+        let done: Done = Box::new(move |result| {
+            result.expect("it is durable");
+            wait();
+            announced.count(KEY, Micros::new(1), NOVEMBER);
+        });
+        store.submit(charged(1), done).expect("it is queued");
+        open.send(()).expect("the writer waits");
+        is_committed.recv().expect("the writer is there");
+        // It has read the charge, and waits for what the writer tells.
+        while !loading.is_finished() && !is_queued(1) {
+            std::thread::yield_now();
+        }
+        announce.send(()).expect("the writer waits");
+        let loaded = loading.join().expect("no panic");
+        loaded.expect("it can be read");
+    });
+    flush(&*store).expect("it is durable");
+    let monthly = cap(1_000_000, CapPeriod::Month);
+    let left = spending.left(KEY, monthly, NOVEMBER).expect("it is loaded");
+    assert_eq!(left, Ok(Micros::new(999_999)));
     store.close();
 }
 
