@@ -265,16 +265,16 @@ fn loading(folder: &Path) {
     let store = sqlite::open(&path, Options::new(NOW, RootSecret([7; 32]))).expect("it opens");
     let opened = time.elapsed();
     let (time, cpu) = (Instant::now(), cpu_us());
-    let (_ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
-    let accounts = time.elapsed();
+    let (ledger, _) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
+    let started = time.elapsed();
     let time = Instant::now();
     let mut credentials = 0;
     store
         .credentials(NOW, &mut |_| credentials += 1)
         .expect("the credentials load");
     println!(
-        "start: opened in {opened:.1?}, {} accounts in {accounts:.1?}, {credentials} credentials in {:.1?}; {} ms CPU",
-        started.accounts,
+        "start: opened in {opened:.1?}, started in {started:.1?} with {} accounts in memory, {credentials} credentials in {:.1?}; {} ms CPU",
+        ledger.resident_accounts(),
         time.elapsed(),
         (cpu_us() - cpu) / 1000
     );

@@ -246,10 +246,10 @@ fn with_a_gateway_commands_change_its_memory() {
     let workspace = Workspace::new();
     let server = workspace.serve();
     let account = run_every_command(&workspace);
-    let balance = server
-        .ledger
-        .available(account.parse().expect("an id"))
-        .expect("the account is in memory");
+    let id = account.parse().expect("an id");
+    let loaded = tollgate_store::block_on(server.ledger.load(id));
+    loaded.expect("no panic").expect("it can be loaded");
+    let balance = server.ledger.available(id).expect("the account exists");
     assert_eq!(balance.to_string(), "12.5");
     server.end();
 }

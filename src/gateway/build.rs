@@ -579,7 +579,10 @@ fn add_metrics(
         metrics.add_source(sources::retention(storage.store.clone()));
     }
     metrics.add_source(sources::credentials(storage.credentials.clone()));
-    metrics.add_source(sources::ledger(storage.ledger.clone(), clock.clone()));
+    metrics.add_source(sources::ledger(
+        storage.ledger.clone(),
+        storage.store.clone(),
+    ));
     metrics.add_source(sources::node(
         storage.store.clone(),
         storage.ledger.clone(),

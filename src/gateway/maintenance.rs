@@ -52,11 +52,15 @@ const DUTIES_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval at which the node that has the duties looks for nodes whose process has ended.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Interval at which the size of the database and the begin of its journal are read, and at which read changes are removed from the feed.
+/// Interval at which accounts that were not used since the last time are removed from memory: longer than a request waits before its hold.
+const EVICT_INTERVAL: Duration = Duration::from_secs(600);
+
+/// Interval at which the size of the database, the credit of all accounts and the begin of the journal are read, and at which read changes are
+/// removed from the feed.
 const STORE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Reads the size of the database and for how long months have waited for their removal, and removes what every node has read from the feed of
-/// changes.
+/// Reads the size of the database, the credit of all accounts and for how long months have waited for their removal, and removes what every node
+/// has read from the feed of changes.
 pub(super) async fn look_after_store(
     store: Arc<dyn Store>,
     retention: Option<config::Retention>,
@@ -82,6 +86,7 @@ pub(super) async fn look_after_store(
                 Err(error) => tracing::debug!(%error, "reading the begin of the journal failed"),
             }
         }
+        read_owed(&store).await;
         if store.has_allotments() && store.has_duties() {
             let unit = UnitOfWork::of(Part::PruneChanges, Admission::BestEffort);
             if let Err(error) = commit(&*store, unit).await {
@@ -89,6 +94,22 @@ pub(super) async fn look_after_store(
             }
         }
         tokio::time::sleep(STORE_INTERVAL).await;
+    }
+}
+
+/// Reads the credit of all accounts, on one node of a cluster.
+async fn read_owed(store: &Arc<dyn Store>) {
+    let gauges = store.gauges();
+    if !store.has_duties() {
+        gauges.is_owed_known.store(false, Relaxed);
+        return;
+    }
+    match reading(store, |store| store.owed()).await {
+        Ok(owed) => {
+            gauges.owed.store(owed.get(), Relaxed);
+            gauges.is_owed_known.store(true, Relaxed);
+        }
+        Err(error) => tracing::debug!(%error, "reading the credit of all accounts failed"),
     }
 }
 
@@ -152,11 +173,16 @@ pub(super) async fn run_maintenance(
 ) {
     let mut peak = 0;
     let mut returned = clock.elapsed();
+    let mut evicted = clock.elapsed();
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
         if clock.elapsed() >= returned + RETURN_INTERVAL {
             returned = clock.elapsed();
             ledger.return_idle(clock.now());
+        }
+        if clock.elapsed() >= evicted + EVICT_INTERVAL {
+            evicted = clock.elapsed();
+            ledger.evict_idle();
         }
         let expired = ledger.sweep(clock.reading());
         if expired > 0 {

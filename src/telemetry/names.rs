@@ -76,6 +76,10 @@ metrics! {
         "Bytes of that budget that requests hold; the first 16 KiB of each are not counted.";
     MEMORY_REFUSED = "tollgate_memory_refused_total", Counter, [],
         "Bodies and answers refused since they did not fit into the budget or into the share of their account.";
+    ACCOUNTS = "tollgate_accounts", Gauge, [],
+        "Accounts in memory: those that were used within the last ten to twenty minutes, and those with open holds.";
+    ACCOUNT_LOADS = "tollgate_account_loads_total", Counter, ["result"],
+        "Loads of accounts that were not in memory, by result: found, or unknown.";
     CREDENTIALS = "tollgate_credentials", Gauge, [],
         "Credentials in memory: those that were presented within the last ten minutes.";
     CREDENTIAL_LOOK_UPS = "tollgate_credential_look_ups_total", Counter, ["result"],
@@ -85,7 +89,7 @@ metrics! {
     HELD = "tollgate_held_microcredits", Gauge, [],
         "Micro-credits held for open requests.";
     OWED = "tollgate_owed_microcredits", Gauge, [],
-        "Micro-credits that accounts have, available and held: what the operator owes to its customers. Counted at most once a minute.";
+        "Micro-credits that accounts have, available and held: what the operator owes to its customers. Read once a minute, on the node that has the duties.";
     ALLOTTED = "tollgate_allotted_microcredits", Gauge, [],
         "Micro-credits of accounts that this node of several has, available and held. Counted at most once a minute.";
     ALLOTMENT_MOVES = "tollgate_allotment_moves_total", Counter, ["direction"],

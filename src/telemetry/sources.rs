@@ -146,22 +146,29 @@ pub fn credentials(credentials: Arc<Credentials>) -> Source {
     })
 }
 
-/// How long a sum over all accounts is kept.
-const OWED_KEPT: Duration = Duration::from_secs(60);
+/// How long a sum over the accounts in memory is kept.
+const SUM_KEPT: Duration = Duration::from_secs(60);
 
-/// The open holds, and the credit of all accounts.
-pub fn ledger(ledger: Ledger, clock: Clock) -> Source {
-    let owed = Mutex::new(None);
+/// The open holds, the accounts in memory, and the credit of all accounts.
+pub fn ledger(ledger: Ledger, store: Arc<dyn Store>) -> Source {
     Box::new(move |samples| {
         let totals = ledger.totals();
         samples.number(names::OPEN_HOLDS, totals.open_holds);
         samples.number(names::HELD, totals.held.get());
-        let sum = kept(&owed, clock.elapsed(), || ledger.owed());
-        samples.number(names::OWED, sum.get());
+        samples.number(names::ACCOUNTS, ledger.resident_accounts() as u64);
+        let (found, unknown) = ledger.account_loads();
+        samples.numbers(
+            names::ACCOUNT_LOADS,
+            [("found", found), ("unknown", unknown)],
+        );
+        let gauges = store.gauges();
+        if gauges.is_owed_known.load(Relaxed) {
+            samples.number(names::OWED, gauges.owed.load(Relaxed));
+        }
     })
 }
 
-/// A sum over all accounts, summed again after [`OWED_KEPT`].
+/// A sum over the accounts in memory, summed again after [`SUM_KEPT`].
 fn kept(
     last: &Mutex<Option<(Duration, Micros)>>,
     now: Duration,
@@ -169,7 +176,7 @@ fn kept(
 ) -> Micros {
     let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
     match *last {
-        Some((at, sum)) if now.saturating_sub(at) < OWED_KEPT => sum,
+        Some((at, sum)) if now.saturating_sub(at) < SUM_KEPT => sum,
         _ => last.insert((now, sum())).1,
     }
 }

@@ -20,6 +20,7 @@ mod heads;
 mod idempotency;
 mod limits;
 mod listeners;
+mod loading;
 mod mandates;
 mod mcp;
 mod members;

@@ -13,6 +13,7 @@ mod flows;
 mod health;
 mod installation;
 mod kills;
+mod loading;
 mod logs;
 mod mandates;
 mod memory;

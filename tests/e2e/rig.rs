@@ -171,6 +171,8 @@ impl Rig {
 
     /// What an account has free to spend, in micro-credits.
     pub(crate) fn available(&self, account: AccountId) -> i64 {
+        let loaded = tollgate_store::block_on(self.books.ledger.load(account));
+        loaded.expect("no panic").expect("it can be loaded");
         let available = self.books.ledger.available(account);
         available.expect("an account of this rig").get()
     }

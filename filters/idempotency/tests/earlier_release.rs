@@ -70,5 +70,6 @@ async fn holds_and_claims_of_an_earlier_release_end_and_nothing_is_charged() {
     let store = sqlite::open(&path, options()).expect("it opens again");
     let (ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
     assert_eq!(started.orphans, 0, "the holds have ended on the disk too");
+    ledger.load(account).await.expect("it can be loaded");
     assert_eq!(ledger.available(account), Some(BALANCE));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_clock::{Month, Timestamp};
 use tollgate_filter::{ApiError, Credits, ErrorCode, FilterError, Outcome};
-use tollgate_ledger::{ChargeError, HoldError, SettleError};
+use tollgate_ledger::{ChargeError, HoldError, LoadError, SettleError};
 use tollgate_money::Micros;
 
 use crate::spending::CapReached;
@@ -20,7 +20,7 @@ pub(crate) enum MeterError {
     Missing { what: &'static str },
     #[error("the ledger has no account for the principal")]
     NoAccount,
-    /// What was loaded for the head of the request is in memory no more, which lasts for half an hour.
+    /// What was loaded for the head of the request is in memory no more, where it stays for ten minutes.
     #[error("the request has waited for too long before its hold; send it again")]
     NotLoaded,
 }
@@ -107,6 +107,15 @@ pub(crate) fn hold_failed(error: HoldError) -> Result<Outcome, FilterError> {
         HoldError::CreditUnavailable { .. } => Ok(Outcome::refuse(credit_unavailable())),
         HoldError::Store { .. } => Err(FilterError::new(store_unavailable(), error)),
         _ => Err(FilterError::new(unmetered(), error)),
+    }
+}
+
+/// An account that is not in memory and was not loaded: refused as a hold on it would be.
+pub(crate) fn account_load_failed(error: LoadError) -> Result<Outcome, FilterError> {
+    match error {
+        LoadError::Overloaded { .. } => Ok(Outcome::refuse(overloaded())),
+        LoadError::CutOff => Ok(Outcome::refuse(cut_off())),
+        _ => Err(FilterError::new(store_unavailable(), error)),
     }
 }
 

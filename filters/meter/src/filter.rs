@@ -24,8 +24,8 @@ use crate::abandoned::{self, Abandoned};
 use crate::bill::{self, Bill, Source};
 use crate::counters::{MeterCounters, MeterEvent};
 use crate::error::{
-    MeterError, cap_reached, hold_failed, insufficient, load_failed, settle_failed,
-    too_much_abandoned,
+    MeterError, account_load_failed, cap_reached, hold_failed, insufficient, load_failed,
+    settle_failed, too_much_abandoned,
 };
 use crate::estimate::{Counter, Texts};
 use crate::quote::Quote;
@@ -173,8 +173,8 @@ impl Meter {
         Ok(Outcome::refuse(refusal))
     }
 
-    /// Loads what the decisions on a request need. It stays in memory for longer than any request waits before its hold.
-    async fn load(&self, exchange: &mut Exchange) -> Result<(), FilterError> {
+    /// Admission control after what the decisions on a request need was loaded. It stays in memory for longer than any request waits before its hold.
+    async fn load(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
         let now = exchange.now(&self.clock);
         let Principal {
             account,
@@ -182,14 +182,16 @@ impl Meter {
             spending_cap,
             ..
         } = *principal(exchange)?;
-        self.ledger.load(account).await;
+        if let Err(error) = self.ledger.load(account).await {
+            return account_load_failed(error);
+        }
         self.ledger.balance(account).ok_or(MeterError::NoAccount)?;
         if let Some(cap) = spending_cap.filter(|_| !self.ledger.has_allotments()) {
             let loaded = self.spending.load((credential, account), cap, now).await;
             loaded.map_err(load_failed)?;
         }
         exchange.invalidate_now();
-        Ok(())
+        Ok(self.admit_head(exchange)?)
     }
 
     /// Refuses an account whose clients have left too much of the providers' work unpaid.
@@ -566,10 +568,7 @@ impl Filter for Meter {
 
     fn on_head<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         match self.admit_head(exchange) {
-            Err(MeterError::NotLoaded) => Step::later(async {
-                self.load(exchange).await?;
-                Ok(self.admit_head(exchange)?)
-            }),
+            Err(MeterError::NotLoaded) => Step::later(self.load(exchange)),
             admitted => Step::Now(admitted.map_err(FilterError::from)),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_filter::{
     ApiError, Body, Catalog, Contract, ErrorCode, Exchange, FailureMode, Filter, FilterError,
@@ -97,9 +98,9 @@ impl Filter for Models {
         let account = exchange.get::<Principal>().map(|it| it.account);
         match account.filter(|account| self.ledger.balance(*account).is_none()) {
             None => Step::Now(self.list(exchange)),
-            // Another node has just made it.
             Some(account) => Step::later(async move {
-                self.ledger.load(account).await;
+                let loaded = self.ledger.load(account).await;
+                loaded.map_err(|error| FilterError::new(unread(), error))?;
                 self.list(exchange)
             }),
         }
@@ -136,6 +137,11 @@ fn unknown(id: &str) -> ApiError {
         "There is no model `{short}` for this credential. GET /v1/models lists those that it may use."
     );
     ApiError::new(ErrorCode::NotFound, message).param("model")
+}
+
+fn unread() -> ApiError {
+    let text = "The gateway cannot read its database at the moment. Try again in a second.";
+    ApiError::new(ErrorCode::StoreUnavailable, text).retry_after(Duration::from_secs(1))
 }
 
 fn filter_error(cause: &'static str) -> FilterError {

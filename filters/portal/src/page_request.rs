@@ -60,6 +60,11 @@ impl PageRequest {
             Some(value) => session::session(&context.store, value, now).await?,
             None => None,
         };
+        if let Some(session) = &session {
+            // Pages show its balance.
+            let loaded = context.ledger.load(session.account).await;
+            loaded.map_err(|error| PageError::Store(Box::new(error)))?;
+        }
         let browser = sent.unwrap_or_else(|| SessionValue::draw(context.draw()));
         let mark = cookie::read(&request.headers, &context.mark_cookie);
         let query = request.query.as_deref().unwrap_or("");

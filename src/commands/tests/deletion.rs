@@ -99,6 +99,8 @@ fn an_account_with_a_request_under_way_is_not_deleted() {
         deadline: tollgate_clock::Deadline::after(clock.elapsed(), minute),
         expires_at: now + minute,
     };
+    let loaded = tollgate_store::block_on(server.ledger.load(id));
+    loaded.expect("no panic").expect("it can be loaded");
     let hold = server.ledger.hold(request).expect("credit");
     // A commit after that of the hold.
     workspace.good("account create");

@@ -233,6 +233,8 @@ fn hold(
         deadline: Deadline::after(Duration::ZERO, Duration::from_secs(1)),
         expires_at: NOW + Duration::from_secs(1),
     };
+    let loaded = tollgate_store::block_on(ledger.load(account));
+    loaded.expect("no panic").expect("it can be loaded");
     ledger.hold(request).expect("there is credit")
 }
 

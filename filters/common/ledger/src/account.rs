@@ -1,7 +1,6 @@
 //! One account's balance for credit decisions: integers, no I/O.
 
 use tollgate_money::Micros;
-use tollgate_store::AccountRow;
 
 /// The balance of one account at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,16 +25,6 @@ pub(crate) struct ChargeOutcome {
 }
 
 impl Balance {
-    /// The balance of a stored account.
-    pub(crate) fn of(row: &AccountRow) -> Balance {
-        Balance {
-            available: row.available,
-            held: row.held,
-            credit_limit: row.credit_limit,
-            has_paid: row.has_paid,
-        }
-    }
-
     /// The account's total: available and held together.
     pub fn total(&self) -> Micros {
         self.available + self.held

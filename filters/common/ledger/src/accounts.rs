@@ -1,4 +1,4 @@
-//! Credit admission: every account of the node in memory, in shards, and the decisions on them.
+//! Credit admission: the accounts in use in memory, in shards, and the decisions on them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,6 @@ use tollgate_store::{
     Admission, CommitError, Done, Failure, KeyCap, Part, Purse, Store, SubmitError, UnitOfWork,
 };
 
-use crate::account::Balance;
 use crate::adopted::AdoptedHolds;
 use crate::allotment::{Allotment, CapState};
 use crate::allotment_counters::AllotmentCounters;
@@ -23,6 +22,7 @@ use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError};
 use crate::hold::{Durability, Hold};
 use crate::hold_request::{HoldError, HoldRequest, Settle};
+use crate::loading::{LoadCounters, Loading, Resident};
 use crate::observer::CommitObserver;
 use crate::settlement::{AttachedPart, SettleError, Settled, Settlement};
 use crate::units::{log_refusal, settled, unit, unit_with};
@@ -35,10 +35,12 @@ const BALANCE_MAX: Micros = Micros::new(i64::MAX / 2);
 /// A shard: accounts selected by id, with their open holds.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    pub(crate) accounts: HashMap<AccountId, Balance, BuildHasherDefault<IdHasher>>,
+    pub(crate) accounts: HashMap<AccountId, Resident, BuildHasherDefault<IdHasher>>,
+    /// Loads of accounts under way.
+    pub(crate) loading: HashMap<AccountId, Loading, BuildHasherDefault<IdHasher>>,
     /// Removing a hold from this map resolves it; since it can be removed only once, every hold is resolved only once.
     pub(crate) open: HashMap<OperationId, Open, BuildHasherDefault<IdHasher>>,
-    /// What this node has to know of the accounts' shared balances. Empty for a node that is alone.
+    /// What this node has to know of the shared balances of these accounts. Empty for a node that is alone.
     pub(crate) allotments: HashMap<AccountId, Allotment, BuildHasherDefault<IdHasher>>,
     /// What this node has of the caps of keys, which are in the shard of their id. Empty for a node that is alone.
     pub(crate) caps: HashMap<KeyCap, CapState, BuildHasherDefault<IdHasher>>,
@@ -74,6 +76,7 @@ pub(crate) struct Inner {
     /// Moves of credit between this node and shared balances, for unique ids.
     pub(crate) moves: AtomicU64,
     pub(crate) counters: AllotmentCounters,
+    pub(crate) loads: LoadCounters,
     /// Measures.
     pub(crate) clock: Clock,
 }
@@ -85,7 +88,7 @@ pub(crate) type CountCharge = Box<dyn Fn(CredentialId, Micros, Timestamp) + Send
 pub(crate) type Acknowledgement = oneshot::Receiver<Result<tollgate_store::Receipt, CommitError>>;
 
 impl Inner {
-    /// Loads the accounts, releases the holds of an earlier run, and follows the store from there.
+    /// Releases the holds of an earlier run, and follows the store from there. Accounts are loaded when they are used.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         now: Timestamp,
@@ -94,6 +97,7 @@ impl Inner {
             has_allotments: store.has_allotments(),
             moves: AtomicU64::new(0),
             counters: AllotmentCounters::default(),
+            loads: LoadCounters::default(),
             clock: Clock::system(),
             store,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -101,7 +105,7 @@ impl Inner {
             adopted: Mutex::default(),
             count_charge: OnceLock::new(),
         });
-        let mut started = inner.load().map_err(StartError::Read)?;
+        let mut started = Started::default();
         let late = inner.recover(now, &mut started)?;
         inner.store.observe(Arc::new(CommitObserver::new(&inner)));
         inner.book_late(late, now, &mut started);
@@ -216,7 +220,7 @@ impl Inner {
         let Some(balance) = shard.accounts.get_mut(&account) else {
             return Err(HoldError::NoAccount { account });
         };
-        let before = *balance;
+        let before = **balance;
         if !balance.hold(amount) {
             let available = balance.spendable();
             // The fallback amount is decided on this balance and no other: no other thread can change it before the hold is placed.
@@ -248,7 +252,9 @@ impl Inner {
         let durability = match durability {
             Ok(durability) => durability,
             Err(error) => {
-                shard.accounts.insert(account, before);
+                if let Some(balance) = shard.accounts.get_mut(&account) {
+                    **balance = before;
+                }
                 return Err(error);
             }
         };
@@ -365,20 +371,22 @@ impl Inner {
             is_handed_over,
             ..
         } = &mut *shard;
-        let balance = accounts
-            .get_mut(&account)
-            .expect("an account that has a hold is never removed");
         let Some(Open { written, .. }) = open.remove(&operation) else {
+            // Without a hold its account may be in memory no more.
+            let available = accounts.get(&account).map(|balance| balance.available);
             return Settlement {
                 operation,
                 settled: Settled {
                     charged: Micros::ZERO,
                     written_off: Micros::ZERO,
-                    available: balance.available,
+                    available: available.unwrap_or_default(),
                 },
                 wait: Err(SettleError::Expired { operation }),
             };
         };
+        let balance = accounts
+            .get_mut(&account)
+            .expect("an account that has a hold is never removed");
         *held = held.wrapping_sub(amount.get());
         let taken = match *is_handed_over {
             false => balance.settle(amount, settle.actual),

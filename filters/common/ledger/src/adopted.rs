@@ -25,6 +25,11 @@ impl AdoptedHolds {
         is_open
     }
 
+    /// Their accounts.
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = AccountId> {
+        self.0.values().map(|(account, _)| *account)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

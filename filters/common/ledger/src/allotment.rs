@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{
-    AccountRow, Admission, AllotmentPart, Answer, CommitError, Done, Failure, Part, Purse,
-    ReadError, Taken, UnitOfWork, reading,
+    AccountRow, Admission, AllotmentPart, Answer, CommitError, Done, Failure, LoadedAccount, Part,
+    Purse, ReadError, Taken, UnitOfWork,
 };
 
 use crate::account::Balance;
@@ -56,6 +56,8 @@ pub(crate) struct Allotment {
     answered: i64,
     /// Takes under way that may bring more than their holds need.
     pub(crate) surplus_takes: usize,
+    /// All takes under way.
+    pub(crate) takes: usize,
     /// How many times what a take needs the last one asked for, and when.
     factor: i64,
     taken_at: Timestamp,
@@ -85,40 +87,29 @@ enum Attempt<T> {
 }
 
 impl Inner {
-    /// Loads what this node has, in place of the whole balances of the accounts.
-    pub(crate) fn load_allotments(&self) -> Result<(), ReadError> {
-        for shard in &self.shards {
-            let shard = &mut *lock(shard);
-            for (account, balance) in &mut shard.accounts {
-                let allotment = Allotment {
-                    elsewhere: balance.total(),
-                    credit_limit: balance.credit_limit,
-                    ..Allotment::default()
-                };
-                shard.allotments.insert(*account, allotment);
-                balance.available = Micros::ZERO;
-                balance.held = Micros::ZERO;
-                // That of the shared balance.
-                balance.credit_limit = Micros::ZERO;
-            }
-        }
-        self.store.allotments(self.store.node(), &mut |row| {
-            let mut shard = self.shard(row.account);
-            if let Some(balance) = shard.accounts.get_mut(&row.account) {
-                balance.available = row.available;
-                balance.held = row.held;
-            }
-            let allotment = shard.allotments.entry(row.account).or_default();
-            allotment.elsewhere -= row.available + row.held;
-        })?;
-        self.load_caps()
+    /// The accounts of which this node has credit.
+    pub(crate) fn allotted_accounts(&self) -> Result<Vec<AccountId>, ReadError> {
+        let mut accounts = Vec::new();
+        let node = self.store.node();
+        self.store
+            .allotments(node, &mut |row| accounts.push(row.account))?;
+        Ok(accounts)
     }
 
     /// Answers the recalls in force, once the holds of earlier runs are released: what was held is returned too.
     pub(crate) fn answer_recalls(&self) -> Result<(), ReadError> {
+        let at = self.latest();
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let accounts: Vec<AccountId> = shard.accounts.keys().copied().collect();
+            for account in accounts {
+                self.give_back(&mut shard, Purse::Account(account), at);
+            }
+        }
         let mut recalls = Vec::new();
+        let node = self.store.node();
         self.store
-            .recalls(&mut |purse, number| recalls.push((purse, number)))?;
+            .recalls(node, &mut |purse, number| recalls.push((purse, number)))?;
         for (purse, number) in recalls {
             self.set_recall(purse, number, number);
         }
@@ -127,8 +118,8 @@ impl Inner {
 
     /// The balance of an account as far as this node knows it: what it has, and what it has last seen elsewhere.
     pub(crate) fn known_balance(&self, account: AccountId) -> Option<Balance> {
-        let shard = self.shard(account);
-        let mut balance = shard.accounts.get(&account).copied()?;
+        let mut shard = self.shard(account);
+        let mut balance = shard.accounts.get_mut(&account)?.used();
         if let Some(allotment) = shard.allotments.get(&account) {
             balance.available += allotment.elsewhere;
             balance.credit_limit = allotment.credit_limit;
@@ -274,6 +265,7 @@ impl Inner {
                 .submit(unit, done)
                 .map_err(|error| HoldError::from_submit(operation, error))?;
             allotment.surplus_takes += usize::from(has_surplus);
+            allotment.takes += 1;
         }
         let attempt = match self.store.outage() {
             None => wait.await,
@@ -303,6 +295,7 @@ impl Inner {
         let mut shard = self.shard_of(purse);
         let allotment = shard.allotment(purse);
         allotment.surplus_takes -= usize::from(has_surplus);
+        allotment.takes -= 1;
         let taken = match result {
             Ok(receipt) => receipt.taken,
             Err(CommitError::Refused(_)) => {
@@ -369,6 +362,15 @@ impl Inner {
         if allotment.recall == 0 {
             return;
         }
+        if let Purse::Account(account) = purse
+            && !shard.accounts.contains_key(&account)
+        {
+            // What this node has is returned, and the recall answered, when the account is loaded.
+            return;
+        }
+        let Some(allotment) = shard.known_allotment(purse) else {
+            return;
+        };
         let answer = match allotment.surplus_takes == 0 && allotment.answered < allotment.recall {
             true => Answer::Held(allotment.recall),
             false => Answer::None,
@@ -421,13 +423,20 @@ impl Inner {
             return;
         }
         let at = self.latest();
+        let purse = Purse::Account(account);
         let mut shard = self.shard(account);
+        if let Some(loading) = shard.loading.get_mut(&account) {
+            loading.is_shared = true;
+            return;
+        }
+        let Some(here) = shard.accounts.get(&account).map(|it| it.available) else {
+            // It is all that this node has of an account that is not in memory.
+            return self.give(&mut shard, purse, amount, Answer::Nothing, at);
+        };
         let allotment = shard.allotments.entry(account).or_default();
         allotment.refused = None;
-        let available = shard.accounts.get(&account).map(|it| it.available);
-        let amount = amount.min(available.unwrap_or_default());
+        let amount = amount.min(here);
         if amount.is_positive() {
-            let purse = Purse::Account(account);
             self.give(&mut shard, purse, amount, Answer::None, at);
         }
     }
@@ -442,25 +451,32 @@ impl Inner {
     fn set_recall(&self, purse: Purse, recall: i64, number: i64) {
         let at = self.latest();
         let mut shard = self.shard_of(purse);
+        if let Purse::Account(account) = purse
+            && !shard.accounts.contains_key(&account)
+            && !shard.loading.contains_key(&account)
+        {
+            // This node has nothing of it. One that is being loaded may have been read before the recall began.
+            if recall != 0 && !shard.is_handed_over {
+                self.give(&mut shard, purse, Micros::ZERO, Answer::Nothing, at);
+            }
+            return;
+        }
         shard.allotment(purse).recalled(recall, number);
         self.give_back(&mut shard, purse, at);
     }
 
-    /// Reads an account that another node may just have made, and that the feed has not announced yet.
-    pub(crate) async fn look_up(&self, account: AccountId) {
-        if !self.has_allotments || self.shard(account).accounts.contains_key(&account) {
-            return;
-        }
-        let read = reading(&self.store, move |store| store.account(account)).await;
-        match read {
-            Ok(Some(row)) => self.put_account(&row),
-            Ok(None) => {}
-            Err(error) => tracing::warn!(%account, %error, "looking up an account failed"),
-        }
-    }
-
-    /// Reads an account again that another node has made, changed or given credit.
+    /// Reads an account in memory again that another node has changed or given credit. One that is not is read when it is used.
     pub(crate) fn reload_account(&self, account: AccountId) -> Result<(), ReadError> {
+        {
+            let mut shard = self.shard(account);
+            if let Some(loading) = shard.loading.get_mut(&account) {
+                loading.is_changed = true;
+                return Ok(());
+            }
+            if !shard.accounts.contains_key(&account) {
+                return Ok(());
+            }
+        }
         if let Some(row) = self.store.account(account)? {
             self.put_account(&row);
         }
@@ -470,7 +486,9 @@ impl Inner {
     fn put_account(&self, row: &AccountRow) {
         let account = row.id;
         let mut shard = self.shard(account);
-        let balance = shard.accounts.entry(account).or_default();
+        let Some(balance) = shard.accounts.get_mut(&account) else {
+            return;
+        };
         balance.has_paid = row.has_paid;
         let here = balance.total();
         let allotment = shard.allotments.entry(account).or_default();
@@ -518,8 +536,8 @@ impl Inner {
                 ..
             } = &mut *shard;
             let of_accounts = allotments.iter_mut().filter_map(|(account, allotment)| {
-                let balance = accounts.get(account)?;
-                Some((Purse::Account(*account), allotment, *balance))
+                let balance: Balance = **accounts.get(account)?;
+                Some((Purse::Account(*account), allotment, balance))
             });
             let of_caps = caps
                 .iter_mut()
@@ -585,7 +603,7 @@ impl Shard {
     /// What this node has of a purse.
     fn balance(&mut self, purse: Purse) -> Option<&mut Balance> {
         match purse {
-            Purse::Account(account) => self.accounts.get_mut(&account),
+            Purse::Account(account) => self.accounts.get_mut(&account).map(|it| &mut **it),
             Purse::Cap(cap) => self.caps.get_mut(&cap).map(|state| &mut state.balance),
         }
     }
@@ -598,6 +616,19 @@ impl Shard {
 }
 
 impl Allotment {
+    /// What the store has of an account that was not in memory.
+    pub(crate) fn loaded(&mut self, loaded: &LoadedAccount) {
+        self.elsewhere = loaded.elsewhere;
+        self.credit_limit = loaded.credit_limit;
+        // The feed may have brought a later one meanwhile.
+        self.recalled(loaded.recall, loaded.recall);
+    }
+
+    /// Whether nothing has to be remembered of it: no take is under way, and a recall in force is answered.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.takes == 0 && self.answered >= self.recall
+    }
+
     pub(crate) fn set_credit_limit(&mut self, limit: Micros) {
         self.credit_limit = limit;
     }

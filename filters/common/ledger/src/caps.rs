@@ -211,8 +211,7 @@ impl Inner {
         for shard in &self.shards {
             lock(shard).caps.retain(|cap, state| {
                 let is_over = cap.month.is_some_and(|it| it < month);
-                let is_empty =
-                    state.balance.total() == Micros::ZERO && state.allotment.surplus_takes == 0;
+                let is_empty = state.balance.total() == Micros::ZERO && state.allotment.takes == 0;
                 !(is_over && is_empty)
             });
         }

@@ -55,8 +55,8 @@ pub enum ChargeError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The accounts could not be read.
-    #[error("could not load the accounts")]
+    /// What earlier runs have left could not be read.
+    #[error("could not read the open holds")]
     Read(#[source] ReadError),
     /// The file has contradictory data about one account.
     #[error("`{account}` has {held} held, and an open hold of {amount}; run `tollgate audit`")]
@@ -76,8 +76,6 @@ pub enum StartError {
 /// The result of the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Started {
-    /// Accounts loaded.
-    pub accounts: usize,
     /// Units in the spool of an earlier run that were not in the database.
     pub spooled: usize,
     /// Charges among them for which no credit was held any more.

@@ -8,6 +8,7 @@ use tollgate_store::entries::LedgerPart;
 use tollgate_store::{CommitError, EntryKind, Failure, Part, Refusal};
 
 use crate::hold_request::HoldError;
+use crate::loading::LoadError;
 
 /// A movement of credit between an account and the outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,6 +188,15 @@ impl Credit {
                 CreditError::Conflict(Refusal::OperationExists(operation))
             }
             HoldError::Store { source, .. } => self.error(CommitError::Stopped(source)),
+        }
+    }
+
+    /// Why the account could not be loaded.
+    pub(crate) fn load_error(&self, error: LoadError) -> CreditError {
+        match error {
+            LoadError::Overloaded { waiting } => CreditError::Overloaded { waiting },
+            LoadError::CutOff => CreditError::CutOff,
+            LoadError::Store(failure) => self.error(CommitError::Stopped(failure)),
         }
     }
 

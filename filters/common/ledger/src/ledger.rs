@@ -1,6 +1,7 @@
 //! The public operations of a node's ledger: hold, settle, charge, credit, sweep.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use tollgate_clock::{Clock, Deadline, Reading, Timestamp};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId};
@@ -17,19 +18,20 @@ use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError, Credited};
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
+use crate::loading::LoadError;
 use crate::settlement::{AttachedPart, Settlement};
 use crate::totals::Totals;
 use crate::units::log_refusal;
 
-/// The ledger of one node: every account in memory, every change queued for the store. Cheap to clone.
+/// The ledger of one node: the accounts in use in memory, every change queued for the store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     inner: Arc<Inner>,
 }
 
 impl Ledger {
-    /// Loads every account and releases the unresolved holds of earlier runs of this node; blocks until that is durable. To be called once
-    /// per store, before anything is written to it.
+    /// Releases the unresolved holds of earlier runs of this node; blocks until that is durable. To be called once per store, before anything
+    /// is written to it. Accounts are loaded when they are used ([`Ledger::load`]).
     pub fn start(store: Arc<dyn Store>, now: Timestamp) -> Result<(Ledger, Started), StartError> {
         let (inner, started) = Inner::start(store, now)?;
         Ok((Ledger { inner }, started))
@@ -95,17 +97,39 @@ impl Ledger {
         self.inner.adopted_holds()
     }
 
-    /// Loads an account that another node may just have made, and that is not known here yet. Waits only where it is not in memory.
-    pub async fn load(&self, account: AccountId) {
-        self.inner.look_up(account).await;
+    /// Loads an account that is not in memory, and waits only then. It stays there at least until the second call of [`Ledger::evict_idle`] from
+    /// now. An account that does not exist is not in memory afterwards either.
+    ///
+    /// # Errors
+    ///
+    /// The store does not accept new work, or has stopped.
+    pub async fn load(&self, account: AccountId) -> Result<(), LoadError> {
+        self.inner.load(account).await
     }
 
-    /// The available balance of an account; `None` when the account does not exist.
+    /// Removes accounts from memory that were not used since the last call, and of which nothing is open here; returns their number. To be called
+    /// every some minutes: longer than a request waits before its hold.
+    pub fn evict_idle(&self) -> usize {
+        self.inner.evict_idle()
+    }
+
+    /// Number of accounts in memory.
+    pub fn resident_accounts(&self) -> usize {
+        self.inner.resident_accounts()
+    }
+
+    /// Loads of accounts so far that have found one, and those that have not.
+    pub fn account_loads(&self) -> (u64, u64) {
+        let loads = &self.inner.loads;
+        (loads.found.load(Relaxed), loads.unknown.load(Relaxed))
+    }
+
+    /// The available balance of an account; `None` when it is not in memory.
     pub fn available(&self, account: AccountId) -> Option<Micros> {
         self.balance(account).map(|balance| balance.available)
     }
 
-    /// The balance of an account, available and held.
+    /// The balance of an account, available and held; `None` when it is not in memory.
     pub fn balance(&self, account: AccountId) -> Option<Balance> {
         self.inner.known_balance(account)
     }
@@ -300,12 +324,8 @@ impl Ledger {
         self.inner.totals()
     }
 
-    /// The credit of all accounts, available and held, without those below zero. Visits every account.
-    pub fn owed(&self) -> Micros {
-        self.inner.owed()
-    }
-
-    /// The credit of accounts that this node has, available and held; nothing on a node that is alone. Visits every account.
+    /// The credit of accounts that this node has, available and held; nothing on a node that is alone. Visits the accounts in
+    /// memory.
     pub fn allotted(&self) -> Micros {
         self.inner.allotted()
     }
@@ -341,7 +361,8 @@ impl Ledger {
         attached: Vec<Part>,
     ) -> Result<Credited, CreditError> {
         let part = credit.check(kind)?;
-        self.inner.look_up(credit.account).await;
+        let loaded = self.inner.load(credit.account).await;
+        loaded.map_err(|error| credit.load_error(error))?;
         let held = match credit.amount.is_positive() || !self.has_allotments() {
             true => None,
             false => Some(self.hold_for(&credit).await?),

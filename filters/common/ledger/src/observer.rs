@@ -11,8 +11,10 @@ use tollgate_store::{
 
 use crate::account::Balance;
 use crate::accounts::Inner;
+use crate::loading::Resident;
 
-/// Loads into memory what was committed in units of other callers: new accounts, incoming credit, and that an account has paid.
+/// Brings into memory what was committed in units of other callers: new accounts, incoming credit, and that an account has paid. An account
+/// that is not in memory has it when it is loaded.
 pub(crate) struct CommitObserver(Weak<Inner>);
 
 impl CommitObserver {
@@ -76,6 +78,7 @@ impl Inner {
             let allotment = shard.allotments.entry(account.id).or_default();
             allotment.set_credit_limit(account.credit_limit);
         }
-        shard.accounts.entry(account.id).or_insert(balance);
+        let resident = || Resident::from(balance);
+        shard.accounts.entry(account.id).or_insert_with(resident);
     }
 }

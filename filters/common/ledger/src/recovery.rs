@@ -1,36 +1,27 @@
-//! The start of a ledger: the accounts are loaded, and the holds of earlier runs released.
+//! The start of a ledger: the holds of earlier runs are released. Only their accounts are loaded, and those of which one of several nodes has
+//! credit.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
-use tollgate_money::Micros;
+use tollgate_money::{AccountId, Micros};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    Admission, CommitError, Failure, ReadError, SubmitError, UnitOfWork, commit_blocking,
+    Admission, CommitError, Failure, Part, SpooledUnit, SubmitError, UnitOfWork, commit_blocking,
 };
 
-use crate::account::Balance;
 use crate::accounts::Inner;
 use crate::charge::{StartError, Started};
+use crate::loading::LoadError;
 use crate::spooled::{Late, Orphans};
 use crate::units::{log_refusal, unit};
 
 impl Inner {
-    pub(crate) fn load(&self) -> Result<Started, ReadError> {
-        let mut started = Started::default();
-        self.store.accounts(&mut |row| {
-            started.accounts += 1;
-            let balance = Balance::of(&row);
-            self.shard(row.id).accounts.insert(row.id, balance);
-        })?;
-        if self.has_allotments {
-            self.load_allotments()?;
-        }
-        Ok(started)
-    }
-
     /// Releases the holds of earlier runs of this node. Those of other nodes belong to them.
     /// What they have left in the spool is committed first; returns what has no credit any more.
     pub(crate) fn recover(
-        &self,
+        self: &Arc<Self>,
         now: Timestamp,
         started: &mut Started,
     ) -> Result<Vec<Late>, StartError> {
@@ -52,6 +43,7 @@ impl Inner {
         };
         let spooled = self.store.take_spooled();
         started.spooled = spooled.len();
+        self.load_earlier(&orphans, &spooled)?;
         let late = self.replay(spooled, &mut orphans);
         for hold in orphans.into_values() {
             started.orphans += 1;
@@ -86,6 +78,36 @@ impl Inner {
             self.wait_for_queue()?;
         }
         Ok(late)
+    }
+
+    /// Loads the accounts on which earlier runs have left something.
+    fn load_earlier(
+        self: &Arc<Self>,
+        orphans: &Orphans,
+        spooled: &[SpooledUnit],
+    ) -> Result<(), StartError> {
+        let mut accounts: BTreeSet<AccountId> = orphans.values().map(|hold| hold.account).collect();
+        accounts.extend(self.adopted().accounts());
+        let parts = spooled.iter().flat_map(|unit| unit.unit.parts());
+        accounts.extend(parts.filter_map(|part| match part {
+            Part::Ledger(part) => Some(part.account()),
+            _ => None,
+        }));
+        if self.has_allotments {
+            accounts.extend(self.allotted_accounts().map_err(StartError::Read)?);
+        }
+        if !accounts.is_empty() {
+            let queued = self.load_for_start(accounts);
+            queued.map_err(|error| match error {
+                LoadError::Store(failure) => StartError::Store(failure),
+                _ => StartError::Store(Failure::closed()),
+            })?;
+            self.wait_for_queue()?;
+        }
+        match self.has_allotments {
+            true => self.load_caps().map_err(StartError::Read),
+            false => Ok(()),
+        }
     }
 
     fn wait_for_queue(&self) -> Result<(), StartError> {

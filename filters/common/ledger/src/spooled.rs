@@ -194,7 +194,8 @@ impl Inner {
                 } => (*operation, *account, *amount),
                 Late::Charge(charge) => (charge.operation, charge.account, charge.amount),
             };
-            self.look_up(account).await;
+            let loaded = self.load(account).await;
+            loaded.map_err(|error| error.to_string())?;
             let held = self.hold_rest(account, amount, now).await?;
             let booked = held.as_ref().map_or(Micros::ZERO, Hold::amount);
             let is_booked = match charge {

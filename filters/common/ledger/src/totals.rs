@@ -1,4 +1,4 @@
-//! Sums over all accounts.
+//! Sums over the accounts in memory.
 
 use tollgate_money::Micros;
 
@@ -37,17 +37,5 @@ impl Inner {
             }
         }
         Micros::new(allotted)
-    }
-
-    pub(crate) fn owed(&self) -> Micros {
-        let mut owed = 0i64;
-        for shard in &self.shards {
-            let shard = lock(shard);
-            for (account, balance) in &shard.accounts {
-                let total = balance.total() + shard.elsewhere(*account);
-                owed = owed.saturating_add(total.get().max(0));
-            }
-        }
-        Micros::new(owed)
     }
 }

@@ -15,8 +15,10 @@ use tollgate_store::{
 };
 use tollgate_testing::Postgres;
 
-use support::{NOW, account_with, credit_of, request, settle, usage};
+use support::{NOW, account_with, balance_of, credit_of, request, settle, usage};
 
+#[path = "nodes/loading.rs"]
+mod loading;
 #[path = "support/mod.rs"]
 mod support;
 
@@ -63,11 +65,9 @@ impl Node {
         self.store.close();
     }
 
-    /// Waits until this node has read the changes that were committed before.
+    /// Loads an account, which another node has just made.
     fn has_account(&self, account: AccountId) {
-        eventually("the account is known", || {
-            self.ledger.balance(account).is_some()
-        });
+        balance_of(&self.ledger, account);
     }
 }
 
@@ -264,6 +264,7 @@ fn what_a_node_that_has_crashed_had_is_recovered() {
     let a = node(&url, "a");
     let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
     let b = deaf(&url, "b", NodeRole::OneOfMany);
+    b.has_account(account);
     let mut hold = wait(b.ledger.acquire(request(account, 1, 100), true, |_| None)).expect("one");
     wait(hold.durable()).expect("it is durable");
     let number = b.store.node();
@@ -317,6 +318,7 @@ fn a_node_that_is_alone_and_one_of_several_do_not_run_at_once() {
     assert!(matches!(error, OpenError::NodeInUse { .. }), "{error}");
     let error = refused("gateway", NodeRole::Alone);
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    a.has_account(account);
     let hold = wait(a.ledger.acquire(request(account, 1, 10), true, |_| None)).expect("a hold");
     wait(hold.settle(settle(10))).expect("it is durable");
     let number = a.store.node();
@@ -329,7 +331,8 @@ fn a_node_that_is_alone_and_one_of_several_do_not_run_at_once() {
     );
     open(&url, "a", NodeRole::Recovery(number)).close();
     let alone = open(&url, "gateway", NodeRole::Alone);
-    assert_eq!(alone.ledger.available(account), Some(Micros::new(990)));
+    let balance = balance_of(&alone.ledger, account);
+    assert_eq!(balance.available, Micros::new(990));
     assert_balanced(&alone.store);
 }
 
@@ -441,6 +444,7 @@ impl Node {
         at: Timestamp,
         hold: Option<CapHold>,
     ) {
+        self.has_account(account);
         let placed = wait(
             self.ledger
                 .acquire(of_now(account, number, amount), false, |_| None),
@@ -622,6 +626,7 @@ fn what_a_crashed_node_had_of_a_cap_is_recovered_and_what_it_spent_counts() {
     a.leaves(CapPeriod::Month, account, 900);
     a.close();
     let alone = open_alone(&url);
+    balance_of(&alone.ledger, account);
     let placed = alone.ledger.hold(of_now(account, 9, 200)).expect("a hold");
     let settlement = placed.settle(Settle {
         actual: Micros::new(200),

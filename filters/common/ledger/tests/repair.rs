@@ -24,6 +24,10 @@ fn process(path: &Path, fenced: bool, post_records: usize) -> (Arc<dyn Store>, L
     };
     let store = sqlite::open(path, options).expect("nothing keeps it off");
     let ledger = start(&store);
+    // What it has in memory is what it goes by.
+    for number in 1..=2 {
+        wait(ledger.load(account(number))).expect("it can be loaded");
+    }
     (store, ledger)
 }
 
@@ -39,6 +43,7 @@ fn violations_of(report: &Report) -> String {
 /// Sells a number of requests of 10 and returns how many were settled.
 fn sell(ledger: &Ledger, payer: AccountId, numbers: std::ops::Range<u64>) -> i64 {
     let mut sold = 0;
+    wait(ledger.load(payer)).expect("it is there, or can be loaded");
     for number in numbers {
         let Ok(hold) = ledger.hold(request(payer, number, 10)) else {
             continue;
@@ -345,6 +350,7 @@ fn every_provable_commit_is_kept_by_a_repair() {
             if run == 0 {
                 account_with(&store, &ledger, 1, 100, 0);
             }
+            wait(ledger.load(payer)).expect("it can be loaded");
             for number in 0..3 {
                 let mut hold = ledger
                     .hold(request(payer, run * 10 + number, 10))

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tollgate_clock::{Clock, ManualClock};
 use tollgate_ledger::audit::audit;
-use tollgate_ledger::{Hold, HoldError, Ledger, SettleError, Settled};
+use tollgate_ledger::{Hold, HoldError, Ledger, LoadError, SettleError, Settled};
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options, SpoolOptions};
-use tollgate_store::{OpenError, OutageTimes, RootSecret, Store, SubmitError};
+use tollgate_store::{OpenError, OutageTimes, RootSecret, Store, SubmitError, flush};
 use tollgate_testing::{DatabaseLink, Postgres, TempDir, tempdir};
 
-use support::{NOW, account_with, request, settle};
+use support::{NOW, account as account_id, account_with, balance_of, request, settle};
 
 #[path = "support/mod.rs"]
 mod support;
@@ -128,6 +128,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 impl Node {
     fn hold(&self, account: AccountId, number: u64, amount: i64) -> Hold {
+        wait(self.ledger.load(account)).expect("it can be loaded");
         let wanted = request(account, number, amount);
         let mut hold = match self.ledger.has_allotments() {
             true => wait(self.ledger.acquire(wanted, true, |_| None)),
@@ -248,8 +249,8 @@ fn what_a_process_that_ended_meanwhile_has_spooled_is_charged_once_by_its_next_s
         let node = fixture.start(role);
         eventually("the spool is empty", || node.spooled() == (0, 0));
         if role == NodeRole::Alone {
-            let available = node.ledger.available(account);
-            assert_eq!(available, Some(Micros::new(899)), "in memory too");
+            let balance = balance_of(&node.ledger, account);
+            assert_eq!(balance.available, Micros::new(899), "in memory too");
         }
         node.ledger.return_all();
         assert_eq!(node.late(), (0, 0));
@@ -398,11 +399,26 @@ fn a_node_that_is_cut_off_admits_nothing_new_and_goes_on_after_a_stall() {
     let (node, hand) = clocked(&fixture, 1 << 20);
     let account = account_with(&node.store, &node.ledger, 1, 1_000, 0);
     let under_way = node.hold(account, 1, 100);
+    let idle = account_with(&node.store, &node.ledger, 2, 1_000, 0);
+    node.ledger.evict_idle();
+    wait(flush(&*node.store)).expect("everything is durable");
+    assert_eq!(node.ledger.evict_idle(), 1, "the other one has a hold");
     fixture.link.stall();
     // Its hold is on the way: it is refused when the node is cut off, and released behind the hold.
     let mut waiting = node.ledger.hold(request(account, 2, 200)).expect("credit");
     node.commits();
+    let ledger = node.ledger.clone();
+    let loading = std::thread::spawn(move || wait(ledger.load(idle)));
+    let queued = &node.store.gauges().queue_depth;
+    eventually("the load is queued", || queued.load(Relaxed) == 1);
     hand.advance(Duration::from_secs(12));
+    let refused = loading.join().expect("no panic");
+    assert!(matches!(refused, Err(LoadError::CutOff)), "{refused:?}");
+    for unused in [idle, account_id(9)] {
+        let refused = wait(node.ledger.load(unused));
+        assert!(matches!(refused, Err(LoadError::CutOff)), "{refused:?}");
+    }
+    wait(node.ledger.load(account)).expect("it is in memory");
     let refused = wait(waiting.durable());
     assert!(matches!(refused, Err(HoldError::CutOff)), "{refused:?}");
     drop(waiting);
@@ -416,6 +432,7 @@ fn a_node_that_is_cut_off_admits_nothing_new_and_goes_on_after_a_stall() {
     node.settled(under_way, 10).expect("it goes on");
     fixture.link.restore();
     eventually("it admits again", || node.store.admit().is_ok());
+    assert_eq!(balance_of(&node.ledger, idle).available, Micros::new(1_000));
     node.settled(node.hold(account, 5, 100), 10)
         .expect("as before");
     assert!(node.store.failure().is_none());

@@ -1,6 +1,6 @@
 //! Metrics of the writer: plain counters, readable at any time without a lock.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// Counts of values by powers of two: bucket `i` counts values `v` with `2^(i-1) < v <= 2^i`, the first one 0 and 1, the last one
 /// everything beyond.
@@ -91,6 +91,10 @@ pub struct Gauges {
     /// One more than the seconds for which the journal has had commits that are to be removed, as the owner of the store has read it last; 0
     /// before, and where nothing is removed.
     pub retention_overdue_secs: AtomicU64,
+    /// Micro-credits of all accounts, as the owner of the store has read them last, and whether it has.
+    pub owed: AtomicI64,
+    /// See [`Gauges::owed`]; not on nodes without the duties of the cluster.
+    pub is_owed_known: AtomicBool,
     /// Bytes of the log that are not yet in the main file, as of the last checkpoint.
     pub wal_bytes: AtomicU64,
 }

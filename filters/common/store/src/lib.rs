@@ -99,7 +99,8 @@ pub use store::{
 pub use threads::block_on;
 pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 pub use unit::{
-    AccountChange, Admission, CredentialChange, Done, Effect, Part, Receipt, UnitOfWork,
+    AccountChange, Admission, CredentialChange, Done, Effect, LoadedAccount, Part, Receipt,
+    UnitOfWork,
 };
 pub use usage::{PageCursor, RequestPosition, RequestsQuery, UsageDay};
 pub use x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow, ReadAuthorizations};

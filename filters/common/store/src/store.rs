@@ -90,6 +90,9 @@ pub trait Read: Send + Sync + ReadParts {
     /// One account with the balance that was posted last: without what has been committed since. Everything else is as committed.
     fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError>;
 
+    /// The credit of all accounts, available and held, without those below zero. The database visits every account.
+    fn owed(&self) -> Result<Micros, ReadError>;
+
     /// Every rate class that an account has. Visits every account.
     fn account_classes(&self) -> Result<Vec<Arc<str>>, ReadError>;
 
@@ -171,8 +174,8 @@ pub trait Read: Send + Sync + ReadParts {
         each: &mut dyn FnMut(CapAllotmentRow),
     ) -> Result<(), ReadError>;
 
-    /// Visits the purses that are recalled, with the number of the recall.
-    fn recalls(&self, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError>;
+    /// Visits the accounts whose recall a node has not answered, and all recalled caps, with the number of the recall.
+    fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError>;
 
     /// The number of the recall of a purse, 0 for none.
     fn recall(&self, purse: Purse) -> Result<i64, ReadError>;

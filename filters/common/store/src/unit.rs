@@ -89,6 +89,8 @@ pub enum Part {
     Carry(Box<CarryPart>),
     /// Writes ledger entries.
     Ledger(LedgerPart),
+    /// Reads an account for a ledger that has to keep it in memory: [`Receipt::loaded`]. Writes nothing. Alone in its unit.
+    Load(AccountId),
 }
 
 /// New values for some fields of an account; `None` leaves a field as it is.
@@ -196,6 +198,25 @@ pub struct Receipt {
     pub repeated: Option<OperationId>,
     /// What the unit's take has got, if it has one.
     pub taken: Option<Taken>,
+    /// The account that the unit has loaded, if it exists.
+    pub loaded: Option<LoadedAccount>,
+}
+
+/// An account after every unit that was queued before its load, and after every part of which the observers have been notified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadedAccount {
+    /// Available to this node: for one of several nodes what it has of the account.
+    pub available: Micros,
+    /// The open holds of this node.
+    pub held: Micros,
+    /// How far below zero the account may go. For one of several nodes that is said of its shared balance.
+    pub credit_limit: Micros,
+    /// For one of several nodes: what the account has beyond this node, held too, as of the last posting of the others.
+    pub elsewhere: Micros,
+    /// For one of several nodes: the number of the recall in force, 0 for none.
+    pub recall: i64,
+    /// Whether the account has ever paid.
+    pub has_paid: bool,
 }
 
 /// Called once, on a thread of the store, after the unit is durable or will never be; durable is also what ends an operation and is in the

@@ -146,6 +146,10 @@ impl Client {
             kind,
         } = *completion;
         let asked = self.asked(completion);
+        if let Err(error) = self.ledger.load(account).await {
+            self.note(&format!("{number} not loaded: {error}"));
+            return State::Free;
+        }
         let wanted = self.request(completion);
         let is_shortened = kind % 5 == 0;
         let rest = move |room: Micros| (is_shortened && room.is_positive()).then_some(room);
@@ -326,8 +330,14 @@ impl Client {
                 amount,
                 kind: 0,
             };
-            let wanted = self.request(&completion);
-            match self.ledger.acquire(wanted, true, |_| None).await {
+            let placed = match self.ledger.load(account).await {
+                Ok(()) => {
+                    let wanted = self.request(&completion);
+                    self.ledger.acquire(wanted, true, |_| None).await
+                }
+                Err(_) => Err(HoldError::CutOff),
+            };
+            match placed {
                 Ok(mut hold) => {
                     let _ = hold.durable().await;
                     hold.release(self.now());

@@ -378,12 +378,13 @@ impl Cluster {
         }
     }
 
-    /// The client of a node that serves requests and knows the account.
+    /// The client of a node that serves requests, for an account that exists.
     pub(crate) fn client_for(&self, index: usize, account: AccountId) -> Option<Client> {
         let up = self.nodes[index].up.as_ref()?;
         let client = up.client.clone()?;
         let is_ending = up.run.is_ending.load(Relaxed) || up.is_recovered;
-        (!is_ending && client.ledger.balance(account).is_some()).then_some(client)
+        let exists = self.reader.account(account).ok().flatten().is_some();
+        (!is_ending && exists).then_some(client)
     }
 
     pub(crate) fn complete_at(&mut self, index: usize, account: AccountId, amount: i64) {

@@ -51,19 +51,19 @@ const TIMEOUT_US: u64 = 150_000;
 impl Fault {
     /// Each of them, and a seed of a run that finds it soon.
     pub(crate) const ALL: [(Fault, u64); 13] = [
-        (Fault::SeparateFence, 77),
-        (Fault::ReturnWithoutFence, 26),
-        (Fault::RepeatedReturn, 2),
-        (Fault::CreditGivenBackOnUnknownCommit, 29),
-        (Fault::LeaseInFence, 5),
+        (Fault::SeparateFence, 1006),
+        (Fault::ReturnWithoutFence, 37),
+        (Fault::RepeatedReturn, 5),
+        (Fault::CreditGivenBackOnUnknownCommit, 41),
+        (Fault::LeaseInFence, 6),
         (Fault::FeedByTime, 1),
         (Fault::LoadWithoutCursor, 0),
         (Fault::TakingAheadWhileScarce, 0),
-        (Fault::RefusalAtTimeout, 4),
-        (Fault::RecoveryInOwnJournal, 7),
-        (Fault::ShorteningByLocalRoom, 1),
+        (Fault::RefusalAtTimeout, 34),
+        (Fault::RecoveryInOwnJournal, 12),
+        (Fault::ShorteningByLocalRoom, 2),
         (Fault::RefundWithoutAllotment, 0),
-        (Fault::SpoolWithoutBoottime, 2),
+        (Fault::SpoolWithoutBoottime, 16),
     ];
 
     /// Changes statements.
@@ -202,13 +202,15 @@ fn take(unit: &UnitOfWork) -> Option<Purse> {
 /// An answer that says that a take has failed when the connection of its commit is lost.
 fn failing_when_lost(process: &SimulatedProcess, done: Done) -> Done {
     let first = Arc::new(Mutex::new(Some(done)));
-    let lost = Arc::clone(&first);
+    // A unit that is not queued has no callback.
+    let lost = Arc::downgrade(&first);
     let take_done = |place: &Mutex<Option<Done>>| {
         let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
         place.take()
     };
     process.on_lost_commit(move || {
-        if let Some(done) = take_done(&lost) {
+        let lost = lost.upgrade();
+        if let Some(done) = lost.and_then(|lost| take_done(&lost)) {
             done(Err(CommitError::CutOff));
         }
     });

@@ -233,6 +233,7 @@ impl Start {
             if self.sim.now_us() >= idle_us {
                 idle_us = self.sim.now_us() + IDLE_US;
                 running.ledger.return_idle(self.now());
+                running.ledger.evict_idle();
             }
         }
         // No client waits for an answer of a process that has ended.

@@ -8,7 +8,9 @@ use tollgate_store::FailureKind;
 use tollgate_store::sqlite::{self, Options};
 
 use super::suite::{bed, open, options};
-use crate::support::{account_with, assert_ledger_balances, request, settle, start, wait};
+use crate::support::{
+    account_with, assert_ledger_balances, balance_of, request, settle, start, wait,
+};
 
 /// A full disk stops the store: nothing may be acknowledged from then on, and the process has to be notified.
 #[test]
@@ -53,7 +55,7 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
 
     let store = open(bed.folder.path());
     let ledger = start(&store);
-    let balance = ledger.balance(payer).expect("an account");
+    let balance = balance_of(&ledger, payer);
     assert_eq!(balance.held, Micros::ZERO);
     assert_eq!(
         balance.available,

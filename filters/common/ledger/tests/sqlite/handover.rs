@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tollgate_clock::Clock;
-use tollgate_ledger::{AttachedPart, CreditError, HoldError, Ledger, SettleError};
+use tollgate_ledger::{AttachedPart, CreditError, HoldError, Ledger, LoadError, SettleError};
 use tollgate_money::{AccountId, CredentialId, Micros};
 use tollgate_store::sqlite::{self, Lock, Options};
 use tollgate_store::{
@@ -63,8 +63,46 @@ fn hand_over(bed: &Testbed) -> Next {
 }
 
 fn in_next(next: &Next, account: AccountId) -> (i64, i64) {
-    let balance = next.ledger.balance(account).expect("an account");
+    let balance = balance_of(&next.ledger, account);
     (balance.available.get(), balance.held.get())
+}
+
+/// What the predecessor still holds is decided on in memory; everything else is loaded when it is used.
+#[test]
+fn the_successor_loads_the_accounts_of_open_holds_and_the_predecessor_none_any_more() {
+    let bed = bed(options());
+    let ids: Vec<AccountId> = (0..3)
+        .map(|number| account_with(&bed.store, &bed.ledger, number, 100, 0))
+        .collect();
+    let evict = |ledger: &Ledger, store: &Arc<dyn Store>| {
+        ledger.evict_idle();
+        wait(flush(&**store)).expect("everything is durable");
+        ledger.evict_idle()
+    };
+    assert_eq!(evict(&bed.ledger, &bed.store), 3);
+    wait(bed.ledger.load(ids[0])).expect("it can be loaded");
+    let hold = bed.ledger.hold(request(ids[0], 1, 60)).expect("credit");
+    let next = hand_over(&bed);
+    assert_eq!(next.ledger.resident_accounts(), 1);
+    assert_eq!(
+        evict(&next.ledger, &next.store),
+        0,
+        "the predecessor holds it"
+    );
+    let refused = wait(bed.ledger.load(ids[1]));
+    assert!(
+        matches!(refused, Err(LoadError::Overloaded { .. })),
+        "{refused:?}"
+    );
+    wait(bed.ledger.load(ids[0])).expect("it is in memory");
+    assert_eq!(in_next(&next, ids[1]), (100, 0));
+    wait(hold.settle(settle(40))).expect("durable");
+    assert_eq!(in_next(&next, ids[0]), (60, 0));
+    bed.store.close();
+    assert_eq!(next.orphans.join().expect("no panic"), 0);
+    assert_eq!(evict(&next.ledger, &next.store), 2);
+    assert_eq!(balance_of(&next.ledger, ids[0]).available.get(), 60);
+    assert_ledger_balances(&next.store);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod attached_parts;
 mod audit;
 mod holds;
+mod loading;
 mod model;
 mod prices;
 pub(super) mod testbed;

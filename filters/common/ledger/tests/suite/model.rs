@@ -3,7 +3,7 @@
 //! Random sequences of all operations on an account, restarts included. After each step the two agree on the result and on the balance; at
 //! the end the stored ledger balances and has the same values.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +62,10 @@ enum Step {
         after: u64,
     },
     Flush,
+    /// Removes idle accounts from memory. A step loads what it needs.
+    Evict {
+        is_flushed: bool,
+    },
     Crash,
 }
 
@@ -83,6 +87,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(account, amount, reference)| Step::Correct { account, amount, reference }),
         1 => (0..100u64).prop_map(|after| Step::Sweep { after }),
         2 => Just(Step::Flush),
+        4 => any::<bool>().prop_map(|is_flushed| Step::Evict { is_flushed }),
         1 => Just(Step::Crash),
     ]
 }
@@ -161,7 +166,7 @@ impl Run {
                 lifetime,
                 written,
             } => {
-                let id = account(number);
+                let id = self.loaded(number);
                 let mut request = request(id, self.next(), amount);
                 request.deadline = Deadline::after(ELAPSED, Duration::from_micros(lifetime));
                 let spendable = self.reference.spendable(id);
@@ -204,6 +209,8 @@ impl Run {
                     return;
                 }
                 let open = &self.open[hold % self.open.len()];
+                // That of an expired hold may be in memory no more.
+                wait(self.ledger.load(open.hold.account())).expect("it can be read");
                 let mut again = request(open.hold.account(), 0, 0);
                 again.operation = open.hold.operation();
                 match self.ledger.hold(again) {
@@ -239,7 +246,7 @@ impl Run {
                 account: number,
                 amount,
             } => {
-                let id = account(number);
+                let id = self.loaded(number);
                 let charge = Charge {
                     operation: operation(self.next()),
                     account: id,
@@ -323,9 +330,27 @@ impl Run {
                 }
                 assert_eq!(self.ledger.sweep(now), expired);
             }
+            Step::Evict { is_flushed } => {
+                self.ledger.evict_idle();
+                if is_flushed {
+                    wait(flush(&*self.store)).expect("everything is durable");
+                }
+                self.ledger.evict_idle();
+                let open = self.open.iter().filter(|open| !open.expired);
+                let kept: HashSet<AccountId> = open.map(|open| open.hold.account()).collect();
+                if is_flushed {
+                    assert_eq!(self.ledger.resident_accounts(), kept.len());
+                }
+            }
             Step::Flush => wait(flush(&*self.store)).expect("everything is durable"),
             Step::Crash => self.crash(),
         }
+    }
+
+    fn loaded(&self, number: u64) -> AccountId {
+        let id = account(number);
+        wait(self.ledger.load(id)).expect("it can be read");
+        id
     }
 
     fn settle(&mut self, hold: usize, actual: i64) {
@@ -390,13 +415,15 @@ impl Run {
     fn compare(&self) {
         let mut held_sum = 0;
         for (id, (available, held, _)) in &self.reference.accounts {
-            let balance = self.ledger.balance(*id).expect("an account");
+            held_sum += held;
+            let Some(balance) = self.ledger.balance(*id) else {
+                continue;
+            };
             assert_eq!(
                 (balance.available.get(), balance.held.get()),
                 (*available, *held),
                 "available and held of {id}"
             );
-            held_sum += held;
         }
         let totals = self.ledger.totals();
         let open = self.open.iter().filter(|open| !open.expired).count();

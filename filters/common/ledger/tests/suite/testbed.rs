@@ -8,7 +8,7 @@ use tollgate_money::AccountId;
 use tollgate_store::{Admission, EntryKind, Store, UnitOfWork};
 
 use super::engine::{self, Options};
-use crate::support::{operation, start};
+use crate::support::{balance_of, operation, start};
 
 pub(crate) struct Testbed {
     pub(crate) store: Arc<dyn Store>,
@@ -41,7 +41,7 @@ pub(crate) fn bed(options: Options) -> Testbed {
 
 impl Testbed {
     pub(crate) fn balance(&self, account: AccountId) -> (i64, i64) {
-        let balance = self.ledger.balance(account).expect("an account");
+        let balance = balance_of(&self.ledger, account);
         (balance.available.get(), balance.held.get())
     }
 

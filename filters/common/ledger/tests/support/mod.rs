@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tollgate_clock::{Deadline, Timestamp};
 use tollgate_ledger::audit::audit;
-use tollgate_ledger::{Credit, HoldRequest, Ledger, Settle};
+use tollgate_ledger::{Balance, Credit, HoldRequest, Ledger, Settle};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
@@ -64,6 +64,12 @@ pub(crate) fn wait<F: Future>(future: F) -> F::Output {
         .build()
         .expect("a runtime")
         .block_on(future)
+}
+
+/// The balance of an account, which is loaded if it is not in memory.
+pub(crate) fn balance_of(ledger: &Ledger, account: AccountId) -> Balance {
+    wait(ledger.load(account)).expect("it can be loaded");
+    ledger.balance(account).expect("an account")
 }
 
 /// Creates an account and grants it credit.

@@ -1,6 +1,6 @@
 //! Errors of recording payments for the plan.
 
-use tollgate_ledger::CreditError;
+use tollgate_ledger::{CreditError, LoadError};
 use tollgate_money::AccountId;
 use tollgate_store::{CommitError, ReadError, Refusal};
 
@@ -22,6 +22,9 @@ pub enum PlanError {
     /// Booking the credits failed.
     #[error("the credits of the plan could not be booked")]
     Credit(#[source] CreditError),
+    /// The account, whose balance decides how much is taken back, could not be loaded.
+    #[error("could not load the account")]
+    Load(#[source] LoadError),
     /// Concurrent writers kept changing it.
     #[error("the subscription of `{0}` kept changing; try again")]
     Busy(AccountId),

@@ -324,7 +324,7 @@ impl Plans {
                 return Ok(Reversal::Nothing);
             };
             let now = inner.clock.now();
-            let taken = self.free_of(payment.account, payment.credits);
+            let taken = self.free_of(payment.account, payment.credits).await?;
             let Some(returned) = payment.returned(taken, now) else {
                 return Ok(Reversal::Nothing);
             };
@@ -372,7 +372,7 @@ impl Plans {
             };
             account = Some(payment.account);
             let owed = payment.owed.unwrap_or_default();
-            let taken = self.free_of(payment.account, owed);
+            let taken = self.free_of(payment.account, owed).await?;
             let Some(after) = payment.collected(taken, self.inner.clock.now()) else {
                 return Ok(());
             };
@@ -402,9 +402,11 @@ impl Plans {
     }
 
     /// As much of `credits` as the account can give back now.
-    fn free_of(&self, account: AccountId, credits: Micros) -> Micros {
+    async fn free_of(&self, account: AccountId, credits: Micros) -> Result<Micros, PlanError> {
+        let loaded = self.inner.ledger.load(account).await;
+        loaded.map_err(PlanError::Load)?;
         let available = self.inner.ledger.available(account).unwrap_or_default();
-        credits.min(available).max(Micros::ZERO)
+        Ok(credits.min(available).max(Micros::ZERO))
     }
 
     /// Writes `parts`, with the correction of the ledger that takes `taken` credits where there are any.

@@ -14,7 +14,8 @@ use tollgate_purchase::plan::{
     OwedCredits, PRICE, Paid, PayOutcome, Period, Plans, Renewal, Reversal,
 };
 use tollgate_store::{
-    Admission, PaymentStatus, Route, Store, SubscriptionRow, SubscriptionStatus, UnitOfWork, commit,
+    Admission, PaymentStatus, Route, Store, SubscriptionRow, SubscriptionStatus, UnitOfWork,
+    block_on, commit,
 };
 
 use crate::support::process::{self, ACCOUNT, DAY, Disk, START, new_account};
@@ -93,12 +94,16 @@ impl TestBed {
 
     /// In memory, and after a restart.
     fn has_paid(&self) -> [bool; 2] {
+        let loaded = block_on(self.ledger.load(ACCOUNT));
+        loaded.expect("no panic").expect("it can be loaded");
         let balance = self.ledger.balance(ACCOUNT).expect("an account");
         let row = self.store.account(ACCOUNT).expect("a read");
         [balance.has_paid, row.expect("an account").has_paid]
     }
 
     fn credits(&self) -> i64 {
+        let loaded = block_on(self.ledger.load(ACCOUNT));
+        loaded.expect("no panic").expect("it can be loaded");
         self.ledger.available(ACCOUNT).expect("an account").get()
     }
 }

@@ -154,6 +154,8 @@ impl Process {
     }
 
     pub(crate) fn available(&self) -> i64 {
+        let loaded = self.runtime.block_on(self.ledger.load(ACCOUNT));
+        loaded.expect("it can be loaded");
         self.ledger.available(ACCOUNT).map_or(0, Micros::get)
     }
 

@@ -112,6 +112,7 @@ impl Batch {
             });
         }
         self.balances(rows)?;
+        self.load_accounts(rows, items, &mut answers)?;
         self.journal(session)?;
         Ok(answers)
     }
@@ -196,6 +197,8 @@ impl Batch {
             Part::Ledger(part) => return self.ledger(rows, part),
             Part::Allotment(part) => return self.allotment(rows, part),
             Part::Carry(part) => return self.carry(rows, part),
+            // Answered at the end of the batch.
+            Part::Load(_) => return Ok(Receipt::default()),
             Part::Audit(event) => {
                 self.audit(rows, event, is_repeated)?;
                 return Ok(Receipt::default());
@@ -418,6 +421,38 @@ impl Batch {
         Ok(())
     }
 
+    /// Answers the loads of the batch: with everything that is committed with it, since the observers are notified of all that before any of
+    /// its callers, and what they are notified of later is not in it.
+    fn load_accounts(
+        &self,
+        rows: &impl Rows,
+        items: &[Item],
+        answers: &mut Answers,
+    ) -> Result<(), WriteError> {
+        let mut wanted = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            if let [Part::Load(account)] = item.unit.parts() {
+                wanted.push((*account, index));
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        wanted.sort_unstable();
+        let accounts: Vec<AccountId> = wanted.iter().map(|(account, _)| *account).collect();
+        rows.load_accounts(self.node, &accounts, &mut |account, posted| {
+            let loaded = self.tail.with_unposted(account, posted);
+            let first = wanted.partition_point(|(before, _)| *before < account);
+            let same = wanted[first..].iter().take_while(|(it, _)| *it == account);
+            for (_, index) in same {
+                if let Some(Ok(receipt)) = answers.get_mut(*index) {
+                    receipt.loaded = Some(loaded);
+                }
+            }
+        })?;
+        Ok(())
+    }
+
     fn journal(&mut self, session: &mut impl Session) -> Result<(), WriteError> {
         self.entries = self.sums.entries.unsigned_abs();
         let records = self.packer.count();
@@ -450,7 +485,11 @@ impl Batch {
 /// Whether units read or write what nodes share: anything but the journal and the balances of their own node.
 pub(crate) fn are_shared(items: &[Item]) -> bool {
     let mut parts = items.iter().flat_map(|item| &item.unit.parts);
-    !parts.all(|part| matches!(part, Part::Ledger(part) if part.is_of_node()))
+    !parts.all(|part| match part {
+        Part::Ledger(part) => part.is_of_node(),
+        Part::Load(_) => true,
+        _ => false,
+    })
 }
 
 /// What a part changes that nodes keep in memory.

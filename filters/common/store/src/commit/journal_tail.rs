@@ -22,6 +22,7 @@ use crate::entries::{self, Body, DecodeError, LedgerPart, Record};
 use crate::journal::Packer;
 use crate::reads::{BalanceDelta, DayTotals};
 use crate::rows::OpenHold;
+use crate::unit::LoadedAccount;
 
 /// Number of accounts with unposted balances from which on they are posted: posting this many delays commits by some tens of milliseconds.
 /// With more active accounts than this, a request costs about a row again.
@@ -326,6 +327,19 @@ impl JournalTail {
         };
         let read = rows.posted_balance(self.node, account)?;
         Ok(read.map(|state| place.insert(state)))
+    }
+
+    /// An account with everything committed, from what was posted of it. It is not kept here: only accounts with unposted changes are.
+    pub(crate) fn with_unposted(
+        &self,
+        account: AccountId,
+        mut posted: LoadedAccount,
+    ) -> LoadedAccount {
+        if let Some(state) = self.accounts.get(&account) {
+            posted.available = Micros::new(state.available);
+            posted.held = Micros::new(state.held);
+        }
+        posted
     }
 
     /// Changes both fields of an account by the decisions of one commit.

@@ -24,7 +24,7 @@ use crate::plan::{PaymentRow, SubscriptionRow};
 use crate::reads::DayTotals;
 use crate::rows::{AccountRow, CredentialRow, LoginRow, OpenHold, PriceRow};
 use crate::store::{BatchRows, ChangeRow, StoreSize};
-use crate::unit::Part;
+use crate::unit::{LoadedAccount, Part};
 use crate::usage::UsageDay;
 
 /// Rows of the journal, in the order of their ids. Before them come the carried records of removed rows: each a body of its own, with the id
@@ -243,6 +243,17 @@ pub(crate) trait Rows: Sql + KeySet {
         each: &mut dyn FnMut(AccountRow),
     ) -> Result<(), RowError>;
 
+    /// Visits accounts for the ledger of a node, as they were last posted.
+    fn load_accounts(
+        &self,
+        node: i64,
+        accounts: &[AccountId],
+        each: &mut dyn FnMut(AccountId, LoadedAccount),
+    ) -> Result<(), RowError>;
+
+    /// The credit of all accounts as it was posted last, without those below zero.
+    fn posted_owed(&self) -> Result<i64, RowError>;
+
     /// Every rate class that an account has.
     fn account_classes(&self) -> Result<Vec<Arc<str>>, RowError>;
 
@@ -282,8 +293,8 @@ pub(crate) trait Rows: Sql + KeySet {
         each: &mut dyn FnMut(ChangeRow),
     ) -> Result<(), RowError>;
 
-    /// Visits the recalls in force: purse and number.
-    fn recalls(&self, each: &mut dyn FnMut(Purse, i64)) -> Result<(), RowError>;
+    /// Visits the recalls in force of accounts that a node has not answered, and those of all caps: purse and number.
+    fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), RowError>;
 
     /// Visits pages of one account.
     fn pages(&self, which: PageRange, each: &mut EachPage<'_>) -> Result<(), RowError>;

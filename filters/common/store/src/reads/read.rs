@@ -66,6 +66,10 @@ where
         })
     }
 
+    fn owed(&self) -> Result<Micros, ReadError> {
+        self.with_view("the credit of all accounts", tail::owed)
+    }
+
     fn account_classes(&self) -> Result<Vec<Arc<str>>, ReadError> {
         self.with("the rate classes of accounts", |rows| {
             rows.account_classes()
@@ -228,8 +232,8 @@ where
         self.with("allotments of caps", |rows| rows.cap_allotments(node, each))
     }
 
-    fn recalls(&self, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError> {
-        self.with("recalls", |rows| rows.recalls(each))
+    fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError> {
+        self.with("recalls", |rows| rows.recalls(node, each))
     }
 
     fn recall(&self, purse: Purse) -> Result<i64, ReadError> {

@@ -108,6 +108,26 @@ pub(crate) fn account(
     Ok(found)
 }
 
+/// The credit of all accounts, available and held, without those below zero.
+pub(crate) fn owed(rows: &impl Rows) -> Result<Micros, RowError> {
+    let deltas = deltas(rows, None)?;
+    let mut owed = rows.posted_owed()?;
+    let changed: Vec<AccountId> = deltas.keys().copied().collect();
+    rows.load_accounts(
+        commit_id::FIRST_OF_MANY,
+        &changed,
+        &mut |account, posted| {
+            let before = (posted.available + posted.held + posted.elsewhere).get();
+            let since = deltas[&account];
+            let after = before
+                .wrapping_add(since.available)
+                .wrapping_add(since.held);
+            owed = owed.wrapping_add(after.max(0) - before.max(0));
+        },
+    )?;
+    Ok(Micros::new(owed))
+}
+
 /// Every open hold, in no order.
 pub(crate) fn open_holds(rows: &impl Rows) -> Result<HashMap<OperationId, OpenHold>, RowError> {
     let mut open = HashMap::new();

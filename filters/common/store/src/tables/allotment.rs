@@ -173,11 +173,13 @@ pub(crate) fn next_number(connection: &dyn Sql) -> Result<i64, RowError> {
 
 pub(crate) fn recalls(
     connection: &dyn Sql,
+    node: i64,
     each: &mut dyn FnMut(Purse, i64),
 ) -> Result<(), RowError> {
-    let sql = "SELECT account_id, number FROM recalls";
+    let sql = "SELECT r.account_id, r.number FROM recalls r JOIN allotments m ON m.account_id = r.account_id AND m.node_id = ?1
+        WHERE m.recall < r.number";
     let read = |row: &dyn SqlRow| Ok((Purse::Account(row.get(0)?), row.get(1)?));
-    connection.each(sql, values![], read, &mut |(purse, number)| {
+    connection.each(sql, values![node], read, &mut |(purse, number)| {
         each(purse, number)
     })?;
     let sql = "SELECT credential_id, month, number FROM cap_recalls";

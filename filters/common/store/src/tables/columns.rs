@@ -29,12 +29,20 @@ pub(crate) fn posted_accounts(
     };
     let sql = format!(
         "SELECT id, status, rate_class, cache_scope, {available}, {held}, credit_limit, created_at, updated_at, plan_class, plan_until,
-                EXISTS (SELECT 1 FROM credit_references r WHERE r.account_id = accounts.id AND r.kind = {top_up})
-                OR EXISTS (SELECT 1 FROM payments p WHERE p.account_id = accounts.id) FROM accounts {which}",
-        top_up = EntryKind::TopUp.code(),
+                {has_paid} FROM accounts {which}",
+        has_paid = has_paid("accounts"),
     );
     let mut classes = Words::default();
     connection.each(&sql, values, |row| account(row, &mut classes), each)
+}
+
+/// Whether the account of a row has ever paid.
+pub(crate) fn has_paid(accounts: &str) -> String {
+    let top_up = EntryKind::TopUp.code();
+    format!(
+        "EXISTS (SELECT 1 FROM credit_references c WHERE c.account_id = {accounts}.id AND c.kind = {top_up})
+                OR EXISTS (SELECT 1 FROM payments p WHERE p.account_id = {accounts}.id)"
+    )
 }
 
 pub(crate) fn all_credentials(

@@ -14,6 +14,7 @@ mod erasure;
 mod journal;
 mod key_state;
 mod keys;
+mod loaded;
 mod mandate;
 mod oauth;
 mod parts;

@@ -11,8 +11,8 @@ use super::journal::{
     AFTER, ALL, batch_rows, each_body, each_page, on_marks, posted_rows, unposted_rows,
 };
 use super::{
-    acme, allotment, audit_log, carry, checkout, erasure, keys, mandate, oauth, parts, plan,
-    refusals, signin, size, topup, usage_days, x402,
+    acme, allotment, audit_log, carry, checkout, erasure, keys, loaded, mandate, oauth, parts,
+    plan, refusals, signin, size, topup, usage_days, x402,
 };
 use crate::allotment::{AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, SharedBalance};
 use crate::audit_log::AuditRecord;
@@ -29,7 +29,7 @@ use crate::plan::{PaymentRow, SubscriptionRow};
 use crate::reads::DayTotals;
 use crate::rows::{AccountRow, CredentialRow, LoginRow, OpenHold, PriceRow};
 use crate::store::{BatchRows, ChangeRow, StoreSize};
-use crate::unit::Part;
+use crate::unit::{LoadedAccount, Part};
 use crate::usage::UsageDay;
 
 impl<C: Sql + KeySet> Rows for C {
@@ -174,6 +174,19 @@ impl<C: Sql + KeySet> Rows for C {
         }
     }
 
+    fn load_accounts(
+        &self,
+        node: i64,
+        accounts: &[AccountId],
+        each: &mut dyn FnMut(AccountId, LoadedAccount),
+    ) -> Result<(), RowError> {
+        loaded::accounts(self, node, accounts, each)
+    }
+
+    fn posted_owed(&self) -> Result<i64, RowError> {
+        loaded::owed(self)
+    }
+
     fn account_classes(&self) -> Result<Vec<Arc<str>>, RowError> {
         let sql = "SELECT DISTINCT rate_class FROM accounts";
         self.all(sql, values![], |row| row.get::<Arc<str>>(0))
@@ -235,8 +248,8 @@ impl<C: Sql + KeySet> Rows for C {
         allotment::changes(self, after, limit, each)
     }
 
-    fn recalls(&self, each: &mut dyn FnMut(Purse, i64)) -> Result<(), RowError> {
-        allotment::recalls(self, each)
+    fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), RowError> {
+        allotment::recalls(self, node, each)
     }
 
     fn pages(&self, which: PageRange, each: &mut EachPage<'_>) -> Result<(), RowError> {
@@ -394,6 +407,7 @@ impl<C: Sql + KeySet> WriteRows for C {
             Part::EraseAccount(account) => Ok(erasure::erase(self, *account)?),
             Part::PruneChanges => Ok(self.prune_changes()?),
             Part::Audit(_) => unreachable!("an event of the audit log is chained by the writer"),
+            Part::Load(_) => unreachable!("a load writes nothing"),
             Part::Ledger(_) | Part::Allotment(_) | Part::Carry(_) => {
                 unreachable!("a part of the ledger is packed into the journal")
             }

@@ -5,6 +5,7 @@ mod audit_log;
 mod authorizations;
 mod checkouts;
 mod keys;
+mod loads;
 mod mandates;
 mod sessions;
 pub(super) mod support;

@@ -1,0 +1,363 @@
+//! Loading of accounts: one is read when it is used first, and removed from memory when it is idle.
+//!
+//! A load is a unit in the queue of the store ([`Part::Load`]). It is answered on the writer's thread, after the observers were notified of all
+//! that it contains and after the callbacks of the units before it. So it has every decision that was queued before it, also when those units
+//! are in the same commit, and none that is queued later; while it is under way nothing is decided on the account. What the store has refused
+//! is not in it, and the callback that would have corrected the balance found none.
+//!
+//! An account is removed when nothing is open on it and nothing was decided on it since a unit that is durable by now ([`Inner::evict_idle`]):
+//! what a refusal queues in place of a decision is then in the queue too, and a later load waits for it.
+
+use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use tokio::sync::oneshot;
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::{
+    Admission, Answer, CommitError, Done, Failure, LoadedAccount, Part, Purse, Receipt,
+    SubmitError, UnitOfWork,
+};
+
+use crate::account::Balance;
+use crate::accounts::{Inner, Shard, lock};
+use crate::allotment::Allotment;
+
+/// Loads for requests that are under way: more are refused. Those before them take some milliseconds, and hold back the commits beside them.
+const UNDER_WAY_MAX: usize = 1024;
+
+/// A shard whose table has room for so many times its accounts gives memory back.
+const SPARSE: usize = 4;
+
+/// An account in memory. Whoever changes its balance uses it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resident {
+    balance: Balance,
+    /// Not used since the last call of [`Inner::evict_idle`].
+    is_idle: bool,
+}
+
+impl Resident {
+    /// Its balance, which a caller needs now: it stays in memory for the time between two calls of [`Inner::evict_idle`].
+    pub(crate) fn used(&mut self) -> Balance {
+        self.is_idle = false;
+        self.balance
+    }
+}
+
+impl From<Balance> for Resident {
+    fn from(balance: Balance) -> Resident {
+        let is_idle = false;
+        Resident { balance, is_idle }
+    }
+}
+
+impl Deref for Resident {
+    type Target = Balance;
+
+    fn deref(&self) -> &Balance {
+        &self.balance
+    }
+}
+
+impl DerefMut for Resident {
+    fn deref_mut(&mut self) -> &mut Balance {
+        self.is_idle = false;
+        &mut self.balance
+    }
+}
+
+/// A load under way.
+#[derive(Debug, Default)]
+pub(crate) struct Loading {
+    waiting: Vec<oneshot::Sender<Result<(), LoadError>>>,
+    /// Whether this node has received credit for the account meanwhile, which goes to the shared balance.
+    pub(crate) is_shared: bool,
+    /// Whether the feed has announced a change of the account meanwhile: it is read again.
+    pub(crate) is_changed: bool,
+    /// Whether it is one of the start, which answers recalls once the holds of earlier runs are released.
+    is_of_start: bool,
+}
+
+/// What is counted of loads, and the progress of evictions.
+#[derive(Debug, Default)]
+pub(crate) struct LoadCounters {
+    under_way: AtomicUsize,
+    pub(crate) found: AtomicU64,
+    pub(crate) unknown: AtomicU64,
+    /// Calls of [`Inner::evict_idle`], and the last one whose decisions are all durable or refused.
+    calls: AtomicU64,
+    flushed: AtomicU64,
+}
+
+/// Why an account was not loaded. All but a stopped store are over after a moment: a 503 with `Retry-After`.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// As much waits for the disk, or is being loaded, as may be.
+    #[error("{waiting} units of work wait for the disk; try again in a second")]
+    Overloaded {
+        /// Units in the queue, or loads under way.
+        waiting: usize,
+    },
+    /// The database does not answer.
+    #[error("the database does not answer; try again when it does")]
+    CutOff,
+    /// The store has stopped.
+    #[error("could not read the account")]
+    Store(#[source] Failure),
+}
+
+impl LoadError {
+    fn from_commit(error: CommitError) -> LoadError {
+        match error {
+            CommitError::Overloaded { waiting } => LoadError::Overloaded { waiting },
+            CommitError::CutOff => LoadError::CutOff,
+            CommitError::Stopped(failure) => LoadError::Store(failure),
+            _ => LoadError::Store(Failure::closed()),
+        }
+    }
+
+    fn from_submit(error: SubmitError) -> LoadError {
+        match error {
+            SubmitError::Overloaded { waiting } => LoadError::Overloaded { waiting },
+            SubmitError::CutOff => LoadError::CutOff,
+            SubmitError::Stopped(failure) => LoadError::Store(failure),
+            _ => LoadError::Store(Failure::closed()),
+        }
+    }
+}
+
+impl Inner {
+    /// Loads an account that is not in memory; waits only then. One that does not exist is not in memory afterwards either.
+    pub(crate) async fn load(self: &Arc<Self>, account: AccountId) -> Result<(), LoadError> {
+        let Some(wait) = self.begin_load(account)? else {
+            return Ok(());
+        };
+        let loaded = match self.store.outage() {
+            None => wait.await,
+            // The load goes on without its caller.
+            Some(outage) => tokio::select! {
+                biased;
+                loaded = wait => loaded,
+                () = outage.began() => return Err(LoadError::CutOff),
+            },
+        };
+        loaded.unwrap_or_else(|_| Err(LoadError::Store(Failure::closed())))
+    }
+
+    /// Queues a load, or joins the one under way; `None` when the account is in memory.
+    fn begin_load(
+        self: &Arc<Self>,
+        account: AccountId,
+    ) -> Result<Option<oneshot::Receiver<Result<(), LoadError>>>, LoadError> {
+        let mut shard = self.shard(account);
+        if let Some(resident) = shard.accounts.get_mut(&account) {
+            resident.used();
+            return Ok(None);
+        }
+        if shard.is_handed_over {
+            return Err(LoadError::Overloaded { waiting: 0 });
+        }
+        let (sender, wait) = oneshot::channel();
+        if let Some(loading) = shard.loading.get_mut(&account) {
+            loading.waiting.push(sender);
+            return Ok(Some(wait));
+        }
+        let waiting = self.loads.under_way.load(Relaxed);
+        if waiting >= UNDER_WAY_MAX {
+            return Err(LoadError::Overloaded { waiting });
+        }
+        let loading = Loading {
+            waiting: vec![sender],
+            ..Loading::default()
+        };
+        self.queue_first(&mut shard, account, loading, Admission::Normal)?;
+        Ok(Some(wait))
+    }
+
+    /// Loads accounts for the start; queued, and there when the queue is empty.
+    pub(crate) fn load_for_start(
+        self: &Arc<Self>,
+        accounts: impl IntoIterator<Item = AccountId>,
+    ) -> Result<(), LoadError> {
+        for account in accounts {
+            let mut shard = self.shard(account);
+            let is_of_start = true;
+            let loading = Loading {
+                is_of_start,
+                ..Loading::default()
+            };
+            self.queue_first(&mut shard, account, loading, Admission::Always)?;
+        }
+        Ok(())
+    }
+
+    fn queue_first(
+        self: &Arc<Self>,
+        shard: &mut Shard,
+        account: AccountId,
+        loading: Loading,
+        admission: Admission,
+    ) -> Result<(), LoadError> {
+        self.queue_load(account, admission)?;
+        // Under the shard's lock, which the answer needs.
+        shard.loading.insert(account, loading);
+        self.loads.under_way.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn queue_load(
+        self: &Arc<Self>,
+        account: AccountId,
+        admission: Admission,
+    ) -> Result<(), LoadError> {
+        let this = Arc::clone(self);
+        let done: Done = Box::new(move |result| this.loaded(account, result));
+        let unit = UnitOfWork::of(Part::Load(account), admission);
+        let queued = self.store.submit(unit, done);
+        queued.map_err(LoadError::from_submit)
+    }
+
+    /// On the writer's thread, in the order of the queue.
+    fn loaded(self: &Arc<Self>, account: AccountId, result: Result<Receipt, CommitError>) {
+        let mut shard = self.shard(account);
+        let Entry::Occupied(mut loading) = shard.loading.entry(account) else {
+            return;
+        };
+        let mut result = result.map_err(LoadError::from_commit);
+        if result.is_ok() && std::mem::take(&mut loading.get_mut().is_changed) {
+            match self.queue_load(account, Admission::Always) {
+                Ok(()) => return,
+                Err(error) => result = Err(error),
+            }
+        }
+        let loading = loading.remove();
+        self.loads.under_way.fetch_sub(1, Relaxed);
+        let ended = result.map(|receipt| match &receipt.loaded {
+            Some(loaded) => {
+                self.loads.found.fetch_add(1, Relaxed);
+                self.keep(&mut shard, account, loaded, &loading);
+            }
+            None => {
+                self.loads.unknown.fetch_add(1, Relaxed);
+            }
+        });
+        if !shard.accounts.contains_key(&account) {
+            // What the feed has brought meanwhile.
+            shard.allotments.remove(&account);
+        }
+        drop(shard);
+        for waiting in loading.waiting {
+            // A caller may have stopped waiting.
+            let _ = waiting.send(ended.clone());
+        }
+    }
+
+    fn keep(
+        &self,
+        shard: &mut Shard,
+        account: AccountId,
+        loaded: &LoadedAccount,
+        loading: &Loading,
+    ) {
+        // The observer has added an account that was made meanwhile, with everything since.
+        let Entry::Vacant(place) = shard.accounts.entry(account) else {
+            return;
+        };
+        place.insert(Resident::from(Balance {
+            available: loaded.available,
+            held: loaded.held,
+            credit_limit: match self.has_allotments {
+                // That of the shared balance.
+                true => Micros::ZERO,
+                false => loaded.credit_limit,
+            },
+            has_paid: loaded.has_paid,
+        }));
+        if !self.has_allotments {
+            return;
+        }
+        let allotment = shard.allotments.entry(account).or_default();
+        allotment.loaded(loaded);
+        if loading.is_of_start {
+            return;
+        }
+        let at = self.latest();
+        let purse = Purse::Account(account);
+        if loading.is_shared && loaded.available.is_positive() {
+            self.give(shard, purse, loaded.available, Answer::None, at);
+        }
+        self.give_back(shard, purse, at);
+    }
+
+    /// Removes accounts that were not used since the last call and of which nothing is open here; returns their number. To be called every some
+    /// minutes.
+    ///
+    /// What was decided on them was decided before the last call, and the unit queued by that is durable.
+    pub(crate) fn evict_idle(self: &Arc<Self>) -> usize {
+        let last = self.loads.calls.load(Relaxed);
+        let is_flushed = self.loads.flushed.load(Acquire) == last;
+        let mut evicted = 0;
+        for shard in &self.shards {
+            let shard = &mut *lock(shard);
+            if shard.is_handed_over {
+                return evicted;
+            }
+            // A hold may be of nothing.
+            let open = shard.open.values().map(|open| open.request.account);
+            let open: HashSet<AccountId> = open.collect();
+            let (allotments, has_allotments) = (&mut shard.allotments, self.has_allotments);
+            let before = shard.accounts.len();
+            shard.accounts.retain(|account, resident| {
+                let Resident { balance, is_idle } = *resident;
+                resident.is_idle = true;
+                let is_here = balance.held != Micros::ZERO || open.contains(account);
+                if !is_idle || !is_flushed || is_here {
+                    return true;
+                }
+                if has_allotments {
+                    // What this node has of an account is returned first (`return_idle`).
+                    let is_quiet = allotments.get(account).is_none_or(Allotment::is_quiet);
+                    if balance.available != Micros::ZERO || !is_quiet {
+                        return true;
+                    }
+                    allotments.remove(account);
+                }
+                false
+            });
+            evicted += before - shard.accounts.len();
+            let len = shard.accounts.len();
+            if shard.accounts.capacity() / SPARSE > len {
+                shard.accounts.shrink_to(2 * len);
+                shard.allotments.shrink_to(2 * len);
+            }
+        }
+        self.flush_for_evictions(last + 1);
+        evicted
+    }
+
+    /// Queues what is durable after everything that was decided before this call.
+    fn flush_for_evictions(self: &Arc<Self>, call: u64) {
+        self.loads.calls.store(call, Relaxed);
+        let this = Arc::clone(self);
+        let done: Done = Box::new(move |result| {
+            if result.is_ok() {
+                this.loads.flushed.store(call, Release);
+            }
+        });
+        // Nothing is evicted from a store that has stopped.
+        let _ = self
+            .store
+            .submit(UnitOfWork::of_all([], Admission::Always), done);
+    }
+
+    /// Number of accounts in memory.
+    pub(crate) fn resident_accounts(&self) -> usize {
+        let shards = self.shards.iter();
+        shards.map(|shard| lock(shard).accounts.len()).sum()
+    }
+}
