@@ -11,6 +11,7 @@ use std::hash::BuildHasherDefault;
 use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
+use super::posted_balances::PostedBalances;
 use super::recent_operations::RecentOperations;
 use crate::allotment::KeySpending;
 use crate::carry::CarriedRow;
@@ -24,9 +25,9 @@ use crate::reads::{BalanceDelta, DayTotals};
 use crate::rows::OpenHold;
 use crate::unit::LoadedAccount;
 
-/// Number of accounts with unposted balances from which on they are posted: posting this many delays commits by some tens of milliseconds.
-/// With more active accounts than this, a request costs about a row again.
-const ACCOUNTS_MAX: usize = 4096;
+/// Number of accounts with unposted records from which on they are posted: each costs about three rows, and commits wait meanwhile. With more
+/// active accounts than this, a request costs about as many rows again.
+const ACCOUNTS_MAX: usize = 16_384;
 
 /// Average number of records per account that justifies its postings row.
 const RECORDS_EACH: usize = 64;
@@ -48,8 +49,10 @@ pub(crate) struct JournalTail {
     node: i64,
     /// Number of records from which on they are posted, for any number of accounts.
     records_max: usize,
-    /// Balances including everything committed.
+    /// Balances including everything committed, of the accounts with unposted changes.
     accounts: Ids<AccountId, Balance>,
+    /// Of accounts without unposted changes: one that is used again is not read again. Only postings of this node change those rows.
+    posted: PostedBalances,
     open: Ids<OperationId, Open>,
     /// Posted holds that have ended since.
     ended: Vec<OperationId>,
@@ -157,6 +160,7 @@ impl JournalTail {
             node,
             records_max,
             accounts: Ids::default(),
+            posted: PostedBalances::default(),
             open: Ids::default(),
             ended: Vec::new(),
             recent: RecentOperations::default(),
@@ -325,8 +329,11 @@ impl JournalTail {
             Entry::Occupied(state) => return Ok(Some(state.into_mut())),
             Entry::Vacant(place) => place,
         };
-        let read = rows.posted_balance(self.node, account)?;
-        Ok(read.map(|state| place.insert(state)))
+        let posted = match self.posted.take(account) {
+            Some(state) => Some(state),
+            None => rows.posted_balance(self.node, account)?,
+        };
+        Ok(posted.map(|state| place.insert(state)))
     }
 
     /// An account with everything committed, from what was posted of it. It is not kept here: only accounts with unposted changes are.
@@ -394,7 +401,7 @@ impl JournalTail {
         let enough = (self.owners.len().saturating_mul(RECORDS_EACH)).min(self.records_max);
         let is_late = now_us.saturating_sub(self.posted_us) >= POSTED_AFTER_US;
         let is_due = self.buffer.records >= if is_late { worth } else { worth.max(enough) }
-            || self.accounts.len() >= ACCOUNTS_MAX;
+            || self.owners.len() >= ACCOUNTS_MAX;
         if is_due {
             self.posted_us = now_us;
         }
@@ -420,6 +427,7 @@ impl JournalTail {
         }
         self.buffer.clear();
         self.owners.clear();
+        self.posted.put(balances);
         Ok(())
     }
 
@@ -464,24 +472,34 @@ impl JournalTail {
         }
         // Stable: earlier records stay first.
         records.sort_by_key(|posted| posted.account);
-        for page in pages(&records, (self.records_max / ROWS).max(1)) {
-            let [.., last] = page else { continue };
-            let (mut at_min, mut at_max) = (Timestamp::MAX, Timestamp::MIN);
-            for VisibleRecord { record, .. } in page {
-                at_min = at_min.min(record.at());
-                at_max = at_max.max(record.at());
-                self.packer.copy(record).map_err(unreadable)?;
+        let mut error = None;
+        rows.insert_pages(&mut |insert| {
+            for page in pages(&records, (self.records_max / ROWS).max(1)) {
+                let [.., last] = page else { continue };
+                let (mut at_min, mut at_max) = (Timestamp::MAX, Timestamp::MIN);
+                for VisibleRecord { record, .. } in page {
+                    at_min = at_min.min(record.at());
+                    at_max = at_max.max(record.at());
+                    if let Err(decode_error) = self.packer.copy(record) {
+                        error = Some(unreadable(decode_error));
+                        return Ok(());
+                    }
+                }
+                self.packer.finish_into(&mut self.page);
+                insert(Page {
+                    account: last.account,
+                    row: last.row,
+                    at_min,
+                    at_max,
+                    body: &self.page,
+                })?;
             }
-            self.packer.finish_into(&mut self.page);
-            rows.insert_page(Page {
-                account: last.account,
-                row: last.row,
-                at_min,
-                at_max,
-                body: &self.page,
-            })?;
+            Ok(())
+        })?;
+        match error {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -559,6 +577,17 @@ mod tests {
                 "{what}: the wait starts again"
             );
         }
+    }
+
+    #[test]
+    fn many_accounts_are_posted_whatever_their_records() {
+        let mut tail = JournalTail::new(1, usize::MAX);
+        let account = |number: usize| AccountId::from_bytes((number as u128).to_be_bytes());
+        tail.push_row(1, &[], 1);
+        (1..ACCOUNTS_MAX).for_each(|number| tail.owner(account(number)));
+        assert!(!tail.is_due(0));
+        tail.owner(account(ACCOUNTS_MAX));
+        assert!(tail.is_due(0));
     }
 
     #[test]

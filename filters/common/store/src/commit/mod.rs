@@ -3,6 +3,7 @@
 mod batch;
 mod coalesce;
 mod journal_tail;
+mod posted_balances;
 mod recent_operations;
 mod writer;
 

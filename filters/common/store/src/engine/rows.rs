@@ -117,6 +117,10 @@ pub(crate) struct Page<'p> {
     pub(crate) body: &'p [u8],
 }
 
+/// Passes on pages to be inserted.
+pub(crate) type PageFeed<'f> =
+    dyn FnMut(&mut dyn FnMut(Page<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> + 'f;
+
 /// The fields of an account that the journal changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Balance {
@@ -444,8 +448,8 @@ pub(crate) trait WriteRows: Rows {
         begun: impl Iterator<Item = &'h OpenHold>,
     ) -> Result<(), EngineError>;
 
-    /// Inserts a page of postings.
-    fn insert_page(&self, page: Page<'_>) -> Result<(), EngineError>;
+    /// Inserts pages of postings, which `feed` passes on.
+    fn insert_pages(&self, feed: &mut PageFeed<'_>) -> Result<(), EngineError>;
 
     /// Adds to the usage totals.
     fn add_usage_days(&self, totals: &DayTotals) -> Result<(), EngineError>;

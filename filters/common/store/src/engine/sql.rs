@@ -48,6 +48,9 @@ pub(crate) type EachRow<'e> = dyn FnMut(&dyn SqlRow) -> Result<ControlFlow<()>, 
 /// Runs a statement with further values.
 pub(crate) type Run<'r> = dyn FnMut(&[Value<'_>]) -> Result<(), EngineError> + 'r;
 
+/// Passes on each list of values with which a statement is to be run.
+pub(crate) type Feed<'f> = dyn FnMut(&mut Run<'_>) -> Result<(), EngineError> + 'f;
+
 /// The engine that a statement is for, where one text cannot serve all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
@@ -65,12 +68,14 @@ pub(crate) trait Sql {
     fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<usize, EngineError>;
 
     /// Runs one statement for each list of values that `feed` passes on. An engine may send them together.
-    fn execute_each(
-        &self,
-        sql: &str,
-        feed: &mut dyn FnMut(&mut Run<'_>) -> Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
+    fn execute_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         feed(&mut |values| self.execute(sql, values).map(|_| ()))
+    }
+
+    /// Runs a statement on one row of `VALUES (?1, ?2, ...)` for each list of values. An engine may run it on many rows at once, so no two of
+    /// them have the same key.
+    fn execute_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
+        self.execute_each(sql, feed)
     }
 
     /// Visits the rows of a query as they arrive, until `each` breaks. Rows are not collected: a result may be larger than memory. A

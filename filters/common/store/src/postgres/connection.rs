@@ -1,7 +1,9 @@
 //! A connection: start-up and authentication, prepared statements, pipelined statements and portals.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +14,14 @@ use postgres_protocol::message::frontend;
 use rustls::ClientConfig;
 
 use super::key_set::SpillingSet;
+use super::row_values::RowValues;
 use super::tls;
 use super::url::DatabaseUrl;
-use super::value::{OwnedValue, Row};
+use super::value::Row;
 use super::wire::{End, Prepared, Wire, lost, unusable};
-use crate::engine::{Dialect, EachRow, EngineError, Fault, KeySet, RowError, Run, Sql, Value};
+use crate::engine::{
+    Dialect, EachRow, EngineError, Fault, Feed, KeySet, RowError, Run, Sql, Value,
+};
 
 /// Time limit of a wait for the server, unless a connection has another.
 const WAIT: Duration = Duration::from_secs(30);
@@ -25,9 +30,14 @@ const WAIT: Duration = Duration::from_secs(30);
 const FETCH_MIN: i32 = 64;
 const FETCH_MAX: i32 = 4096;
 
-/// Statements and bytes that are sent before their results are read: both sides would wait for the other if neither read.
+/// Statements that are sent before their results are read: both sides would wait for the other if neither read, and these results fit into the
+/// buffers between them. The bytes are limited for memory; each time costs a round trip, for which commits wait.
 const PIPELINE_MAX: usize = 256;
-const PIPELINE_BYTES_MAX: usize = 64 << 10;
+const PIPELINE_BYTES_MAX: usize = 1 << 20;
+
+/// Rows that one statement writes at most, and their bytes: a statement costs the server several times what a row costs.
+const ROWS_MAX: usize = 256;
+const ROW_BYTES_MAX: usize = 64 << 10;
 
 /// How a database is reached.
 pub(super) struct Target {
@@ -254,28 +264,30 @@ impl Sql for Connection {
     }
 
     /// Sends many statements before it reads their results.
-    fn execute_each(
-        &self,
-        sql: &str,
-        feed: &mut dyn FnMut(&mut Run<'_>) -> Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
-        let prepared = self.prepare(sql)?;
-        let mut sent = 0;
+    fn execute_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
+        let mut pipeline = Pipeline::new(self);
         feed(&mut |values| {
             refuse_nul(values)?;
-            let mut wire = self.wire()?;
-            wire.bind("", &prepared, values.iter().copied())?;
-            frontend::execute("", 0, &mut wire.out).map_err(unusable)?;
-            sent += 1;
-            if sent >= PIPELINE_MAX || wire.out.len() >= PIPELINE_BYTES_MAX {
-                wire.all_complete(std::mem::take(&mut sent))?;
+            pipeline.send(sql, values.iter().copied())
+        })?;
+        pipeline.complete()
+    }
+
+    /// Writes up to [`ROWS_MAX`] rows by one statement, and sends many statements before it reads their results.
+    fn execute_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
+        let mut pipeline = Pipeline::new(self);
+        let mut rows = RowValues::default();
+        feed(&mut |values| {
+            refuse_nul(values)?;
+            rows.push(values);
+            if rows.len() >= ROWS_MAX || rows.size() >= ROW_BYTES_MAX {
+                pipeline.send_rows(sql, &rows)?;
+                rows.clear();
             }
             Ok(())
         })?;
-        match sent {
-            0 => Ok(()),
-            sent => self.wire()?.all_complete(sent),
-        }
+        pipeline.send_rows(sql, &rows)?;
+        pipeline.complete()
     }
 
     fn query(
@@ -331,24 +343,109 @@ impl Drop for Connection {
     }
 }
 
-/// A statement that is kept, for a transaction that may have to be run again.
-#[derive(Clone, Debug)]
-pub(super) struct Sent {
-    pub(super) sql: Box<str>,
-    pub(super) values: Vec<OwnedValue>,
+/// Statements that are sent before their results are read.
+struct Pipeline<'c> {
+    connection: &'c Connection,
+    sent: usize,
 }
 
-impl Sent {
-    pub(super) fn new(sql: &str, values: &[Value<'_>]) -> Sent {
-        Sent {
-            sql: sql.into(),
-            values: values.iter().map(|value| (*value).into()).collect(),
+impl Pipeline<'_> {
+    fn new(connection: &Connection) -> Pipeline<'_> {
+        Pipeline {
+            connection,
+            sent: 0,
         }
     }
 
-    pub(super) fn with_values<T>(&self, run: impl FnOnce(&[Value<'_>]) -> T) -> T {
-        let values: Vec<Value<'_>> = self.values.iter().map(OwnedValue::as_value).collect();
-        run(&values)
+    fn send<'v>(
+        &mut self,
+        sql: &str,
+        values: impl ExactSizeIterator<Item = Value<'v>>,
+    ) -> Result<(), EngineError> {
+        if !self.connection.prepared.borrow().contains_key(sql) {
+            // Its description is the next result that is read.
+            self.complete()?;
+        }
+        let prepared = self.connection.prepare(sql)?;
+        let mut wire = self.connection.wire()?;
+        wire.bind("", &prepared, values)?;
+        frontend::execute("", 0, &mut wire.out).map_err(unusable)?;
+        self.sent += 1;
+        let is_full = self.sent >= PIPELINE_MAX || wire.out.len() >= PIPELINE_BYTES_MAX;
+        drop(wire);
+        match is_full {
+            true => self.complete(),
+            false => Ok(()),
+        }
+    }
+
+    /// Runs a statement on all rows, by lengths that are powers of two: the server prepares no others.
+    fn send_rows(&mut self, sql: &str, rows: &RowValues) -> Result<(), EngineError> {
+        let mut begin = 0;
+        while begin < rows.len() {
+            let length = 1 << (rows.len() - begin).ilog2();
+            let values = rows.of_rows(begin..begin + length);
+            self.send(&of_rows(sql, length, values.len() / length), values)?;
+            begin += length;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<(), EngineError> {
+        match std::mem::take(&mut self.sent) {
+            0 => Ok(()),
+            sent => self.connection.wire()?.all_complete(sent),
+        }
+    }
+}
+
+/// A statement with one row of values, with so many. The types of the first row are those of all.
+fn of_rows(sql: &str, rows: usize, columns: usize) -> Cow<'_, str> {
+    let Some(begin) = sql.find("VALUES (").filter(|_| rows > 1) else {
+        return sql.into();
+    };
+    let mut depth = 0;
+    let end = sql[begin..].find(|character| {
+        depth += i32::from(character == '(') - i32::from(character == ')');
+        character == ')' && depth == 0
+    });
+    let end = begin + end.expect("a list ends") + 1;
+    let mut all = String::with_capacity(sql.len() + rows * columns * 6);
+    all.push_str(&sql[..end]);
+    for row in 1..rows {
+        for column in 1..=columns {
+            let before = if column == 1 { ", (" } else { ", " };
+            let _ = write!(all, "{before}?{}", row * columns + column);
+        }
+        all.push(')');
+    }
+    all.push_str(&sql[end..]);
+    all.into()
+}
+
+/// A statement that is kept, for a transaction that may have to be run again, with the values of each time it was run.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) sql: Box<str>,
+    pub(super) rows: RowValues,
+}
+
+impl Sent {
+    pub(super) fn new(sql: &str, rows: RowValues) -> Sent {
+        Sent {
+            sql: sql.into(),
+            rows,
+        }
+    }
+
+    /// Passes on the values of each time.
+    pub(super) fn each(&self, run: &mut Run<'_>) -> Result<(), EngineError> {
+        let mut values = Vec::new();
+        (0..self.rows.len()).try_for_each(|row| {
+            values.clear();
+            values.extend(self.rows.of_rows(row..row + 1));
+            run(&values)
+        })
     }
 }
 
@@ -476,6 +573,67 @@ mod tests {
             5000,
             "those that are sent together are one transaction"
         );
+    }
+
+    #[test]
+    fn a_statement_on_one_row_becomes_one_on_many() {
+        let one = "INSERT INTO t (a, b) VALUES (?1, ?2) ON CONFLICT (a) DO NOTHING";
+        assert_eq!(of_rows(one, 1, 2), one);
+        assert_eq!(
+            of_rows(one, 3, 2),
+            "INSERT INTO t (a, b) VALUES (?1, ?2), (?3, ?4), (?5, ?6) ON CONFLICT (a) DO NOTHING"
+        );
+        let one =
+            "UPDATE t SET b = v.b FROM (VALUES (CAST(?1 AS BIGINT))) AS v (a) WHERE t.a = v.a";
+        assert_eq!(
+            of_rows(one, 2, 1),
+            "UPDATE t SET b = v.b FROM (VALUES (CAST(?1 AS BIGINT)), (?2)) AS v (a) WHERE t.a = v.a"
+        );
+    }
+
+    #[test]
+    fn any_number_of_rows_is_written_by_few_statements() {
+        let connection = connect(&Postgres::shared().database());
+        connection
+            .run_all("CREATE TABLE t (id BIGINT PRIMARY KEY, body BYTEA, name TEXT)")
+            .expect("a table");
+        let insert = "INSERT INTO t (id, body, name) VALUES (?1, ?2, ?3)
+            ON CONFLICT (id) DO UPDATE SET name = excluded.name";
+        let mut prepared = 0;
+        for length in [0, 1, 63, 64, 65, 200, 1000] {
+            let body = vec![7; length];
+            let row = |id: i64| [Value::Integer(id), Value::Bytes(&body), Value::Null];
+            connection
+                .execute_rows(insert, &mut |run| {
+                    (0..length as i64).try_for_each(|id| run(&row(id)))
+                })
+                .expect("they are inserted");
+            let sql = "SELECT count(*) FROM t WHERE length(body) <= ?1 AND name IS NULL";
+            assert_eq!(
+                connection.number(sql, &[Value::Integer(1000)]).expect("it"),
+                length as i64
+            );
+            prepared = connection.prepared.borrow().len();
+        }
+        // 1, 2, 4, 8, 16, 32, 64 and 128 rows, and the count.
+        assert_eq!(prepared, 9);
+        let named = connection.execute_rows(insert, &mut |run| {
+            (990..1010).try_for_each(|id| {
+                run(&[Value::Integer(id), Value::Bytes(&[1]), Value::Text("new")])
+            })
+        });
+        named.expect("ten are changed and ten inserted");
+        let sql = "SELECT count(*) FROM t WHERE name = ?1";
+        let found = connection.number(sql, &[Value::Text("new")]);
+        assert_eq!(found.expect("a count"), 20);
+        let update = "UPDATE t SET name = v.name FROM (VALUES (CAST(?1 AS BIGINT), CAST(?2 AS TEXT))) AS v (id, name)
+            WHERE t.id = v.id";
+        let renamed = connection.execute_rows(update, &mut |run| {
+            (0..100).try_for_each(|id| run(&[Value::Integer(id), Value::Text("other")]))
+        });
+        renamed.expect("a hundred are changed");
+        let found = connection.number(sql, &[Value::Text("other")]);
+        assert_eq!(found.expect("a count"), 100);
     }
 
     #[test]

@@ -346,7 +346,7 @@ impl Batch {
             if database.execute(sql, values![table, before, count])? == 0 {
                 return Ok(false);
             }
-            database.execute_each(insert, &mut |run| {
+            database.execute_rows(insert, &mut |run| {
                 for row in self.rows.drain(..) {
                     let values: Vec<Value<'_>> = row.iter().map(OwnedValue::borrowed).collect();
                     run(&values)?;

@@ -25,6 +25,7 @@ mod options;
 mod own_tables;
 mod read;
 mod recover;
+mod row_values;
 mod schema;
 mod socket;
 mod ticker;

@@ -97,34 +97,3 @@ fn malformed(source: impl Into<AnyError>) -> EngineError {
         source: source.into(),
     }
 }
-
-/// A value that is kept, for a statement that may have to be sent again.
-#[derive(Clone, Debug)]
-pub(super) enum OwnedValue {
-    Null,
-    Integer(i64),
-    Text(Box<str>),
-    Bytes(Box<[u8]>),
-}
-
-impl From<Value<'_>> for OwnedValue {
-    fn from(value: Value<'_>) -> OwnedValue {
-        match value {
-            Value::Null => OwnedValue::Null,
-            Value::Integer(number) => OwnedValue::Integer(number),
-            Value::Text(text) => OwnedValue::Text(text.into()),
-            Value::Bytes(bytes) => OwnedValue::Bytes(bytes.into()),
-        }
-    }
-}
-
-impl OwnedValue {
-    pub(super) fn as_value(&self) -> Value<'_> {
-        match self {
-            OwnedValue::Null => Value::Null,
-            OwnedValue::Integer(number) => Value::Integer(*number),
-            OwnedValue::Text(text) => Value::Text(text),
-            OwnedValue::Bytes(bytes) => Value::Bytes(bytes),
-        }
-    }
-}

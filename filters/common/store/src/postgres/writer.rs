@@ -14,9 +14,10 @@ use super::connection::{Connection, Sent, Target, is_select, refuse_nul};
 use super::failure::retry_login;
 use super::key_set::SpillingSet;
 use super::lease;
+use super::row_values::RowValues;
 use crate::commit_id;
 use crate::engine::{
-    Dialect, EachRow, EngineError, Fault, KeySet, RowError, Run, Select as _, Sql, Value, values,
+    Dialect, EachRow, EngineError, Fault, Feed, KeySet, RowError, Select as _, Sql, Value, values,
 };
 use crate::entries::Seal;
 use crate::outage::Outage;
@@ -91,7 +92,7 @@ impl Writer {
         (node, epoch): (i64, i64),
         outage: Arc<Outage>,
     ) -> Result<Writer, RowError> {
-        limit_idle(&connection, node)?;
+        set_up(&connection, node)?;
         let (first, greatest) = commit_id::range(node);
         let sql =
             "SELECT id, hash FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
@@ -280,7 +281,7 @@ impl Writer {
     fn connect(&self) -> Result<(), EngineError> {
         if self.link.borrow().is_none() {
             let connection = Connection::open(&self.target).map_err(retry_login)?;
-            limit_idle(&connection, self.node)?;
+            set_up(&connection, self.node)?;
             *self.link.borrow_mut() = Some(connection);
         }
         Ok(())
@@ -313,8 +314,16 @@ impl Writer {
     fn run_again(&self, link: &Connection) -> Result<(), EngineError> {
         self.begin_on(link)?;
         for (sent, rows) in &self.transaction.borrow().written {
-            let found = sent.with_values(|values| link.execute(&sent.sql, values))?;
-            if rows.is_some_and(|rows| rows != found) {
+            let Some(rows) = rows else {
+                link.execute_each(&sent.sql, &mut |run| sent.each(run))?;
+                continue;
+            };
+            let mut found = 0;
+            sent.each(&mut |values| {
+                found += link.execute(&sent.sql, values)?;
+                Ok(())
+            })?;
+            if found != *rows {
                 return Err(EngineError {
                     fault: Fault::Fenced,
                     source: "a repeated transaction changed other rows than the lost one".into(),
@@ -412,12 +421,40 @@ impl Writer {
     /// Runs a statement that changes rows, and keeps it.
     fn write(&self, sql: &str, values: &[Value<'_>]) -> Result<usize, EngineError> {
         let rows = self.in_transaction(&mut |link| link.execute(sql, values))?;
-        self.keep(Sent::new(sql, values), Some(rows));
+        self.keep(sql, || RowValues::of(values), Some(rows));
         Ok(rows)
     }
 
-    fn keep(&self, sent: Sent, rows: Option<usize>) {
-        self.transaction.borrow_mut().written.push((sent, rows));
+    /// Keeps a statement, where the transaction would be run again.
+    fn keep(&self, sql: &str, values: impl FnOnce() -> RowValues, rows: Option<usize>) {
+        if !self.is_one_of_many() {
+            let sent = Sent::new(sql, values());
+            self.transaction.borrow_mut().written.push((sent, rows));
+        }
+    }
+
+    /// Runs a statement with each of many lists of values, by `act`.
+    fn write_each(
+        &self,
+        sql: &str,
+        feed: &mut Feed<'_>,
+        act: fn(&Connection, &str, &mut Feed<'_>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        // Kept first, since `feed` runs once.
+        let mut rows = RowValues::default();
+        feed(&mut |values| {
+            refuse_nul(values)?;
+            rows.push(values);
+            Ok(())
+        })?;
+        if rows.len() == 0 {
+            return Ok(());
+        }
+        let sent = Sent::new(sql, rows);
+        self.send_row()?;
+        self.in_transaction(&mut |link| act(link, sql, &mut |run| sent.each(run)))?;
+        self.keep(sql, || sent.rows, None);
+        Ok(())
     }
 }
 
@@ -432,29 +469,12 @@ impl Sql for Writer {
         self.write(sql, values)
     }
 
-    fn execute_each(
-        &self,
-        sql: &str,
-        feed: &mut dyn FnMut(&mut Run<'_>) -> Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
-        // Kept first, since `feed` runs once.
-        let mut all = Vec::new();
-        feed(&mut |values| {
-            refuse_nul(values)?;
-            all.push(Sent::new(sql, values));
-            Ok(())
-        })?;
-        if all.is_empty() {
-            return Ok(());
-        }
-        self.send_row()?;
-        self.in_transaction(&mut |link| {
-            link.execute_each(sql, &mut |run| {
-                all.iter().try_for_each(|sent| sent.with_values(&mut *run))
-            })
-        })?;
-        all.into_iter().for_each(|sent| self.keep(sent, None));
-        Ok(())
+    fn execute_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
+        self.write_each(sql, feed, |link, sql, feed| link.execute_each(sql, feed))
+    }
+
+    fn execute_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
+        self.write_each(sql, feed, |link, sql, feed| link.execute_rows(sql, feed))
     }
 
     /// Reads on the connection as it is while the commit has written nothing: most read one row, and then write nothing but the journal.
@@ -490,7 +510,7 @@ impl Sql for Writer {
         }
         failed?;
         if !is_select {
-            self.keep(Sent::new(sql, values), None);
+            self.keep(sql, || RowValues::of(values), None);
         }
         Ok(())
     }
@@ -511,8 +531,16 @@ impl KeySet for Writer {
     }
 }
 
-/// Has the server end a transaction of a paused node.
-fn limit_idle(connection: &Connection, node: i64) -> Result<(), EngineError> {
+/// Sets what holds for the writer's transactions.
+///
+/// The server ends one of a paused node. It finds the rows that the writer names by their keys: without statistics of a table that has just
+/// grown, or of one with many dead rows, it would read the whole table for some hundreds of them.
+fn set_up(connection: &Connection, node: i64) -> Result<(), EngineError> {
+    let by_keys = connection.run_all("SET enable_hashjoin = off; SET enable_mergejoin = off");
+    if let Err(error) = by_keys {
+        // Servers with a planner of their own do not know it.
+        tracing::debug!(error = %error.source, "the database has other settings for joins");
+    }
     match commit_id::has_allotments(node) {
         true => connection.run_all(&format!(
             "SET idle_in_transaction_session_timeout = '{IDLE_MAX}'"

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, ToSql, params_from_iter};
 
 use super::file;
 use crate::engine::{
-    Dialect, EachRow, EngineError, Epochs, KeySet, NewRun, RowError, Run, Sql, SqlRow, Value,
+    Dialect, EachRow, EngineError, Epochs, Feed, KeySet, NewRun, RowError, Sql, SqlRow, Value,
     WriteError,
 };
 
@@ -48,11 +48,7 @@ impl Sql for Connection {
     }
 
     /// The statement is looked up once.
-    fn execute_each(
-        &self,
-        sql: &str,
-        feed: &mut dyn FnMut(&mut Run<'_>) -> Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
+    fn execute_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         let mut statement = self.prepare_cached(sql)?;
         feed(&mut |values| {
             statement.execute(params_from_iter(values))?;

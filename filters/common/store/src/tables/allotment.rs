@@ -36,7 +36,7 @@ pub(crate) fn post_balances(
 ) -> Result<(), EngineError> {
     let sql = "INSERT INTO allotments (account_id, node_id, available, held, at, recall) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
         ON CONFLICT (account_id, node_id) DO UPDATE SET available = excluded.available, held = excluded.held, at = excluded.at";
-    connection.execute_each(sql, &mut |run| {
+    connection.execute_rows(sql, &mut |run| {
         balances.iter().try_for_each(|(account, balance)| {
             run(values![
                 account,

@@ -21,7 +21,7 @@ use crate::codes::{ChangeKind, LoginKind};
 use crate::commit_id;
 use crate::engine::{
     Accounts, Balance, Booking, Credentials, DayRange, Dialect, EachBody, EachDay, EachPage,
-    EngineError, JournalRows, KeySet, Page, PageOrder, PageRange, RowError, Rows, Select, Sql,
+    EngineError, JournalRows, KeySet, PageFeed, PageOrder, PageRange, RowError, Rows, Select, Sql,
     SqlRow, WriteError, WriteRows, values,
 };
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
@@ -524,10 +524,12 @@ impl<C: Sql + KeySet> WriteRows for C {
                 "UPDATE OR FAIL accounts SET available = ?2, held = ?3, updated_at = max(updated_at, ?4) WHERE id = ?1"
             }
             Dialect::Postgres => {
-                "UPDATE accounts SET available = ?2, held = ?3, updated_at = greatest(updated_at, ?4) WHERE id = ?1"
+                "UPDATE accounts AS a SET available = v.available, held = v.held, updated_at = greatest(a.updated_at, v.at)
+                 FROM (VALUES (CAST(?1 AS BYTEA), CAST(?2 AS BIGINT), CAST(?3 AS BIGINT), CAST(?4 AS BIGINT))) AS v (id, available, held, at)
+                 WHERE a.id = v.id"
             }
         };
-        self.execute_each(sql, &mut |run| {
+        self.execute_rows(sql, &mut |run| {
             balances.iter().try_for_each(|(account, balance)| {
                 run(values![
                     account,
@@ -550,7 +552,7 @@ impl<C: Sql + KeySet> WriteRows for C {
         mut begun: impl Iterator<Item = &'h OpenHold>,
     ) -> Result<(), EngineError> {
         let sql = "INSERT INTO holds (id, account_id, amount, node_id, epoch, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-        self.execute_each(sql, &mut |run| {
+        self.execute_rows(sql, &mut |run| {
             begun.try_for_each(|hold| {
                 run(values![
                     hold.operation,
@@ -565,10 +567,19 @@ impl<C: Sql + KeySet> WriteRows for C {
         })
     }
 
-    fn insert_page(&self, page: Page<'_>) -> Result<(), EngineError> {
+    fn insert_pages(&self, feed: &mut PageFeed<'_>) -> Result<(), EngineError> {
         let sql = "INSERT INTO postings (account_id, at_max, id, at_min, body) VALUES (?1, ?2, ?3, ?4, ?5)";
-        let values = values![page.account, page.at_max, page.row, page.at_min, page.body];
-        self.execute(sql, values).map(|_| ())
+        self.execute_rows(sql, &mut |run| {
+            feed(&mut |page| {
+                run(values![
+                    page.account,
+                    page.at_max,
+                    page.row,
+                    page.at_min,
+                    page.body
+                ])
+            })
+        })
     }
 
     fn add_usage_days(&self, totals: &DayTotals) -> Result<(), EngineError> {

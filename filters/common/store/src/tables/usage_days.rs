@@ -163,7 +163,7 @@ static ADD: LazyLock<String> = LazyLock::new(|| {
 });
 
 pub(crate) fn add(connection: &dyn Sql, totals: &DayTotals) -> Result<(), EngineError> {
-    connection.execute_each(&ADD, &mut |run| {
+    connection.execute_rows(&ADD, &mut |run| {
         (totals.each()).try_for_each(|(account, day)| run(of_columns!(account, day)))
     })
 }
