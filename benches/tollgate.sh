@@ -23,6 +23,7 @@ url = "sqlite:$5/books.db"
 
 [telemetry]
 access_log = "$5/access.log"
+${otlp_url:+otlp_url = "$otlp_url"}
 
 [[provider]]
 name = "bench"

@@ -37,6 +37,7 @@ pub(crate) async fn run(port: u16) -> Result<()> {
 
 fn answers() -> Custom {
     let completion = Plan::json(200, standard::completion());
+    let exported = Plan::json(200, Bytes::from_static(b"{}"));
     let stream = Plan::events(standard::stream());
     let lasting = paced(&stream, LONG_PACE);
     let paced = paced(&stream, PACE);
@@ -53,6 +54,8 @@ fn answers() -> Custom {
     Arc::new(move |request: &Request| {
         let has = |finder: &memmem::Finder<'_>| finder.find(&request.body).is_some();
         let plan = match () {
+            // It is the collector of traces too.
+            () if request.path == "/v1/traces" => &exported,
             () if !request.path.ends_with("/completions") => return None,
             () if !has(&is_stream) => &completion,
             () if has(&is_paced) => &paced,
