@@ -51,19 +51,19 @@ const TIMEOUT_US: u64 = 150_000;
 impl Fault {
     /// Each of them, and a seed of a run that finds it soon.
     pub(crate) const ALL: [(Fault, u64); 13] = [
-        (Fault::SeparateFence, 1006),
-        (Fault::ReturnWithoutFence, 37),
-        (Fault::RepeatedReturn, 5),
-        (Fault::CreditGivenBackOnUnknownCommit, 41),
-        (Fault::LeaseInFence, 6),
+        (Fault::SeparateFence, 1135),
+        (Fault::ReturnWithoutFence, 51),
+        (Fault::RepeatedReturn, 22),
+        (Fault::CreditGivenBackOnUnknownCommit, 81),
+        (Fault::LeaseInFence, 7),
         (Fault::FeedByTime, 1),
         (Fault::LoadWithoutCursor, 0),
         (Fault::TakingAheadWhileScarce, 0),
-        (Fault::RefusalAtTimeout, 34),
-        (Fault::RecoveryInOwnJournal, 12),
-        (Fault::ShorteningByLocalRoom, 2),
+        (Fault::RefusalAtTimeout, 41),
+        (Fault::RecoveryInOwnJournal, 26),
+        (Fault::ShorteningByLocalRoom, 4),
         (Fault::RefundWithoutAllotment, 0),
-        (Fault::SpoolWithoutBoottime, 16),
+        (Fault::SpoolWithoutBoottime, 24),
     ];
 
     /// Changes statements.
