@@ -32,7 +32,7 @@ const UNDER_WAY_MAX: usize = 1024;
 /// A shard whose table has room for so many times its accounts gives memory back.
 const SPARSE: usize = 4;
 
-/// An account in memory. Whoever changes its balance uses it.
+/// An account in memory. A change of its balance is a use of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resident {
     balance: Balance,
