@@ -575,9 +575,10 @@ fn add_metrics(
 ) {
     let metrics = telemetry.metrics();
     metrics.add_source(sources::store(storage.store.clone()));
-    if settings.store.retention.is_some() {
-        metrics.add_source(sources::retention(storage.store.clone()));
-    }
+    metrics.add_source(sources::retention(
+        storage.store.clone(),
+        settings.store.retention.is_some(),
+    ));
     metrics.add_source(sources::credentials(storage.credentials.clone()));
     metrics.add_source(sources::ledger(
         storage.ledger.clone(),

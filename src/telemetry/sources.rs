@@ -205,11 +205,15 @@ pub(crate) fn certificates(certificates: Snapshot<Vec<Certificate>>) -> Source {
     })
 }
 
-/// For how long the journal has had commits that `tollgate retention` is to remove; no sample before it was read.
-pub(crate) fn retention(store: Arc<dyn Store>) -> Source {
+/// For how long the journal has had commits that `tollgate retention` is to remove: no sample before it was read, and 0 where it removes nothing.
+pub(crate) fn retention(store: Arc<dyn Store>, is_set: bool) -> Source {
     Box::new(move |samples| {
         let overdue = store.gauges().retention_overdue_secs.load(Relaxed);
-        if let Some(secs) = overdue.checked_sub(1) {
+        let overdue = match is_set {
+            true => overdue.checked_sub(1),
+            false => Some(0),
+        };
+        if let Some(secs) = overdue {
             samples.seconds(names::RETENTION_OVERDUE, Duration::from_secs(secs));
         }
     })

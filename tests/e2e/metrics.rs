@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use tollgate_testing::within;
+
 use crate::rig::Rig;
 
 #[tokio::test]
@@ -18,7 +20,16 @@ async fn unlabelled_metrics_exist_from_the_start() {
         })
         .collect();
     let rig = Rig::start().await;
-    let page = rig.admin_get("/metrics").await;
+    // A task that starts with the gateway reads the sum of all accounts.
+    let is_read = async {
+        loop {
+            let page = rig.admin_get("/metrics").await;
+            if page.text().contains("\ntollgate_owed_microcredits ") {
+                return page;
+            }
+        }
+    };
+    let page = within("the sum of all accounts", is_read).await;
     for [name, kind] in &rows {
         let line = format!("# TYPE tollgate_{name} {kind}");
         assert!(
