@@ -221,15 +221,25 @@ impl Serving {
     pub(super) async fn metric(&self, name: &str) -> u64 {
         metric(&self.admin_url, name).await
     }
+
+    /// Waits until a metric has a value: a request is counted after its answer.
+    pub(super) async fn metric_becomes(&self, name: &str, value: u64) {
+        let is_so = async { while metric_if_there(&self.admin_url, name).await != Some(value) {} };
+        within("the value of a metric", is_so).await;
+    }
 }
 
 /// One number of the metrics at an admin address.
 pub(super) async fn metric(admin_url: &str, name: &str) -> u64 {
+    let number = metric_if_there(admin_url, name).await;
+    number.unwrap_or_else(|| panic!("no metric `{name}`"))
+}
+
+async fn metric_if_there(admin_url: &str, name: &str) -> Option<u64> {
     let page = Client::new(admin_url).get("/metrics").await;
     let mut lines = page.text().lines();
-    let number = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    let number = number.unwrap_or_else(|| panic!("no metric `{name}`"));
-    number.parse().expect("a whole number")
+    let number = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    Some(number.parse().expect("a whole number"))
 }
 
 /// Waits for the end of a process without keeping others from their work.

@@ -392,8 +392,8 @@ async fn a_reload_adds_and_removes_routes_and_classes() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.header("ratelimit-limit"), Some("4242"));
     assert_eq!(client.get("/v1/models").await.status, 200);
-    assert_eq!(serving.metric(&counted(ADDED)).await, 1);
-    assert_eq!(serving.metric(&counted("/v1/models")).await, 1);
+    serving.metric_becomes(&counted(ADDED), 1).await;
+    serving.metric_becomes(&counted("/v1/models"), 1).await;
     let admitted = "tollgate_rate_limit_total{class=\"gold\",decision=\"admitted\"}";
     assert_eq!(serving.metric(admitted).await, 1);
     let gold = installation
@@ -417,7 +417,7 @@ async fn a_reload_adds_and_removes_routes_and_classes() {
     let (serving, _) = line(serving, Vec::leak(words.to_vec())).await;
     assert_eq!(client.get(ADDED).await.status, 404);
     assert_eq!(client.get("/v1/models").await.status, 200);
-    assert_eq!(serving.metric(&counted("/v1/models")).await, 2);
+    serving.metric_becomes(&counted("/v1/models"), 2).await;
     assert_eq!(serving.metric(&counted(ADDED)).await, 1, "it stays counted");
 }
 
