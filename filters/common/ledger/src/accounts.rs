@@ -22,8 +22,8 @@ use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError};
 use crate::hold::{Durability, Hold};
 use crate::hold_request::{HoldError, HoldRequest, Settle};
-use crate::loading::{LoadCounters, Loading, Resident};
 use crate::observer::CommitObserver;
+use crate::resident::{LoadCounters, Loading, Resident};
 use crate::settlement::{AttachedPart, SettleError, Settled, Settlement};
 use crate::units::{log_refusal, settled, unit, unit_with};
 

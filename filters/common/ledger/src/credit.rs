@@ -8,7 +8,7 @@ use tollgate_store::entries::LedgerPart;
 use tollgate_store::{CommitError, EntryKind, Failure, Part, Refusal};
 
 use crate::hold_request::HoldError;
-use crate::loading::LoadError;
+use crate::resident::LoadError;
 
 /// A movement of credit between an account and the outside.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError, Credited};
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
-use crate::loading::LoadError;
+use crate::resident::LoadError;
 use crate::settlement::{AttachedPart, Settlement};
 use crate::totals::Totals;
 use crate::units::log_refusal;

@@ -17,6 +17,7 @@ mod loading;
 mod observer;
 mod prices;
 mod recovery;
+mod resident;
 mod settlement;
 mod spooled;
 mod totals;
@@ -32,8 +33,8 @@ pub use credit::{Credit, CreditError, Credited};
 pub use hold::Hold;
 pub use hold_request::{HoldError, HoldRequest, Settle};
 pub use ledger::Ledger;
-pub use loading::LoadError;
 pub use prices::{PricesError, record_prices};
+pub use resident::LoadError;
 pub use settlement::{AttachedPart, SettleError, Settled, Settlement};
 pub use totals::Totals;
 

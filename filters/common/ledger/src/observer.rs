@@ -11,7 +11,7 @@ use tollgate_store::{
 
 use crate::account::Balance;
 use crate::accounts::Inner;
-use crate::loading::Resident;
+use crate::resident::Resident;
 
 /// Brings into memory what was committed in units of other callers: new accounts, incoming credit, and that an account has paid. An account
 /// that is not in memory has it when it is loaded.

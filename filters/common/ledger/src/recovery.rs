@@ -13,7 +13,7 @@ use tollgate_store::{
 
 use crate::accounts::Inner;
 use crate::charge::{StartError, Started};
-use crate::loading::LoadError;
+use crate::resident::LoadError;
 use crate::spooled::{Late, Orphans};
 use crate::units::{log_refusal, unit};
 

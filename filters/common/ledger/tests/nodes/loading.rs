@@ -136,7 +136,7 @@ fn a_recall_is_answered_by_a_node_that_has_removed_the_account_from_memory() {
         matches!(refused, Err(HoldError::InsufficientCredit { .. })),
         "{refused:?}"
     );
-    assert_eq!(b.ledger.resident_accounts(), 0, "nobody uses it there");
+    assert_eq!(b.ledger.resident_accounts(), 0, "no request uses it there");
     assert_balanced(&a.store);
 }
 

@@ -320,6 +320,7 @@ async fn operate(ledger: &Ledger, log: &Log, number: u64) {
     let dice = Random(number).next();
     let payer = account(dice % ACCOUNTS);
     let actual = (dice >> 16) as i64 % 40;
+    ledger.load(payer).await.expect("it is loaded");
     let settlement = match dice >> 8 & 7 {
         0 => {
             let credit = credit_of(payer, 100, &number.to_string(), number);
