@@ -1,6 +1,8 @@
 # tollgate's part of `benches/lib.sh`: three instances with one worker each, all filters on, all but the cache, and none. Read by it, not run.
 
 tollgate_config() { # file, port, tls port, admin port, folder, chain of the completion route or nothing for the built-in one
+    local traces=
+    [ -z "${otlp_url:-}" ] || traces="otlp_url = \"$otlp_url\""
     cat >"$1" <<EOF
 [service]
 base_url = "http://localhost:$2"
@@ -23,7 +25,7 @@ url = "sqlite:$5/books.db"
 
 [telemetry]
 access_log = "$5/access.log"
-${otlp_url:+otlp_url = "$otlp_url"}
+$traces
 
 [[provider]]
 name = "bench"
