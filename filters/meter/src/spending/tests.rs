@@ -331,7 +331,7 @@ async fn a_charge_that_a_load_has_read_before_its_announcement_counts_once() {
         store.submit(charged(1), done).expect("it is queued");
         open.send(()).expect("the writer waits");
         is_committed.recv().expect("the writer is there");
-        // It has read the charge, and waits for what the writer tells.
+        // It has read the charge, and waits for the writer.
         while !loading.is_finished() && !is_queued(1) {
             std::thread::yield_now();
         }

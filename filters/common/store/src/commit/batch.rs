@@ -441,7 +441,7 @@ impl Batch {
         wanted.sort_unstable();
         let accounts: Vec<AccountId> = wanted.iter().map(|(account, _)| *account).collect();
         rows.load_accounts(self.node, &accounts, &mut |account, posted| {
-            let loaded = self.tail.with_unposted(account, posted);
+            let loaded = self.tail.with_tail(account, posted);
             let first = wanted.partition_point(|(before, _)| *before < account);
             let same = wanted[first..].iter().take_while(|(it, _)| *it == account);
             for (_, index) in same {

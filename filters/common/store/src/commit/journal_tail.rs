@@ -25,7 +25,7 @@ use crate::reads::{BalanceDelta, DayTotals};
 use crate::rows::OpenHold;
 use crate::unit::LoadedAccount;
 
-/// Number of accounts with unposted records from which on they are posted: each costs about three rows, and commits wait meanwhile. With more
+/// Number of accounts with records in the tail from which on it is posted: each costs about three rows, and commits wait meanwhile. With more
 /// active accounts than this, a request costs about as many rows again.
 const ACCOUNTS_MAX: usize = 16_384;
 
@@ -49,9 +49,9 @@ pub(crate) struct JournalTail {
     node: i64,
     /// Number of records from which on they are posted, for any number of accounts.
     records_max: usize,
-    /// Balances including everything committed, of the accounts with unposted changes.
+    /// Balances as of the last commit, of the accounts with changes in the tail.
     accounts: Ids<AccountId, Balance>,
-    /// Of accounts without unposted changes: one that is used again is not read again. Only postings of this node change those rows.
+    /// Of other accounts: one that is used again is not read again. Only postings of this node change those rows.
     posted: PostedBalances,
     open: Ids<OperationId, Open>,
     /// Posted holds that have ended since.
@@ -336,12 +336,8 @@ impl JournalTail {
         Ok(posted.map(|state| place.insert(state)))
     }
 
-    /// An account with everything committed, from what was posted of it. It is not kept here: only accounts with unposted changes are.
-    pub(crate) fn with_unposted(
-        &self,
-        account: AccountId,
-        mut posted: LoadedAccount,
-    ) -> LoadedAccount {
+    /// An account as of the last commit, from what was posted of it. It is not kept here: only accounts with changes in the tail are.
+    pub(crate) fn with_tail(&self, account: AccountId, mut posted: LoadedAccount) -> LoadedAccount {
         if let Some(state) = self.accounts.get(&account) {
             posted.available = Micros::new(state.available);
             posted.held = Micros::new(state.held);

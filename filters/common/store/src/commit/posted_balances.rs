@@ -12,7 +12,7 @@ const BALANCES_MAX: usize = 65_536;
 
 type Balances = HashMap<AccountId, Balance, BuildHasherDefault<IdHasher>>;
 
-/// Balances of accounts without unposted changes, as they were posted last.
+/// Balances of accounts without changes in the journal's tail, as they were posted last.
 #[derive(Default)]
 pub(super) struct PostedBalances {
     /// Those posted last, and those before them.
