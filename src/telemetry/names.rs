@@ -145,7 +145,7 @@ metrics! {
     STORE_FREE = "tollgate_store_free_bytes", Gauge, [],
         "Bytes of SQLite's main file that removed rows have left for new ones; 0 for a PostgreSQL database.";
     RETENTION_OVERDUE = "tollgate_retention_overdue_seconds", Gauge, [],
-        "For how long the journal has had months that `tollgate retention` is to remove; 0 without any. Read once a minute, where `store.keep_months` is set.";
+        "For how long the journal has had months that `tollgate retention` is to remove; 0 without any, and where `store.keep_months` is not set. Read once a minute.";
     WAL_BYTES = "tollgate_store_log_bytes", Gauge, [],
         "Bytes of the database's log that are not in its main file yet.";
     DISK_FREE = "tollgate_disk_free_bytes", Gauge, [],
