@@ -16,8 +16,8 @@ use tollgate_store::{
 };
 
 use crate::adopted::AdoptedHolds;
-use crate::allotment::{Allotment, CapState};
 use crate::allotment_counters::AllotmentCounters;
+use crate::allotment_state::{Allotment, CapState};
 use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError};
 use crate::hold::{Durability, Hold};

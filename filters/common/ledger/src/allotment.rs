@@ -13,12 +13,13 @@ use tokio::sync::oneshot;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{
-    AccountRow, Admission, AllotmentPart, Answer, CommitError, Done, Failure, LoadedAccount, Part,
-    Purse, ReadError, Taken, UnitOfWork,
+    AccountRow, Admission, AllotmentPart, Answer, CommitError, Done, Failure, Part, Purse,
+    ReadError, Taken, UnitOfWork,
 };
 
 use crate::account::Balance;
 use crate::accounts::{Inner, Shard, lock};
+use crate::allotment_state::{Allotment, Shortage, Unavailable};
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
 use crate::units::log_refusal;
@@ -28,62 +29,38 @@ use crate::units::log_refusal;
 const RECALL_TAKES: usize = 12;
 const RECALL_PAUSE: Duration = Duration::from_millis(20);
 
-/// For how long a refusal of an amount is repeated without asking the database again.
-const REFUSAL_KEPT: Duration = Duration::from_millis(100);
-
-/// The first take of an account asks for so many times what its hold needs; each that follows within [`BUSY`] for twice as much.
-const FACTOR_MIN: i64 = 8;
-const FACTOR_MAX: i64 = 1 << 20;
-const BUSY: Duration = Duration::from_secs(1);
-
-/// What a node has of a key's cap.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CapState {
-    pub(crate) balance: Balance,
-    pub(crate) allotment: Allotment,
-    /// The part of `held` that was granted for requests of the predecessor.
-    pub(crate) adopted: Micros,
-}
-
-/// What a node has to know of what the nodes share of a purse.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Allotment {
-    /// The number of the recall in force, 0 for none.
-    recall: i64,
-    /// The number of the last change that `recall` is of.
-    number: i64,
-    /// The last recall that was answered.
-    answered: i64,
-    /// Takes under way that may bring more than their holds need.
-    pub(crate) surplus_takes: usize,
-    /// All takes under way.
-    pub(crate) takes: usize,
-    /// How many times what a take needs the last one asked for, and when.
-    factor: i64,
-    taken_at: Timestamp,
-    /// The last refusal.
-    refused: Option<Refused>,
-    /// The credit limit of the account, down to which its shared balance can be taken.
-    credit_limit: Micros,
-    /// What the account has beyond this node, as far as it is known.
-    elsewhere: Micros,
-    /// The balance at the last [`Inner::return_idle`].
-    seen: Option<Balance>,
-}
-
-/// A refusal, which is repeated for a moment.
-#[derive(Clone, Copy, Debug)]
-struct Refused {
-    amount: Micros,
-    /// What the account had.
-    spendable: Micros,
-    until: Timestamp,
-}
-
 /// The result of one take for a hold.
 enum Attempt<T> {
     Placed(Result<T, HoldError>),
     Short { spendable: Micros, is_pending: bool },
+}
+
+/// A request asks the database for all that wait for the same purse, until this is dropped.
+struct Asking {
+    ledger: Arc<Inner>,
+    purse: Purse,
+}
+
+impl Asking {
+    /// Other nodes have not answered: those that wait end with it, and do not ask one after the other.
+    fn is_undecided(self) {
+        for waiting in self.end() {
+            // One that has gone away needs no answer.
+            let _ = waiting.send(Unavailable);
+        }
+    }
+
+    fn end(&self) -> Vec<oneshot::Sender<Unavailable>> {
+        let mut shard = self.ledger.shard_of(self.purse);
+        let allotment = shard.known_allotment(self.purse);
+        allotment.map(Allotment::answer).unwrap_or_default()
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 impl Inner {
@@ -180,45 +157,65 @@ impl Inner {
         fallback: impl FnOnce(Micros) -> Option<Micros>,
         recalled: &mut Option<Duration>,
     ) -> Result<T, HoldError> {
+        let account = request.account;
         let mut takes = 0;
         let mut fallback = Some(fallback);
+        let mut asking: Option<Asking> = None;
         loop {
-            let short = {
+            let shortage = {
                 let mut shard = self.shard_of(purse);
                 match place(self, &mut shard, request) {
                     Err(HoldError::InsufficientCredit { .. }) => {}
                     other => return other,
                 }
                 let allotment = shard.allotment(purse);
-                allotment.refused_before(request.amount, request.at)
+                allotment.shortage(request.amount, request.at, asking.is_some())
             };
-            let (spendable, is_pending) = match short {
-                Some(spendable) => (spendable, false),
-                None => match self.take(purse, request, place).await? {
-                    Attempt::Placed(placed) => return placed,
-                    Attempt::Short {
-                        spendable,
-                        is_pending,
-                    } => (spendable, is_pending),
-                },
-            };
-            if is_pending {
-                recalled.get_or_insert_with(|| self.clock.elapsed());
-                takes += 1;
-                if takes >= RECALL_TAKES {
-                    return Err(HoldError::CreditUnavailable {
-                        account: request.account,
-                    });
+            let attempt = match shortage {
+                Shortage::Wait(answered) => {
+                    let _waiting = self.counters.wait();
+                    match self.unless_cut_off(answered).await? {
+                        Ok(Unavailable) => return Err(HoldError::CreditUnavailable { account }),
+                        Err(_) => continue,
+                    }
                 }
-                tokio::time::sleep(RECALL_PAUSE).await;
-                continue;
-            }
+                Shortage::Unavailable => return Err(HoldError::CreditUnavailable { account }),
+                Shortage::Refused(spendable) => Attempt::Short {
+                    spendable,
+                    is_pending: false,
+                },
+                Shortage::Take => self.take(purse, request, place).await?,
+                Shortage::Ask => {
+                    asking = Some(Asking {
+                        ledger: Arc::clone(self),
+                        purse,
+                    });
+                    self.take(purse, request, place).await?
+                }
+            };
+            let spendable = match attempt {
+                Attempt::Placed(placed) => return placed,
+                Attempt::Short {
+                    spendable,
+                    is_pending: false,
+                } => spendable,
+                Attempt::Short { .. } => {
+                    recalled.get_or_insert_with(|| self.clock.elapsed());
+                    takes += 1;
+                    if takes >= RECALL_TAKES {
+                        asking.into_iter().for_each(Asking::is_undecided);
+                        return Err(HoldError::CreditUnavailable { account });
+                    }
+                    tokio::time::sleep(RECALL_PAUSE).await;
+                    continue;
+                }
+            };
             let smaller = fallback.take().and_then(|fallback| fallback(spendable));
             match smaller.filter(|amount| *amount < request.amount) {
                 Some(amount) => request.amount = amount,
                 None => {
                     return Err(HoldError::InsufficientCredit {
-                        account: request.account,
+                        account,
                         available: spendable,
                         requested: request.amount,
                     });
@@ -267,21 +264,26 @@ impl Inner {
             allotment.surplus_takes += usize::from(has_surplus);
             allotment.takes += 1;
         }
-        let attempt = match self.store.outage() {
-            None => wait.await,
-            // What it takes is this node's all the same, and a hold that it places is released.
-            Some(outage) => tokio::select! {
-                biased;
-                attempt = wait => attempt,
-                () = outage.began() => return Err(HoldError::CutOff),
-            },
-        };
+        // In an outage, what it takes is this node's all the same, and a hold that it places is released.
+        let attempt = self.unless_cut_off(wait).await?;
         attempt.unwrap_or_else(|_| {
             Err(HoldError::Store {
                 operation,
                 source: Failure::closed(),
             })
         })
+    }
+
+    /// The result of `wait`, unless the node is cut off from its database before.
+    async fn unless_cut_off<T>(&self, wait: impl Future<Output = T>) -> Result<T, HoldError> {
+        match self.store.outage() {
+            None => Ok(wait.await),
+            Some(outage) => tokio::select! {
+                biased;
+                result = wait => Ok(result),
+                () = outage.began() => Err(HoldError::CutOff),
+            },
+        }
     }
 
     fn taken<T>(
@@ -309,6 +311,7 @@ impl Inner {
             Some(Taken::Amount { amount, .. }) => {
                 self.counters.took(amount);
                 allotment.elsewhere -= amount;
+                allotment.forget_refusal();
                 if let Some(balance) = shard.balance(purse) {
                     balance.available += amount;
                 }
@@ -327,13 +330,7 @@ impl Inner {
                 // What this node returns now may be what the take has lacked.
                 let is_pending = is_pending || has_rest || has_surplus_takes;
                 if !is_pending {
-                    let allotment = shard.allotment(purse);
-                    allotment.elsewhere = spendable - allotment.credit_limit;
-                    allotment.refused = Some(Refused {
-                        amount: request.amount,
-                        spendable,
-                        until: request.at + REFUSAL_KEPT,
-                    });
+                    shard.allotment(purse).refuse(spendable, request.at);
                 }
                 Attempt::Short {
                     spendable,
@@ -434,7 +431,7 @@ impl Inner {
             return self.give(&mut shard, purse, amount, Answer::Nothing, at);
         };
         let allotment = shard.allotments.entry(account).or_default();
-        allotment.refused = None;
+        allotment.forget_refusal();
         let amount = amount.min(here);
         if amount.is_positive() {
             self.give(&mut shard, purse, amount, Answer::None, at);
@@ -494,7 +491,7 @@ impl Inner {
         let allotment = shard.allotments.entry(account).or_default();
         allotment.elsewhere = row.available + row.held - here;
         allotment.credit_limit = row.credit_limit;
-        allotment.refused = None;
+        allotment.forget_refusal();
     }
 
     /// Returns the credit of accounts that have placed no hold since the last call. To be called every half a minute.
@@ -612,55 +609,6 @@ impl Shard {
     pub(crate) fn elsewhere(&self, account: AccountId) -> Micros {
         let allotment = self.allotments.get(&account);
         allotment.map_or(Micros::ZERO, |allotment| allotment.elsewhere)
-    }
-}
-
-impl Allotment {
-    /// What the store has of an account that was not in memory.
-    pub(crate) fn loaded(&mut self, loaded: &LoadedAccount) {
-        self.elsewhere = loaded.elsewhere;
-        self.credit_limit = loaded.credit_limit;
-        // The feed may have brought a later one meanwhile.
-        self.recalled(loaded.recall, loaded.recall);
-    }
-
-    /// Whether nothing has to be remembered of it: no take is under way, and a recall in force is answered.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.takes == 0 && self.answered >= self.recall
-    }
-
-    pub(crate) fn set_credit_limit(&mut self, limit: Micros) {
-        self.credit_limit = limit;
-    }
-
-    /// How much a take asks for.
-    fn target(&mut self, need: Micros, at: Timestamp) -> Micros {
-        // One at a time, so that requests that arrive together do not take all there is.
-        if self.recall != 0 || self.surplus_takes > 0 {
-            return need;
-        }
-        let is_busy = at < self.taken_at + BUSY;
-        self.factor = match is_busy {
-            true => (self.factor * 2).clamp(FACTOR_MIN, FACTOR_MAX),
-            false => FACTOR_MIN,
-        };
-        self.taken_at = at;
-        Micros::new(need.get().saturating_mul(self.factor))
-    }
-
-    /// The state of the recall as of a change with a number: an earlier one than is known changes nothing.
-    fn recalled(&mut self, recall: i64, number: i64) {
-        if number > self.number {
-            self.number = number;
-            self.recall = recall;
-        }
-    }
-
-    /// What the account has, when this amount or a smaller one has just been refused.
-    fn refused_before(&self, amount: Micros, at: Timestamp) -> Option<Micros> {
-        let refused = self.refused.as_ref()?;
-        let is_known = at < refused.until && at + REFUSAL_KEPT >= refused.until;
-        (amount >= refused.amount && is_known).then_some(refused.spendable)
     }
 }
 

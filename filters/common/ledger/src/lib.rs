@@ -5,6 +5,7 @@ mod accounts;
 mod adopted;
 mod allotment;
 mod allotment_counters;
+mod allotment_state;
 pub mod audit;
 mod caps;
 mod charge;

@@ -21,7 +21,7 @@ use tollgate_store::{
 
 use crate::account::Balance;
 use crate::accounts::{Inner, Shard, lock};
-use crate::allotment::Allotment;
+use crate::allotment_state::Allotment;
 use crate::resident::{LoadError, Loading, Resident};
 
 /// Loads for requests that are under way: more are refused. Those before them take some milliseconds, and hold back the commits beside them.

@@ -76,7 +76,7 @@ impl Inner {
         if self.has_allotments {
             balance.credit_limit = Micros::ZERO;
             let allotment = shard.allotments.entry(account.id).or_default();
-            allotment.set_credit_limit(account.credit_limit);
+            allotment.credit_limit = account.credit_limit;
         }
         let resident = || Resident::from(balance);
         shard.accounts.entry(account.id).or_insert_with(resident);

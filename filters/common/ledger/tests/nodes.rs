@@ -19,6 +19,8 @@ use support::{NOW, account_with, balance_of, credit_of, request, settle, usage};
 
 #[path = "nodes/loading.rs"]
 mod loading;
+#[path = "nodes/refusals.rs"]
+mod refusals;
 #[path = "support/mod.rs"]
 mod support;
 

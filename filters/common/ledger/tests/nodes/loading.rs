@@ -18,7 +18,12 @@ impl Node {
     }
 
     /// Holds an amount, repeated while other nodes are asked for their credit.
-    fn acquire(&self, account: AccountId, number: u64, amount: i64) -> Result<Hold, HoldError> {
+    pub(super) fn acquire(
+        &self,
+        account: AccountId,
+        number: u64,
+        amount: i64,
+    ) -> Result<Hold, HoldError> {
         loop {
             wait(self.ledger.load(account)).expect("it can be loaded");
             match wait(
@@ -32,7 +37,7 @@ impl Node {
     }
 
     /// Blocks the writer until the returned sender is dropped.
-    fn stop_writer(&self) -> Sender<()> {
+    pub(super) fn stop_writer(&self) -> Sender<()> {
         let (resume, stopped) = self.queue_stop();
         stopped.recv().expect("the writer stops");
         resume

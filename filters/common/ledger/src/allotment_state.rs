@@ -1,0 +1,170 @@
+//! What a node remembers of each purse that it shares with others: takes, recalls, and the last refusal.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tollgate_clock::Timestamp;
+use tollgate_money::Micros;
+use tollgate_store::LoadedAccount;
+
+use crate::account::Balance;
+
+/// For how long a refusal is repeated without asking the database again.
+const REFUSAL_KEPT: Duration = Duration::from_millis(100);
+
+/// Requests that wait for the answer to another one of the same purse.
+const WAITING_MAX: usize = 256;
+
+/// The first take of an account asks for so many times what its hold needs; each that follows within [`BUSY`] for twice as much.
+const FACTOR_MIN: i64 = 8;
+const FACTOR_MAX: i64 = 1 << 20;
+const BUSY: Duration = Duration::from_secs(1);
+
+/// What a node has of a key's cap.
+#[derive(Debug, Default)]
+pub(crate) struct CapState {
+    pub(crate) balance: Balance,
+    pub(crate) allotment: Allotment,
+    /// The part of `held` that was granted for requests of the predecessor.
+    pub(crate) adopted: Micros,
+}
+
+/// What a node has to know of what the nodes share of a purse.
+#[derive(Debug, Default)]
+pub(crate) struct Allotment {
+    /// The number of the recall in force, 0 for none.
+    pub(crate) recall: i64,
+    /// The number of the last change that `recall` is of.
+    number: i64,
+    /// The last recall that was answered.
+    pub(crate) answered: i64,
+    /// Takes under way that may bring more than their holds need.
+    pub(crate) surplus_takes: usize,
+    /// All takes under way.
+    pub(crate) takes: usize,
+    /// How many times what a take needs the last one asked for, and when.
+    factor: i64,
+    taken_at: Timestamp,
+    /// The last refusal, if nothing has been credited or taken since.
+    refused: Option<Refused>,
+    /// Those that wait for the request that asks the database after a refusal; `None` while none asks.
+    waiting: Option<Vec<oneshot::Sender<Unavailable>>>,
+    /// The credit limit of the account, down to which its shared balance can be taken.
+    pub(crate) credit_limit: Micros,
+    /// What the account has beyond this node, as far as it is known.
+    pub(crate) elsewhere: Micros,
+    /// The balance at the last `Inner::return_idle`.
+    pub(crate) seen: Option<Balance>,
+}
+
+/// A refusal, which is repeated for a moment.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    /// What the purse had: anything up to that could have been taken.
+    spendable: Micros,
+    at: Timestamp,
+}
+
+/// What a request waited for was not decided: another node has not answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unavailable;
+
+/// What a request does for which this node has too little of a purse.
+pub(crate) enum Shortage {
+    /// It takes credit.
+    Take,
+    /// The same, and the requests that come meanwhile wait for the result, since the last one was a refusal. [`Allotment::answer`] ends that.
+    Ask,
+    /// It waits for the one that asks. The sender is dropped when that one has an answer.
+    Wait(oneshot::Receiver<Unavailable>),
+    /// Too many wait.
+    Unavailable,
+    /// The purse has just been found to have only this.
+    Refused(Micros),
+}
+
+impl Allotment {
+    /// What the store has of an account that was not in memory.
+    pub(crate) fn loaded(&mut self, loaded: &LoadedAccount) {
+        self.elsewhere = loaded.elsewhere;
+        self.credit_limit = loaded.credit_limit;
+        // The feed may have brought a later one meanwhile.
+        self.recalled(loaded.recall, loaded.recall);
+    }
+
+    /// Whether nothing has to be remembered of it: no take is under way, and a recall in force is answered.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.takes == 0 && self.waiting.is_none() && self.answered >= self.recall
+    }
+
+    /// How much a take asks for.
+    pub(crate) fn target(&mut self, need: Micros, at: Timestamp) -> Micros {
+        // One at a time, so that requests that arrive together do not take all there is.
+        if self.recall != 0 || self.surplus_takes > 0 {
+            return need;
+        }
+        let is_busy = at < self.taken_at + BUSY;
+        self.factor = match is_busy {
+            true => (self.factor * 2).clamp(FACTOR_MIN, FACTOR_MAX),
+            false => FACTOR_MIN,
+        };
+        self.taken_at = at;
+        Micros::new(need.get().saturating_mul(self.factor))
+    }
+
+    /// The state of the recall as of a change with a number: an earlier one than is known changes nothing.
+    pub(crate) fn recalled(&mut self, recall: i64, number: i64) {
+        if number > self.number {
+            self.number = number;
+            self.recall = recall;
+        }
+    }
+
+    /// What a request does that needs more than this node has. `asks`: it is the one that asks the database for those that wait.
+    ///
+    /// Of the requests that come after a refusal one at a time asks, so that however many are sent to an account without credit, its share of
+    /// the commits that all accounts need is one take in [`REFUSAL_KEPT`].
+    pub(crate) fn shortage(&mut self, amount: Micros, at: Timestamp, asks: bool) -> Shortage {
+        let Some(refused) = self.refused else {
+            return Shortage::Take;
+        };
+        if at < refused.at + REFUSAL_KEPT && refused.at < at + REFUSAL_KEPT {
+            return match amount > refused.spendable {
+                true => Shortage::Refused(refused.spendable),
+                false => Shortage::Take,
+            };
+        }
+        if asks {
+            return Shortage::Take;
+        }
+        let Some(waiting) = &mut self.waiting else {
+            self.waiting = Some(Vec::new());
+            return Shortage::Ask;
+        };
+        if waiting.len() >= WAITING_MAX {
+            waiting.retain(|sender| !sender.is_closed());
+        }
+        if waiting.len() >= WAITING_MAX {
+            return Shortage::Unavailable;
+        }
+        let (sender, answered) = oneshot::channel();
+        waiting.push(sender);
+        Shortage::Wait(answered)
+    }
+
+    /// The request that asked has its answer, or has gone away. Those that are returned look again once they are dropped.
+    pub(crate) fn answer(&mut self) -> Vec<oneshot::Sender<Unavailable>> {
+        self.waiting.take().unwrap_or_default()
+    }
+
+    /// The purse has too little for a take, and no node will return any.
+    pub(crate) fn refuse(&mut self, spendable: Micros, at: Timestamp) {
+        self.elsewhere = spendable - self.credit_limit;
+        self.refused = Some(Refused { spendable, at });
+    }
+
+    /// The purse may have more than at the last refusal.
+    pub(crate) fn forget_refusal(&mut self) {
+        self.refused = None;
+    }
+}

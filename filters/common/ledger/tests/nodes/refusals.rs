@@ -1,0 +1,137 @@
+//! An account without credit to which many requests are sent.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tollgate_testing::within;
+
+use super::*;
+
+/// Requests that wait for the answer to another one.
+const WAITING: usize = 256;
+
+type Acquired = Result<Hold, HoldError>;
+
+/// Requests of one moment, a second after those of [`request`] for each `moment`.
+fn send(
+    to: &Node,
+    account: AccountId,
+    moment: u32,
+    count: usize,
+    amount: i64,
+) -> JoinSet<Acquired> {
+    let mut tasks = JoinSet::new();
+    for number in 0..count as u64 {
+        let ledger = to.ledger.clone();
+        let wanted = HoldRequest {
+            at: NOW + Duration::from_secs(1) * moment,
+            ..request(account, u64::from(moment) * 1_000 + number, amount)
+        };
+        tasks.spawn(async move { ledger.acquire(wanted, true, |_| None).await });
+    }
+    tasks
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime")
+}
+
+/// An account of which a node knows that it had too little.
+fn refused_account(node: &Node, credit: i64) -> AccountId {
+    let account = account_with(&node.store, &node.ledger, 1, credit, 0);
+    let refused = node.acquire(account, 1, credit + 1);
+    assert!(is_refused(&refused), "{refused:?}");
+    account
+}
+
+fn is_refused(acquired: &Acquired) -> bool {
+    matches!(acquired, Err(HoldError::InsufficientCredit { .. }))
+}
+
+fn is_unavailable(acquired: &Acquired) -> bool {
+    matches!(acquired, Err(HoldError::CreditUnavailable { .. }))
+}
+
+fn units(node: &Node) -> u64 {
+    node.store.gauges().batch_size.sum()
+}
+
+#[test]
+fn of_the_requests_that_come_after_a_refusal_one_asks_the_database() {
+    let url = Postgres::shared().database();
+    let a = node(&url, "a");
+    let account = refused_account(&a, 100);
+    let resume = a.stop_writer();
+    let before = units(&a);
+    runtime().block_on(async {
+        let mut tasks = send(&a, account, 1, 1 + WAITING + 10, 101);
+        for _ in 0..10 {
+            let first = within("a request more than may wait", tasks.join_next()).await;
+            let first = first.expect("a task").expect("its end");
+            assert!(is_unavailable(&first), "too many wait: {first:?}");
+        }
+        let counted = a.ledger.allotment_counters().waiting.load(Relaxed);
+        assert_eq!(counted, 1 + WAITING as u64);
+        drop(resume);
+        for acquired in tasks.join_all().await {
+            assert!(is_refused(&acquired), "{acquired:?}");
+        }
+    });
+    assert_eq!(units(&a) - before, 1, "one take");
+    // What the account has is still to be had, in the same moment.
+    let smaller = runtime().block_on(async { send(&a, account, 1, 1, 100).join_all().await });
+    assert!(smaller[0].is_ok(), "{smaller:?}");
+    drop(smaller);
+    a.close();
+}
+
+#[test]
+fn when_the_request_that_asks_goes_away_another_one_asks() {
+    let url = Postgres::shared().database();
+    let a = node(&url, "a");
+    let account = refused_account(&a, 100);
+    let resume = a.stop_writer();
+    let before = units(&a);
+    runtime().block_on(async {
+        let mut asks = send(&a, account, 1, 1, 101);
+        tokio::task::yield_now().await;
+        let waits = send(&a, account, 1, 2, 101);
+        tokio::task::yield_now().await;
+        asks.abort_all();
+        let gone = asks.join_next().await.expect("a task");
+        assert!(gone.is_err(), "{gone:?}");
+        tokio::task::yield_now().await;
+        drop(resume);
+        for acquired in waits.join_all().await {
+            assert!(is_refused(&acquired), "{acquired:?}");
+        }
+    });
+    assert_eq!(units(&a) - before, 2, "a take of each that asked");
+    a.close();
+}
+
+#[test]
+fn while_a_node_does_not_answer_all_that_wait_are_unavailable_with_the_one_that_asks() {
+    let url = Postgres::shared().database();
+    let a = deaf(&url, "a", NodeRole::OneOfMany);
+    let b = deaf(&url, "b", NodeRole::OneOfMany);
+    let account = refused_account(&a, 100);
+    // The recall ends, since there is plenty again, and `b` takes more than it holds.
+    b.has_account(account);
+    wait(b.ledger.grant(credit_of(account, 10_000, "plenty", 900))).expect("it is booked");
+    let held = b.acquire(account, 2, 1).expect("a hold");
+    let before = units(&a);
+    runtime().block_on(async {
+        for acquired in send(&a, account, 1, 1 + WAITING, 10_100).join_all().await {
+            assert!(is_unavailable(&acquired), "{acquired:?}");
+        }
+    });
+    let takes = units(&a) - before;
+    assert!(takes <= 12 + 1, "{takes} units");
+    drop(held);
+    b.close();
+    a.close();
+}
