@@ -43,7 +43,7 @@ struct Asking {
 
 impl Asking {
     /// Other nodes have not answered: those that wait end with it, and do not ask one after the other.
-    fn is_undecided(self) {
+    fn end_undecided(self) {
         for waiting in self.end() {
             // One that has gone away needs no answer.
             let _ = waiting.send(Unavailable);
@@ -203,7 +203,7 @@ impl Inner {
                     recalled.get_or_insert_with(|| self.clock.elapsed());
                     takes += 1;
                     if takes >= RECALL_TAKES {
-                        asking.into_iter().for_each(Asking::is_undecided);
+                        asking.into_iter().for_each(Asking::end_undecided);
                         return Err(HoldError::CreditUnavailable { account });
                     }
                     tokio::time::sleep(RECALL_PAUSE).await;
