@@ -1,7 +1,7 @@
 //! Concurrency limits that all nodes share: permits held at the shared server by run, behind a few spare ones on each node.
 //!
 //! The server stores for each run how many permits it holds, used or spare, and until when. A call states the whole number that a run uses and
-//! wants, so a repeated or lost answer changes nothing. What a killed node held expires.
+//! wants, so a repeated or lost answer changes nothing. What a killed node held expires, and so do spare permits of a partition that has no request.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,6 +18,11 @@ use crate::shared_limits::SharedPartition;
 const LIFE: Duration = Duration::from_secs(6);
 
 const RENEW_EVERY: Duration = Duration::from_secs(2);
+
+/// Renewals after which spare permits of a partition without a request in progress are not used any more: two to four seconds after the last
+/// call. The server frees them at the end of their [`LIFE`]; a call for each of many accounts with a request now and then would cost more than
+/// the requests do.
+const SPARE_ROUNDS: u32 = 2;
 
 /// Calls of a renewal that are under way together: one after the other, ten thousand busy accounts would take longer than [`RENEW_EVERY`].
 const RENEWALS_AT_ONCE: usize = 64;
@@ -62,6 +67,8 @@ struct Held {
     limit: NonZeroU32,
     /// A permit was issued since the last renewal.
     active: bool,
+    /// Renewals since the last call.
+    rounds: u32,
     /// A task that returns spare permits is under way.
     returning: bool,
     key: Arc<str>,
@@ -148,12 +155,20 @@ impl SharedPermits {
         self.issue(partition, limit, |held| held.granted)
     }
 
-    /// Renews what is held, and returns what is not used, for as long as the gateway runs.
+    /// Renews what is used, and forgets what is not, for as long as the gateway runs.
     pub(crate) async fn renew(self: Arc<Self>) {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
-            let partitions: Vec<Partition> = self.held.iter().map(|held| *held.key()).collect();
-            for some in partitions.chunks(RENEWALS_AT_ONCE) {
+            let mut used = Vec::new();
+            self.held.retain(|partition, held| {
+                held.rounds += 1;
+                if held.used > 0 {
+                    used.push(*partition);
+                }
+                // Not during a call, which may bring permits.
+                held.used > 0 || held.rounds < SPARE_ROUNDS || held.turn.try_lock().is_err()
+            });
+            for some in used.chunks(RENEWALS_AT_ONCE) {
                 join_all(some.iter().map(|partition| self.renew_one(*partition))).await;
             }
         }
@@ -201,7 +216,9 @@ impl SharedPermits {
         };
         let answer = self.shared.invoke(&self.hold, &key, &arguments).await;
         let granted = u32::try_from(*answer.ok()?.first()?).ok()?;
-        self.held.get_mut(&partition)?.granted = granted;
+        let mut held = self.held.get_mut(&partition)?;
+        held.granted = granted;
+        held.rounds = 0;
         Some((used, granted))
     }
 
@@ -236,6 +253,7 @@ impl SharedPermits {
             granted: 0,
             limit,
             active: true,
+            rounds: 0,
             returning: false,
             key: partition.key("permits"),
             turn: Arc::default(),
