@@ -362,6 +362,81 @@ fn features_add_no_behaviour() {
     );
 }
 
+#[test]
+fn a_crate_whose_documentation_is_not_tested_has_no_example_in_it() {
+    check(
+        |tree| {
+            let mut complaints = Vec::new();
+            for manifest in tree.manifests() {
+                let library = manifest.table.get("lib");
+                let doctest = library.and_then(|library| library.get("doctest"));
+                if doctest.and_then(toml::Value::as_bool) != Some(false) {
+                    continue;
+                }
+                let sources = match manifest.folder.as_str() {
+                    "" => "src/".to_owned(),
+                    folder => format!("{folder}/"),
+                };
+                // A README of a crate is its documentation; the one of the root is not.
+                let is_documentation = |path: &str| {
+                    path.starts_with(&sources)
+                        && (path.ends_with(".rs") || path == format!("{sources}README.md"))
+                };
+                for (path, text) in tree.files().filter(|(path, _)| is_documentation(path)) {
+                    for line in examples(text) {
+                        complaints.push(format!(
+                            "{path}:{line}: is an example that no test compiles; remove `doctest = false` from {}",
+                            manifest.path()
+                        ));
+                    }
+                }
+            }
+            complaints
+        },
+        &[
+            (
+                "filters/auth/src/new.rs",
+                "//! Text.\n//!\n//! ```\n//! a();\n//! ```\n",
+            ),
+            ("filters/auth/README.md", "```rust\na();\n```\n"),
+            (
+                "src/new.rs",
+                "/// A.\n///\n/// ```compile_fail\n/// a();\n/// ```\nfn a() {}\n",
+            ),
+        ],
+    );
+}
+
+/// The lines that begin a block of code which rustdoc compiles.
+fn examples(text: &str) -> Vec<usize> {
+    let mut is_open = false;
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim_start();
+        let line = ["//! ", "/// "]
+            .iter()
+            .find_map(|start| line.strip_prefix(start))
+            .unwrap_or(line);
+        let Some(language) = line.strip_prefix("```") else {
+            continue;
+        };
+        let is_code = [
+            "",
+            "rust",
+            "compile_fail",
+            "no_run",
+            "should_panic",
+            "ignore",
+        ]
+        .contains(&language.split([',', ' ']).next().unwrap_or_default());
+        if !is_open && is_code {
+            found.push(number);
+        }
+        is_open = !is_open;
+    }
+    found
+}
+
 /// The folders that the root manifest makes members: those it lists, and path dependencies.
 fn members(root: &toml::Table) -> Vec<&str> {
     let listed = root["workspace"].get("members");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
@@ -33,11 +33,18 @@ pub(crate) struct Tree {
     sources: BTreeMap<String, Arc<Source>>,
 }
 
+/// The folder of this crate. Cargo names it to a test that it runs; what was compiled in may be that of another checkout with the same target folder.
+#[expect(clippy::disallowed_methods, reason = "not a setting")]
+fn folder() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
+
 impl Tree {
     /// The repository on disk, read once: what git tracks, or, where this is no clone, every file that is not built or hidden.
     pub(crate) fn read() -> Tree {
         static READ: LazyLock<Tree> = LazyLock::new(|| {
-            let root = &Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+            let root = &folder().join("../..");
             let mut tree = Tree::of(&[]);
             for path in tracked(root).unwrap_or_else(|| walked(root)) {
                 // A file that was deleted and not yet committed is still tracked; one that is no text has no words to check.
