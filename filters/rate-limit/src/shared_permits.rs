@@ -159,19 +159,24 @@ impl SharedPermits {
     pub(crate) async fn renew(self: Arc<Self>) {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
-            let mut used = Vec::new();
-            self.held.retain(|partition, held| {
-                held.rounds += 1;
-                if held.used > 0 {
-                    used.push(*partition);
-                }
-                // Not during a call, which may bring permits.
-                held.used > 0 || held.rounds < SPARE_ROUNDS || held.turn.try_lock().is_err()
-            });
-            for some in used.chunks(RENEWALS_AT_ONCE) {
+            for some in self.begin_round().chunks(RENEWALS_AT_ONCE) {
                 join_all(some.iter().map(|partition| self.renew_one(*partition))).await;
             }
         }
+    }
+
+    /// The partitions with permits in use. What others have spare for long enough is forgotten.
+    fn begin_round(&self) -> Vec<Partition> {
+        let mut used = Vec::new();
+        self.held.retain(|partition, held| {
+            held.rounds += 1;
+            if held.used > 0 {
+                used.push(*partition);
+            }
+            // Not during a call, which may bring permits.
+            held.used > 0 || held.rounds < SPARE_ROUNDS || held.turn.try_lock().is_err()
+        });
+        used
     }
 
     async fn renew_one(&self, partition: Partition) {
@@ -292,5 +297,63 @@ impl SharedPermits {
 impl Drop for SharedPermit {
     fn drop(&mut self) {
         self.permits.release(self.partition);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_clock::Entropy;
+    use tollgate_module::{Services, check_text};
+    use tollgate_money::AccountId;
+    use tollgate_shared::RawShared;
+    use tollgate_testing::{Redis, within};
+
+    use super::*;
+    use crate::partitions::Owner;
+
+    #[tokio::test]
+    async fn spare_permits_of_an_idle_account_are_forgotten_without_a_call() {
+        let redis = Redis::start();
+        let text = format!("url = '{}'", redis.url());
+        let settings = check_text::<RawShared>(&text, &Services::default());
+        let mut settings = settings.expect("a good URL").expect("a server");
+        settings.call_limit = Duration::from_secs(60);
+        let shared = Shared::new(settings, Entropy::system()).expect("a name");
+        tokio::spawn(shared.clone().run());
+        let permits = SharedPermits::new(shared.clone());
+        let partition = SharedPartition {
+            partition: Partition {
+                owner: Owner::Account(AccountId::from_bytes([1; 16])),
+                lane: 0,
+            },
+            lane: None,
+        };
+        let limit = NonZeroU32::new(40).expect("not zero");
+        let connected = async {
+            while !shared.is_reachable() {
+                tokio::task::yield_now().await;
+            }
+        };
+        within("the connection", connected).await;
+        let is_spare = || match permits.acquire_now(&partition, limit) {
+            Acquired::Permit(permit) => drop(permit),
+            Acquired::Refused | Acquired::Ask => panic!("no permit is spare"),
+        };
+
+        let permit = permits.acquire(&partition, limit).await.expect("a permit");
+        assert_eq!(permits.begin_round(), [partition.partition], "it is in use");
+        permits.renew_one(partition.partition).await;
+        drop(permit);
+        is_spare();
+        for _ in 1..SPARE_ROUNDS {
+            assert_eq!(permits.begin_round(), []);
+            is_spare();
+        }
+        assert_eq!(permits.begin_round(), []);
+        assert!(permits.held.is_empty());
+        // The server counts them for this run until they expire: it has them again by one call.
+        let again = permits.acquire(&partition, limit).await;
+        assert!(again.is_some());
+        is_spare();
     }
 }
