@@ -62,7 +62,8 @@ fn units(node: &Node) -> u64 {
 #[test]
 fn of_the_requests_that_come_after_a_refusal_one_asks_the_database() {
     let url = Postgres::shared().database();
-    let a = node(&url, "a");
+    // What it reads of changes, its own among them, would have it ask again.
+    let a = deaf(&url, "a", NodeRole::OneOfMany);
     let account = refused_account(&a, 100);
     let resume = a.stop_writer();
     let before = units(&a);
@@ -91,7 +92,7 @@ fn of_the_requests_that_come_after_a_refusal_one_asks_the_database() {
 #[test]
 fn when_the_request_that_asks_goes_away_another_one_asks() {
     let url = Postgres::shared().database();
-    let a = node(&url, "a");
+    let a = deaf(&url, "a", NodeRole::OneOfMany);
     let account = refused_account(&a, 100);
     let resume = a.stop_writer();
     let before = units(&a);
