@@ -26,6 +26,10 @@ impl Span {
         self.end - self.start
     }
 
+    pub(crate) fn has(self, at: usize) -> bool {
+        (self.start..self.end).contains(&at)
+    }
+
     pub(crate) fn of(self, text: &[u8]) -> &[u8] {
         &text[self.start..self.end]
     }

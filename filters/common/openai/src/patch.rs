@@ -101,7 +101,8 @@ impl Patch {
                 Tracked::Choices => {
                     if let Some(choices) = change.choices {
                         splice.instead_of(member.value()).extend_from_slice(choices);
-                    } else if let Some(mark) = mark {
+                    } else if let Some(mark) = mark.filter(|mark| member.value().has(*mark)) {
+                        // A provider may send the member twice.
                         marked = Some(splice.up_to(mark).len());
                     }
                 }
