@@ -311,7 +311,7 @@ impl Inner {
             Some(Taken::Amount { amount, .. }) => {
                 self.counters.took(amount);
                 allotment.elsewhere -= amount;
-                allotment.forget_refusal();
+                allotment.took(request.amount);
                 if let Some(balance) = shard.balance(purse) {
                     balance.available += amount;
                 }

@@ -45,7 +45,7 @@ pub(crate) struct Allotment {
     /// How many times what a take needs the last one asked for, and when.
     factor: i64,
     taken_at: Timestamp,
-    /// The last refusal, if nothing has been credited or taken since.
+    /// The last refusal, if the purse is not known to have had more since.
     refused: Option<Refused>,
     /// Those that wait for the request that asks the database after a refusal; `None` while none asks.
     waiting: Option<Vec<oneshot::Sender<Unavailable>>>,
@@ -122,17 +122,14 @@ impl Allotment {
 
     /// What a request does that needs more than this node has. `asks`: it is the one that asks the database for those that wait.
     ///
-    /// Of the requests that come after a refusal one at a time asks, so that however many are sent to an account without credit, its share of
+    /// Single flight: of the requests that come after a refusal, for more than the purse had, one at a time asks, so that however many are sent to an account without credit, its share of
     /// the commits that all accounts need is one take in [`REFUSAL_KEPT`].
     pub(crate) fn shortage(&mut self, amount: Micros, at: Timestamp, asks: bool) -> Shortage {
-        let Some(refused) = self.refused else {
+        let Some(refused) = self.refused.filter(|it| amount > it.spendable) else {
             return Shortage::Take;
         };
         if at < refused.at + REFUSAL_KEPT && refused.at < at + REFUSAL_KEPT {
-            return match amount > refused.spendable {
-                true => Shortage::Refused(refused.spendable),
-                false => Shortage::Take,
-            };
+            return Shortage::Refused(refused.spendable);
         }
         if asks {
             return Shortage::Take;
@@ -161,6 +158,11 @@ impl Allotment {
     pub(crate) fn refuse(&mut self, spendable: Micros, at: Timestamp) {
         self.elsewhere = spendable - self.credit_limit;
         self.refused = Some(Refused { spendable, at });
+    }
+
+    /// A take for this amount has brought it. What the purse had at the last refusal says nothing of more, and stands if that was as much.
+    pub(crate) fn took(&mut self, amount: Micros) {
+        self.refused = self.refused.filter(|it| amount <= it.spendable);
     }
 
     /// The purse may have more than at the last refusal.

@@ -39,12 +39,14 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// An account of which a node knows that it had too little.
-fn refused_account(node: &Node, credit: i64) -> AccountId {
-    let account = account_with(&node.store, &node.ledger, 1, credit, 0);
-    let refused = node.acquire(account, 1, credit + 1);
+/// A node, and an account of which it knows that 100 are too little to hold 101. What the node reads of changes, its own among them, would have it
+/// ask again: it reads none.
+fn refused_node(url: &str) -> (Node, AccountId) {
+    let node = deaf(url, "a", NodeRole::OneOfMany);
+    let account = account_with(&node.store, &node.ledger, 1, 100, 0);
+    let refused = node.acquire(account, 1, 101);
     assert!(is_refused(&refused), "{refused:?}");
-    account
+    (node, account)
 }
 
 fn is_refused(acquired: &Acquired) -> bool {
@@ -62,9 +64,7 @@ fn units(node: &Node) -> u64 {
 #[test]
 fn of_the_requests_that_come_after_a_refusal_one_asks_the_database() {
     let url = Postgres::shared().database();
-    // What it reads of changes, its own among them, would have it ask again.
-    let a = deaf(&url, "a", NodeRole::OneOfMany);
-    let account = refused_account(&a, 100);
+    let (a, account) = refused_node(&url);
     let resume = a.stop_writer();
     let before = units(&a);
     runtime().block_on(async {
@@ -85,6 +85,11 @@ fn of_the_requests_that_come_after_a_refusal_one_asks_the_database() {
     // What the account has is still to be had, in the same moment.
     let smaller = runtime().block_on(async { send(&a, account, 1, 1, 100).join_all().await });
     assert!(smaller[0].is_ok(), "{smaller:?}");
+    // A take that the refusal left room for does not end it.
+    let before = units(&a);
+    let larger = runtime().block_on(async { send(&a, account, 1, 3, 101).join_all().await });
+    assert!(larger.iter().all(is_refused), "{larger:?}");
+    assert_eq!(units(&a), before, "from memory");
     drop(smaller);
     a.close();
 }
@@ -92,8 +97,7 @@ fn of_the_requests_that_come_after_a_refusal_one_asks_the_database() {
 #[test]
 fn when_the_request_that_asks_goes_away_another_one_asks() {
     let url = Postgres::shared().database();
-    let a = deaf(&url, "a", NodeRole::OneOfMany);
-    let account = refused_account(&a, 100);
+    let (a, account) = refused_node(&url);
     let resume = a.stop_writer();
     let before = units(&a);
     runtime().block_on(async {
@@ -117,9 +121,8 @@ fn when_the_request_that_asks_goes_away_another_one_asks() {
 #[test]
 fn while_a_node_does_not_answer_all_that_wait_are_unavailable_with_the_one_that_asks() {
     let url = Postgres::shared().database();
-    let a = deaf(&url, "a", NodeRole::OneOfMany);
+    let (a, account) = refused_node(&url);
     let b = deaf(&url, "b", NodeRole::OneOfMany);
-    let account = refused_account(&a, 100);
     // The recall ends, since there is plenty again, and `b` takes more than it holds.
     b.has_account(account);
     wait(b.ledger.grant(credit_of(account, 10_000, "plenty", 900))).expect("it is booked");
