@@ -209,6 +209,19 @@ impl PayPal {
         subscriptions::pass(&self.shared, whole_seconds).await;
     }
 
+    /// The time until the next charge of a running subscription, in whole seconds, rounded up; zero where one is overdue.
+    pub fn until_next_charge(&self) -> Option<std::time::Duration> {
+        let now = self.shared.now();
+        let running = |state: &mut state::State| {
+            let running = state.subscriptions.values().filter(|one| one.runs());
+            running.filter_map(|one| one.next_charge).min()
+        };
+        let next = self.shared.with(running)?;
+        let micros = next.as_micros().saturating_sub(now.as_micros());
+        let secs = u64::try_from(micros).unwrap_or(0).div_ceil(1_000_000);
+        Some(std::time::Duration::from_secs(secs))
+    }
+
     /// Cents captured and not refunded.
     pub fn taken_cents(&self) -> i64 {
         self.orders().iter().map(Order::kept_cents).sum()
