@@ -10,7 +10,7 @@
 //   });
 
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { after } from "node:test";
@@ -94,18 +94,21 @@ export async function signUp(address = person(), options = {}) {
   return enter("/sign-up", address, options);
 }
 
-const kept = new Map();
+/** Cookies of each address that has signed in to this demo, for all files: an address gets one code in 30 seconds. */
+const SESSIONS = new URL(`sessions-${new URL(demo.base_url).port}.json`, import.meta.url);
 
-/** A signed-in page. Codes are rate limited, so the session is reused within a file. */
+/** A signed-in page. The session is reused. */
 export async function signedIn(address = demo.sign_in_as, options = {}) {
-  if (!kept.has(address)) {
+  const sessions = existsSync(SESSIONS) ? JSON.parse(readFileSync(SESSIONS)) : {};
+  if (!sessions[address]) {
     const known = address === demo.sign_in_as;
     const page = await enter(known ? "/sign-in" : "/sign-up", address, {});
-    kept.set(address, await page.context().cookies());
+    sessions[address] = await page.context().cookies();
+    writeFileSync(SESSIONS, JSON.stringify(sessions));
     await page.context().close();
   }
   const page = await open(options);
-  await page.context().addCookies(kept.get(address));
+  await page.context().addCookies(sessions[address]);
   return page;
 }
 

@@ -23,7 +23,8 @@ LEAVE_SECS = 60
 def main():
     program, suites = sys.argv[1], parts(sys.argv[3:])
     logs = os.environ.get("TOLLGATE_TEST_LOGS")
-    log = Path(logs, "demo.log").open("wb") if logs else None
+    # One for each demo: the output of all of them is searched for secrets.
+    log = Path(logs, f"demo-{os.getpid()}.log").open("wb") if logs else None
     # Its standard output shows the key, on purpose, so that is kept out of what is searched for secrets.
     demo = subprocess.Popen(
         [program, "demo", "--json", "--port", "0"],
