@@ -66,7 +66,10 @@ pub(super) fn take(inbox: &mut BytesMut) -> Option<Event> {
 
 /// The result for a complete body with `inbox` left over.
 pub(super) fn end(inbox: &BytesMut) -> StreamEnd {
-    match inbox.is_empty() {
+    // Keep-alive comments are lines of their own, which no blank line ends.
+    let is_whole = inbox.is_empty() || inbox.ends_with(b"\n");
+    let is_comment = |line: &[u8]| line.is_empty() || line.starts_with(b":");
+    match is_whole && inbox[..].split(|byte: &u8| *byte == b'\n').all(is_comment) {
         true => StreamEnd::Proper,
         false => StreamEnd::Cut(format!(
             "half an event: {:?}",
@@ -87,5 +90,18 @@ mod tests {
             .collect();
         assert_eq!(data, ["a", "b", "c"]);
         assert!(matches!(end(&inbox), StreamEnd::Cut(_)));
+    }
+
+    #[test]
+    fn a_body_may_end_after_a_comment_but_not_within_one() {
+        for (rest, is_proper) in [
+            ("", true),
+            (": a\n: b\n", true),
+            (": a", false),
+            (": a\ndata: b\n", false),
+        ] {
+            let end = end(&BytesMut::from(rest));
+            assert_eq!(matches!(end, StreamEnd::Proper), is_proper, "{rest:?}");
+        }
     }
 }
