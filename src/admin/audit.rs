@@ -48,6 +48,7 @@ impl Act {
             | Change::CreditsCorrect { .. } => Some("account"),
             Change::KeyRevoke { .. } => Some("key"),
             Change::PaymentClose { .. } => Some("payment"),
+            Change::NodeRecover { .. } => Some("node"),
         };
         let Ok(Value::Object(mut detail)) = serde_json::to_value(change) else {
             unreachable!("a change is an object");

@@ -10,7 +10,7 @@ use tollgate_ledger::CreditError;
 use tollgate_pay::x402::CloseError;
 use tollgate_purchase::plan::PlanError;
 use tollgate_store::retention::RetentionError;
-use tollgate_store::{CommitError, ReadError};
+use tollgate_store::{CommitError, OpenError, ReadError};
 
 use super::control::{Applied, Change};
 use crate::telemetry::chain;
@@ -139,6 +139,11 @@ impl ChangeError {
     }
 }
 
+/// A task that has panicked.
+pub(super) fn panicked(error: tokio::task::JoinError) -> ChangeError {
+    ChangeError::unavailable(chain(&error))
+}
+
 macro_rules! kinds {
     ($($error:ty: $($pattern:pat => $kind:ident),*;)*) => { $(
         impl From<$error> for ChangeError {
@@ -156,6 +161,7 @@ kinds! {
     tollgate_identity::LoginError: _ => Invalid;
     tollgate_identity::KeyIdError: _ => Invalid;
     ReadError: _ => Unavailable;
+    OpenError: _ => Unavailable;
     CommitError: CommitError::Refused(_) => Conflict, _ => Unavailable;
     PlanError: PlanError::AttachedPart(_) => Conflict, _ => Unavailable;
     CreateAccountError:

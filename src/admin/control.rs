@@ -29,7 +29,7 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for the answer to an upgrade, each step of which has a shorter limit.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Time for the answer to a run of the retention, which writes and removes one file.
+/// Time for the answer to a run of the retention, which writes and removes one file, and to a recovery, which posts what a node has left.
 const RETENTION_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Time for the answers to requests that have arrived when the gateway stops.
@@ -109,6 +109,11 @@ pub enum Change {
     GatewayShow {},
     /// Exports old commits of the journal to one file, and removes them.
     RetentionRun {},
+    /// Returns what a gateway of the same database has left that has ended.
+    NodeRecover {
+        /// Its name or number.
+        node: String,
+    },
     /// Creates a key.
     KeyCreate {
         /// The id of the account that pays.
@@ -565,7 +570,7 @@ pub fn request(path: &Path, change: &Change) -> Result<Applied, ControlError> {
     let mut exchange = || -> io::Result<Answer> {
         let timeout = match change {
             Change::Upgrade { .. } => UPGRADE_TIMEOUT,
-            Change::RetentionRun {} => RETENTION_TIMEOUT,
+            Change::RetentionRun {} | Change::NodeRecover { .. } => RETENTION_TIMEOUT,
             _ => LINE_TIMEOUT,
         };
         stream.set_read_timeout(Some(timeout))?;

@@ -18,16 +18,16 @@ use tollgate_purchase::mandates::request_cancellation;
 use tollgate_purchase::plan::Plans;
 use tollgate_rate_limit::Limits;
 use tollgate_store::{
-    AccountStatus, Admission, CacheScope, Read, Store, UnitOfWork, commit, reading,
+    AccountStatus, Admission, CacheScope, OpenError, Read, Store, UnitOfWork, commit, reading,
 };
 
 use super::audit::{Act, Recorder};
-use super::changes::{ApplyFuture, Caller, ChangeError, Changes};
+use super::changes::{ApplyFuture, Caller, ChangeError, Changes, panicked};
 use super::control::{Applied, CacheState, Change, ExportedMonth, SecretText};
 use super::retention;
 use super::running::{JsonSource, RunningSettings, Upgrade};
-use crate::config::{Retention, Settings};
-use crate::telemetry::chain;
+use crate::config::{self, Retention, Settings};
+use crate::database::{self, Opener};
 
 /// Maximum number of an account's mandates that are read.
 const MANDATES_MAX: usize = 64;
@@ -46,6 +46,7 @@ pub struct AdminService {
     models: Vec<Arc<str>>,
     credit_limit: Micros,
     retention: Option<Retention>,
+    database: config::Store,
     /// `None` without the section `[plan]`.
     plans: Option<Plans>,
     /// `None` while no gateway runs.
@@ -83,6 +84,7 @@ impl AdminService {
             models: model_ids(settings),
             credit_limit: meter.credit_limit,
             retention: settings.store.retention.clone(),
+            database: settings.store.clone(),
             running: None,
             upgrade: None,
             cache: None,
@@ -252,6 +254,7 @@ impl AdminService {
                     is_elsewhere,
                 })
             }
+            Change::NodeRecover { node } => self.recover_node(node).await,
             Change::CacheShow {}
             | Change::GatewayShow {}
             | Change::ProvidersShow {}
@@ -336,6 +339,30 @@ impl AdminService {
                 Ok(credited(booked))
             }
         }
+    }
+
+    async fn recover_node(&self, name: String) -> Result<Applied, ChangeError> {
+        let (settings, clock) = (self.database.clone(), self.clock.clone());
+        let entropy = self.entropy.clone();
+        let recovery = tokio::task::spawn_blocking(move || {
+            let opener = Opener {
+                name: "recovery",
+                clock: &clock,
+                entropy: &entropy,
+            };
+            let nodes = database::nodes(&settings, &opener)?;
+            let Some(found) = nodes.iter().find(|node| node.is_named(&name)) else {
+                return Err(ChangeError::not_found(format!("there is no node `{name}`")));
+            };
+            match database::recover_node(&settings, &opener, found.node) {
+                Err(OpenError::InUse { holder, .. }) => Err(ChangeError::conflict(format!(
+                    "node `{name}` runs, as {holder}; it is recovered once that has ended"
+                ))),
+                recovered => Ok(recovered?),
+            }
+        });
+        recovery.await.map_err(panicked)??;
+        Ok(Applied::Done)
     }
 
     fn credit(
@@ -587,8 +614,4 @@ fn credited(booked: Credited) -> Applied {
 
 fn not_running() -> ChangeError {
     ChangeError::unavailable("no gateway runs on this database")
-}
-
-fn panicked(error: tokio::task::JoinError) -> ChangeError {
-    ChangeError::unavailable(chain(&error))
 }

@@ -4,16 +4,15 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context as _;
-use serde::Serialize;
-use serde_json::value::RawValue;
 use tollgate_ledger::audit::{self, Paid, Report};
 use tollgate_store::retention::{RetentionError, verify_exports};
 use tollgate_store::{ExportError, Read, ReadError};
 
 use super::control_client::ControlClient;
 use super::exit_code::{Exit, FAILURE, INCOMPLETE, SUCCESS};
-use super::output::{self, Output};
+use super::output::Output;
 use super::progress::Progress;
+use crate::admin::views::AuditReportView;
 
 /// The options of `tollgate audit`.
 pub(super) struct AuditOptions<'o> {
@@ -55,7 +54,9 @@ fn run_audit(
         verify_files(&*read, folder, &mut report)?;
     }
     drop(progress);
-    out.show(&Shown::of(&report), |out| print_text(&report, out))?;
+    out.show(&AuditReportView::of(&report), |out| {
+        print_text(&report, out)
+    })?;
     Ok(if report.clean() { SUCCESS } else { FAILURE })
 }
 
@@ -156,103 +157,4 @@ fn print_text(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
         "if the journal is intact, `tollgate audit --fix-derived` rebuilds the balances; if not, `tollgate repair` shows how it can be repaired"
     )
     .context("cannot print")
-}
-
-/// JSON form of a report.
-#[derive(Serialize)]
-struct Shown<'a> {
-    clean: bool,
-    accounts: u64,
-    operations: u64,
-    entries: u64,
-    usage: u64,
-    priced: u64,
-    open_holds: u64,
-    seals: u64,
-    removed_commits: u64,
-    audit_records: u64,
-    plan: Plan,
-    sums: Sums,
-    usage_written_off: Box<RawValue>,
-    repairs: &'a [String],
-    violations_count: u64,
-    violations: Vec<Violation<'a>>,
-}
-
-/// Payments for the plan, and their total in cents.
-#[derive(Serialize)]
-struct Plan {
-    x402: u64,
-    x402_cents: i64,
-    paypal: u64,
-    paypal_cents: i64,
-    returned: u64,
-}
-
-#[derive(Serialize)]
-struct Sums {
-    sold: Box<RawValue>,
-    granted: Box<RawValue>,
-    spent: Box<RawValue>,
-    written_off: Box<RawValue>,
-    expired: Box<RawValue>,
-    corrected: Box<RawValue>,
-    held: Box<RawValue>,
-    available: Box<RawValue>,
-    total: Box<RawValue>,
-}
-
-#[derive(Serialize)]
-struct Violation<'a> {
-    operation: Option<String>,
-    account: Option<String>,
-    what: &'a str,
-}
-
-impl Shown<'_> {
-    fn of(report: &Report) -> Shown<'_> {
-        let sums = &report.sums;
-        Shown {
-            clean: report.clean(),
-            accounts: report.accounts,
-            operations: report.operations,
-            entries: report.entries,
-            usage: report.usage,
-            priced: report.priced,
-            open_holds: report.open_holds,
-            seals: report.seals,
-            removed_commits: report.removed_commits,
-            audit_records: report.audit_records,
-            plan: Plan {
-                x402: report.paid.x402,
-                x402_cents: report.paid.x402_amount.cents(),
-                paypal: report.paid.paypal,
-                paypal_cents: report.paid.paypal_amount.cents(),
-                returned: report.paid.returned,
-            },
-            sums: Sums {
-                sold: output::credits(sums.sold),
-                granted: output::credits(sums.granted),
-                spent: output::credits(sums.spent),
-                written_off: output::credits(sums.written_off),
-                expired: output::credits(sums.expired),
-                corrected: output::credits(sums.corrected),
-                held: output::credits(sums.held),
-                available: output::credits(sums.available),
-                total: output::credits(sums.total()),
-            },
-            usage_written_off: output::credits(report.usage_written_off),
-            repairs: &report.repairs,
-            violations_count: report.violations_count,
-            violations: report
-                .violations
-                .iter()
-                .map(|one| Violation {
-                    operation: one.operation.map(|id| id.to_string()),
-                    account: one.account.map(|id| id.to_string()),
-                    what: &one.what,
-                })
-                .collect(),
-        }
-    }
 }

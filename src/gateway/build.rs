@@ -644,6 +644,7 @@ fn start_admin(
         access,
         api: Some(admin::ApiDeps {
             store: storage.store.clone(),
+            database: settings.store.clone(),
             clock: clock.clone(),
             entropy,
         }),

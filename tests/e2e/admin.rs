@@ -276,6 +276,16 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
         .await;
     assert_eq!(reloaded.body["version"], 2, "{}", reloaded.body);
 
+    // A file has one node.
+    assert_eq!(api.get("/nodes", &[], "").await["data"], json!([]));
+    let recover = ("POST", "/nodes/{node}/recover");
+    let nothing = (None, Value::Null);
+    let none = api.call(OPERATE, recover, (&["b"], ""), nothing).await;
+    assert_eq!(none.status, 404, "{}", none.body);
+    let audit = api.change("POST", "/audit", &[], Value::Null).await;
+    assert_eq!(audit.body["clean"], true, "{}", audit.body);
+    assert_eq!(audit.body["sums"]["total"], 0, "{}", audit.body);
+
     let log = api.get("/audit-log", &[], "?limit=5").await;
     let next = log["next"].as_str().expect("a further page");
     let rest = api.get("/audit-log", &[], &format!("?before={next}")).await;
@@ -304,6 +314,7 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
             "payment_close refused",
             "cache_purge done",
             "settings_reload done",
+            "node_recover refused",
         ]
     );
     let of_grant = records
@@ -342,7 +353,9 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
         .map(|operation| operation["operationId"].as_str().expect("an id").to_owned())
         .collect();
     left.retain(|id| !api.done.lock().expect("no panic").contains(id));
-    assert_eq!(left, BTreeSet::from(["closePayment".to_owned()]));
+    // Nothing to close, and no other node: `process::nodes_admin` recovers one.
+    let without_success = ["closePayment", "recoverNode"].map(str::to_owned);
+    assert_eq!(left, BTreeSet::from(without_success));
     rig.finish().await;
 }
 

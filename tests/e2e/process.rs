@@ -19,6 +19,7 @@ mod mandates;
 mod memory;
 mod mpp;
 mod nodes;
+mod nodes_admin;
 mod nodes_cache;
 mod nodes_caps;
 mod nodes_starts;

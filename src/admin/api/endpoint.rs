@@ -6,12 +6,12 @@ use schemars::{Schema, SchemaGenerator};
 use super::messages::{
     AccountPage, AuditLogPage, BalancePage, Booked, CacheScopeRequest, ClassRequest,
     ClosePaymentRequest, Closed, CreateAccountRequest, CreateKeyRequest, CreatedKey,
-    CreditsRequest, Differences, KeyList, PaymentList, PlanEnded, Providers, Purged, Retained,
-    RevokedKey, StatusRequest, UsageList,
+    CreditsRequest, Differences, KeyList, NodeList, PaymentList, PlanEnded, Providers, Purged,
+    Retained, RevokedKey, StatusRequest, UsageList,
 };
 use crate::admin::control::CacheState;
 use crate::admin::running::ReloadedSettings;
-use crate::admin::views::{AccountExport, AccountView};
+use crate::admin::views::{AccountExport, AccountView, AuditReportView};
 use crate::config::AdminRole;
 
 /// The path that all endpoints begin with.
@@ -43,6 +43,9 @@ pub(super) enum Operation {
     SettingsDifferences,
     ReloadSettings,
     RunRetention,
+    ListNodes,
+    RecoverNode,
+    RunAudit,
     ListAuditLog,
 }
 
@@ -367,6 +370,33 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
              `store.keep_months`. It may take some minutes.",
             None,
             schema!(Retained),
+        ),
+        read(
+            Op::ListNodes,
+            "listNodes",
+            "/nodes",
+            "List the gateways that work on the PostgreSQL database, and what ended ones have left.",
+            &[],
+            schema!(NodeList),
+        ),
+        change(
+            Op::RecoverNode,
+            "recoverNode",
+            Method::POST,
+            "/nodes/{node}/recover",
+            "Return the holds and the credit of a node whose process has ended, by its name or number. Refused with 409 while it runs.",
+            None,
+            schema!(NodeList),
+        ),
+        change(
+            Op::RunAudit,
+            "runAudit",
+            Method::POST,
+            "/audit",
+            "Verify the ledger: journal, balances and holds. Nothing is changed. It takes a minute for some millions of entries, and one runs at \
+             a time: another is refused with 409.",
+            None,
+            schema!(AuditReportView),
         ),
         read(
             Op::ListAuditLog,

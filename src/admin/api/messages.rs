@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::control::ExportedMonth;
 use crate::admin::views::{
-    AccountView, AuditRecordView, BalanceView, Credits, KeyView, PaymentView, UsageView,
+    AccountView, AuditRecordView, BalanceView, Credits, KeyView, NodeView, PaymentView, UsageView,
 };
 use crate::config::Difference;
 
@@ -207,6 +207,12 @@ pub(super) struct Closed {
 pub(super) struct Providers {
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     pub(super) data: serde_json::Value,
+}
+
+/// Gateways that work on one database; none of a file, which has one.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct NodeList {
+    pub(super) data: Vec<NodeView>,
 }
 
 /// Commits that were exported and removed.

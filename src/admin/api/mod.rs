@@ -17,6 +17,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ApiError, ErrorCode, ErrorShape, ErrorType, FilterCode};
 use tollgate_money::OperationId;
@@ -26,6 +27,7 @@ use self::endpoint::{BASE, Endpoint, endpoints};
 pub(crate) use self::openapi::openapi;
 use super::access::Access;
 use super::changes::{Actor, Caller, ChangeError, ChangeErrorKind, Changes};
+use crate::config;
 
 /// Maximum size of a body in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -45,6 +47,8 @@ static ROLE: FilterCode = FilterCode::new("admin.role", 403, ErrorType::Permissi
 pub struct ApiDeps {
     /// The store, for reads.
     pub store: Arc<dyn Store>,
+    /// The database of the store, for reads that take long and for what other gateways of it have.
+    pub database: config::Store,
     /// The clock.
     pub clock: Clock,
     /// For ids of requests.
@@ -57,6 +61,8 @@ pub(super) struct Api {
     pub(super) service: Arc<dyn Changes>,
     pub(super) access: Arc<Access>,
     endpoints: Vec<Endpoint>,
+    /// One audit at a time.
+    audits: Arc<Semaphore>,
 }
 
 /// A request whose token allows it.
@@ -76,6 +82,7 @@ impl Api {
             service,
             access,
             endpoints: endpoints(),
+            audits: Arc::new(Semaphore::new(1)),
         }
     }
 

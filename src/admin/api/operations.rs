@@ -8,25 +8,28 @@ use http_body_util::Full;
 use tollgate_clock::Timestamp;
 use tollgate_filter::{ApiError, ErrorCode};
 use tollgate_identity::{Login, list_keys};
+use tollgate_ledger::audit;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::{
-    AccountRow, AuditLogQuery, AuditPosition, LedgerLine, Read, ReadError, reading,
+    AccountRow, AuditLogQuery, AuditPosition, LedgerLine, OpenError, Read, ReadError, reading,
 };
 
 use super::endpoint::{Endpoint, Operation};
 use super::messages::{
     AccountPage, AuditLogPage, BalancePage, Booked, CacheScopeRequest, ClassRequest,
     ClosePaymentRequest, Closed, CreateAccountRequest, CreateKeyRequest, CreatedKey, CreditsKind,
-    CreditsRequest, Differences, KeyList, PaymentList, PaymentOutcomeWord, PlanEnded, Providers,
-    Purged, Retained, RevokedKey, StatusRequest, StatusWord, UsageList,
+    CreditsRequest, Differences, KeyList, NodeList, PaymentList, PaymentOutcomeWord, PlanEnded,
+    Providers, Purged, Retained, RevokedKey, StatusRequest, StatusWord, UsageList,
 };
 use super::{Api, Call, UNKNOWN, invalid, json};
-use crate::admin::changes::ChangeError;
+use crate::admin::changes::{ChangeError, panicked};
 use crate::admin::control::{Applied, Change};
 use crate::admin::views::{
-    AccountExport, AccountView, AuditRecordView, BalanceView, KeyView, PaymentView, UsageView,
-    day as day_of, open_payments, read_day,
+    AccountExport, AccountView, AuditRecordView, AuditReportView, BalanceView, KeyView, NodeView,
+    PaymentView, UsageView, day as day_of, open_payments, read_day,
 };
+use crate::config;
+use crate::database::{self, Opener};
 
 /// Elements of a page by default, and at most.
 const LIMIT: usize = 100;
@@ -185,6 +188,13 @@ impl Api {
                 }
                 _ => Err(unexpected()),
             },
+            Op::ListNodes => self.nodes(endpoint).await,
+            Op::RecoverNode => {
+                let node = call.name().to_owned();
+                self.apply(Change::NodeRecover { node }, &call).await?;
+                self.nodes(endpoint).await
+            }
+            Op::RunAudit => self.audit(endpoint).await,
             Op::ListAuditLog => self.audit_log(endpoint, &call).await,
         }
     }
@@ -372,6 +382,47 @@ impl Api {
         self.apply(change, call).await?;
         let status = "closed";
         Ok(json(endpoint.status, &Closed { payment, status }))
+    }
+
+    async fn nodes(&self, endpoint: &Endpoint) -> Answer {
+        let nodes = self.open(database::nodes);
+        let data = nodes.await?.into_iter().map(NodeView::of).collect();
+        Ok(json(endpoint.status, &NodeList { data }))
+    }
+
+    async fn audit(&self, endpoint: &Endpoint) -> Answer {
+        let Ok(permit) = self.audits.clone().try_acquire_owned() else {
+            return Err(ChangeError::conflict("an audit runs").into());
+        };
+        // A connection of its own: an audit may take minutes, and the store's are for requests.
+        let read = self.open(database::open_read);
+        let read = read.await?;
+        let audit = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            audit::audit(&*read)
+        });
+        let report = audit.await.map_err(panicked)?;
+        let report = report.map_err(ChangeError::from)?;
+        Ok(json(endpoint.status, &AuditReportView::of(&report)))
+    }
+
+    /// Opens the database beside the store.
+    async fn open<T: Send + 'static>(
+        &self,
+        open: impl FnOnce(&config::Store, &Opener<'_>) -> Result<T, OpenError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let (settings, clock) = (self.deps.database.clone(), self.deps.clock.clone());
+        let entropy = self.deps.entropy.clone();
+        let opened = tokio::task::spawn_blocking(move || {
+            let opener = Opener {
+                name: "admin API",
+                clock: &clock,
+                entropy: &entropy,
+            };
+            open(&settings, &opener)
+        });
+        let opened = opened.await.map_err(panicked)?;
+        Ok(opened.map_err(ChangeError::from)?)
     }
 
     async fn audit_log(&self, endpoint: &Endpoint, call: &Call<'_>) -> Answer {

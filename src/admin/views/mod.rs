@@ -2,10 +2,12 @@
 
 mod account;
 mod audit_log;
+mod audit_report;
 mod credits;
 mod day;
 mod export;
 mod key;
+mod node;
 mod payment;
 mod usage;
 
@@ -16,10 +18,12 @@ use tollgate_money::Micros;
 
 pub(crate) use self::account::AccountView;
 pub(crate) use self::audit_log::AuditRecordView;
+pub(crate) use self::audit_report::AuditReportView;
 pub(crate) use self::credits::{BalanceView, LineView};
 pub(crate) use self::day::{day, read_day};
 pub(crate) use self::export::AccountExport;
 pub(crate) use self::key::KeyView;
+pub(crate) use self::node::NodeView;
 pub(crate) use self::payment::{PaymentView, open_payments};
 pub(crate) use self::usage::UsageView;
 

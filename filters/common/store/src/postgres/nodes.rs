@@ -36,6 +36,13 @@ pub struct NodeState {
     pub is_recovered: bool,
 }
 
+impl NodeState {
+    /// Whether an operator names it so: by its name, or by its number.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.node.to_string() == name
+    }
+}
+
 /// The lease of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeLease {
