@@ -37,3 +37,4 @@ mod stops;
 mod ucp;
 mod unix_socket;
 mod upgrade;
+mod upgrade_purchases;

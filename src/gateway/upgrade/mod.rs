@@ -260,6 +260,13 @@ impl Upgrader {
     /// Closes the gate, and waits until nothing that is under way writes anything but the end of a hold.
     fn close_gate(&self) -> Result<(), UpgradeError> {
         let idle = || self.purchase_tasks.running() == 0;
+        if !idle() {
+            tracing::info!(
+                purchases = self.purchase_tasks.running(),
+                limit = ?PURCHASES,
+                "waiting for purchases under way before the upgrade"
+            );
+        }
         if !self.wait_until(PURCHASES, idle) {
             return Err(UpgradeError::Purchase);
         }

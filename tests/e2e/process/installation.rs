@@ -24,6 +24,8 @@ pub(super) struct Installation {
     pub(super) postgres: Option<String>,
     /// The program that it runs.
     pub(super) program: PathBuf,
+    /// The variables that its settings name besides the provider's key.
+    pub(super) variables: Vec<(&'static str, &'static str)>,
 }
 
 /// The program while it serves.
@@ -64,6 +66,7 @@ impl Installation {
             ca_pem: certificate.ca_pem,
             postgres: None,
             program: PathBuf::from(env!("CARGO_BIN_EXE_tollgate")),
+            variables: Vec::new(),
         };
         (installation.account, installation.key) = installation.account("1000").await;
         installation
@@ -118,6 +121,7 @@ impl Installation {
     fn complete(&self, command: &mut Command, config: &Path, words: &[&str]) {
         command.args(words).arg("--config").arg(config);
         command
+            .envs(self.variables.iter().copied())
             .env("PROVIDER_KEY", PROVIDER_KEY)
             .env("RUST_BACKTRACE", "0");
     }

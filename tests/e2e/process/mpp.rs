@@ -36,7 +36,7 @@ async fn selling_installation(paypal: &PayPal, folder: &std::path::Path) -> Inst
 }
 
 /// One subscription, one charge, one payment in books that balance.
-fn bought_once(paypal: &PayPal, installation: &Installation) {
+pub(super) fn bought_once(paypal: &PayPal, installation: &Installation) {
     assert_eq!(paypal.subscriptions().len(), 1, "made once");
     assert_eq!(paypal.charged_cents(), 19_900, "charged once");
     let account: AccountId = installation.account.parse().expect("an id");

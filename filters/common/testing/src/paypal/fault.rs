@@ -56,6 +56,8 @@ pub enum Effect {
     Pending,
     /// Executed, the response is lost, and orders cannot be read any more: for a capture.
     Blackout,
+    /// Executed, and waits at the gate ([`super::PayPal::gate`]) before the response: for a capture.
+    HoldAfter,
     /// A response with a link to another host, for creating an order or a subscription.
     StrangeLink,
     /// A response with the wrong amount, for reading.

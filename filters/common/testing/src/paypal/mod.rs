@@ -26,6 +26,7 @@ pub use merchant::{CLIENT_ID, CLIENT_SECRET, PLAN_ID, PRODUCT_ID, WEBHOOK_ID};
 pub use notices::{Delivery, Event};
 pub use resources::{Charge, Order, Plan, Purse, Status, Subscription};
 
+use crate::gate::Gate;
 use crate::server::Server;
 use state::Shared;
 
@@ -85,6 +86,11 @@ impl PayPal {
     /// Removes all scripted faults.
     pub fn no_faults(&self) {
         self.shared.with(|state| state.faults.clear());
+    }
+
+    /// The gate for calls that were scripted to wait.
+    pub fn gate(&self) -> Gate {
+        self.shared.gate.clone()
     }
 
     /// The buyer approves an order; false when the order does not exist, or it is too late.

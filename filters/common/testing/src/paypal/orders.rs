@@ -130,7 +130,11 @@ pub(super) fn read(shared: &Shared, request: &Arrived, id: &str) -> Answer {
     afterwards(effect, answer(200, &representation))
 }
 
-pub(super) fn capture(shared: &std::sync::Arc<Shared>, request: &Arrived, id: &str) -> Answer {
+pub(super) async fn capture(
+    shared: &std::sync::Arc<Shared>,
+    request: &Arrived,
+    id: &str,
+) -> Answer {
     let effect = match begin(shared, request, Operation::Capture) {
         Ok(effect) => effect,
         Err(answer) => return *answer,
@@ -184,6 +188,9 @@ pub(super) fn capture(shared: &std::sync::Arc<Shared>, request: &Arrived, id: &s
     });
     if let Some(event) = event {
         notices::send(shared, event);
+    }
+    if effect == Some(Effect::HoldAfter) {
+        shared.gate.pass().await;
     }
     afterwards(effect, answer(kept.status, &kept.body))
 }

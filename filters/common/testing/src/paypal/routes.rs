@@ -23,7 +23,9 @@ async fn route(shared: &Arc<Shared>, request: &Arrived) -> Answer {
         ["v1", "oauth2", "token"] if post => orders::token(shared, request),
         ["v2", "checkout", "orders"] if post => orders::create(shared, request),
         ["v2", "checkout", "orders", id] if !post => orders::read(shared, request, id),
-        ["v2", "checkout", "orders", id, "capture"] if post => orders::capture(shared, request, id),
+        ["v2", "checkout", "orders", id, "capture"] if post => {
+            orders::capture(shared, request, id).await
+        }
         ["v1", "notifications", "certs", _] if !post => notices::certificate(shared),
         ["v1", "notifications", "verify-webhook-signature"] if post => {
             notices::verify(shared, request)

@@ -12,6 +12,7 @@ use super::merchant::{PLAN_CENTS, PLAN_ID, PRODUCT_ID};
 use super::resources::{Order, Plan, Purse, Subscription};
 use super::signer::Signer;
 use crate::fault::Faults;
+use crate::gate::Gate;
 
 /// A response stored under its request's idempotency key.
 #[derive(Clone, Debug)]
@@ -66,6 +67,7 @@ impl State {
 pub(super) struct Shared {
     pub(super) address: SocketAddr,
     pub(super) signer: Signer,
+    pub(super) gate: Gate,
     state: Mutex<State>,
 }
 
@@ -74,6 +76,7 @@ impl Shared {
         Shared {
             address,
             signer: Signer::new(),
+            gate: Gate::new(),
             state: Mutex::new(State::new()),
         }
     }
