@@ -1,40 +1,102 @@
 //! Messages to the service manager, as systemd gets them (sd_notify(3)).
 
+use std::path::PathBuf;
+use std::process::Command;
+
 use tokio::net::UnixDatagram;
+use tokio::sync::mpsc;
 use tollgate_testing::within;
 
 use super::installation::{Installation, ended};
+use super::upgrade::{Successor, first_ended};
 
-/// Reads messages until one has this line.
-async fn line(socket: &UnixDatagram, wanted: &str) {
-    let mut bytes = [0; 1024];
-    let read = async {
-        loop {
-            let length = socket.recv(&mut bytes).await.expect("a message");
-            let text = str::from_utf8(&bytes[..length]).expect("text");
-            if text.lines().any(|line| line == wanted) {
-                return;
+/// The socket of a service manager.
+struct Manager {
+    path: PathBuf,
+    /// The messages, in their order. They are read at once: a full queue would block the gateway.
+    messages: mpsc::UnboundedReceiver<String>,
+}
+
+impl Manager {
+    fn of(installation: &Installation) -> Manager {
+        let path = installation.folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        let (sender, messages) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            let mut bytes = [0; 1024];
+            loop {
+                let length = socket.recv(&mut bytes).await.expect("a message");
+                let text = str::from_utf8(&bytes[..length]).expect("text");
+                if sender.send(text.to_owned()).is_err() {
+                    return;
+                }
             }
-        }
-    };
-    within(wanted, read).await;
+        });
+        Manager { path, messages }
+    }
+
+    /// `tollgate serve` under it, with a watchdog of the process that it starts.
+    fn serve(&self, installation: &Installation) -> Command {
+        let mut command = installation.command_after("export WATCHDOG_PID=$$", &["serve"]);
+        command
+            .env("NOTIFY_SOCKET", &self.path)
+            .env("WATCHDOG_USEC", "100000");
+        command
+    }
+
+    /// Reads messages until one has this line.
+    async fn line(&mut self, wanted: &str) {
+        let read = async {
+            loop {
+                let message = self.messages.recv().await.expect("the socket stays open");
+                if message.lines().any(|line| line == wanted) {
+                    return;
+                }
+            }
+        };
+        within(wanted, read).await;
+    }
+
+    /// Skips the messages that were sent before this call.
+    async fn skip(&mut self) {
+        const MARK: &str = "X_TEST=here";
+        let socket = UnixDatagram::unbound().expect("a socket");
+        let sent = socket.send_to(MARK.as_bytes(), &self.path).await;
+        sent.expect("the socket takes it");
+        self.line(MARK).await;
+    }
 }
 
 #[tokio::test]
 async fn the_service_manager_is_notified_of_the_start_the_stop_and_of_workers_that_answer() {
     let installation = Installation::new("").await;
-    let path = installation.folder.path().join("notify");
-    let socket = UnixDatagram::bind(&path).expect("a socket");
-    let mut command = installation.command(&["serve"]);
-    command
-        .env("NOTIFY_SOCKET", &path)
-        .env("WATCHDOG_USEC", "100000");
-    let mut process = installation.spawn(command);
-    line(&socket, "READY=1").await;
+    let mut manager = Manager::of(&installation);
+    let mut process = installation.spawn(manager.serve(&installation));
+    manager.line("READY=1").await;
     for _ in 0..3 {
-        line(&socket, "WATCHDOG=1").await;
+        manager.line("WATCHDOG=1").await;
     }
     process.signal("TERM");
-    line(&socket, "STOPPING=1").await;
+    manager.line("STOPPING=1").await;
     assert_eq!(ended(&mut process).await.code(), Some(0));
+}
+
+/// Without the number of the new process the manager would take the end of the first one for the end of the service; without messages of the
+/// new one to the watchdog it would restart a gateway that serves.
+#[tokio::test]
+async fn the_service_manager_supervises_the_new_process_after_an_upgrade() {
+    let installation = Installation::new("").await;
+    let mut manager = Manager::of(&installation);
+    let command = manager.serve(&installation);
+    let mut serving = installation.serve_as(command).await;
+    manager.line("READY=1").await;
+    let successor = Successor::of(&installation).await;
+    manager.line(&format!("MAINPID={}", successor.0)).await;
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    manager.skip().await;
+    for _ in 0..3 {
+        manager.line("WATCHDOG=1").await;
+    }
+    successor.stop().await;
+    manager.line("STOPPING=1").await;
 }
