@@ -88,7 +88,7 @@ impl Source {
             let name = key.rsplit('.').next().unwrap_or(key);
             let is_certificate = name == "certificate" || name == "key";
             let is_tls = key.contains("].tls[") || key.starts_with("admin.tls.");
-            name.ends_with("_file") || key == "admin.tls.client_ca" || (is_certificate && is_tls)
+            name.ends_with("_file") || name == "client_ca" || (is_certificate && is_tls)
         });
         named
             .map(|(key, (file, _))| (key, folder.join(file)))

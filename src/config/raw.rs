@@ -148,7 +148,8 @@ pub(crate) struct RawListener {
     /// Certificates: files with their keys, or by ACME; the first is the default for clients without SNI. None: no TLS.
     pub(crate) tls: Vec<RawTls>,
     /// Certificate authorities of clients (mutual TLS). A client without a certificate of one of them is refused in the handshake; its name in
-    /// the certificate means nothing, and it needs a key all the same. The file is read at start.
+    /// the certificate means nothing, and it needs a key all the same. Changed ones apply from the next
+    /// handshake on; open connections stay.
     ///
     /// Type: path
     /// Default: clients need no certificate

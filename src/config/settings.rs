@@ -126,6 +126,20 @@ impl Settings {
         })
     }
 
+    /// The listeners in the order of these addresses, which those of other settings have: the order in the file may be another. Of several
+    /// with one address, as with port 0, the first is found first.
+    pub(crate) fn listeners_at<'a>(
+        &self,
+        addresses: impl Iterator<Item = &'a ListenAddress>,
+    ) -> Vec<Option<&Listener>> {
+        let mut left: Vec<&Listener> = self.listeners.iter().collect();
+        let found = addresses.map(|address| {
+            let at = left.iter().position(|one| one.address == *address)?;
+            Some(left.remove(at))
+        });
+        found.collect()
+    }
+
     /// The provider of this name.
     pub fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
         self.providers.iter().find(|one| *one.name == *name)

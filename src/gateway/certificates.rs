@@ -1,4 +1,5 @@
-//! The certificates of all listeners in force: those that are read from files with the settings, and those that ACME orders have obtained.
+//! The certificates of all listeners in force: those that are read from files with the settings, and those that ACME orders have obtained. Beside
+//! them the authorities of clients' certificates.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustls::pki_types::ServerName;
 use tollgate_module::Snapshot;
 
-use crate::config::{Certificate, Settings, TlsSource};
-use crate::proxy::{Bound, Certificates};
+use crate::config::{Certificate, ListenAddress, Settings, TlsSource};
+use crate::proxy::{Bound, ListenerTls};
 
 /// Composes the list of each listener, after a reload and after an order. Cheap to clone.
 #[derive(Clone)]
@@ -18,7 +19,9 @@ pub(super) struct ListenerCertificates {
 
 struct Shared {
     /// Of each listener; `None` without TLS.
-    listeners: Vec<Option<Arc<Certificates>>>,
+    listeners: Vec<Option<Arc<ListenerTls>>>,
+    /// Their addresses in the settings.
+    addresses: Vec<ListenAddress>,
     state: Mutex<State>,
 }
 
@@ -39,10 +42,12 @@ fn serves(certificate: &Certificate, name: &str) -> bool {
 impl ListenerCertificates {
     /// Those of the settings that are read from files.
     pub(super) fn new(bound: &[Bound], settings: &Settings) -> ListenerCertificates {
-        let listeners = bound.iter().map(Bound::certificates).collect();
+        let listeners = bound.iter().map(Bound::tls).collect();
+        let addresses = settings.listeners.iter();
         let certificates = ListenerCertificates {
             shared: Arc::new(Shared {
                 listeners,
+                addresses: addresses.map(|one| one.address.clone()).collect(),
                 state: Mutex::default(),
             }),
             all: Snapshot::from(Vec::new()),
@@ -56,11 +61,19 @@ impl ListenerCertificates {
         self.all.clone()
     }
 
-    /// Uses those of other settings from the next handshake on.
+    /// Uses those of other settings, and their authorities of clients, from the next handshake on.
     pub(super) fn configure(&self, settings: &Settings) {
         let mut state = self.state();
-        let listeners = settings.listeners.iter();
-        state.sources = listeners.map(|listener| listener.tls.clone()).collect();
+        let shared = &self.shared;
+        let listeners = settings.listeners_at(shared.addresses.iter());
+        for (tls, listener) in shared.listeners.iter().zip(&listeners) {
+            if let (Some(tls), Some(listener)) = (tls, listener) {
+                tls.replace_client_roots(listener.client_roots.as_ref());
+            }
+        }
+        let sources = listeners.into_iter();
+        let sources = sources.map(|one| one.map(|one| one.tls.clone()));
+        state.sources = sources.map(Option::unwrap_or_default).collect();
         let admin = settings.admin.tls.as_ref();
         state.admin = admin.map(|tls| tls.certificate.clone());
         let before = std::mem::take(&mut state.issued);
@@ -99,7 +112,7 @@ impl ListenerCertificates {
             let list: Vec<Certificate> = list.collect();
             all.extend(list.iter().cloned());
             if let Some(listener) = listener {
-                listener.replace(list);
+                listener.replace_certificates(list);
             }
         }
         self.all.replace(all);

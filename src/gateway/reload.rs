@@ -372,9 +372,10 @@ fn maintain(runtime: &Handle, providers: &Arc<Providers>) -> JoinHandle<()> {
 /// not.
 fn restarted(old: &Settings, new: &Settings) -> Vec<String> {
     let mut keys = Vec::new();
-    for (old, new) in old.listeners.iter().zip(&new.listeners) {
-        if old.tls.is_empty() != new.tls.is_empty() {
-            keys.push(format!("listener[{}].tls", new.address));
+    let addresses = old.listeners.iter().map(|one| &one.address);
+    for (old, new) in old.listeners.iter().zip(new.listeners_at(addresses)) {
+        if new.is_some_and(|new| old.tls.is_empty() != new.tls.is_empty()) {
+            keys.push(format!("listener[{}].tls", old.address));
         }
     }
     if old.admin.tls.is_some() != new.admin.tls.is_some() {
@@ -390,6 +391,7 @@ fn is_in(key: &str, outer: &str) -> bool {
 }
 
 fn is_reloaded(key: &str) -> bool {
-    let is_certificate = key.starts_with("listener[") && key.contains("].tls[");
-    is_certificate || RELOADED.iter().any(|prefix| key.starts_with(prefix))
+    let of_listener = key.starts_with("listener[");
+    let is_tls = of_listener && (key.contains("].tls[") || key.ends_with("].client_ca"));
+    is_tls || RELOADED.iter().any(|prefix| key.starts_with(prefix))
 }

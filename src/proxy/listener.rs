@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pingora_core::listeners::tls::Acceptor;
-use rustls::ServerConfig;
 
 use super::acme::AcmeChallenges;
 use super::connection;
@@ -20,7 +19,7 @@ use super::proxy_protocol;
 use super::socket::ClientSocket;
 use super::source::Source;
 use super::state::{OpenConnection, Proxy};
-use super::tls::{Certificates, server_config};
+use super::tls::ListenerTls;
 use super::wake::{boxed, coalesce_wakes};
 use super::worker::Worker;
 use crate::config::{ListenAddress, Listener, TrustedProxies};
@@ -37,8 +36,7 @@ const TIMER_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Bound {
     socket: ListenSocket,
     address: ListenAddress,
-    tls: Option<Arc<ServerConfig>>,
-    certificates: Option<Arc<Certificates>>,
+    tls: Option<Arc<ListenerTls>>,
     http2: bool,
     health: bool,
     proxies: Option<Arc<TrustedProxies>>,
@@ -66,7 +64,6 @@ impl Bound {
         challenges: &Arc<AcmeChallenges>,
         adopted: Option<ListenSocket>,
     ) -> Result<Bound, ListenError> {
-        let (tls, certificates) = server_config(listener, challenges).unzip();
         let failed = |source| ListenError {
             address: listener.address.clone(),
             source,
@@ -84,8 +81,7 @@ impl Bound {
         Ok(Bound {
             socket,
             address,
-            tls,
-            certificates,
+            tls: ListenerTls::of(listener, challenges),
             http2: listener.http2,
             health: listener.health,
             proxies: listener.proxies.clone(),
@@ -100,7 +96,6 @@ impl Bound {
             address: ListenAddress::Tcp(socket.local_addr()?),
             socket: ListenSocket::Tcp(socket),
             tls: None,
-            certificates: None,
             http2: false,
             health: false,
             proxies: None,
@@ -123,9 +118,9 @@ impl Bound {
         self.tls.is_some()
     }
 
-    /// Its certificates, for their replacement; `None` without TLS.
-    pub(crate) fn certificates(&self) -> Option<Arc<Certificates>> {
-        self.certificates.clone()
+    /// Its TLS, for the replacement of certificates and authorities; `None` without TLS.
+    pub(crate) fn tls(&self) -> Option<Arc<ListenerTls>> {
+        self.tls.clone()
     }
 
     /// The same socket for another worker.
@@ -134,7 +129,6 @@ impl Bound {
             socket: self.socket.try_clone()?,
             address: self.address.clone(),
             tls: self.tls.clone(),
-            certificates: self.certificates.clone(),
             http2: self.http2,
             health: self.health,
             proxies: self.proxies.clone(),
@@ -165,9 +159,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             return;
         }
     };
-    let acceptor = bound
-        .tls
-        .map(|config| Arc::new(Acceptor::from_server_config(config)));
+    let tls = bound.tls;
     let proxies = bound.proxies;
     let proxy_protocol = proxies.as_ref().is_some_and(|one| one.proxy_protocol);
     let is_relay = bound.relayed.is_some();
@@ -211,7 +203,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             _ = accepts_none.wait_for(|none| *none) => return,
             () = connection.take_place() => {}
         }
-        let (worker, acceptor) = (worker.clone(), acceptor.clone());
+        let (worker, tls) = (worker.clone(), tls.clone());
         let (http2, health) = (bound.http2, bound.health);
         let relayed = bound.relayed.clone();
         let wake_queue = worker.wake_queue().clone();
@@ -239,10 +231,11 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
                     return;
                 }
             }
-            let Some(acceptor) = acceptor else {
+            let Some(tls) = tls else {
                 return connection::plain(worker, tcp, source, connection, (http2, health)).await;
             };
-            let handshake = Box::pin(acceptor.tls_handshake(tcp));
+            let acceptor = Acceptor::from_server_config(tls.config());
+            let handshake = Box::pin(async move { acceptor.tls_handshake(tcp).await });
             match within(worker.limits().head, handshake).await {
                 Ok(Ok(stream)) => {
                     Box::pin(connection::tls(worker, stream, source, connection, health)).await

@@ -44,4 +44,4 @@ pub(crate) use self::liveness::Liveness;
 pub use self::memory::Allocator;
 pub(crate) use self::routes::{RouteEntry, Routes};
 pub(crate) use self::state::{Proxy, ProxyDeps};
-pub(crate) use self::tls::Certificates;
+pub(crate) use self::tls::ListenerTls;

@@ -3,26 +3,115 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::ServerConfig;
 use rustls::pki_types::ServerName;
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 
 use super::acme::{ACME_TLS, AcmeChallenges};
 use crate::config::{Certificate, Listener};
 
-/// The certificates of one listener, which a reload, or an order that has succeeded, replaces for the handshakes after it.
-#[derive(Debug)]
-pub(crate) struct Certificates {
-    list: ArcSwap<Vec<Certificate>>,
-    challenges: Arc<AcmeChallenges>,
+/// TLS of one listener: its certificates, and the authorities of its clients. A reload replaces both for the handshakes after it, and an order
+/// that has succeeded the certificates.
+pub(crate) struct ListenerTls {
+    certificates: Arc<Certificates>,
+    http2: bool,
+    current: ArcSwap<Current>,
 }
 
-impl Certificates {
-    /// Uses other certificates from the next handshake on.
-    pub(crate) fn replace(&self, certificates: Vec<Certificate>) {
-        self.list.store(Arc::new(certificates));
+/// What a change of the authorities replaces.
+struct Current {
+    client_roots: Option<Arc<RootCertStore>>,
+    config: Arc<ServerConfig>,
+}
+
+impl ListenerTls {
+    /// That of a listener, without certificates yet; `None` without TLS.
+    pub(super) fn of(
+        listener: &Listener,
+        challenges: &Arc<AcmeChallenges>,
+    ) -> Option<Arc<ListenerTls>> {
+        if listener.tls.is_empty() {
+            return None;
+        }
+        let certificates = Arc::new(Certificates {
+            list: ArcSwap::default(),
+            challenges: challenges.clone(),
+        });
+        let current = Current::new(
+            listener.client_roots.clone(),
+            certificates.clone(),
+            listener.http2,
+        );
+        Some(Arc::new(ListenerTls {
+            certificates,
+            http2: listener.http2,
+            current: ArcSwap::from_pointee(current),
+        }))
     }
+
+    /// The configuration for a handshake that begins now.
+    pub(super) fn config(&self) -> Arc<ServerConfig> {
+        self.current.load().config.clone()
+    }
+
+    /// Uses other certificates from the next handshake on.
+    pub(crate) fn replace_certificates(&self, certificates: Vec<Certificate>) {
+        self.certificates.list.store(Arc::new(certificates));
+    }
+
+    /// Verifies the certificates of clients against other authorities from the next handshake on; `None`: clients need none.
+    ///
+    /// A resumed session verifies no certificate again (RFC 8446 section 2.2). So the sessions of before are forgotten where the authorities
+    /// are others, and kept where they are the same.
+    pub(crate) fn replace_client_roots(&self, client_roots: Option<&Arc<RootCertStore>>) {
+        let current = self.current.load();
+        let old = current.client_roots.as_ref().map(|roots| &roots.roots);
+        if old == client_roots.map(|roots| &roots.roots) {
+            return;
+        }
+        self.current.store(Arc::new(Current::new(
+            client_roots.cloned(),
+            self.certificates.clone(),
+            self.http2,
+        )));
+    }
+}
+
+impl Current {
+    fn new(
+        client_roots: Option<Arc<RootCertStore>>,
+        certificates: Arc<Certificates>,
+        http2: bool,
+    ) -> Current {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+            .expect("ring speaks both versions");
+        let builder = match &client_roots {
+            None => builder.with_no_client_auth(),
+            Some(roots) => builder.with_client_cert_verifier(
+                WebPkiClientVerifier::builder_with_provider(roots.clone(), provider)
+                    .build()
+                    .expect("the settings have an authority, and no revocation lists"),
+            ),
+        };
+        let mut config = builder.with_cert_resolver(certificates);
+        let http2 = http2.then_some(&b"h2"[..]);
+        let protocols = http2.into_iter().chain([b"http/1.1", ACME_TLS]);
+        config.alpn_protocols = protocols.map(<[u8]>::to_vec).collect();
+        Current {
+            client_roots,
+            config: Arc::new(config),
+        }
+    }
+}
+
+/// The certificates of one listener.
+#[derive(Debug)]
+struct Certificates {
+    list: ArcSwap<Vec<Certificate>>,
+    challenges: Arc<AcmeChallenges>,
 }
 
 impl ResolvesServerCert for Certificates {
@@ -42,35 +131,4 @@ impl ResolvesServerCert for Certificates {
             .or(list.first())
             .map(|certificate| certificate.key.clone())
     }
-}
-
-/// The TLS configuration of a listener, and its certificates, of which there are none yet; `None` without TLS.
-pub(crate) fn server_config(
-    listener: &Listener,
-    challenges: &Arc<AcmeChallenges>,
-) -> Option<(Arc<ServerConfig>, Arc<Certificates>)> {
-    if listener.tls.is_empty() {
-        return None;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let certificates = Arc::new(Certificates {
-        list: ArcSwap::default(),
-        challenges: challenges.clone(),
-    });
-    let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .expect("ring speaks both versions");
-    let builder = match &listener.client_roots {
-        None => builder.with_no_client_auth(),
-        Some(roots) => builder.with_client_cert_verifier(
-            WebPkiClientVerifier::builder_with_provider(roots.clone(), provider)
-                .build()
-                .expect("the settings have an authority, and no revocation lists"),
-        ),
-    };
-    let mut config = builder.with_cert_resolver(certificates.clone());
-    let http2 = listener.http2.then_some(&b"h2"[..]);
-    let protocols = http2.into_iter().chain([b"http/1.1", ACME_TLS]);
-    config.alpn_protocols = protocols.map(<[u8]>::to_vec).collect();
-    Some((Arc::new(config), certificates))
 }

@@ -3,6 +3,7 @@
 mod acme;
 mod balancer;
 mod chaos;
+mod client_ca;
 mod codes;
 mod credits;
 mod demo;
