@@ -131,6 +131,11 @@ impl Connection {
         Ok(std::str::from_utf8(status)?.parse()?)
     }
 
+    /// The last answer, head and body.
+    pub(crate) fn answer(&self) -> &[u8] {
+        &self.inbox
+    }
+
     /// Whether the server closes the connection after the last answer.
     pub(crate) fn is_closing(&self) -> bool {
         let head_end = memmem::find(&self.inbox, b"\r\n\r\n").unwrap_or_default();
