@@ -101,7 +101,9 @@ async fn an_upgrade_waits_for_a_capture_under_way() {
     let reads = paypal.calls(Operation::Read);
 
     let mut upgrade = upgrade_that_waits(&installation, &serving).await;
-    assert_eq!(spent(&installation).await, 0, "nothing is booked yet");
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "requests are served meanwhile");
+    assert_eq!(spent(&installation).await, PRICE_OF_A_CHAT);
     assert!(upgrade.has_ended().is_none(), "it waits for the capture");
     paypal.gate().open();
     let successor = successor(upgrade).await;
@@ -111,7 +113,7 @@ async fn an_upgrade_waits_for_a_capture_under_way() {
 
     let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_eq!(spent(&installation).await, PRICE_OF_A_CHAT - ADDED);
+    assert_eq!(spent(&installation).await, 2 * PRICE_OF_A_CHAT - ADDED);
     successor.stop().await;
     assert_eq!(paypal.taken_cents(), 2_000, "taken once");
     assert_eq!(paypal.calls(Operation::Capture), 1);
@@ -144,6 +146,8 @@ async fn an_upgrade_waits_for_a_settlement_under_way_and_a_second_one_is_refused
     let mut second = installation.spawn(installation.command(&["upgrade"]));
     let output = refused(&mut second).await;
     assert!(output.contains("an upgrade is under way"), "{output}");
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "requests are served meanwhile");
     assert!(upgrade.has_ended().is_none(), "it waits for the settlement");
     facilitator.gate().open();
     let successor = successor(upgrade).await;
