@@ -16,6 +16,8 @@ use rustls::sign::CertifiedKey;
 use tollgate_clock::Timestamp;
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
+use super::named_file::Stamp;
+
 /// How long before its end a certificate is worth a warning: time for a renewal that has failed once.
 pub(crate) const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 
@@ -30,6 +32,17 @@ pub struct Certificate {
     pub begins_at: Timestamp,
     /// When the listener's own certificate expires.
     pub expires_at: Timestamp,
+    /// The files it was read from, as they were before; `None` for one by ACME.
+    files: Option<PairFiles>,
+}
+
+/// The files of a chain and of its key.
+#[derive(Clone)]
+struct PairFiles {
+    chain: PathBuf,
+    key: PathBuf,
+    /// Of both, before they were read.
+    stamps: [Stamp; 2],
 }
 
 /// Where a certificate comes from.
@@ -68,16 +81,21 @@ impl Certificate {
         let signing = signing.map_err(|error| error.to_string())?;
         let pair = CertifiedKey::new(chain, signing);
         pair.keys_match().map_err(|error| error.to_string())?;
-        Certificate::new(CertificateOrigin::Acme(label), pair)
+        Certificate::new(CertificateOrigin::Acme(label), pair, None)
     }
 
-    fn new(origin: CertificateOrigin, pair: CertifiedKey) -> Result<Certificate, String> {
+    fn new(
+        origin: CertificateOrigin,
+        pair: CertifiedKey,
+        files: Option<PairFiles>,
+    ) -> Result<Certificate, String> {
         let end = pair.end_entity_cert().map_err(|error| error.to_string())?;
         let (_, parsed) = X509Certificate::from_der(end).map_err(|error| error.to_string())?;
         let validity = parsed.validity();
         let time = |at: &ASN1Time| Timestamp::from_secs(at.timestamp());
         Ok(Certificate {
             origin,
+            files,
             begins_at: time(&validity.not_before),
             expires_at: time(&validity.not_after),
             key: Arc::new(pair),
@@ -87,6 +105,34 @@ impl Certificate {
     /// The certificate in messages and metrics: its file, or `acme:` and its first name.
     pub fn label(&self) -> String {
         self.origin.to_string()
+    }
+
+    /// The files of the chain and of its key; none for one by ACME.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let files = self.files.iter();
+        files.flat_map(|files| [&*files.chain, &*files.key])
+    }
+
+    /// Whether a file of it is another one than when it was read.
+    pub(crate) fn has_changed(&self) -> bool {
+        let changed = |files: &PairFiles| files.stamps != stamps(&files.chain, &files.key);
+        self.files.as_ref().is_some_and(changed)
+    }
+
+    /// Reads its files again; one by ACME stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_pair`].
+    pub(crate) fn read_again(&self) -> Result<Certificate, CertificateError> {
+        match &self.files {
+            None => Ok(self.clone()),
+            Some(files) => read_pair(
+                &files.chain,
+                &files.key,
+                &rustls::crypto::ring::default_provider(),
+            ),
+        }
     }
 
     /// Whether the certificate was issued for `name`.
@@ -105,7 +151,10 @@ impl Certificate {
         let (origin, at) = (&self.origin, self.expires_at.rfc3339());
         // One by ACME is renewed after two thirds of its lifetime: half of the rest is time for renewals that have failed.
         let (before, remedy) = match origin {
-            CertificateOrigin::File(_) => (EXPIRY_WARNING, "renew it and run `tollgate reload`"),
+            CertificateOrigin::File(_) => (
+                EXPIRY_WARNING,
+                "renew it; new files in its place are used within seconds",
+            ),
             CertificateOrigin::Acme(_) => (
                 EXPIRY_WARNING.min(self.expires_at.duration_since(self.begins_at) / 6),
                 "its renewal fails, the log has the reason",
@@ -196,6 +245,11 @@ pub(crate) fn read_pair(
     key: &Path,
     provider: &CryptoProvider,
 ) -> Result<Certificate, CertificateError> {
+    let files = PairFiles {
+        chain: certificate.to_owned(),
+        key: key.to_owned(),
+        stamps: stamps(certificate, key),
+    };
     let chain = read_certificates(certificate)?;
     let text = read(key)?;
     let private =
@@ -222,12 +276,15 @@ pub(crate) fn read_pair(
         }
         Err(error) => return Err(bad(certificate, &error)),
     }
-    Certificate::new(CertificateOrigin::File(certificate.to_owned()), pair).map_err(|reason| {
-        CertificateError::BadCertificate {
-            file: certificate.to_owned(),
-            reason,
-        }
+    let origin = CertificateOrigin::File(certificate.to_owned());
+    Certificate::new(origin, pair, Some(files)).map_err(|reason| CertificateError::BadCertificate {
+        file: certificate.to_owned(),
+        reason,
     })
+}
+
+fn stamps(chain: &Path, key: &Path) -> [Stamp; 2] {
+    [Stamp::of(chain), Stamp::of(key)]
 }
 
 /// Reads all certificates of a PEM file; at least one.
@@ -281,4 +338,58 @@ fn read(file: &Path) -> Result<Vec<u8>, CertificateError> {
         file: file.to_owned(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    /// A certificate from a file, and one by ACME, that are valid for so many days; and the end of both.
+    fn both(days: u64) -> ([Certificate; 2], Timestamp) {
+        let made = tollgate_testing::Certificate::until(&["localhost"], (2100, 1, 1));
+        let folder = tempfile::tempdir().expect("a folder");
+        let put = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).expect("written");
+            file
+        };
+        let (chain, key) = (put("a.pem", &made.cert_pem), put("key.pem", &made.key_pem));
+        let provider = rustls::crypto::ring::default_provider();
+        let file = read_pair(&chain, &key, &provider).expect("a pair");
+        let key = PrivateKeyDer::from_pem_slice(made.key_pem.as_bytes()).expect("a key");
+        let label = Arc::from("acme:localhost");
+        let acme = Certificate::issued(label, made.cert_pem.as_bytes(), key, &provider);
+        let mut both = [file, acme.expect("a pair")];
+        let end = both[0].expires_at;
+        for one in &mut both {
+            one.begins_at =
+                Timestamp::from_secs(end.as_secs()) - DAY * u32::try_from(days).expect("few");
+        }
+        (both, end)
+    }
+
+    #[test]
+    fn an_expiry_is_a_warning_from_two_weeks_before_it() {
+        let (both, end) = both(90);
+        for (one, remedy) in both.iter().zip(["renew it", "its renewal fails"]) {
+            assert_eq!(one.expiry_warning(end - DAY * 15), None, "{one:?}");
+            let soon = one.expiry_warning(end - DAY * 13).expect("a warning");
+            assert!(soon.contains("expires at 2100-01-01"), "{soon}");
+            assert!(soon.contains(remedy), "{soon}");
+            assert!(soon.contains(&one.label()), "{soon}");
+            let late = one.expiry_warning(end).expect("a warning");
+            assert!(late.contains("has expired at 2100-01-01"), "{late}");
+        }
+    }
+
+    /// One of six days by ACME is renewed two days before its end: a day before it, renewals have failed.
+    #[test]
+    fn a_short_certificate_by_acme_is_a_warning_when_half_of_the_time_for_renewals_is_over() {
+        let ([file, acme], end) = both(6);
+        assert_eq!(acme.expiry_warning(end - DAY * 3 / 2), None);
+        assert!(acme.expiry_warning(end - DAY / 2).is_some());
+        assert!(file.expiry_warning(end - DAY * 3 / 2).is_some());
+    }
 }

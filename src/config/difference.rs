@@ -12,6 +12,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::document::{self, Origin, Origins};
+use super::named_file::is_of_certificate;
 use super::report::{Place, Report};
 use super::schema::{Node, schema};
 use super::settings::Settings;
@@ -86,9 +87,7 @@ impl Source {
         let folder = self.file.parent().unwrap_or(Path::new(""));
         let named = self.values(modules).into_iter().filter(|(key, _)| {
             let name = key.rsplit('.').next().unwrap_or(key);
-            let is_certificate = name == "certificate" || name == "key";
-            let is_tls = key.contains("].tls[") || key.starts_with("admin.tls.");
-            name.ends_with("_file") || name == "client_ca" || (is_certificate && is_tls)
+            name.ends_with("_file") || name == "client_ca" || is_of_certificate(key)
         });
         named
             .map(|(key, (file, _))| (key, folder.join(file)))

@@ -12,6 +12,7 @@ mod difference;
 mod document;
 mod environment;
 mod memory;
+mod named_file;
 mod pattern;
 mod price;
 mod proxies;
@@ -37,6 +38,7 @@ pub use check::CheckContext;
 pub use difference::{Difference, DifferenceKind};
 pub use environment::{Environment, PREFIX};
 pub use memory::Memory;
+pub(crate) use named_file::Stamp;
 pub use pattern::{PathPattern, PatternError};
 pub use proxies::{ForwardedField, Network, NetworkError, TrustedProxies};
 pub use report::{Finding, Place, Report};
@@ -48,7 +50,7 @@ pub use settings::{
     Service, Settings, Store, StoreUrl, Telemetry, TlsSource, Upstream,
 };
 pub use source::Source;
-pub(crate) use source::Stamp;
+
 pub use tollgate_filter::settings::{BaseUrl, PublicUrl, UrlError, Warning};
 
 use document::{Origin, Origins};

@@ -119,8 +119,8 @@ pub(crate) struct RawServer {
     ///
     /// Type: path
     pub(crate) environment_file: Option<At<String>>,
-    /// Reloads the settings when their file, or a certificate, key or secret file that it names, has changed and stayed as it is for two
-    /// seconds.
+    /// Reloads the settings when their file, or a file with a secret or with authorities that it names, has changed and stayed as it is for
+    /// two seconds. Certificates with their keys are read again without this setting. See "Reload".
     pub(crate) watch_settings: Switch<false>,
     /// Memory that the process may use. Bodies and buffers of all requests get two fifths of it, an account a fifth of that at most: what
     /// does not fit is refused with 503 and `Retry-After`, a body that could never fit with 413.

@@ -117,6 +117,17 @@ impl Settings {
         })
     }
 
+    /// The certificates of all listeners and of the admin address, but for those that are obtained by ACME.
+    pub(crate) fn certificates_mut(&mut self) -> impl Iterator<Item = &mut Certificate> {
+        let sources = self.listeners.iter_mut().flat_map(|one| &mut one.tls);
+        let listeners = sources.filter_map(|source| match source {
+            TlsSource::Files(certificate) => Some(certificate),
+            TlsSource::Acme(_) => None,
+        });
+        let admin = self.admin.tls.iter_mut();
+        listeners.chain(admin.map(|tls| &mut tls.certificate))
+    }
+
     /// The certificates of all listeners that are obtained by ACME.
     pub fn acme_orders(&self) -> impl Iterator<Item = &Arc<AcmeOrder>> {
         let sources = self.listeners.iter().flat_map(|listener| &listener.tls);

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tollgate_module::Declarations;
 
 use super::environment::Environment;
+use super::named_file::{Stamp, is_of_certificate};
 
 /// What settings were read from.
 #[derive(Clone, Default)]
@@ -19,23 +19,12 @@ pub struct Source {
     pub(super) process: Environment,
     /// The same with those of the file for variables, where the settings name one.
     pub(super) environment: Environment,
-    /// The files that were read, as they were then. Empty where the settings are a text.
+    /// The files that were read, as they were then, but for certificates with their keys ([`Certificate`](super::Certificate) has those). Empty
+    /// where the settings are a text.
     pub(super) stamps: Vec<(PathBuf, Stamp)>,
     /// Hashes of the files and variables that settings name, by the keys of the settings: certificates, keys and secrets may change without
     /// their names.
     pub(super) contents: BTreeMap<String, blake3::Hash>,
-}
-
-/// What changes with a file: whether it is there, its inode, size and time of change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp(Option<(u64, u64, i64, i64)>);
-
-impl Stamp {
-    /// The file as it is now.
-    pub(crate) fn of(file: &Path) -> Stamp {
-        let found = std::fs::metadata(file).ok();
-        Stamp(found.map(|found| (found.ino(), found.size(), found.mtime(), found.mtime_nsec())))
-    }
 }
 
 impl fmt::Debug for Source {
@@ -68,7 +57,9 @@ impl Source {
             Some((key, blake3::hash(value.as_bytes())))
         });
         self.contents = files.chain(variables).collect();
-        let others = others.into_iter().map(|(_, other)| {
+        let others = others.into_iter();
+        let others = others.filter(|(key, _)| !is_of_certificate(key));
+        let others = others.map(|(_, other)| {
             let stamp = Stamp::of(&other);
             (other, stamp)
         });
@@ -77,7 +68,19 @@ impl Source {
             .collect();
     }
 
-    /// The files that were read, as they were then.
+    /// Records the contents of these files of certificates, which were read a moment ago.
+    pub(crate) fn record_certificates(&mut self, files: &[PathBuf], modules: &Declarations) {
+        for (key, file) in self.named_files(modules) {
+            if is_of_certificate(&key)
+                && files.contains(&file)
+                && let Ok(content) = std::fs::read(&file)
+            {
+                self.contents.insert(key, blake3::hash(&content));
+            }
+        }
+    }
+
+    /// The files that were read, as they were then, but for certificates with their keys.
     pub(crate) fn stamps(&self) -> &[(PathBuf, Stamp)] {
         &self.stamps
     }

@@ -183,8 +183,10 @@ pub(super) fn start(
         parts,
     ));
     telemetry.metrics().add_source(reloader.metrics());
+    let watch = runtime.spawn(file_watch::watch_certificates(reloader.clone()));
+    tasks.push(watch.abort_handle());
     if settings.server.watch_settings {
-        let watch = runtime.spawn(file_watch::watch(reloader.clone()));
+        let watch = runtime.spawn(file_watch::watch_settings(reloader.clone()));
         tasks.push(watch.abort_handle());
     }
     let readiness = health::readiness(

@@ -5,6 +5,7 @@
 //! (`proxy::generation`); state lives in the modules and providers, which stay.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,7 +26,7 @@ use super::routes::{self, NamedFilter};
 use super::settings;
 use crate::acme::Acme;
 use crate::admin::{Access, ReloadedSettings, RunningSettings};
-use crate::config::{Difference, DifferenceKind, Report, Settings};
+use crate::config::{Certificate, Difference, DifferenceKind, Report, Settings};
 use crate::proxy::{Generation, Proxy, Routes};
 use crate::telemetry::{self, PreparedTraces, Telemetry};
 use crate::upstream::Providers;
@@ -202,6 +203,40 @@ impl Reloader {
                 Err(error)
             }
         }
+    }
+
+    /// Reads the certificates again whose files have changed, and uses them from the next handshake on; all other settings stay as they are.
+    /// One that cannot be used leaves the earlier one in use. Returns why. Blocks for the disk.
+    pub(super) fn reload_certificates(&self) -> Vec<String> {
+        let mut state = self.state();
+        let mut settings = Settings::clone(&state.settings);
+        let (mut read, mut failed) = (Vec::new(), Vec::new());
+        for certificate in settings.certificates_mut().filter(|one| one.has_changed()) {
+            match certificate.read_again() {
+                Ok(new) => {
+                    *certificate = new.clone();
+                    read.push(new);
+                }
+                Err(error) => failed.push(telemetry::chain(&error)),
+            }
+        }
+        if !read.is_empty() {
+            let parts = &self.parts;
+            let files = read.iter().flat_map(Certificate::files);
+            let files: Vec<PathBuf> = files.map(Path::to_owned).collect();
+            let source = &mut settings.source;
+            source.record_certificates(&files, &parts.declarations);
+            parts.certificates.configure(&settings);
+            parts.access.replace(&settings.admin);
+            state.settings = Arc::new(settings);
+        }
+        for one in read {
+            let expires_at = one.expires_at.rfc3339();
+            tracing::info!(certificate = one.label(), %expires_at, "reloaded certificate");
+        }
+        // A pair of several listeners.
+        failed.dedup();
+        failed
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -2,6 +2,7 @@
 
 mod acme;
 mod balancer;
+mod certificates;
 mod chaos;
 mod client_ca;
 mod codes;
