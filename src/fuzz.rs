@@ -24,12 +24,16 @@ pub type Target = fn(&[u8]);
 /// All of them, by the names of their corpora.
 pub const TARGETS: &[(&str, Target)] = &[
     ("auth-credentials", tollgate_auth::fuzz::credentials),
+    ("cache-record", tollgate_cache::fuzz::record),
     ("commerce-checkout", tollgate_commerce::fuzz::checkout),
     ("commerce-fields", tollgate_commerce::fuzz::fields),
     ("commerce-profile", tollgate_commerce::fuzz::profile),
     ("dates", dates),
+    ("environment-file", config::fuzz_environment),
     ("evm", evm),
+    ("export", tollgate_store::fuzz::export),
     ("journal-row", tollgate_store::fuzz::journal_row),
+    ("mcp-request", tollgate_mcp::fuzz::request),
     ("mpp", tollgate_pay::fuzz::mpp),
     ("oauth-metadata", tollgate_oauth::fuzz::metadata),
     ("oauth-parameters", tollgate_oauth::fuzz::parameters),
@@ -37,6 +41,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("openai-events", openai_events),
     ("openai-object", openai_object),
     ("openai-request", openai_request),
+    ("paypal-webhook", tollgate_paypal::fuzz::webhook),
     ("portal-cookie", tollgate_portal::fuzz::cookie),
     ("portal-form", tollgate_portal::fuzz::form),
     ("provider-answer", upstream::fuzz_answer),
@@ -46,6 +51,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("purchase", tollgate_pay::fuzz::purchase),
     ("request-head", proxy::fuzz::request_head),
     ("settings", settings),
+    ("spool", tollgate_store::fuzz::spool),
     ("trace-context", trace),
     ("x402", tollgate_pay::fuzz::x402),
 ];

@@ -102,6 +102,26 @@ fn variable(line: &str) -> Result<(String, String), &'static str> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// Entry point of fuzzing: a file with variables.
+pub(crate) fn fuzz(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    match Environment::default().with_file(text) {
+        Err((line, _)) => assert!((1..=text.lines().count()).contains(&line), "line {line}"),
+        Ok(read) => {
+            for (name, value) in &read.variables {
+                assert!(is_variable(name), "`{name}` is no name of a variable");
+                assert!(!value.contains(['\n', '\\']), "`{value}`");
+                let again = variable(&format!("{name}={value}"));
+                assert!(again.is_err() || again.is_ok_and(|(again, _)| again == *name));
+            }
+            // Those that override settings.
+            assert!(read.settings().all(|one| one.variable.starts_with(PREFIX)));
+        }
+    }
+}
+
 impl std::fmt::Debug for Environment {
     /// Only the names: a value may be a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

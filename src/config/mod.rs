@@ -36,6 +36,7 @@ pub use address::ListenAddress;
 pub use certificate::{Certificate, CertificateError, CertificateOrigin};
 pub use check::CheckContext;
 pub use difference::{Difference, DifferenceKind};
+pub(crate) use environment::fuzz as fuzz_environment;
 pub use environment::{Environment, PREFIX};
 pub use memory::Memory;
 pub(crate) use named_file::Stamp;

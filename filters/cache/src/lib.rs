@@ -5,6 +5,7 @@ mod counters;
 mod entry;
 mod error;
 mod filter;
+pub mod fuzz;
 mod key;
 mod module;
 mod purge;

@@ -96,6 +96,11 @@ impl Seal {
         out
     }
 
+    /// A record with this content.
+    pub(crate) fn sealed(&self, key: &Key, rest: &[u8]) -> Vec<u8> {
+        [&self.over(key, rest)[..], rest].concat()
+    }
+
     /// The entry of a record; `None` for one that has ended, or was not written by a node with this secret.
     pub(crate) fn read(&self, record: &[u8], expected: Expected<'_>) -> Option<Entry> {
         let (seal, rest) = record.split_at_checked(SEAL_BYTES)?;
@@ -111,7 +116,7 @@ impl Seal {
         let number =
             |at: usize| -> Option<[u8; 8]> { numbers.get(8 * at..)?.first_chunk().copied() };
         let expires = Timestamp::from_micros(i64::from_le_bytes(number(0)?));
-        let left = expires.as_micros() - expected.now.as_micros();
+        let left = expires.as_micros().saturating_sub(expected.now.as_micros());
         let left = Duration::from_micros(u64::try_from(left).ok().filter(|left| *left > 0)?);
         let tokens = Tokens {
             prompt: u64::from_le_bytes(number(1)?),

@@ -164,7 +164,7 @@ fn session_refusal(error: SessionError) -> ApiError {
 }
 
 /// Whether a query contains a credential of this service, percent-encoded or not.
-fn holds_credential(query: &str, prefixes: &[Box<str>]) -> bool {
+pub(crate) fn holds_credential(query: &str, prefixes: &[Box<str>]) -> bool {
     let plain = decoded(query.as_bytes());
     prefixes.iter().any(|start| {
         let start = start.as_bytes();

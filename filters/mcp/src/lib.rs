@@ -3,6 +3,7 @@
 mod config;
 mod fields;
 mod filter;
+pub mod fuzz;
 mod module;
 mod session;
 mod signature;

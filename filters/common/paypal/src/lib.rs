@@ -4,6 +4,7 @@ mod certificates;
 mod client;
 mod environment;
 mod error;
+pub mod fuzz;
 mod orders;
 mod plans;
 mod providers;

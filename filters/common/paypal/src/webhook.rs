@@ -30,7 +30,16 @@ const AHEAD_MAX: Duration = Duration::from_secs(5 * 60);
 const CAPTURE_ID_MAX: usize = 36;
 
 /// Payments that one event may name.
-const TRANSACTIONS_MAX: usize = 16;
+pub(crate) const TRANSACTIONS_MAX: usize = 16;
+
+/// The header fields of an event: id, time, signature, the certificate's URL, algorithm.
+pub(crate) const FIELDS: [&str; 5] = [
+    "paypal-transmission-id",
+    "paypal-transmission-time",
+    "paypal-transmission-sig",
+    "paypal-cert-url",
+    "paypal-auth-algo",
+];
 
 /// How webhook signatures are verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,16 +91,16 @@ pub enum WebhookError {
 }
 
 /// The header fields of an event.
-struct Transmission<'a> {
+pub(crate) struct Transmission<'a> {
     id: &'a str,
     time: &'a str,
-    signature: &'a str,
-    certificate: &'a str,
+    pub(crate) signature: &'a str,
+    pub(crate) certificate: &'a str,
     algorithm: &'a str,
 }
 
 #[derive(Deserialize)]
-struct Body {
+pub(crate) struct Body {
     id: String,
     event_type: String,
     #[serde(default)]
@@ -168,8 +177,7 @@ impl Client {
         if !self.environment().is_certificate(transmission.certificate) {
             return Err(WebhookError::Refused("its certificate URL is not PayPal's"));
         }
-        let event: Body = serde_json::from_slice(body)
-            .map_err(|_| WebhookError::Refused("its body is not an event"))?;
+        let event = parse(body)?;
         match self.shared.settings.verify {
             Verify::AskPayPal => {
                 self.verify_remotely(&transmission, webhook_id, body)
@@ -270,8 +278,13 @@ impl Client {
     }
 }
 
+/// The body of an event, not verified yet.
+pub(crate) fn parse(body: &[u8]) -> Result<Body, WebhookError> {
+    serde_json::from_slice(body).map_err(|_| WebhookError::Refused("its body is not an event"))
+}
+
 impl<'a> Transmission<'a> {
-    fn of(headers: &'a HeaderMap) -> Result<Transmission<'a>, WebhookError> {
+    pub(crate) fn of(headers: &'a HeaderMap) -> Result<Transmission<'a>, WebhookError> {
         let field = |name: &str| {
             let mut values = headers.get_all(name).iter();
             let value = values.next().and_then(|value| value.to_str().ok());
@@ -282,16 +295,17 @@ impl<'a> Transmission<'a> {
                 )),
             }
         };
+        let [id, time, signature, certificate, algorithm] = FIELDS;
         Ok(Transmission {
-            id: field("paypal-transmission-id")?,
-            time: field("paypal-transmission-time")?,
-            signature: field("paypal-transmission-sig")?,
-            certificate: field("paypal-cert-url")?,
-            algorithm: field("paypal-auth-algo")?,
+            id: field(id)?,
+            time: field(time)?,
+            signature: field(signature)?,
+            certificate: field(certificate)?,
+            algorithm: field(algorithm)?,
         })
     }
 
-    fn check(&self, now: Timestamp) -> Result<(), WebhookError> {
+    pub(crate) fn check(&self, now: Timestamp) -> Result<(), WebhookError> {
         if self.algorithm != "SHA256withRSA" {
             return Err(WebhookError::Refused(
                 "its signature algorithm is not supported",
@@ -309,7 +323,7 @@ impl<'a> Transmission<'a> {
     }
 
     /// The signed text: transmission id, time, webhook id and the decimal CRC-32 of the body, separated by bars.
-    fn signed(&self, webhook_id: &str, body: &[u8]) -> String {
+    pub(crate) fn signed(&self, webhook_id: &str, body: &[u8]) -> String {
         format!(
             "{}|{}|{webhook_id}|{}",
             self.id,
@@ -320,7 +334,7 @@ impl<'a> Transmission<'a> {
 }
 
 impl Body {
-    fn read(self) -> Result<WebhookEvent, WebhookError> {
+    pub(crate) fn read(self) -> Result<WebhookEvent, WebhookError> {
         let bounded = |text: &str, most| (1..=most).contains(&text.len());
         if !bounded(&self.id, 128) || !bounded(&self.event_type, 128) {
             return Err(WebhookError::Refused("its body is not an event"));

@@ -11,7 +11,7 @@
 //! of the file, and its end.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use tollgate_clock::Timestamp;
@@ -150,7 +150,7 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> ExportError + '_ {
 pub(crate) struct ExportReader {
     path: PathBuf,
     pub(crate) node: i64,
-    input: Hashed<zstd::stream::read::Decoder<'static, BufReader<File>>>,
+    input: Hashed<Box<dyn Read + Send>>,
     last: Option<[u8; 32]>,
     commits: u64,
     is_over: bool,
@@ -159,10 +159,18 @@ pub(crate) struct ExportReader {
 impl ExportReader {
     pub(crate) fn open(path: &Path) -> Result<ExportReader, ExportError> {
         let opened = File::open(path).and_then(zstd::stream::read::Decoder::new);
+        ExportReader::of(path, Box::new(opened.map_err(failed(path))?))
+    }
+
+    /// The same of what the file has after its decompression.
+    pub(crate) fn of(
+        path: &Path,
+        input: Box<dyn Read + Send>,
+    ) -> Result<ExportReader, ExportError> {
         let mut reader = ExportReader {
             path: path.to_owned(),
             node: 0,
-            input: Hashed::new(opened.map_err(failed(path))?),
+            input: Hashed::new(input),
             last: None,
             commits: 0,
             is_over: false,

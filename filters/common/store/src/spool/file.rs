@@ -297,6 +297,29 @@ fn frame(content: &[u8]) -> Option<Frame> {
     })
 }
 
+/// Entry point of fuzzing: the input as the head, as frames, and as the content of a frame with a valid checksum.
+pub(crate) fn fuzz(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let sealed = format!("{text}checksum {}\n", checksum_text(&text));
+    for head in [input, sealed.as_bytes()] {
+        if let Some(owner) = Owner::parse(head) {
+            let again = Owner::parse(&owner.head());
+            assert!(again.is_none_or(|again| again == owner), "{owner:?}");
+        }
+    }
+    if let Ok((_, length)) = read_frames(input) {
+        assert!(length <= input.len());
+    }
+    let Some(Frame { units, .. }) = frame(input) else {
+        return;
+    };
+    let again = decode_units(&encode(units.iter())).expect("units are read as they are written");
+    assert_eq!(again.len(), units.len());
+    for (again, unit) in again.iter().zip(&units) {
+        assert_eq!(again.parts(), unit.parts());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tollgate_clock::Timestamp;

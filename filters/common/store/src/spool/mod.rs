@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(crate) use self::file::{Frame, Owner, SpoolFile, unfit};
+pub(crate) use self::file::{Frame, Owner, SpoolFile, fuzz, unfit};
 use crate::error::{CommitError, SubmitError};
 use crate::gauges::Gauges;
 use crate::handover::is_forwarded;
