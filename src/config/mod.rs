@@ -33,6 +33,7 @@ use toml::de::DeTable;
 
 pub use acme::{AcmeChallenge, AcmeOrder, ExternalAccount};
 pub use address::ListenAddress;
+pub(crate) use certificate::EXPIRY_WARNING;
 pub use certificate::{Certificate, CertificateError, CertificateOrigin};
 pub use check::CheckContext;
 pub use difference::{Difference, DifferenceKind};

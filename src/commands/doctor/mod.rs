@@ -3,6 +3,7 @@
 //! The checks run at the same time, each with a time limit of its own. They change nothing: no lock of the store is taken, no money moves, and
 //! the only data written is a file without a name in the folder of the database.
 
+mod certificates;
 mod checks;
 mod finding;
 mod machine;
@@ -62,6 +63,7 @@ async fn check(settings: Result<Settings, Report>, clock: &Clock) -> Vec<Finding
             checks.known(gateway);
             machine::start(&mut checks, Some(&settings), process);
             store::start(&mut checks, &settings);
+            certificates::start(&mut checks, &settings);
             network::start(&mut checks, &settings);
             payments::start(&mut checks, &settings);
         }
@@ -77,20 +79,7 @@ fn settings(settings: &Settings, clock: &Clock) -> Vec<Finding> {
         let name = format!("settings {}", one.key);
         Finding::warning(name, one.message.to_string())
     }));
-    found.extend(settings.certificates().map(|one| {
-        let name = format!("certificate {}", one.label());
-        let left = one.expires_at.as_secs() - clock.now().as_secs();
-        let measured = format!(
-            "its key matches; valid until {}, {} days",
-            one.expires_at.rfc3339(),
-            left.div_euclid(24 * 3600)
-        );
-        match left {
-            ..=0 => Finding::failed(name, measured)
-                .remedy("renew it and run `tollgate reload`; clients refuse to connect"),
-            _ => Finding::ok(name, measured),
-        }
-    }));
+    found.extend(certificates::of_files(settings, clock.now()));
     found
 }
 

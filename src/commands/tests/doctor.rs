@@ -282,5 +282,13 @@ fn invalid_settings_are_a_finding_and_the_machine_is_checked_all_the_same() {
     assert_finding(&found, &check, "failed", "renew it");
     let text = workspace.run("doctor").expect("it runs").1;
     assert!(text.contains("\nfailed   certificate "), "{text}");
+
+    // Of the admin address, and one by ACME that no gateway has ordered.
+    let listener = "[[listener]]\naddress = '127.0.0.1:0'\ntls = [{ acme = { names = ['api.example.net'], terms_agreed = true } }]\n\
+         [admin.tls]\ncertificate = 'a.pem'\nkey = 'key.pem'\n";
+    let (_, found) = workspace.doctor(&format!("{SETTINGS}{listener}"));
+    assert_finding(&found, &check, "failed", "renew it");
+    let acme = "certificate acme:api.example.net";
+    assert_finding(&found, acme, "warning", "none is stored");
     assert!(text.trim_end().ends_with("skipped"), "{text}");
 }

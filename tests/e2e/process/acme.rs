@@ -137,6 +137,12 @@ async fn first_order(installation: Installation, names: &[&str], more: &str) {
         assert!(is_served(&http2).await, "{name} over HTTP/2");
     }
     assert_eq!(warnings(&serving).await, [""; 0]);
+    // It ends with 1, since other parties of the settings are not there.
+    let mut doctor = installation.spawn(installation.command(&["doctor"]));
+    ended(&mut doctor).await;
+    let found = doctor.output();
+    let stored = format!("ok       certificate acme:{NAME}: valid until ");
+    assert!(found.contains(&stored), "{found}");
     for (metric, value) in [
         ("tollgate_acme_certificate_missing", 0),
         ("tollgate_acme_failures", 0),
