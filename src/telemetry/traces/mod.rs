@@ -31,8 +31,15 @@ use crate::trace_context::TraceContext;
 /// The bits of an operation's id that decide on sampling: its last seven bytes, which are random.
 const SAMPLED_BITS: u32 = 56;
 
-fn sampled_below(settings: &Otlp) -> u64 {
-    (settings.sample * (1u64 << SAMPLED_BITS) as f64) as u64
+/// Of the numbers of [`SAMPLED_BITS`] bits, those below this one are in a share of 0 to 1.
+fn sampled_below(share: f64) -> u64 {
+    (share * (1u64 << SAMPLED_BITS) as f64) as u64
+}
+
+/// Whether an operation is in the share of [`sampled_below`].
+fn is_in_share(id: OperationId, below: u64) -> bool {
+    let [.., a, b, c, d, e, f, g] = *id.as_bytes();
+    u64::from_be_bytes([0, a, b, c, d, e, f, g]) < below
 }
 
 /// New settings of the export, prepared: what can fail has not.
@@ -60,7 +67,7 @@ impl PreparedTraces {
             }
             (Some(settings), Some(_)) => {
                 let destination = Destination::of(settings)?;
-                Change::Replace(Some((sampled_below(settings), destination)))
+                Change::Replace(Some((sampled_below(settings.sample), destination)))
             }
             (None, _) => Change::Replace(None),
         }))
@@ -104,7 +111,7 @@ impl Traces {
         let (queue, exporter) = export::start(Destination::of(settings)?, &entropy)?;
         Ok(Traces {
             is_on: AtomicBool::new(true),
-            sampled_below: AtomicU64::new(sampled_below(settings)),
+            sampled_below: AtomicU64::new(sampled_below(settings.sample)),
             clock: clock.clone(),
             entropy,
             queue,
@@ -130,7 +137,7 @@ impl Traces {
         let remote = client.as_ref().map(TraceContext::ids);
         let is_sampled = match &remote {
             Some(ids) => ids.is_sampled,
-            None => self.is_in_share(exchange.request.id),
+            None => is_in_share(exchange.request.id, self.sampled_below.load(Relaxed)),
         };
         if !is_sampled {
             return;
@@ -151,14 +158,6 @@ impl Traces {
             queue: self.queue.clone(),
         };
         exchange.put(Arc::new(trace));
-    }
-
-    fn is_in_share(&self, id: OperationId) -> bool {
-        let bytes = id.as_bytes();
-        let number = bytes[9..]
-            .iter()
-            .fold(0, |number: u64, byte| (number << 8) | u64::from(*byte));
-        number < self.sampled_below.load(Relaxed)
     }
 
     /// Writes what was exported and dropped.
@@ -317,5 +316,43 @@ impl Trace {
     fn state_text(&self) -> Option<Box<str>> {
         let text = self.state.as_ref()?.to_str().ok()?;
         Some(text.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The id with this random end.
+    fn id(number: u64) -> OperationId {
+        let mut bytes = [0xff; 16];
+        bytes[9..].copy_from_slice(&number.to_be_bytes()[1..]);
+        OperationId::from_bytes(bytes)
+    }
+
+    #[test]
+    fn a_share_is_decided_by_the_random_end_of_the_id() {
+        let largest = (1u64 << SAMPLED_BITS) - 1;
+        let first_of_quarter = 1u64 << (SAMPLED_BITS - 2);
+        for (share, number, is_in) in [
+            (0.0, 0, false),
+            (1.0, largest, true),
+            (0.25, 0, true),
+            (0.25, first_of_quarter - 1, true),
+            (0.25, first_of_quarter, false),
+            (0.25, largest, false),
+        ] {
+            let found = is_in_share(id(number), sampled_below(share));
+            assert_eq!(found, is_in, "{number} in {share}");
+        }
+    }
+
+    /// Of 10,000 random ids a tenth, within five standard deviations.
+    #[test]
+    fn a_share_of_a_tenth_is_a_tenth_of_all_requests() {
+        let (entropy, below) = (Entropy::seeded(7), sampled_below(0.1));
+        let ids = (0..10_000).map(|_| OperationId::from_bytes(entropy.bytes()));
+        let sampled = ids.filter(|id| is_in_share(*id, below)).count();
+        assert!((850..=1150).contains(&sampled), "{sampled} of 10,000");
     }
 }

@@ -84,8 +84,12 @@ async fn a_request_is_one_span_with_one_below_it_for_each_attempt() {
             panic!("two attempts, got {attempts:?}");
         };
         assert!(failed.failed() && !answered.failed());
+        assert_eq!(failed.member("name"), "chat vendor/small-1");
         for attempt in attempts {
             assert_eq!(attempt.member("parentSpanId"), server.member("spanId"));
+            // The model as this provider knows it.
+            let model = attempt.attribute("gen_ai.request.model");
+            assert_eq!(attempt.member("name"), format!("chat {model}").as_str());
             assert_eq!(attempt.attribute("gen_ai.operation.name"), "chat");
             assert_eq!(attempt.attribute("server.address"), "127.0.0.1");
             let within = |name| attempt.number(name) >= server.number("startTimeUnixNano");
