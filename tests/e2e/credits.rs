@@ -259,6 +259,10 @@ async fn credits_bought_with_paypal_are_in_the_ledger() {
         ],
     );
     assert_eq!(fixture.paypal.calls(Operation::Capture), 1);
+    for event in ["begun", "captured"] {
+        let name = format!("tollgate_purchases_total{{event=\"{event}\"}}");
+        fixture.rig.metric_becomes(&name, 1).await;
+    }
     fixture.close().await;
 }
 

@@ -222,6 +222,10 @@ async fn a_subscription_bought_at_paypal_renews_each_month() {
         let row = fixture.subscription().expect("paid");
         assert!(row.is_active(fixture.rig_now()), "month {month}");
     }
+    for event in ["begun", "activated"] {
+        let name = format!("tollgate_mandates_total{{event=\"{event}\"}}");
+        fixture.rig.metric_becomes(&name, 1).await;
+    }
     fixture.close().await;
 }
 

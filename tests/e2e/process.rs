@@ -19,6 +19,7 @@ mod loading;
 mod logs;
 mod mandates;
 mod memory;
+mod metrics;
 mod mpp;
 mod nodes;
 mod nodes_admin;

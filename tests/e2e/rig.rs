@@ -203,6 +203,18 @@ impl Rig {
         number.parse::<f64>().expect("a number") as i64
     }
 
+    /// Waits until a metric has a value: an event is counted after its answer.
+    pub(crate) async fn metric_becomes(&self, name: &str, value: i64) {
+        let line = format!("\n{name} {value}\n");
+        let is_so = async {
+            let mut often = tokio::time::interval(std::time::Duration::from_millis(10));
+            while !self.admin_get("/metrics").await.text().contains(&line) {
+                often.tick().await;
+            }
+        };
+        within(&format!("`{}`", line.trim()), is_so).await;
+    }
+
     /// A client with the rig's key over HTTP/1.1.
     pub(crate) fn client(&self) -> Client {
         Client::new(&self.url()).with_key(&self.key)

@@ -79,6 +79,8 @@ async fn a_code_by_mail_or_phone_signs_in() {
         assert_eq!(answer.status, 303, "{}", answer.text());
         assert_ne!(browser.cookie(), before, "a new value at sign-in");
         assert_eq!(browser.get("/").await.status, 200);
+        rig.metric_becomes("tollgate_messages_total{event=\"sent\"}", 1)
+            .await;
         rig.finish().await;
     }
 }

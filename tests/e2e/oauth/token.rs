@@ -38,6 +38,8 @@ async fn rfc6749_5_1_a_code_becomes_a_token_that_works_at_its_resource() {
     );
     assert!(text(&granted["access_token"]).starts_with("svc_at_"));
     assert!(works(&rig, &granted["access_token"]).await);
+    let exchanged = "tollgate_oauth_total{event=\"code_exchanged\"}";
+    assert_eq!(rig.metric(exchanged).await, 1);
     rig.finish().await;
 }
 

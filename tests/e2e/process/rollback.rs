@@ -23,7 +23,7 @@ fn earlier() -> PathBuf {
     std::env::var_os(PROGRAM).map_or_else(this, PathBuf::from)
 }
 
-async fn stop(mut serving: Serving) {
+pub(super) async fn stop(mut serving: Serving) {
     serving.process.signal("TERM");
     let status = ended(&mut serving.process).await;
     assert_eq!(status.code(), Some(0), "{}", serving.process.output());
