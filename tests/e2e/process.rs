@@ -28,6 +28,7 @@ mod nodes_caps;
 mod nodes_starts;
 mod postgres;
 mod prices;
+mod progress;
 mod reload;
 mod retention;
 mod rollback;

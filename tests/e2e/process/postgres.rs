@@ -3,6 +3,8 @@
 use tollgate_testing::{Postgres, within};
 
 use super::installation::{Installation, ended};
+use super::reload::{edit, element};
+use super::spool::linked_database;
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited_store, chat, micros};
 
 const QUIET: &str = "[telemetry]\naccess_log = \"none\"";
@@ -103,6 +105,48 @@ async fn a_standby_takes_over_when_the_gateway_ends_or_is_killed() {
     assert_eq!(status.code(), Some(0), "{}", stopped.output());
 }
 
+/// Of the settings with a new price nothing is used when it cannot be stored: neither the price nor what changed with it.
+#[tokio::test]
+async fn a_reload_whose_prices_cannot_be_stored_keeps_the_earlier_settings() {
+    const FAILED: &str = "tollgate_settings_reloads_total{result=\"failed\"}";
+    const VERSION: &str = "tollgate_settings_version";
+    let (link, url, _) = linked_database();
+    let installation = Installation::on_postgres(&url, QUIET).await;
+    let serving = installation.serve().await;
+    let client = serving.client(&installation);
+    let models = async || {
+        let listed = client.get("/v1/models").await.json();
+        listed["data"].as_array().expect("a list").len()
+    };
+    let charged = async || {
+        let answer = client.post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        micros(&answer.json()["x_svc"]["credits_used"])
+    };
+    assert_eq!(models().await, 2);
+    edit(&installation, |table| {
+        let price = element(table, "model", 0)["price"].as_table_mut();
+        price
+            .expect("a price")
+            .insert("output".into(), "700".into());
+        table["model"].as_array_mut().expect("a list").truncate(1);
+    });
+    link.cut();
+    let mut failing = installation.spawn(installation.command(&["reload"]));
+    assert_eq!(ended(&mut failing).await.code(), Some(1));
+    assert_eq!(serving.metric(FAILED).await, 1);
+    assert_eq!(serving.metric(VERSION).await, 1);
+    link.restore();
+    serving.metric_becomes("tollgate_store_cut_off", 0).await;
+    assert_eq!(models().await, 2, "the model stays");
+    assert_eq!(charged().await, PRICE_OF_A_CHAT);
+
+    installation.run(&["reload"]).await;
+    assert_eq!(models().await, 1);
+    assert_eq!(charged().await, 150 + 16 * 700);
+    assert_eq!(serving.metric(VERSION).await, 2);
+}
+
 /// A charge that a client received is in the ledger, whatever happened to the database meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_crashes_under_load_delays_requests_and_loses_none() {
@@ -196,8 +240,10 @@ async fn a_store_moves_from_a_file_to_a_database_with_every_row() {
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     let before = installation.audit().await;
 
-    let (done, output) = run(&migrate).await;
+    let (done, output) = run(&[&migrate[..], &["--progress"]].concat()).await;
     assert!(done, "{output}");
+    let is_progress = |line: &str| line.starts_with("auditing the original: 0 commits");
+    assert!(output.lines().any(is_progress), "{output}");
     let line = output.lines().find(|line| line.starts_with('{'));
     let migrated: serde_json::Value = serde_json::from_str(line.expect("JSON")).expect("JSON");
     let members: Vec<_> = migrated.as_object().expect("an object").keys().collect();

@@ -15,7 +15,7 @@ use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited_store, chat, micros};
 const QUIET: &str = "[telemetry]\naccess_log = \"none\"";
 
 /// A database behind a link: the link, the database's address through it, and past it.
-fn linked_database() -> (DatabaseLink, String, String) {
+pub(super) fn linked_database() -> (DatabaseLink, String, String) {
     let server = Postgres::shared();
     let direct = server.database();
     let link = DatabaseLink::start(server.folder());
