@@ -21,6 +21,6 @@ package: ; @packages/build
 package-test:
 	@cargo build --quiet --locked
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && packages/build --profile dev --output "$$dir" && packages/test "$$dir"/*.deb && \
-	    packages/test-image "$${CARGO_TARGET_DIR:-$$PWD/target}/debug/tollgate" && \
+	    packages/test-image "$${CARGO_TARGET_DIR:-$$PWD/target}/debug/tollgate" 200 && \
 	    packages/check-kubernetes "$${CARGO_TARGET_DIR:-$$PWD/target}/debug/tollgate"
 sbom: ; @packages/sbom tollgate.cdx.json
