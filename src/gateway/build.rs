@@ -269,6 +269,7 @@ pub(super) fn start(
         admin,
         runtime,
         purchase_tasks,
+        last_work: built.last_work,
         reloader,
         workers: running.workers,
         addresses: running.addresses,

@@ -25,7 +25,9 @@ use tokio::sync::watch;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::Filter;
 use tollgate_ledger::Ledger;
-use tollgate_module::{BuildError, Declarations, FilterType, Module, RouteChange, RouteContext};
+use tollgate_module::{
+    BuildError, Declarations, FilterType, LastWork, Module, RouteChange, RouteContext,
+};
 use tollgate_purchase::PurchaseTasks;
 use tollgate_store::{Failure, Store};
 
@@ -131,6 +133,8 @@ pub struct Gateway {
     admin: Admin,
     runtime: Runtime,
     purchase_tasks: PurchaseTasks,
+    /// What modules end before the store closes.
+    last_work: Vec<LastWork>,
     reloader: Arc<Reloader>,
     upgrader: Arc<Upgrader>,
     /// Whether a new process serves.

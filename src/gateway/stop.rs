@@ -1,8 +1,9 @@
-//! Graceful shutdown: the exchanges drain first, since they may start a purchase, then purchases, even without a waiting client; then every
-//! thread ends and the queued writes are committed.
+//! Graceful shutdown: the exchanges drain first, since they may start a purchase, then purchases, even without a waiting client, then what
+//! modules have under way, such as a message that is being sent; then every thread ends and the queued writes are committed.
 
 use std::time::Duration;
 
+use tollgate_module::LastWork;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_store::Failure;
 
@@ -69,7 +70,7 @@ impl Gateway {
         );
         let ended = self.runtime.block_on(async {
             let failed = self.failure.wait_for(Option::is_some);
-            let drained = drained(&self.proxy, &self.purchase_tasks);
+            let drained = drained(&self.proxy, &self.purchase_tasks, &self.last_work);
             tokio::select! {
                 drained = tokio::time::timeout(grace, drained) => Ok(drained.is_ok()),
                 failed = failed => Err(failed.ok().and_then(|failed| failed.clone())),
@@ -96,7 +97,7 @@ impl Gateway {
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
 /// Waits until no work is under way that could still change the books.
-async fn drained(proxy: &Proxy, purchase_tasks: &PurchaseTasks) {
+async fn drained(proxy: &Proxy, purchase_tasks: &PurchaseTasks, last_work: &[LastWork]) {
     loop {
         proxy.drained().await;
         // A partially received head, or a stream opened before its client received the GOAWAY, may still become a request.
@@ -112,4 +113,7 @@ async fn drained(proxy: &Proxy, purchase_tasks: &PurchaseTasks) {
         tracing::info!(purchases, "waiting for purchases to finish");
     }
     purchase_tasks.wait().await;
+    for work in last_work {
+        work().await;
+    }
 }

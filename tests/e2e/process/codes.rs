@@ -1,13 +1,15 @@
-//! Durability of queued sign-in codes.
+//! Delivery of queued sign-in codes: durable, and at most once.
 
-use tollgate_testing::Client;
+use tollgate_clock::Timestamp;
 use tollgate_testing::mailbox::{self, Behaviour, Mailbox};
+use tollgate_testing::{Client, Postgres, within};
 
 use super::installation::Installation;
+use super::nodes::{Cluster, NAMES};
 
 const ADA: &str = "ada@example.com";
 
-/// The program is killed while its mail server is down. The code was queued durably before the response, so the next run sends it, and
+/// The program is killed while its mail server accepts nothing. The code was queued durably before the response, so the next run sends it, and
 /// it is valid in that browser.
 #[tokio::test]
 async fn a_queued_code_is_delivered_after_a_kill() {
@@ -16,16 +18,20 @@ async fn a_queued_code_is_delivered_after_a_kill() {
         refuse: u32::MAX,
         ..Behaviour::default()
     });
-    let settings = format!(
-        "[signin.mail]\nsmtp_url = \"smtp://{}\"\nfrom = \"codes@example.net\"",
-        mailbox.smtp()
-    );
-    let installation = Installation::new(&settings).await;
+    let installation = Installation::new(&settings(&mailbox)).await;
     let mut serving = installation.serve().await;
-    let (cookie, token) = open_page(&serving.url, "/sign-up", "").await;
-    let form = format!("csrf={token}&address={ADA}");
-    let (status, _) = send(&serving.url, "/sign-up", &cookie, form).await;
-    assert_eq!(status, 303);
+    let cookie = request_code(&serving.url, ADA).await;
+    // Between two attempts: what is under way at a kill is not repeated.
+    let store = installation.store();
+    let later = Timestamp::from_micros(i64::MAX);
+    let waits = || {
+        let due = store.messages_due(later, 1).expect("readable");
+        let next = store.next_message_at().expect("readable");
+        due.first()
+            .is_some_and(|row| row.tries >= 2 && next < Some(row.message.expires_at))
+    };
+    within("the second refusal", crate::rig::poll(waits)).await;
+    drop(store);
     serving.process.kill();
     assert!(
         mailbox.messages(ADA).is_empty(),
@@ -41,6 +47,86 @@ async fn a_queued_code_is_delivered_after_a_kill() {
     assert_eq!(status, 303);
     assert_ne!(entered, cookie);
     serving.process.kill();
+}
+
+/// The node that delivers is paused or killed when the mail server has the message and has not answered: the node that delivers from then on
+/// sent it again, since nothing said that it was sent. Now its claim is durable before the first byte leaves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_code_whose_node_is_paused_or_killed_while_it_is_sent_is_sent_once() {
+    let mailbox = Mailbox::start(mailbox::Settings::default()).expect("free ports");
+    let database = Postgres::shared().database();
+    let mut cluster = Cluster::with(&database, "", &settings(&mailbox), &[]).await;
+    let sql = |statement: &str| {
+        let name = database.rsplit('/').next().expect("a name");
+        Postgres::shared().run(name, statement)
+    };
+    let mut running = vec![0, 1, 2];
+    for signal in ["STOP", "KILL"] {
+        let address = format!("{signal}@example.com").to_lowercase();
+        let holder = cluster.duties_of(&running).await;
+        mailbox.behave(Behaviour {
+            lag_ms: 4_000,
+            ..Behaviour::default()
+        });
+        request_code(&cluster.nodes[running[0]].url, &address).await;
+        mailbox.message(&address, 1).await;
+        cluster.nodes[holder].process.signal(signal);
+        mailbox.behave(Behaviour::default());
+        running.retain(|node| *node != holder);
+        // As if the holder had not renewed it for ten seconds.
+        sql("UPDATE leases SET held_until = 0 WHERE node = 0");
+        let next = cluster.duties_of(&running).await;
+        // Sent after everything that was due when it was queued.
+        let other = format!("after-{address}");
+        request_code(&cluster.nodes[next].url, &other).await;
+        mailbox.message(&other, 1).await;
+        if signal == "STOP" {
+            cluster.nodes[holder].process.signal("CONT");
+            let is_empty = || sql("SELECT count(*) FROM outbox") == "0";
+            within("the recorded result", crate::rig::poll(is_empty)).await;
+            running.push(holder);
+        }
+        for address in [address, other] {
+            let messages = mailbox.messages(&address);
+            assert_eq!((messages.len(), messages[0].copies), (1, 1), "{address}");
+        }
+    }
+    assert_eq!(running.len(), NAMES.len() - 1);
+    cluster.audit();
+}
+
+impl Cluster {
+    /// Waits until one of these nodes has the duties.
+    async fn duties_of(&self, nodes: &[usize]) -> usize {
+        let found = async {
+            loop {
+                for node in nodes {
+                    let duties = self.nodes[*node].metric("tollgate_node_duties").await;
+                    if duties == 1 {
+                        return *node;
+                    }
+                }
+            }
+        };
+        within("a node with the duties", found).await
+    }
+}
+
+/// Settings that deliver to a mailbox.
+fn settings(mailbox: &Mailbox) -> String {
+    format!(
+        "[signin.mail]\nsmtp_url = \"smtp://{}\"\nfrom = \"codes@example.net\"",
+        mailbox.smtp()
+    )
+}
+
+/// Asks for a code to sign up; returns the browser's cookie.
+async fn request_code(url: &str, address: &str) -> String {
+    let (cookie, token) = open_page(url, "/sign-up", "").await;
+    let form = format!("csrf={token}&address={address}");
+    let (status, _) = send(url, "/sign-up", &cookie, form).await;
+    assert_eq!(status, 303);
+    cookie
 }
 
 /// Opens a page; returns the browser's cookie after it, and the CSRF token of the page.

@@ -29,6 +29,9 @@ pub type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// over, and made again when it comes back.
 pub type Duty = Box<dyn Fn() -> BackgroundTask + Send>;
 
+/// Makes the future that a graceful stop waits for.
+pub type LastWork = Box<dyn Fn() -> BackgroundTask + Send + Sync>;
+
 /// The services and parts of all modules built so far.
 #[derive(Default)]
 pub struct Built {
@@ -46,6 +49,8 @@ pub struct Built {
     pub tasks: Vec<BackgroundTask>,
     /// Futures to run while this node has the duties of the cluster.
     pub duties: Vec<Duty>,
+    /// Futures to wait for at a graceful stop.
+    pub last_work: Vec<LastWork>,
 }
 
 impl Built {
@@ -160,6 +165,16 @@ impl Build<'_> {
         task: impl Fn() -> F + Send + 'static,
     ) {
         self.built.duties.push(Box::new(move || Box::pin(task())));
+    }
+
+    /// Adds a future that a graceful stop waits for, within its grace period: it ends what is under way, and begins nothing.
+    pub fn before_stop<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        work: impl Fn() -> F + Send + Sync + 'static,
+    ) {
+        self.built
+            .last_work
+            .push(Box::new(move || Box::pin(work())));
     }
 }
 

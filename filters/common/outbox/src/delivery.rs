@@ -1,17 +1,20 @@
-//! Message delivery: empties the outbox, with exponential backoff between attempts.
+//! Message delivery: empties the outbox, at most once each, with exponential backoff after attempts that the receiver has not accepted.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tollgate_clock::Clock;
+use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_counters::{Counters, labels};
 use tollgate_identity::Signin;
 use tollgate_identity::signin::CodeMessage;
 use tollgate_module::Snapshot;
 use tollgate_store::{
-    ChangeKind, ChangeRow, CommitError, Effect, LoginKind, Observer, Part, ReadError, SigninPart,
-    Store,
+    ChangeKind, ChangeRow, CommitError, Effect, LoginKind, MessageId, Observer, Part, ReadError,
+    SigninPart, Store,
 };
 
 use crate::sender::{OutgoingMessage, SendError, Sender};
@@ -29,7 +32,7 @@ const BATCH: usize = 64;
 /// Messages sent concurrently.
 const CONCURRENCY_MAX: usize = 8;
 
-/// Timeout of one attempt.
+/// Timeout of one attempt, whatever its sender waits for.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Polling interval of the queue, unless a commit wakes it.
@@ -54,6 +57,7 @@ pub struct Outbox {
     host: String,
     clock: Clock,
     counters: Arc<Counters<Delivery>>,
+    attempts: Attempts,
     wake: Arc<Notify>,
 }
 
@@ -64,9 +68,11 @@ labels! {
         Sent = "sent",
         /// The attempt failed, and is repeated.
         Failed = "failed",
+        /// The receiver may have accepted it, but its answer was not read; it is not repeated.
+        Unknown = "unknown",
         /// The receiver refuses it for good, for its address as a rule.
         Rejected = "rejected",
-        /// It was dropped, since its code had expired before an attempt succeeded.
+        /// It was dropped, since its code had expired before an attempt succeeded, or its node ended during one.
         Expired = "expired",
     }
 }
@@ -109,6 +115,7 @@ impl Outbox {
             host: host.to_owned(),
             clock,
             counters: Arc::default(),
+            attempts: Attempts::default(),
             wake,
         }
     }
@@ -118,7 +125,12 @@ impl Outbox {
         self.counters.clone()
     }
 
-    /// Delivers queued messages, and waits for more; never ends.
+    /// The attempts under way, which a graceful stop waits for.
+    pub fn attempts(&self) -> Attempts {
+        self.attempts.clone()
+    }
+
+    /// Delivers queued messages, and waits for more; never ends. An attempt under way goes on when this is dropped.
     pub async fn run(&self) {
         loop {
             let wait = match self.deliver_due().await {
@@ -144,34 +156,28 @@ impl Outbox {
                 let wait = next.map_or(POLL_INTERVAL, |next| next.duration_since(self.clock.now()));
                 return Ok(wait.min(POLL_INTERVAL));
             }
-            // A few at once: a slow receiver delays only the messages of its chunk.
+            // A few at once: a slow receiver delays only the messages of its chunk, and their claims are one commit.
             for some in due.chunks(CONCURRENCY_MAX) {
-                let mut sending = tokio::task::JoinSet::new();
-                let mut ends = Vec::new();
+                let mut running = Vec::new();
                 // A failed write must not cancel the other messages of the chunk: they may already have been sent.
                 let mut failure = None;
                 for message in some {
                     match self.attempt(message) {
-                        Some(attempt) => {
-                            sending.spawn(attempt);
-                        }
+                        Some(attempt) => match self.attempts.spawn(attempt.run()) {
+                            Some(attempt) => running.push(attempt),
+                            None => return Ok(POLL_INTERVAL),
+                        },
                         None => {
                             self.counters.inc(Delivery::Expired);
-                            ends.push(message.id);
+                            if let Err(error) = self.signin.message_done(message.id).await {
+                                failure = Some(error.into());
+                            }
                         }
                     }
                 }
-                for id in ends {
-                    if let Err(error) = self.signin.message_done(id).await {
-                        failure = Some(error.into());
-                    }
-                }
-                while let Some(ended) = sending.join_next().await {
-                    // An attempt that panicked has recorded nothing, and is repeated.
-                    if let Ok((id, result)) = ended
-                        && let Some(message) = some.iter().find(|message| message.id == id)
-                        && let Err(error) = self.record_result(message, result).await
-                    {
+                for attempt in running {
+                    // An attempt that panicked has recorded nothing; its claim lasts until the message expires.
+                    if let Ok(Err(error)) = attempt.await {
                         failure = Some(error);
                     }
                 }
@@ -182,16 +188,8 @@ impl Outbox {
         }
     }
 
-    /// One attempt; `None` for a message without a sender, or one that has expired.
-    fn attempt(
-        &self,
-        message: &CodeMessage,
-    ) -> Option<
-        impl Future<Output = (tollgate_store::MessageId, Result<(), SendError>)>
-        + Send
-        + 'static
-        + use<>,
-    > {
+    /// The next attempt; `None` for a message without a sender, or one that has expired.
+    fn attempt(&self, message: &CodeMessage) -> Option<Attempt> {
         let sender = match message.kind {
             LoginKind::Phone => self.senders.load().sms.clone(),
             _ => self.senders.load().mail.clone(),
@@ -210,50 +208,112 @@ impl Outbox {
             },
             created_at: message.created_at,
         };
-        let id = message.id;
-        Some(async move {
-            let sent = tokio::time::timeout(SEND_TIMEOUT, sender.send(&outgoing)).await;
-            let sent = sent.unwrap_or_else(|_| {
-                Err(SendError::Transient(
-                    "timed out waiting for an answer".into(),
-                ))
-            });
-            (id, sent)
+        Some(Attempt {
+            id: message.id,
+            tries: message.tries,
+            expires_at: message.expires_at,
+            outgoing,
+            sender,
+            signin: self.signin.clone(),
+            clock: self.clock.clone(),
+            counters: self.counters.clone(),
         })
     }
+}
 
-    async fn record_result(
+/// Attempts under way. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Attempts(TaskTracker);
+
+impl Attempts {
+    /// Starts an attempt; `None` after [`Attempts::finish`]: a message that is claimed by a process that ends then would not be sent.
+    fn spawn(
         &self,
-        message: &CodeMessage,
-        result: Result<(), SendError>,
-    ) -> Result<(), QueueError> {
-        match result {
+        attempt: impl Future<Output = Result<(), QueueError>> + Send + 'static,
+    ) -> Option<JoinHandle<Result<(), QueueError>>> {
+        // The token before the check: an end in between waits for it.
+        let _token = self.0.token();
+        (!self.0.is_closed()).then(|| self.0.spawn(attempt))
+    }
+
+    /// Admits no more attempts, and waits for the ends of those under way.
+    pub async fn finish(&self) {
+        self.0.close();
+        self.0.wait().await;
+    }
+}
+
+/// An attempt to deliver a message.
+struct Attempt {
+    id: MessageId,
+    /// Attempts before this one.
+    tries: i64,
+    expires_at: Timestamp,
+    outgoing: OutgoingMessage,
+    sender: Arc<dyn Sender>,
+    signin: Signin,
+    clock: Clock,
+    counters: Arc<Counters<Delivery>>,
+}
+
+impl Attempt {
+    /// Claims the message, sends it and records the result. Between the claim and the result no other attempt begins, on any node, whatever
+    /// happens to this one: a claim without a result ends with the message.
+    async fn run(self) -> Result<(), QueueError> {
+        let id = self.id;
+        if !self.signin.claim_message(id, self.tries).await? {
+            tracing::debug!(%id, "message claimed by another attempt, skipped");
+            return Ok(());
+        }
+        // This process may have been paused since the claim.
+        if self.expires_at <= self.clock.now() {
+            return self.expire("paused").await;
+        }
+        let sent = tokio::time::timeout(SEND_TIMEOUT, self.sender.send(&self.outgoing)).await;
+        let sent = sent.unwrap_or_else(|_| Err(SendError::Unknown("timed out".into())));
+        match sent {
             Ok(()) => {
                 self.counters.inc(Delivery::Sent);
-                tracing::info!(id = %message.id, tries = message.tries + 1, "message sent");
-                self.signin.message_done(message.id).await?;
+                tracing::info!(%id, tries = self.tries + 1, "message sent");
+                self.done().await
             }
             Err(SendError::Permanent(error)) => {
                 self.counters.inc(Delivery::Rejected);
-                tracing::warn!(id = %message.id, %error, "message rejected permanently, dropped");
-                self.signin.message_done(message.id).await?;
+                tracing::warn!(%id, %error, "message rejected permanently, dropped");
+                self.done().await
             }
-            Err(SendError::Transient(error)) => {
-                let doublings = message.tries.clamp(0, 10) as u32;
-                let wait = (BACKOFF_BASE * 2u32.pow(doublings)).min(BACKOFF_MAX);
-                let next = self.clock.now() + wait;
-                if next >= message.expires_at {
-                    self.counters.inc(Delivery::Expired);
-                    tracing::warn!(id = %message.id, %error, "message delivery failed until the message expired, dropped");
-                    self.signin.message_done(message.id).await?;
-                } else {
-                    self.counters.inc(Delivery::Failed);
-                    tracing::warn!(id = %message.id, %error, wait_ms = wait.as_millis() as u64, "message delivery failed, retrying");
-                    self.signin.message_delayed(message.id, next).await?;
-                }
+            Err(SendError::Unknown(error)) => {
+                self.counters.inc(Delivery::Unknown);
+                tracing::warn!(%id, %error, "message delivery ended without an answer, not repeated");
+                self.done().await
             }
+            Err(SendError::Transient(error)) => self.retry(&*error).await,
         }
-        Ok(())
+    }
+
+    async fn retry(self, error: &(dyn Error + Send + Sync)) -> Result<(), QueueError> {
+        let doublings = self.tries.clamp(0, 10) as u32;
+        let wait = (BACKOFF_BASE * 2u32.pow(doublings)).min(BACKOFF_MAX);
+        let next = self.clock.now() + wait;
+        if next >= self.expires_at {
+            return self.expire(error).await;
+        }
+        let id = self.id;
+        self.counters.inc(Delivery::Failed);
+        tracing::warn!(%id, %error, wait_ms = wait.as_millis() as u64, "message delivery failed, retrying");
+        let tries = self.tries + 1;
+        Ok(self.signin.message_delayed(id, tries, next).await?)
+    }
+
+    async fn expire(self, error: impl std::fmt::Display) -> Result<(), QueueError> {
+        let id = self.id;
+        self.counters.inc(Delivery::Expired);
+        tracing::warn!(%id, %error, "message delivery failed until the message expired, dropped");
+        self.done().await
+    }
+
+    async fn done(self) -> Result<(), QueueError> {
+        Ok(self.signin.message_done(self.id).await?)
     }
 }
 
@@ -265,3 +325,6 @@ enum QueueError {
     #[error("could not write to the queue: {0}")]
     Write(#[from] CommitError),
 }
+
+#[cfg(test)]
+mod tests;

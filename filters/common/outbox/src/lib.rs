@@ -9,6 +9,6 @@ pub mod sms;
 mod text;
 
 pub use config::{RawMail, RawSignin, RawSms, SigninSettings};
-pub use delivery::{Delivery, Outbox, Senders};
+pub use delivery::{Attempts, Delivery, Outbox, Senders};
 pub use module::SigninModule;
 pub use sender::{OutgoingMessage, SendError, Sender};

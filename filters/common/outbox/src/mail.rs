@@ -5,16 +5,24 @@ use std::time::{Duration, UNIX_EPOCH};
 use async_trait::async_trait;
 use lettre::message::header::ContentType;
 use lettre::message::{Mailbox, Message};
-use lettre::transport::smtp::authentication::Credentials;
-use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
-use lettre::transport::smtp::extension::ClientId;
-use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
+use lettre::transport::smtp;
+use lettre::transport::smtp::authentication::{Credentials, DEFAULT_MECHANISMS};
+use lettre::transport::smtp::client::{AsyncSmtpConnection, Certificate, TlsParameters};
+use lettre::transport::smtp::commands;
+use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
 use secrecy::{ExposeSecret, SecretString};
+use tokio::time::timeout;
 use tollgate_clock::Timestamp;
 
 use crate::sender::{OutgoingMessage, SendError, Sender};
 
 const SEND_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Shorter, so that another address of the server is tried.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// For how long the end of a session is waited for, whose message has been answered.
+const QUIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Transport security of the SMTP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +73,7 @@ pub enum MailError {
     From(String),
     /// The root certificate or the TLS library is unusable.
     #[error("could not set up TLS; check that the root certificate is PEM")]
-    Tls(#[source] lettre::transport::smtp::Error),
+    Tls(#[source] smtp::Error),
 }
 
 /// Whether a text is a valid sender.
@@ -73,11 +81,19 @@ pub fn is_sender(text: &str) -> bool {
     text.parse::<Mailbox>().is_ok()
 }
 
-/// Sends mail by SMTP.
+/// Sends mail by SMTP, a connection for each message.
 pub struct Mail {
-    transport: AsyncSmtpTransport<Tokio1Executor>,
+    server: (String, u16),
+    encryption: Encryption,
+    credentials: Option<Credentials>,
     from: Mailbox,
     own_host: String,
+}
+
+enum Encryption {
+    Implicit(TlsParameters),
+    StartTls(TlsParameters),
+    None,
 }
 
 impl Mail {
@@ -94,26 +110,72 @@ impl Mail {
             }
             tls.build().map_err(MailError::Tls)
         };
-        let security = match settings.security {
-            TransportSecurity::Implicit => Tls::Wrapper(tls()?),
-            TransportSecurity::StartTls => Tls::Required(tls()?),
-            TransportSecurity::None => Tls::None,
+        let encryption = match settings.security {
+            TransportSecurity::Implicit => Encryption::Implicit(tls()?),
+            TransportSecurity::StartTls => Encryption::StartTls(tls()?),
+            TransportSecurity::None => Encryption::None,
         };
-        let mut builder =
-            AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(settings.host.clone())
-                .port(settings.port)
-                .tls(security)
-                .timeout(Some(SEND_TIMEOUT))
-                .hello_name(ClientId::Domain(own_host.to_owned()));
-        if let Some((user, password)) = &settings.login {
-            let password = password.expose_secret().to_owned();
-            builder = builder.credentials(Credentials::new(user.clone(), password));
-        }
+        let credentials = settings.login.as_ref().map(|(user, password)| {
+            Credentials::new(user.clone(), password.expose_secret().to_owned())
+        });
         Ok(Mail {
-            transport: builder.build(),
+            server: (settings.host.clone(), settings.port),
+            encryption,
+            credentials,
             from,
             own_host: own_host.to_owned(),
         })
+    }
+
+    /// Opens a session up to the text of the message: what fails until then has reached no recipient.
+    async fn open(&self, message: &Message) -> Result<AsyncSmtpConnection, SessionError> {
+        let hello = ClientId::Domain(self.own_host.clone());
+        let implicit = match &self.encryption {
+            Encryption::Implicit(tls) => Some(tls.clone()),
+            _ => None,
+        };
+        let server = (self.server.0.as_str(), self.server.1);
+        let mut session = AsyncSmtpConnection::connect_tokio1(
+            server,
+            Some(CONNECT_TIMEOUT),
+            &hello,
+            implicit,
+            None,
+        )
+        .await?;
+        if let Encryption::StartTls(tls) = &self.encryption {
+            session.starttls(tls.clone(), &hello).await?;
+        }
+        if let Some(credentials) = &self.credentials {
+            session.auth(DEFAULT_MECHANISMS, credentials).await?;
+        }
+        let envelope = message.envelope();
+        let mut parameters = Vec::new();
+        let supports = |extension| session.server_info().supports_feature(extension);
+        let mut addresses = envelope.from().into_iter().chain(envelope.to());
+        if addresses.any(|address| !AsRef::<str>::as_ref(address).is_ascii()) {
+            if !supports(Extension::SmtpUtfEight) {
+                return Err(SessionError::Unsupported("SMTPUTF8"));
+            }
+            parameters.push(MailParameter::SmtpUtfEight);
+        }
+        if !message.formatted().is_ascii() {
+            if !supports(Extension::EightBitMime) {
+                return Err(SessionError::Unsupported("8BITMIME"));
+            }
+            parameters.push(MailParameter::Body(MailBodyParameter::EightBitMime));
+        }
+        let from = envelope.from().cloned();
+        session
+            .command(commands::Mail::new(from, parameters))
+            .await?;
+        for to in envelope.to() {
+            session
+                .command(commands::Rcpt::new(to.clone(), Vec::new()))
+                .await?;
+        }
+        session.command(commands::Data).await?;
+        Ok(session)
     }
 
     fn message(&self, outgoing: &OutgoingMessage) -> Result<Message, SendError> {
@@ -140,19 +202,53 @@ impl Mail {
 impl Sender for Mail {
     async fn send(&self, outgoing: &OutgoingMessage) -> Result<(), SendError> {
         let message = self.message(outgoing)?;
-        match self.transport.send(message).await {
-            Ok(_) => Ok(()),
-            // 5yz to one recipient is permanent for this mailbox (RFC 5321 section 4.2.1). 53z is about this client: its authentication or
-            // its TLS (RFC 4954 section 6); an operator may fix that while the message waits.
-            Err(error) if error.is_permanent() && !is_about_us(&error) => {
-                Err(SendError::Permanent(Box::new(error)))
+        // Whether the text of the mail is under way: until then nothing was accepted.
+        let mut has_begun = false;
+        let attempt = async {
+            let mut session = self.open(&message).await?;
+            has_begun = true;
+            let answer = session.message(&message.formatted()).await;
+            Ok::<_, SessionError>((session, answer))
+        };
+        match timeout(SEND_TIMEOUT, attempt).await {
+            Ok(Ok((mut session, Ok(_)))) => {
+                // What ends the session changes nothing about the message.
+                let _ = timeout(QUIT_TIMEOUT, session.abort()).await;
+                Ok(())
             }
-            Err(error) => Err(SendError::Transient(Box::new(error))),
+            Ok(Ok((_, Err(error)))) if error.status().is_some() => Err(refusal(error)),
+            // The server may have stored it before it disconnected (RFC 5321 section 6.1).
+            Ok(Ok((_, Err(error)))) => Err(SendError::Unknown(Box::new(error))),
+            Ok(Err(SessionError::Smtp(error))) => Err(refusal(error)),
+            Ok(Err(error)) => Err(SendError::Transient(Box::new(error))),
+            Err(_) if has_begun => Err(SendError::Unknown(
+                "timed out waiting for the answer to the message".into(),
+            )),
+            Err(_) => Err(SendError::Transient("timed out before the message".into())),
         }
     }
 }
 
-fn is_about_us(error: &lettre::transport::smtp::Error) -> bool {
+/// Why a session did not get as far as the message.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error(transparent)]
+    Smtp(#[from] smtp::Error),
+    #[error("the server does not support {0}, which the message needs")]
+    Unsupported(&'static str),
+}
+
+/// An error of a message that the server has not accepted.
+fn refusal(error: smtp::Error) -> SendError {
+    // 5yz to one recipient is permanent for this mailbox (RFC 5321 section 4.2.1). 53z is about this client: its authentication or its TLS (RFC
+    // 4954 section 6); an operator may fix that while the message waits.
+    match error.is_permanent() && !is_about_us(&error) {
+        true => SendError::Permanent(Box::new(error)),
+        false => SendError::Transient(Box::new(error)),
+    }
+}
+
+fn is_about_us(error: &smtp::Error) -> bool {
     error
         .status()
         .is_some_and(|code| code.to_string().starts_with("53"))

@@ -23,7 +23,7 @@ provided! { NAME => [SigninSettings, Senders]; }
 
 metrics! {
     MESSAGES = "tollgate_messages_total", Counter, ["event"],
-        "Attempts to deliver messages with codes: sent, failed (repeated), rejected by the receiver, and messages that expired before they were sent.";
+        "Attempts to deliver messages with codes: sent, failed (repeated), without an answer (unknown, not repeated), rejected by the receiver, and messages that expired before they were sent.";
 }
 
 /// Sign-in with one-time codes.
@@ -64,6 +64,11 @@ impl Module for SigninModule {
         build.metrics(Box::new(move |samples| {
             samples.numbers(MESSAGES, deliveries.values());
         }));
+        let attempts = outbox.attempts();
+        build.before_stop(move || {
+            let attempts = attempts.clone();
+            async move { attempts.finish().await }
+        });
         build.duty(move || {
             let outbox = outbox.clone();
             async move { outbox.run().await }

@@ -23,10 +23,12 @@ pub struct OutgoingMessage {
 /// Why sending failed.
 #[derive(Debug)]
 pub enum SendError {
-    /// Transient: it is retried.
+    /// Transient: the receiver has not accepted the message, and it is retried.
     Transient(Box<dyn Error + Send + Sync>),
     /// Permanent: the receiver rejects this message.
     Permanent(Box<dyn Error + Send + Sync>),
+    /// Unknown: the whole message may have reached the receiver, and its answer was not read. It is not sent again.
+    Unknown(Box<dyn Error + Send + Sync>),
 }
 
 /// A channel that messages are sent through.

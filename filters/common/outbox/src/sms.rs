@@ -15,6 +15,9 @@ use crate::sender::{OutgoingMessage, SendError, Sender};
 
 const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Shorter, so that a webhook that cannot be reached is known to have accepted nothing.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
 const MEDIA_TYPE: &str = "application/json";
 
 /// `[signin.sms]`, validated: the webhook.
@@ -73,6 +76,9 @@ impl Sms {
             // A signature is for one URL only.
             .redirect(reqwest::redirect::Policy::none())
             .timeout(SEND_TIMEOUT)
+            .connect_timeout(CONNECT_TIMEOUT)
+            // A connection that the server closes while it is used again leaves it open whether the server has got the message.
+            .pool_max_idle_per_host(0)
             .no_proxy()
             .build()
             .map_err(SmsError::Client)?;
@@ -111,8 +117,7 @@ impl Sender for Sms {
             .body(body)
             .send()
             .await
-            // The error is logged without its URL, since the path may contain the recipient for some services.
-            .map_err(|error| SendError::Transient(Box::new(error.without_url())))?;
+            .map_err(failure)?;
         let status = answer.status();
         if status.is_success() {
             return Ok(());
@@ -124,6 +129,17 @@ impl Sender for Sms {
         } else {
             SendError::Permanent(error)
         })
+    }
+}
+
+/// Why there is no answer.
+fn failure(error: reqwest::Error) -> SendError {
+    let is_unsent = error.is_connect() || error.is_builder();
+    // Logged without its URL, since the path may contain the recipient for some services.
+    let error = Box::new(error.without_url());
+    match is_unsent {
+        true => SendError::Transient(error),
+        false => SendError::Unknown(error),
     }
 }
 

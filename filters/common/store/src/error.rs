@@ -362,6 +362,9 @@ pub enum Refusal {
     /// The session was ended in the meantime.
     #[error("the session has ended")]
     SessionEnded,
+    /// The message was claimed by another attempt, or is gone.
+    #[error("the message was claimed or dropped meanwhile")]
+    MessageClaimed,
     /// A value cannot be stored.
     #[error("{0}")]
     Invalid(&'static str),

@@ -67,6 +67,8 @@ pub struct Outage {
     commit_began_us: AtomicU64,
     /// The id of the last journal row that is known to be durable.
     last_row: AtomicI64,
+    /// Until when this node has the duties of the cluster, likewise; 0 without them.
+    duties_until_us: AtomicU64,
     is_cut_off: watch::Sender<bool>,
 }
 
@@ -78,6 +80,7 @@ impl Outage {
             renewed_us: AtomicU64::new(micros(renewed)),
             commit_began_us: AtomicU64::new(0),
             last_row: AtomicI64::new(0),
+            duties_until_us: AtomicU64::new(0),
             is_cut_off: watch::Sender::new(false),
         }
     }
@@ -113,6 +116,17 @@ impl Outage {
 
     pub(crate) fn last_row(&self) -> i64 {
         self.last_row.load(Relaxed)
+    }
+
+    /// Whether this node has the duties of the cluster. Looks at the clock: a node that was paused beyond the end of their lease has them no more
+    /// from its first instruction on.
+    pub(crate) fn has_duties(&self) -> bool {
+        micros(self.clock.since_boot()) < self.duties_until_us.load(Relaxed)
+    }
+
+    /// Until when this node has the duties; zero when another one has them.
+    pub(crate) fn set_duties(&self, until: Duration) {
+        self.duties_until_us.store(micros(until), Relaxed);
     }
 
     /// Looks at the clock; `changed` learns whether the node is cut off now, before those do who wait for that, if the answer has changed.
@@ -191,6 +205,23 @@ mod tests {
             let is = times.is_cut_off(secs(now), secs(renewed), commit.map(secs));
             assert_eq!(is, is_cut_off, "{now} {renewed} {commit:?}");
         }
+    }
+
+    #[test]
+    fn a_node_that_was_paused_past_the_lease_of_its_duties_does_not_have_them() {
+        let (clock, hand) = Clock::manual(tollgate_clock::Timestamp::from_secs(1));
+        let outage = Outage::new(OutageTimes::default(), clock.clone(), clock.since_boot());
+        assert!(!outage.has_duties(), "before it has taken them");
+        outage.set_duties(clock.since_boot() + secs(7));
+        hand.advance(secs(6));
+        assert!(outage.has_duties());
+        // Nothing has looked at the lease meanwhile.
+        hand.advance(secs(1));
+        assert!(!outage.has_duties());
+        outage.set_duties(clock.since_boot() + secs(7));
+        assert!(outage.has_duties(), "it has renewed their lease");
+        outage.set_duties(Duration::ZERO);
+        assert!(!outage.has_duties(), "another node has taken them");
     }
 
     #[test]

@@ -104,10 +104,20 @@ pub enum SigninPart {
         /// Which.
         id: MessageId,
     },
-    /// Message delivery failed and is retried.
+    /// Claims a message for one attempt, before it: [`crate::Refusal::MessageClaimed`] when another attempt has been made since it was read, or
+    /// it is gone. It is due again only when it has expired, or after [`SigninPart::DelayMessage`].
+    ClaimMessage {
+        /// Which.
+        id: MessageId,
+        /// The attempts of which its reader knows.
+        tries: i64,
+    },
+    /// The receiver did not accept a message, and it is retried. Changes nothing after another attempt.
     DelayMessage {
         /// Which.
         id: MessageId,
+        /// The attempts up to this one.
+        tries: i64,
         /// When it is tried again.
         next_at: Timestamp,
     },
@@ -288,7 +298,7 @@ pub struct NewMessage {
 pub struct MessageRow {
     /// The message as queued.
     pub message: NewMessage,
-    /// Attempts so far.
+    /// Attempts begun so far.
     pub tries: i64,
 }
 

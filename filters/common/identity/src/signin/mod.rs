@@ -197,7 +197,7 @@ pub struct CodeMessage {
     pub purpose: CodePurpose,
     /// The code.
     pub code: zeroize::Zeroizing<String>,
-    /// Failed attempts so far.
+    /// Attempts begun so far.
     pub tries: i64,
     /// When it was queued.
     pub created_at: Timestamp,
@@ -427,13 +427,24 @@ impl Signin {
         self.finish([SigninPart::DropMessage { id }]).await
     }
 
-    /// A message is retried later.
+    /// Claims a message for one attempt, durably; `false` when another attempt has it, or has ended it. `tries` is that of the message as it was
+    /// read. Without [`Signin::message_delayed`] there is no other attempt.
+    pub async fn claim_message(&self, id: MessageId, tries: i64) -> Result<bool, CommitError> {
+        match self.commit([SigninPart::ClaimMessage { id, tries }]).await {
+            Ok(()) => Ok(true),
+            Err(CommitError::Refused(Refusal::MessageClaimed)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A claimed message was not accepted, and is retried later. `tries` counts the attempt that has ended.
     pub async fn message_delayed(
         &self,
         id: MessageId,
+        tries: i64,
         next_at: Timestamp,
     ) -> Result<(), CommitError> {
-        self.finish([SigninPart::DelayMessage { id, next_at }])
+        self.finish([SigninPart::DelayMessage { id, tries, next_at }])
             .await
     }
 
@@ -655,7 +666,7 @@ impl Signin {
         self.write(parts, Admission::Normal).await
     }
 
-    /// Records a completed step; always admitted, or a sent message would be sent again when the store is busy.
+    /// Records a completed step; always admitted, or a message that was not accepted would not be retried when the store is busy.
     async fn finish(&self, parts: impl IntoIterator<Item = SigninPart>) -> Result<(), CommitError> {
         self.write(parts, Admission::Always).await
     }

@@ -44,8 +44,6 @@ pub(crate) struct Shared {
     pub(crate) queue: Arc<Queue>,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) observers: RwLock<Vec<Arc<dyn Observer>>>,
-    /// Whether this node has the duties of the cluster, for one of several.
-    pub(crate) has_duties: AtomicBool,
     /// Whether the changes of other nodes are passed to the observers.
     pub(crate) is_followed: AtomicBool,
     /// The number of the last change that was passed to them; 0 before the store is open.
@@ -64,7 +62,6 @@ impl Shared {
             queue: Arc::new(Queue::new(queue_max, Arc::clone(&gauges))),
             gauges,
             observers: RwLock::default(),
-            has_duties: AtomicBool::new(false),
             is_followed: AtomicBool::new(false),
             feed_number: AtomicI64::new(0),
             outage: None,
@@ -276,7 +273,8 @@ where
     }
 
     fn has_duties(&self) -> bool {
-        !self.has_allotments() || self.writing.shared.has_duties.load(Relaxed)
+        let outage = self.writing.shared.outage.as_deref();
+        !self.has_allotments() || outage.is_some_and(Outage::has_duties)
     }
 
     fn node(&self) -> i64 {

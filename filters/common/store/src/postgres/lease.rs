@@ -232,7 +232,8 @@ pub(super) struct Renewer {
     pub(super) shared: Arc<Shared>,
     pub(super) outage: Arc<Outage>,
     pub(super) monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
-    pub(super) duties_until: Duration,
+    /// Whether the node had the duties when it last looked, for the log.
+    pub(super) has_duties: bool,
     pub(super) is_late: bool,
 }
 
@@ -298,18 +299,18 @@ impl Renewer {
     }
 
     fn take_duties(&mut self) {
-        let clock = &self.outage.clock;
-        let began = clock.since_boot();
+        // Before it is sent, as with the lease of the node.
+        let began = self.outage.clock.since_boot();
         let run = run_name((self.node, self.epoch));
         let taken = self.connection.as_ref().map(|link| take_duties(link, &run));
         match taken {
-            Some(Ok(true)) => self.duties_until = began + DUTIES_FOR,
-            Some(Ok(false)) => self.duties_until = Duration::ZERO,
+            Some(Ok(true)) => self.outage.set_duties(began + DUTIES_FOR),
+            Some(Ok(false)) => self.outage.set_duties(Duration::ZERO),
             // Until the end of what is known to be held.
             Some(Err(_)) | None => {}
         }
-        let has_duties = clock.since_boot() < self.duties_until;
-        if self.shared.has_duties.swap(has_duties, Relaxed) != has_duties {
+        let has_duties = self.outage.has_duties();
+        if std::mem::replace(&mut self.has_duties, has_duties) != has_duties {
             tracing::info!(
                 node = self.node,
                 has_duties,

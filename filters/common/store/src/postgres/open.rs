@@ -91,7 +91,7 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         shared: Arc::clone(&shared),
         outage: Arc::clone(&outage),
         monotonic_us: Arc::clone(&options.monotonic_us),
-        duties_until: Duration::ZERO,
+        has_duties: false,
         is_late: false,
     };
     let renewal = renewer.start().map_err(thread)?;

@@ -75,10 +75,17 @@ pub(crate) fn write(connection: &dyn Sql, part: &SigninPart) -> Result<(), Write
             "DELETE FROM outbox WHERE id = ?1",
             values![id.0],
         ),
-        SigninPart::DelayMessage { id, next_at } => run(
+        SigninPart::ClaimMessage { id, tries } => {
+            let sql = "UPDATE outbox SET tries = tries + 1, next_at = expires_at WHERE id = ?1 AND tries = ?2";
+            match connection.execute(sql, values![id.0, tries])? {
+                0 => Err(WriteError::Refused(Refusal::MessageClaimed)),
+                _ => Ok(()),
+            }
+        }
+        SigninPart::DelayMessage { id, tries, next_at } => run(
             connection,
-            "UPDATE outbox SET tries = tries + 1, next_at = ?2 WHERE id = ?1",
-            values![id.0, next_at],
+            "UPDATE outbox SET next_at = ?3 WHERE id = ?1 AND tries = ?2",
+            values![id.0, tries, next_at],
         ),
         SigninPart::OweGrant {
             account,

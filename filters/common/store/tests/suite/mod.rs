@@ -7,6 +7,7 @@ mod checkouts;
 mod keys;
 mod loads;
 mod mandates;
+mod messages;
 mod sessions;
 pub(super) mod support;
 mod topups;

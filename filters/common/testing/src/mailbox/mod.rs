@@ -70,7 +70,7 @@ pub struct Behaviour {
     pub reject: u32,
     /// Number of messages after which the connection is cut: accepted, but not acknowledged.
     pub drop: u32,
-    /// Milliseconds before each response to a message.
+    /// Milliseconds between the receipt of a message and the response to it.
     pub lag_ms: u64,
 }
 

@@ -100,12 +100,12 @@ async fn serve_session(wire: Box<dyn Wire>, mut tls: bool, shared: &Shared) -> i
                     return Ok(());
                 };
                 let (delivery, lag_ms) = shared.delivery();
-                tokio::time::sleep(Duration::from_millis(lag_ms)).await;
                 if matches!(delivery, Delivery::Take | Delivery::Drop) {
                     for to in &to {
                         shared.keep(received(&text, &from, to, tls));
                     }
                 }
+                tokio::time::sleep(Duration::from_millis(lag_ms)).await;
                 match delivery {
                     Delivery::Take => say(&mut wire, "250 taken").await?,
                     Delivery::Refuse => say(&mut wire, "451 not now").await?,

@@ -81,7 +81,6 @@ async fn answer(request: Request<Incoming>, shared: &Shared, url: &str) -> Answe
                 return plain(StatusCode::BAD_REQUEST, "no message");
             };
             let (delivery, lag_ms) = shared.delivery();
-            tokio::time::sleep(Duration::from_millis(lag_ms)).await;
             if matches!(delivery, Delivery::Take | Delivery::Drop) {
                 shared.keep(Received {
                     kind: "sms",
@@ -94,6 +93,7 @@ async fn answer(request: Request<Incoming>, shared: &Shared, url: &str) -> Answe
                     tls: false,
                 });
             }
+            tokio::time::sleep(Duration::from_millis(lag_ms)).await;
             match delivery {
                 Delivery::Take => plain(StatusCode::ACCEPTED, "taken"),
                 Delivery::Reject => plain(StatusCode::BAD_REQUEST, "no such number"),
