@@ -25,6 +25,7 @@ mod nodes;
 mod nodes_admin;
 mod nodes_cache;
 mod nodes_caps;
+mod nodes_recovery;
 mod nodes_starts;
 mod postgres;
 mod prices;

@@ -1,0 +1,123 @@
+//! A node whose process has ended, or is paused for longer than its lease and grace, is recovered by another node without a command.
+
+use serde_json::Value;
+use tollgate_testing::{Client, EventStream, Postgres, Script, StreamEnd, within};
+
+use super::installation::ended;
+use super::nodes::Cluster;
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, chat};
+
+const CREDIT: i64 = 1_000_000_000;
+
+/// A cluster whose node `b` has charged a chat, and holds credit for a stream that waits for its provider.
+struct Interrupted {
+    cluster: Cluster,
+    database: String,
+    stream: EventStream,
+}
+
+impl Interrupted {
+    async fn start() -> Interrupted {
+        let database = Postgres::shared().database();
+        let cluster = Cluster::with(&database, "", "", &[]).await;
+        let answer = cluster.client(1).post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let script = Script::hold(2, "middle").once();
+        cluster.installation.provider.script(script);
+        let mut stream = cluster.client(1).stream(CHAT, &chat(true)).await;
+        stream.next_event().await.expect("an event before the gate");
+        let (_, held) = cluster.balance(&cluster.installation.account).await;
+        assert!(held > 0, "the stream holds credit");
+        Interrupted {
+            cluster,
+            database,
+            stream,
+        }
+    }
+
+    fn sql(&self, statement: &str) -> String {
+        let name = self.database.rsplit('/').next().expect("a name");
+        Postgres::shared().run(name, statement)
+    }
+
+    /// Interrupts node `b` by this signal, as if its lease and the grace after it had ended, and waits until another node has recovered it.
+    async fn recovered_after(&mut self, signal: &str) {
+        self.cluster.nodes[1].process.signal(signal);
+        let node = self.sql("SELECT id FROM nodes WHERE name = 'b'");
+        // The duties too, if it has them.
+        self.sql(&format!(
+            "UPDATE leases SET held_until = 0 WHERE node = {node} OR holder LIKE 'node {node}, run %'"
+        ));
+        let recovered = async { while self.state_of_b().await != "ended" {} };
+        within("the recovery by another node", recovered).await;
+        let left = format!("SELECT sum(available + held) FROM allotments WHERE node_id = {node}");
+        assert_eq!(
+            self.sql(&left),
+            "0",
+            "its part of the credit is shared again"
+        );
+        self.has_paid(1).await;
+    }
+
+    async fn state_of_b(&self) -> String {
+        let nodes = self.cluster.ask("a", &["nodes"]).await;
+        let mut all = nodes.as_array().expect("a list").iter();
+        let found = all.find(|node| node["name"] == "b").expect("it is there");
+        let state: &Value = &found["state"];
+        state.as_str().expect("a word").to_owned()
+    }
+
+    /// The account has paid for so many chats, and nothing is held.
+    async fn has_paid(&self, chats: i64) {
+        let balance = self.cluster.balance(&self.cluster.installation.account);
+        let left = CREDIT - chats * PRICE_OF_A_CHAT;
+        assert_eq!(balance.await, (left, 0), "after {chats} chats");
+    }
+
+    async fn chat_at(&self, node: usize) {
+        let client: Client = self.cluster.client(node);
+        let answer = client.post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+}
+
+/// The rest of the answer waits in the socket when the node continues: it must not be delivered whole, since nothing charges it any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_node_is_recovered_by_another_one_and_ends_when_it_continues() {
+    let mut test = Interrupted::start().await;
+    test.recovered_after("STOP").await;
+    test.cluster.installation.provider.gate("middle").open();
+    test.chat_at(0).await;
+    let paused = &mut test.cluster.nodes[1].process;
+    paused.signal("CONT");
+    let status = ended(paused).await;
+    assert_eq!(status.code(), Some(1), "{}", paused.output());
+    let (events, end) = within("the end of the stream", test.stream.rest()).await;
+    let is_whole = events.last().is_some_and(|event| event.is_done());
+    assert!(!is_whole, "{events:?}");
+    let is_refused = events
+        .last()
+        .is_some_and(|event| event.raw.contains("store_unavailable"));
+    let is_cut = is_refused || matches!(end, StreamEnd::Cut(_));
+    assert!(is_cut, "{end:?} after {events:?}");
+    test.chat_at(2).await;
+    test.has_paid(3).await;
+    test.cluster.nodes[1] = test.cluster.serve("b").await;
+    test.chat_at(1).await;
+    test.has_paid(4).await;
+    test.cluster.audit();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_node_is_recovered_by_another_one() {
+    let mut test = Interrupted::start().await;
+    test.recovered_after("KILL").await;
+    let (_, end) = within("the end of the stream", test.stream.rest()).await;
+    assert!(matches!(end, StreamEnd::Cut(_)), "{end:?}");
+    test.chat_at(2).await;
+    test.cluster.installation.provider.gate("middle").open();
+    test.cluster.nodes[1] = test.cluster.serve("b").await;
+    test.chat_at(1).await;
+    test.has_paid(3).await;
+    test.cluster.audit();
+}
