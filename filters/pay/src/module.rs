@@ -6,13 +6,15 @@ mod purchase;
 mod x402;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tollgate_counters::{Counters, Metric, metrics};
 use tollgate_filter::PaymentPaths;
 use tollgate_module::{Build, BuildError, FilterType, Module, Reload, SectionType, Services};
 use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::{Plan, PlanProtocols};
-use tollgate_store::Store;
+use tollgate_store::{Store, reading};
 
 use crate::settings::{RawMpp, RawX402, X402Settings};
 use crate::x402::Processor;
@@ -25,7 +27,7 @@ metrics! {
     X402_PAYMENTS = "tollgate_x402_payments_total", Counter, ["event"],
         "Signed transfers: settled, refused, unclear for a time, dead (never moved money), stuck (needs an operator), contradicted (the chain differs from what the facilitator answered), unconfirmed (refused after submission, and no node confirms it), vanished from the chain, taken (presented first by another account).";
     X402_OPEN = "tollgate_x402_open", Gauge, [],
-        "Signed transfers that may still move money.";
+        "Signed transfers that may still move money. Counted every ten seconds.";
     X402_UP = "tollgate_x402_up", Gauge, [],
         "Whether the facilitator settles what is offered: 1 or 0.";
 }
@@ -59,7 +61,9 @@ impl Module for PayModule {
         build.provide(configured);
         let mpp = mpp::processor(build)?;
         let x402 = x402::processor(build)?;
-        build.metrics(source(x402.clone(), build.get()?));
+        let open = Arc::new(AtomicU64::new(0));
+        build.metrics(source(x402.clone(), open.clone()));
+        build.background(count_open(build.get()?, open));
         if let Some(processor) = x402.clone() {
             let checked = processor.clone();
             build.background(async move { checked.run_checks().await });
@@ -105,13 +109,27 @@ fn configured(build: &mut Build<'_>) -> Result<PlanProtocols, BuildError> {
     })
 }
 
+/// Interval at which signed transfers that may still move money are counted.
+const COUNT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Counts signed transfers that may still move money: not when the metrics are read, since the database may not answer.
+async fn count_open(store: Arc<dyn Store>, open: Arc<AtomicU64>) {
+    loop {
+        match reading(&store, |store| store.authorizations_moving()).await {
+            Ok(count) => open.store(count, Ordering::Relaxed),
+            Err(error) => tracing::debug!(%error, "counting open transfers failed"),
+        }
+        tokio::time::sleep(COUNT_INTERVAL).await;
+    }
+}
+
 /// The results of signed transfers; all zero where none are accepted.
-fn source(processor: Option<Processor>, store: Arc<dyn Store>) -> tollgate_counters::Source {
+fn source(processor: Option<Processor>, open: Arc<AtomicU64>) -> tollgate_counters::Source {
     let zero = Counters::default();
     Box::new(move |samples| {
         let counters = processor.as_ref().map_or(&zero, Processor::counters);
         samples.numbers(X402_PAYMENTS, counters.values());
-        samples.number(X402_OPEN, store.authorizations_moving().unwrap_or_default());
+        samples.number(X402_OPEN, open.load(Ordering::Relaxed));
         let is_up = processor.as_ref().is_some_and(Processor::is_available);
         samples.number(X402_UP, i128::from(is_up));
     })
