@@ -25,6 +25,7 @@ mod nodes;
 mod nodes_admin;
 mod nodes_cache;
 mod nodes_caps;
+mod nodes_feed;
 mod nodes_recovery;
 mod nodes_starts;
 mod postgres;

@@ -97,3 +97,42 @@ fn apply(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate_clock::Timestamp;
+    use tollgate_store::{RootSecret, sqlite};
+
+    use super::*;
+
+    #[test]
+    fn the_feed_is_recent_for_less_than_two_seconds_after_each_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = sqlite::Options::new(Timestamp::from_secs(1), RootSecret([7; 32]));
+        let store = sqlite::open(&folder.path().join("t.db"), options).expect("a store");
+        let (clock, hand) = Clock::manual(Timestamp::from_secs(1));
+        let feed = FeedAge {
+            store: Arc::downgrade(&store),
+            clock: clock.clone(),
+        };
+        hand.advance(Duration::from_secs(3600));
+        assert!(!feed.is_recent(), "it was never read");
+        for _ in 0..2 {
+            let now = clock.elapsed().as_micros() as u64;
+            let read = &store.gauges().feed_read_us;
+            read.store(now, Ordering::Relaxed);
+            hand.advance(AGE_MAX - Duration::from_micros(1));
+            assert!(feed.is_recent());
+            hand.advance(Duration::from_micros(1));
+            assert!(!feed.is_recent(), "two seconds");
+            hand.advance(AGE_MAX);
+            assert!(!feed.is_recent(), "until it is read again");
+        }
+        let now = clock.elapsed().as_micros() as u64;
+        store.gauges().feed_read_us.store(now, Ordering::Relaxed);
+        assert!(feed.is_recent());
+        store.close();
+        drop(store);
+        assert!(!feed.is_recent(), "without a store");
+    }
+}
