@@ -170,6 +170,7 @@ async fn of_five_times_the_streams_that_an_account_can_pay_exactly_as_many_run_a
     for stream in &refused {
         assert_eq!(stream.status, 402);
     }
+    cluster.reports_its_allotments(credit).await;
     cluster.installation.provider.gate(gate).open();
     for mut stream in paid {
         let (events, _) = stream.rest().await;
@@ -187,6 +188,29 @@ async fn of_five_times_the_streams_that_an_account_can_pay_exactly_as_many_run_a
 }
 
 impl Cluster {
+    /// Every node has taken credit, together at least what is held; the node that booked the credit has returned it; a request has waited for what
+    /// another node had; and one node has the duties.
+    async fn reports_its_allotments(&self, credit: i64) {
+        let moved = |direction: &str| {
+            format!("tollgate_allotment_moved_microcredits_total{{direction=\"{direction}\"}}")
+        };
+        let sum = |numbers: &[u64]| numbers.iter().sum::<u64>() as i64;
+        let taken = self.each_metric(&moved("taken")).await;
+        assert!(taken.iter().all(|taken| *taken > 0), "{taken:?}");
+        assert!(sum(&taken) >= credit, "{taken:?}");
+        let returned = self.each_metric(&moved("returned")).await;
+        assert!(sum(&returned) >= credit, "{returned:?}");
+        let waits = self.each_metric("tollgate_recall_seconds_count").await;
+        assert!(sum(&waits) > 0, "{waits:?}");
+        let duties = async { while sum(&self.each_metric("tollgate_node_duties").await) != 1 {} };
+        within("one node with the duties", duties).await;
+    }
+
+    async fn each_metric(&self, name: &str) -> Vec<u64> {
+        let each = self.nodes.iter().map(|node| node.metric(name));
+        futures_util::future::join_all(each).await
+    }
+
     /// Creates an account at one node, with credit and a key, and waits until every node knows it.
     pub(super) async fn installation_account(&self, credits: &str) -> (String, String) {
         let made = self
