@@ -61,22 +61,12 @@ impl PayPalRig {
 
     /// Orders an amount through the pages; returns the page that leads to PayPal and its path.
     async fn order(&mut self, dollars: &str) -> (Answer, String) {
-        let sent = self.submit_order(dollars).await;
-        assert_eq!(sent.status, 303, "{}", sent.text());
-        let path = sent.header("location").expect("a way on").to_owned();
-        (self.browser.get(&path).await, path)
+        order(&mut self.browser, dollars).await
     }
 
     /// Orders an amount through the pages; returns the answer to the form.
     async fn submit_order(&mut self, dollars: &str) -> Answer {
-        let review = self
-            .browser
-            .get(&format!("/credits/add?amount={dollars}"))
-            .await;
-        assert_eq!(review.status, 200, "{}", review.text());
-        let id = field(&review, "id");
-        let fields = [("id", id.as_str()), ("amount", dollars)];
-        self.browser.submit("/credits/add", &fields).await
+        submit_order(&mut self.browser, dollars).await
     }
 
     fn available(&self) -> i64 {
@@ -99,8 +89,30 @@ impl PayPalRig {
     }
 }
 
-/// What a hidden field of a page has in it.
-fn field(page: &Answer, name: &str) -> String {
+/// Orders an amount through the pages; returns the page that leads to PayPal and its path.
+pub(crate) async fn order(browser: &mut Browser, dollars: &str) -> (Answer, String) {
+    let sent = submit_order(browser, dollars).await;
+    assert_eq!(sent.status, 303, "{}", sent.text());
+    let path = sent.header("location").expect("a way on").to_owned();
+    (browser.get(&path).await, path)
+}
+
+async fn submit_order(browser: &mut Browser, dollars: &str) -> Answer {
+    let path = format!("/credits/add?amount={dollars}");
+    let review = browser.get(&path).await;
+    assert_eq!(review.status, 200, "{}", review.text());
+    let id = field(&review, "id");
+    let fields = [("id", id.as_str()), ("amount", dollars)];
+    browser.submit("/credits/add", &fields).await
+}
+
+/// Where PayPal sends the buyer of an order back to.
+pub(crate) fn back_from_paypal(path: &str) -> String {
+    format!("{path}?from=paypal")
+}
+
+/// The value of a field of a page's form.
+pub(crate) fn field(page: &Answer, name: &str) -> String {
     let text = page.text();
     let mark = format!("name=\"{name}\" value=\"");
     let (_, after) = text
@@ -220,7 +232,7 @@ async fn credits_bought_with_paypal_are_in_the_ledger() {
     assert_eq!(fixture.available(), 0, "an order is no payment");
     let order = order_of(&page);
     // The return URL alone proves no payment.
-    let waiting = fixture.browser.get(&format!("{path}?from=paypal")).await;
+    let waiting = fixture.browser.get(&back_from_paypal(&path)).await;
     let waiting = fixture.browser.follow(waiting).await;
     has(
         &waiting,
@@ -244,7 +256,7 @@ async fn credits_bought_with_paypal_are_in_the_ledger() {
     );
     fixture.wait_until_credited().await;
     for _ in 0..3 {
-        fixture.browser.get(&format!("{path}?from=paypal")).await;
+        fixture.browser.get(&back_from_paypal(&path)).await;
         fixture.browser.get(&path).await;
     }
     let credits = fixture.browser.get("/credits").await;
@@ -414,7 +426,7 @@ async fn a_declined_payment_method_leads_back_to_paypal() {
         .paypal
         .fault(Fault::once(Operation::Capture, Effect::Decline));
     fixture.paypal.approve(&order).await;
-    let back = fixture.browser.get(&format!("{path}?from=paypal")).await;
+    let back = fixture.browser.get(&back_from_paypal(&path)).await;
     let declined = fixture.browser.follow(back).await;
     has(
         &declined,
@@ -424,7 +436,7 @@ async fn a_declined_payment_method_leads_back_to_paypal() {
         ],
     );
     fixture.paypal.approve(&order).await;
-    let back = fixture.browser.get(&format!("{path}?from=paypal")).await;
+    let back = fixture.browser.get(&back_from_paypal(&path)).await;
     has(
         &fixture.browser.follow(back).await,
         &["2,000 credits added"],
@@ -449,7 +461,7 @@ async fn a_pending_capture_is_awaited_and_its_refusal_is_shown() {
             .fault(Fault::once(Operation::Capture, Effect::Pending));
         fixture.paypal.lag(0);
         fixture.paypal.approve(&order).await;
-        let back = fixture.browser.get(&format!("{path}?from=paypal")).await;
+        let back = fixture.browser.get(&back_from_paypal(&path)).await;
         has(
             &fixture.browser.follow(back).await,
             &["Waiting for PayPal", "can take days"],
@@ -532,7 +544,7 @@ async fn an_inconsistent_paypal_response_is_never_credited() {
         .paypal
         .fault(Fault::once(Operation::Read, Effect::StrangeAmount).times(1));
     fixture.paypal.approve(&order).await;
-    let back = fixture.browser.get(&format!("{path}?from=paypal")).await;
+    let back = fixture.browser.get(&back_from_paypal(&path)).await;
     has(
         &fixture.browser.follow(back).await,
         &["PayPal did not complete the payment. Nothing was charged."],

@@ -11,7 +11,7 @@ use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
 use tollgate_testing::within;
 
 use super::installation::{Installation, Serving, ended};
-use crate::credits::{order_of, settings, variables};
+use crate::credits::{back_from_paypal, order, order_of, settings, variables};
 use crate::rig::{Browser, Setup, audited};
 
 /// Creates a session while no gateway has the database.
@@ -61,20 +61,10 @@ async fn a_payment_interrupted_by_a_kill_is_credited_at_the_next_start() {
 
     let mut serving = serve(&installation).await;
     let mut browser = Browser::holding(&serving.url, &session);
-    let review = browser.get("/credits/add?amount=20.00").await;
-    let (_, after) = review
-        .text()
-        .split_once("name=\"id\" value=\"")
-        .expect("the purchase's id");
-    let id = after.split('"').next().unwrap_or_default().to_owned();
-    let sent = browser
-        .submit("/credits/add", &[("id", &id), ("amount", "20.00")])
-        .await;
-    let page = browser.follow(sent).await;
-    let order = order_of(&page);
+    let (page, path) = order(&mut browser, "20.00").await;
     paypal.fault(Fault::once(Operation::Capture, Effect::Blackout));
-    paypal.approve(&order).await;
-    browser.get(&format!("/credits/add/{id}?from=paypal")).await;
+    paypal.approve(&order_of(&page)).await;
+    browser.get(&back_from_paypal(&path)).await;
     assert_eq!(paypal.taken_cents(), 2_000, "the money is taken");
     serving.process.signal("KILL");
     ended(&mut serving.process).await;

@@ -14,7 +14,7 @@ use tollgate_testing::{
 
 use super::balancer::Balancer;
 use super::nodes::Cluster;
-use crate::credits::order_of;
+use crate::credits::{back_from_paypal, field, order, order_of};
 use crate::oauth::support::{BASE, CHALLENGE, REDIRECT, VERIFIER, encoded, parameter};
 use crate::pay::{mpp, x402};
 use crate::rig::{Browser, CHAT, PRICE_OF_A_CHAT, SECRETS, chat};
@@ -149,13 +149,6 @@ pub(super) async fn signed_in(url: &str, mailbox: &Mailbox, address: &str) -> Br
     let typed = type_code(&mut browser, message.code()).await;
     assert_eq!(typed.status, 303, "{}", typed.text());
     browser
-}
-
-/// What stands in a hidden field of a page.
-pub(super) fn field(page: &Answer, name: &str) -> String {
-    let mark = format!("name=\"{name}\" value=\"");
-    let (_, after) = page.text().split_once(&mark).expect("the field");
-    after.split('"').next().unwrap_or_default().to_owned()
 }
 
 async fn form(client: &Client, path: &str, pairs: &[(&str, &str)]) -> Answer {
@@ -387,15 +380,8 @@ async fn top_up(flows: &Flows) {
     let address = "mara@example.com";
     let (account, _) = flows.account(address).await;
     let mut browser = flows.signed_in(address).await;
-    let review = browser.get("/credits/add?amount=20.00").await;
-    let id = field(&review, "id");
-    let sent = browser
-        .submit("/credits/add", &[("id", &id), ("amount", "20.00")])
-        .await;
-    assert_eq!(sent.status, 303, "{}", sent.text());
-    let page = browser.follow(sent).await;
-    let order = order_of(&page);
-    let back = format!("/credits/add/{id}?from=paypal");
+    let (page, path) = order(&mut browser, "20.00").await;
+    let (order, back) = (order_of(&page), back_from_paypal(&path));
     let returns = (0..6).map(|_| {
         let (mut browser, back) = (browser.clone(), back.clone());
         async move { browser.get(&back).await }

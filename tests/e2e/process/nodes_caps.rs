@@ -9,8 +9,9 @@ use tollgate_testing::mailbox::{self, Mailbox};
 use tollgate_testing::{Client, EventStream, Postgres, Script, within};
 
 use super::balancer::Balancer;
-use super::flows::{edit_of, field, signed_in};
+use super::flows::{edit_of, signed_in};
 use super::nodes::{Cluster, NAMES};
+use crate::credits::field;
 use crate::oauth::support::BASE;
 use crate::rig::{Browser, CHAT, PRICE_OF_A_CHAT, SECRETS, chat};
 

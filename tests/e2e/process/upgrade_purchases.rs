@@ -14,7 +14,7 @@ use super::installation::{Installation, Serving, ended};
 use super::mpp::bought_once;
 use super::reload::edit;
 use super::upgrade::{Successor, first_ended, spent};
-use crate::credits::order_of;
+use crate::credits::{back_from_paypal, order, order_of};
 use crate::pay::{mpp, x402};
 use crate::rig::{Browser, CHAT, PRICE_OF_A_CHAT, Setup, audited, chat, poll};
 use crate::ucp::{AGENT, PROTOCOL, Platform, payment, plan};
@@ -41,17 +41,9 @@ fn account(installation: &Installation) -> AccountId {
 
 /// Orders 20 dollars through the pages, approved at PayPal; returns where the buyer comes back to.
 async fn approved(browser: &mut Browser, paypal: &PayPal) -> String {
-    let review = browser.get("/credits/add?amount=20.00").await;
-    let (_, after) = review
-        .text()
-        .split_once("name=\"id\" value=\"")
-        .expect("the purchase's id");
-    let id = after.split('"').next().unwrap_or_default().to_owned();
-    let fields = [("id", id.as_str()), ("amount", "20.00")];
-    let sent = browser.submit("/credits/add", &fields).await;
-    let page = browser.follow(sent).await;
+    let (page, path) = order(browser, "20.00").await;
     assert!(paypal.approve(&order_of(&page)).await);
-    format!("/credits/add/{id}?from=paypal")
+    back_from_paypal(&path)
 }
 
 /// Starts an upgrade, and returns when the gateway waits for the purchase under way.
