@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use prometheus::proto::MetricType;
+use prometheus::proto::{LabelPair, MetricType};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
     TextEncoder,
@@ -20,17 +20,15 @@ use tollgate_money::IdHasher;
 use tollgate_rate_limit::Limits;
 
 use super::collector::Sources;
-use super::models::{ModelMetrics, ModelSeries};
+use super::models::{ModelMetrics, ModelSeries, NO_PROVIDER};
 use super::names;
 use crate::config::Settings;
 
 /// Upper bounds of whole exchanges of a route, in seconds: from a list to a long stream. Few, since a scrape has them for every route; the
 /// answers of models have finer ones of their own (`models.rs`).
-const WHOLE: &[f64] = &[0.005, 0.025, 0.1, 0.5, 2.5, 30.0];
+const WHOLE: &[f64] = &[0.05, 0.5, 5.0];
 /// Upper bounds of the time to a first byte, in seconds.
-const LONG: &[f64] = &[
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
-];
+const LONG: &[f64] = &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 /// Upper bounds of the gateway's own share, in seconds.
 const SHORT: &[f64] = &[
     0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5,
@@ -279,18 +277,27 @@ impl Metrics {
         self.sources.add(source);
     }
 
-    /// All metrics in the Prometheus text format, version 0.0.4. Of a histogram with labels, series without samples are left out: with many
-    /// routes and models they would be most of the text.
+    /// All metrics in the Prometheus text format, version 0.0.4. Of a histogram with labels, series without samples are left out, and so are
+    /// counters of answers that no provider gave while they are 0: with many routes and models they would be most of the text. Of a long
+    /// description only the beginning is in it; the reference has the rest.
     pub fn render(&self) -> String {
         let mut families = self.registry.gather();
         for family in &mut families {
-            if family.get_field_type() == MetricType::HISTOGRAM {
-                let mut series = family.take_metric();
-                series.retain(|one| {
+            let kind = family.get_field_type();
+            let mut series = family.take_metric();
+            series.retain(|one| match kind {
+                MetricType::HISTOGRAM => {
                     one.get_label().is_empty() || one.get_histogram().get_sample_count() > 0
-                });
-                family.set_metric(series);
-            }
+                }
+                MetricType::COUNTER => {
+                    one.get_counter().get_value() > 0.0
+                        || !one.get_label().iter().any(is_without_provider)
+                }
+                _ => true,
+            });
+            family.set_metric(series);
+            let help = help_line(family.help()).to_owned();
+            family.set_help(help);
         }
         families.retain(|family| !family.get_metric().is_empty());
         TextEncoder::new()
@@ -408,6 +415,22 @@ impl RouteHistograms {
                 .collect(),
         }
     }
+}
+
+/// A description, or its beginning if it is longer than a line.
+fn help_line(description: &str) -> &str {
+    let end = [": ", "; ", ". "]
+        .iter()
+        .filter_map(|end| description.find(end))
+        .min();
+    match end {
+        Some(end) if description.len() > 100 => &description[..end],
+        _ => description,
+    }
+}
+
+fn is_without_provider(label: &LabelPair) -> bool {
+    label.name() == "provider" && label.value() == NO_PROVIDER
 }
 
 fn result_word(result: Result<(), UpstreamFault>) -> &'static str {

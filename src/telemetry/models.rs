@@ -11,12 +11,12 @@ use super::metrics::{Make, Times, ending_column};
 use super::names;
 
 /// Upper bounds of whole answers, in seconds. Few, since each model has them for each of its providers.
-const WHOLE: &[f64] = &[1.0, 2.5, 10.0, 30.0, 120.0];
+const WHOLE: &[f64] = &[1.0, 5.0, 20.0, 120.0];
 /// Upper bounds of the time to the first token, in seconds.
-const FIRST: &[f64] = &[0.1, 0.25, 0.5, 1.0, 5.0];
+const FIRST: &[f64] = &[0.25, 0.5, 1.0, 5.0];
 
 /// The label of answers that no provider gave.
-const NO_PROVIDER: &str = "none";
+pub(super) const NO_PROVIDER: &str = "none";
 
 /// The metrics that have a label for the model.
 pub(super) struct ModelMetrics {

@@ -278,13 +278,14 @@ fn state_of(provider: &ProviderView, model: &CandidateView) -> u64 {
     state_number(&provider.state).max(state_number(&model.state))
 }
 
-/// Writes a histogram of powers of two; `unit` of its values are one of the metric's.
+/// Writes every other bucket of a histogram of powers of two, with those below it, since a scrape has all of them; `unit` of its values are
+/// one of the metric's.
 fn powers(samples: &mut Samples, metric: Metric, histogram: &Histogram, unit: f64) {
     let counts = histogram.counts();
     let (above, below) = counts.split_last().expect("a histogram has buckets");
-    let buckets = below
-        .iter()
-        .enumerate()
-        .map(|(power, count)| ((1u64 << power) as f64 / unit, *count));
+    let (first, pairs) = below.split_first().expect("a histogram has buckets");
+    let pairs = pairs.chunks(2).zip(1..);
+    let pairs = pairs.map(|(pair, power)| ((4u64.pow(power)) as f64 / unit, pair.iter().sum()));
+    let buckets = std::iter::once((1.0 / unit, *first)).chain(pairs);
     samples.histogram(metric, buckets, *above, histogram.sum() as f64 / unit);
 }
