@@ -151,9 +151,12 @@ impl<'s> Recorder<'s> {
 
     /// Records the begin of an act whose end this process cannot record.
     pub(super) async fn begin(&self) -> Result<(), ChangeError> {
-        self.write(AuditOutcome::Begun, Map::new()).await?;
-        self.set_recorded();
-        Ok(())
+        let begun = self.write(AuditOutcome::Begun, Map::new()).await;
+        let begun = begun.inspect_err(|error| {
+            let (action, request) = (&self.act.action, &*self.request);
+            tracing::error!(action, request, %error, "operator act not begun, since it could not be recorded");
+        });
+        begun.map(|()| self.set_recorded())
     }
 
     /// Records what became of the act, unless the record is in the store already; logs it in any case.
@@ -176,6 +179,7 @@ impl<'s> Recorder<'s> {
                 if !self.is_recorded.load(Relaxed) {
                     let written = self.write(AuditOutcome::Done, result(applied)).await;
                     written.map_err(|error| {
+                        tracing::error!(action, request, %error, "recording an operator act failed");
                         ChangeError::unavailable(format!(
                             "it is done, but not in the audit log: {error}"
                         ))

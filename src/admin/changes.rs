@@ -42,6 +42,10 @@ pub enum Actor {
     User(u32),
     /// A client of the admin address without a token.
     Address(IpAddr),
+    /// The sender of a signal, by the signal's name; the kernel does not say which user it was.
+    Signal(&'static str),
+    /// The watch over the files of the settings.
+    FileWatch,
 }
 
 impl Actor {
@@ -57,6 +61,8 @@ impl fmt::Display for Actor {
             Actor::Token(name) => write!(f, "token {name}"),
             Actor::User(uid) => write!(f, "uid {uid}"),
             Actor::Address(address) => write!(f, "address {address}"),
+            Actor::Signal(name) => write!(f, "signal {name}"),
+            Actor::FileWatch => f.write_str("file watch"),
         }
     }
 }

@@ -8,16 +8,18 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_store::OpenError;
 
 use super::exit_code::{FAILURE, SUCCESS};
-use crate::admin::Upgrade;
+use crate::admin::control::Change;
+use crate::admin::{Actor, Changes};
 use crate::config::{Environment, Settings};
 use crate::database::{self, Opener};
-use crate::gateway::{Predecessor, Reloader, is_started_by_predecessor, service_manager};
+use crate::gateway::{Predecessor, is_started_by_predecessor, service_manager};
 use crate::{Gateway, GatewayBuilder, demo, telemetry};
 
 /// Serves until a stop is requested, or the store fails.
@@ -126,37 +128,31 @@ pub(super) fn demo(
 /// one. Before the gateway exists both do nothing, since all is new then.
 #[derive(Clone, Default)]
 struct SignalHandler {
-    reloader: Arc<OnceLock<Arc<Reloader>>>,
-    upgrader: Arc<OnceLock<Arc<dyn Upgrade>>>,
+    gateway: Arc<OnceLock<(Handle, Arc<dyn Changes>)>>,
 }
 
 impl SignalHandler {
     fn acts_on(&self, gateway: &Gateway) {
         // There is one gateway.
-        let _ = self.reloader.set(gateway.reloader());
-        let _ = self.upgrader.set(gateway.upgrader());
+        let _ = self.gateway.set(gateway.changes());
     }
 
     fn reload(&self) {
         tracing::info!("received SIGHUP, reopening log files and reloading settings");
-        if let Some(reloader) = self.reloader.get().cloned() {
-            in_thread("reload", move || drop(reloader.reload()));
-        }
+        self.apply("SIGHUP", Change::SettingsReload {});
     }
 
     fn upgrade(&self) {
         tracing::info!("received SIGUSR2, starting a new process that takes over");
-        if let Some(upgrader) = self.upgrader.get().cloned() {
-            in_thread("upgrade", move || drop(upgrader.upgrade(None)));
-        }
+        self.apply("SIGUSR2", Change::Upgrade { program: None });
     }
-}
 
-/// Runs what waits for the disk or another process. The result is logged there.
-fn in_thread(name: &str, act: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::Builder::new().name(name.to_owned());
-    if let Err(error) = thread.spawn(act) {
-        tracing::error!(%error, name, "could not start a thread");
+    /// Starts an operator's act. What becomes of it is logged there.
+    fn apply(&self, signal: &'static str, change: Change) {
+        if let Some((runtime, changes)) = self.gateway.get().cloned() {
+            let actor = Actor::Signal(signal);
+            runtime.spawn(async move { drop(changes.apply(change, actor.into()).await) });
+        }
     }
 }
 

@@ -32,7 +32,7 @@ use super::{
     service_manager, settings,
 };
 use crate::acme::{Acme, AcmeDeps};
-use crate::admin::{self, Access, Admin, AdminService};
+use crate::admin::{self, Access, Admin, AdminService, Changes};
 use crate::config::{Durability, ListenAddress, Settings};
 use crate::database::{self, Opener};
 use crate::proxy::{
@@ -185,10 +185,6 @@ pub(super) fn start(
     telemetry.metrics().add_source(reloader.metrics());
     let watch = runtime.spawn(file_watch::watch_certificates(reloader.clone()));
     tasks.push(watch.abort_handle());
-    if settings.server.watch_settings {
-        let watch = runtime.spawn(file_watch::watch_settings(reloader.clone()));
-        tasks.push(watch.abort_handle());
-    }
     let readiness = health::readiness(
         &settings,
         &running.proxy,
@@ -213,25 +209,37 @@ pub(super) fn start(
             .collect(),
         listeners: Mutex::new(std::mem::take(&mut running.sockets)),
         admin: Mutex::default(),
-        tasks,
+        tasks: Mutex::new(tasks),
         record: record(&runtime, &storage, &clock),
         is_handed_over,
         is_done: Mutex::new(false),
         program: std::env::current_exe(),
     });
+    let mut service = AdminService::new(
+        &settings,
+        storage.store.clone(),
+        storage.ledger.clone(),
+        clock.clone(),
+        entropy.clone(),
+    )
+    .with_settings(reloader.clone())
+    .with_upgrade(upgrader.clone())
+    .with_providers(health::providers(&running.proxy));
+    if let Some(cache) = built.services.find::<Arc<Cache>>() {
+        service = service.with_cache(cache);
+    }
+    let changes: Arc<dyn Changes> = Arc::new(service);
+    if settings.server.watch_settings {
+        let watch = file_watch::watch_settings(reloader, changes.clone());
+        upgrader.add_task(runtime.spawn(watch).abort_handle());
+    }
     let admin = start_admin(
         &settings,
         &telemetry,
         &running,
         &storage,
         (&clock, entropy),
-        (
-            &built,
-            conditions,
-            access,
-            reloader.clone(),
-            upgrader.clone(),
-        ),
+        (changes.clone(), conditions, access),
         predecessor
             .as_ref()
             .map(Predecessor::admin_sockets)
@@ -270,7 +278,7 @@ pub(super) fn start(
         runtime,
         purchase_tasks,
         last_work: built.last_work,
-        reloader,
+        changes,
         workers: running.workers,
         addresses: running.addresses,
         failure: storage.failure,
@@ -614,28 +622,9 @@ fn start_admin(
     running: &Running,
     storage: &Storage,
     (clock, entropy): (&Clock, Entropy),
-    (built, conditions, access, reloader, upgrader): (
-        &Built,
-        Arc<Conditions>,
-        Arc<Access>,
-        Arc<Reloader>,
-        Arc<Upgrader>,
-    ),
+    (changes, conditions, access): (Arc<dyn Changes>, Arc<Conditions>, Arc<Access>),
     adopted: Option<AdoptedAdmin>,
 ) -> Result<Admin, StartError> {
-    let mut service = AdminService::new(
-        settings,
-        storage.store.clone(),
-        storage.ledger.clone(),
-        clock.clone(),
-        entropy.clone(),
-    )
-    .with_settings(reloader)
-    .with_upgrade(upgrader)
-    .with_providers(health::providers(&running.proxy));
-    if let Some(cache) = built.services.find::<Arc<Cache>>() {
-        service = service.with_cache(cache);
-    }
     Ok(Admin::start(admin::Options {
         address: settings.admin.address,
         socket: database::control_socket(&settings.store),
@@ -643,7 +632,7 @@ fn start_admin(
         liveness: health::liveness(&running.proxy, running.liveness.clone()),
         readiness: health::readiness(settings, &running.proxy, &storage.store, conditions),
         providers: health::providers(&running.proxy),
-        service: Arc::new(service),
+        service: changes,
         access,
         api: Some(admin::ApiDeps {
             store: storage.store.clone(),

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::reload::Reloader;
-use crate::admin::RunningSettings;
+use crate::admin::control::Change;
+use crate::admin::{Actor, Changes, RunningSettings};
 use crate::config::Stamp;
 
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -42,7 +43,7 @@ pub(super) async fn watch_certificates(reloader: Arc<Reloader>) {
 }
 
 /// Watches the files of the settings in force; does not end. What changed since they were read is noticed, also before the watch began.
-pub(super) async fn watch_settings(reloader: Arc<Reloader>) {
+pub(super) async fn watch_settings(reloader: Arc<Reloader>, changes: Arc<dyn Changes>) {
     let mut seen = Vec::new();
     let mut refused = Vec::new();
     loop {
@@ -54,9 +55,9 @@ pub(super) async fn watch_settings(reloader: Arc<Reloader>) {
             .map(|(file, _)| (file.clone(), Stamp::of(file)))
             .collect();
         if now != read && now == seen && now != refused {
-            let reload = reloader.clone();
+            let reload = changes.apply(Change::SettingsReload {}, Actor::FileWatch.into());
             // The result is logged.
-            let _ = tokio::task::spawn_blocking(move || reload.reload().is_ok()).await;
+            drop(reload.await);
             // A failure is not repeated before the next change.
             refused.clone_from(&now);
         }

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::Filter;
@@ -31,7 +31,7 @@ use tollgate_module::{
 use tollgate_purchase::PurchaseTasks;
 use tollgate_store::{Failure, Store};
 
-use crate::admin::{Admin, Upgrade};
+use crate::admin::{Admin, Changes};
 use crate::config::{ListenAddress, Settings};
 use crate::proxy::Proxy;
 use crate::registry::{self, FilterModule};
@@ -39,7 +39,6 @@ use crate::telemetry::Telemetry;
 use upgrade::Upgrader;
 
 pub use error::StartError;
-pub(crate) use reload::Reloader;
 pub(crate) use settings::services;
 pub use upgrade::PredecessorError;
 pub(crate) use upgrade::{Predecessor, is_started_by_predecessor};
@@ -135,7 +134,8 @@ pub struct Gateway {
     purchase_tasks: PurchaseTasks,
     /// What modules end before the store closes.
     last_work: Vec<LastWork>,
-    reloader: Arc<Reloader>,
+    /// What makes operators' changes.
+    changes: Arc<dyn Changes>,
     upgrader: Arc<Upgrader>,
     /// Whether a new process serves.
     handed_over: watch::Receiver<bool>,
@@ -196,14 +196,9 @@ impl Gateway {
         }
     }
 
-    /// Reloads the settings.
-    pub(crate) fn reloader(&self) -> Arc<Reloader> {
-        self.reloader.clone()
-    }
-
-    /// Replaces this process by a new one.
-    pub(crate) fn upgrader(&self) -> Arc<dyn Upgrade> {
-        self.upgrader.clone()
+    /// What makes operators' changes, and the runtime to wait for them on.
+    pub(crate) fn changes(&self) -> (Handle, Arc<dyn Changes>) {
+        (self.runtime.handle().clone(), self.changes.clone())
     }
 
     /// The store.

@@ -97,7 +97,7 @@ pub(super) struct Upgrader {
     /// Set when the admin interface has started.
     pub(super) admin: Mutex<Option<AdminSockets>>,
     /// Tasks that write to the store.
-    pub(super) tasks: Vec<AbortHandle>,
+    pub(super) tasks: Mutex<Vec<AbortHandle>>,
     /// Writes what is recorded from time to time.
     pub(super) record: Box<dyn Fn() + Send + Sync>,
     pub(super) is_handed_over: watch::Sender<bool>,
@@ -178,6 +178,15 @@ impl Upgrader {
         self.listeners
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, Vec<AbortHandle>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a task that writes to the store.
+    pub(super) fn add_task(&self, task: AbortHandle) {
+        self.tasks().push(task);
     }
 
     fn admin(&self) -> MutexGuard<'_, Option<AdminSockets>> {
@@ -298,7 +307,7 @@ impl Upgrader {
     fn hand_over(&self) -> Result<Handover, UpgradeError> {
         self.purchase_tasks.close();
         (self.record)();
-        for task in &self.tasks {
+        for task in self.tasks().drain(..) {
             task.abort();
         }
         self.ledger.hand_over();

@@ -144,6 +144,26 @@ impl Installation {
         serde_json::from_str(line).expect("JSON")
     }
 
+    /// Waits until the audit log has these acts and, besides those of users of the machine, no other: actor, action and outcome of each,
+    /// oldest first.
+    pub(super) async fn acts(&self, expected: &[[&str; 3]]) {
+        let recorded = async {
+            loop {
+                let log = self.ask(&["audit-log"]).await;
+                let records = log.as_array().expect("a list").iter().rev();
+                let acts = records.map(|one| ["actor", "action", "outcome"].map(|key| &one[key]));
+                let is_of_user =
+                    |actor: &Value| actor.as_str().is_some_and(|it| it.starts_with("uid "));
+                let acts: Vec<_> = acts.filter(|[actor, ..]| !is_of_user(actor)).collect();
+                assert!(acts.len() <= expected.len(), "{log}");
+                if acts == expected {
+                    return;
+                }
+            }
+        };
+        within("the acts in the audit log", recorded).await;
+    }
+
     pub(super) fn spawn(&self, mut command: Command) -> Process {
         Process::spawn(&mut command).expect("the program starts")
     }

@@ -206,6 +206,9 @@ async fn settings_that_cannot_take_effect_leave_the_earlier_ones() {
     let (serving, _) = line(serving, &["reloaded settings", "version=2"]).await;
     let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(charged(&answer.json()), 150 + 16);
+    let reload = |outcome| ["signal SIGHUP", "settings_reload", outcome];
+    let acts = [reload("refused"), reload("refused"), reload("done")];
+    installation.acts(&acts).await;
 }
 
 #[tokio::test]
@@ -346,6 +349,8 @@ async fn a_changed_file_is_reloaded_where_the_settings_say_so() {
     let (serving, _) = line(serving, &["reloaded settings", "version=2"]).await;
     let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(charged(&answer.json()), 150 + 16 * 700);
+    let act = ["file watch", "settings_reload", "done"];
+    installation.acts(&[act]).await;
 }
 
 #[tokio::test]

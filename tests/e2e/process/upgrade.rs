@@ -281,6 +281,8 @@ async fn sigusr2_starts_a_new_process_too() {
     assert_eq!(first_ended(&mut serving).await, Some(0));
     let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
+    let act = ["signal SIGUSR2", "upgrade", "begun"];
+    installation.acts(&[act]).await;
     successor.stop().await;
 }
 
