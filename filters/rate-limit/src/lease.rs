@@ -1,7 +1,7 @@
 //! Leases of cells and a cache of refusals: what this node may decide about a shared quota without asking the server.
 //!
-//! A lease is a number of requests that the shared state has counted already. They are admitted here within [`LEASE`], and are lost
-//! afterwards: a lease admits nothing that the quota does not. A refusal is remembered until the time at which the shared state admits the
+//! A lease is a number of requests that the shared state has counted already. They are admitted here within [`LEASE`], or if they are [`FEW`]
+//! within [`LEASE_OF_FEW`], and are lost afterwards: a lease admits nothing that the quota does not. A refusal is remembered until the time at which the shared state admits the
 //! next request; no other node can make that time earlier.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,6 +12,13 @@ use crate::quota::{Decision, Quota};
 
 /// For so many nanoseconds a lease may be used.
 const LEASE: u64 = 100_000_000;
+
+/// A lease of so many cells may be used for longer: they are an error of the count that no quota notices, and save an account with a request
+/// now and then a call for each.
+const FEW: u32 = 8;
+
+/// For so many nanoseconds a lease of few cells may be used.
+const LEASE_OF_FEW: u64 = 10_000_000_000;
 
 /// While a call is under way, which is not longer, further ones ask for a single cell.
 const CALL: u64 = 20_000_000;
@@ -31,6 +38,8 @@ struct Lease {
     cells: u32,
     /// The cells of the lease so far.
     granted: u32,
+    /// The begin of the lease.
+    began: u64,
     /// The end of the lease.
     expires: u64,
     /// How far the shared arrival time was ahead of now at the last answer.
@@ -58,6 +67,7 @@ impl Lease {
             quota,
             cells: 0,
             granted: 0,
+            began: 0,
             expires: 0,
             ahead: 0,
             at: 0,
@@ -96,15 +106,17 @@ impl Lease {
         Lookup::Ask(cells)
     }
 
-    /// The cells to ask for: twice those that did not last, or as many as were used of those that did; never more than a quarter of what
-    /// remains for each node, so that leases lock nothing up near the end of a quota.
+    /// The cells to ask for: twice those that did not last, though no more than few where they lasted for [`LEASE`], or as many as were used of
+    /// those that expired; never more than a quarter of what remains for each node, so that leases lock nothing up near the end of a quota.
     fn size(&self, nodes: u32, now: u64) -> u32 {
         if now < self.asked_until {
             return 1;
         }
-        let wanted = if now < self.expires {
+        let wanted = if self.is_young(now) {
             self.granted.saturating_mul(2)
-        } else if now < self.expires.saturating_add(LEASE) {
+        } else if now < self.expires {
+            self.granted.saturating_mul(2).min(FEW)
+        } else if now < self.expires.saturating_add(life_of(self.granted)) {
             self.granted - self.cells
         } else {
             1
@@ -116,12 +128,21 @@ impl Lease {
 
     fn grant(&mut self, cells: u32, ahead: u64, now: u64) -> Decision {
         if now >= self.expires {
-            (self.granted, self.cells, self.expires) = (0, 0, now + LEASE);
+            self.cells = 0;
+        }
+        if !self.is_young(now) {
+            (self.granted, self.began) = (self.cells, now);
         }
         self.granted = self.granted.saturating_add(cells);
         self.cells = self.cells.saturating_add(cells - 1);
+        self.expires = self.began + life_of(self.granted);
         (self.ahead, self.at, self.refused) = (ahead, now, false);
         self.admitted(now)
+    }
+
+    /// Whether the lease is so new that its account is a busy one if it is used up already.
+    fn is_young(&self, now: u64) -> bool {
+        now < self.began + LEASE && now < self.expires
     }
 
     fn refuse(&mut self, ahead: u64, now: u64) -> Decision {
@@ -135,6 +156,14 @@ impl Lease {
         let leased = u64::from(self.cells) * interval;
         let ahead = self.ahead(now).saturating_sub(leased);
         self.quota.decision(true, ahead)
+    }
+}
+
+/// For how long a lease of so many cells may be used.
+fn life_of(cells: u32) -> u64 {
+    match cells <= FEW {
+        true => LEASE_OF_FEW,
+        false => LEASE,
     }
 }
 
@@ -266,6 +295,32 @@ mod tests {
         let next = asked(leases.lookup(one, &quota, 2, now + LEASE / 2));
         assert!((1..=40).contains(&next), "{next}");
         let later = asked(leases.lookup(one, &quota, 2, now + 10 * LEASE));
+        assert_eq!(later, 1, "after a pause one at a time");
+    }
+
+    #[test]
+    fn an_account_with_a_request_now_and_then_keeps_a_few_cells_for_longer() {
+        let (leases, quota, one) = (Leases::default(), quota(1_000), partition(1));
+        let (interval, _) = quota.interval_and_capacity();
+        let mut now = HOUR;
+        let (mut counted, mut sizes) = (0, Vec::new());
+        for _ in 0..60 {
+            if let Lookup::Ask(cells) = leases.lookup(one, &quota, 2, now) {
+                sizes.push(cells);
+                counted += cells;
+                let ahead = u64::from(counted) * interval;
+                leases.answer(one, &quota, taken(cells, ahead), now);
+            }
+            now += 1_500 * MILLI;
+        }
+        assert_eq!(sizes[..4], [1, 2, 4, 8]);
+        assert!(sizes.iter().all(|cells| *cells <= FEW), "{sizes:?}");
+        assert!(sizes.len() <= 12, "{sizes:?}");
+        assert!(counted <= 70, "{counted} for 60");
+        // What is left of them is lost in the end.
+        let next = asked(leases.lookup(one, &quota, 2, now + LEASE_OF_FEW));
+        assert!(next <= FEW, "{next}");
+        let later = asked(leases.lookup(one, &quota, 2, now + 3 * LEASE_OF_FEW));
         assert_eq!(later, 1, "after a pause one at a time");
     }
 

@@ -17,12 +17,11 @@ use crate::shared_limits::SharedPartition;
 /// After this time without renewal the permits of a run are free.
 const LIFE: Duration = Duration::from_secs(6);
 
-const RENEW_EVERY: Duration = Duration::from_secs(2);
+/// The same where a run wants few: at most twice the spare ones that a node keeps, which of all nodes is half of the limit. They are what an
+/// account has with a request now and then; a call for each such request would cost more than the request does.
+const LIFE_OF_FEW: Duration = Duration::from_secs(30);
 
-/// Renewals after which spare permits of a partition without a request in progress are not used any more: two to four seconds after the last
-/// call. The server frees them at the end of their [`LIFE`]; a call for each of many accounts with a request now and then would cost more than
-/// the requests do.
-const SPARE_ROUNDS: u32 = 2;
+const RENEW_EVERY: Duration = Duration::from_secs(2);
 
 /// Calls of a renewal that are under way together: one after the other, ten thousand busy accounts would take longer than [`RENEW_EVERY`].
 const RENEWALS_AT_ONCE: usize = 64;
@@ -67,13 +66,22 @@ struct Held {
     limit: NonZeroU32,
     /// A permit was issued since the last renewal.
     active: bool,
-    /// Renewals since the last call.
+    /// How long the server counts what it has granted.
+    life: Duration,
+    /// Rounds of renewals since the last call.
     rounds: u32,
     /// A task that returns spare permits is under way.
     returning: bool,
     key: Arc<str>,
     /// Held during a call: calls of one partition reach the server in order.
     turn: Arc<Mutex<()>>,
+}
+
+impl Held {
+    /// Rounds after which what was granted is not used any more: at least [`RENEW_EVERY`] before the server frees it.
+    fn rounds_max(&self) -> u32 {
+        (self.life.as_secs() / RENEW_EVERY.as_secs()) as u32 - 1
+    }
 }
 
 /// The permits of all partitions.
@@ -165,18 +173,18 @@ impl SharedPermits {
         }
     }
 
-    /// The partitions with permits in use. What others have spare for long enough is forgotten.
+    /// The partitions with permits in use that have to be renewed. What others have spare for long enough is forgotten.
     fn begin_round(&self) -> Vec<Partition> {
-        let mut used = Vec::new();
+        let mut due = Vec::new();
         self.held.retain(|partition, held| {
             held.rounds += 1;
-            if held.used > 0 {
-                used.push(*partition);
+            if held.used > 0 && held.rounds + 1 >= held.rounds_max() {
+                due.push(*partition);
             }
             // Not during a call, which may bring permits.
-            held.used > 0 || held.rounds < SPARE_ROUNDS || held.turn.try_lock().is_err()
+            held.used > 0 || held.rounds < held.rounds_max() || held.turn.try_lock().is_err()
         });
-        used
+        due
     }
 
     async fn renew_one(&self, partition: Partition) {
@@ -212,18 +220,21 @@ impl SharedPermits {
         partition: Partition,
         wanted: impl FnOnce(&Held) -> u32,
     ) -> Option<(u32, u32)> {
-        let (key, used, arguments) = {
+        let (key, used, life, arguments) = {
             let held = self.held.get(&partition)?;
-            let numbers = [held.used, wanted(&held), held.limit.get()];
-            let [used, wanted, limit] = numbers.map(i64::from);
-            let life = LIFE.as_millis() as i64;
-            (held.key.clone(), held.used, [used, wanted, limit, life])
+            let wanted = wanted(&held);
+            let life = match wanted <= 2 * self.spare(held.limit) {
+                true => LIFE_OF_FEW,
+                false => LIFE,
+            };
+            let [used, wanted, limit] = [held.used, wanted, held.limit.get()].map(i64::from);
+            let arguments = [used, wanted, limit, life.as_millis() as i64];
+            (held.key.clone(), held.used, life, arguments)
         };
         let answer = self.shared.invoke(&self.hold, &key, &arguments).await;
         let granted = u32::try_from(*answer.ok()?.first()?).ok()?;
         let mut held = self.held.get_mut(&partition)?;
-        held.granted = granted;
-        held.rounds = 0;
+        (held.granted, held.life, held.rounds) = (granted, life, 0);
         Some((used, granted))
     }
 
@@ -258,6 +269,7 @@ impl SharedPermits {
             granted: 0,
             limit,
             active: true,
+            life: LIFE,
             rounds: 0,
             returning: false,
             key: partition.key("permits"),
@@ -340,20 +352,33 @@ mod tests {
             Acquired::Refused | Acquired::Ask => panic!("no permit is spare"),
         };
 
+        // One is used and ten are spare of the forty: they live for thirty seconds.
         let permit = permits.acquire(&partition, limit).await.expect("a permit");
-        assert_eq!(permits.begin_round(), [partition.partition], "it is in use");
+        for _ in 0..12 {
+            assert_eq!(permits.begin_round(), []);
+        }
+        assert_eq!(permits.begin_round(), [partition.partition], "26 s");
         permits.renew_one(partition.partition).await;
         drop(permit);
         is_spare();
-        for _ in 1..SPARE_ROUNDS {
+        for _ in 0..13 {
             assert_eq!(permits.begin_round(), []);
             is_spare();
         }
-        assert_eq!(permits.begin_round(), []);
+        assert_eq!(permits.begin_round(), [], "28 s");
         assert!(permits.held.is_empty());
         // The server counts them for this run until they expire: it has them again by one call.
-        let again = permits.acquire(&partition, limit).await;
-        assert!(again.is_some());
+        let mut running = Vec::new();
+        running.extend(permits.acquire(&partition, limit).await);
+        assert_eq!(running.len(), 1);
         is_spare();
+        // Beyond half of the limit they live for six seconds, and are renewed every two while they are used.
+        while running.len() < 22 {
+            running.extend(permits.acquire(&partition, limit).await);
+        }
+        for _ in 0..3 {
+            assert_eq!(permits.begin_round(), [partition.partition]);
+            permits.renew_one(partition.partition).await;
+        }
     }
 }
