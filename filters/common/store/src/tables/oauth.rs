@@ -8,7 +8,7 @@ use tollgate_money::{AccountId, CredentialId, GrantId};
 
 use super::changed;
 use super::parts::require_account;
-use crate::engine::{RowError, Select, Sql, SqlRow, Value, WriteError, values};
+use crate::engine::{Dialect, RowError, Select, Sql, SqlRow, Value, WriteError, values};
 use crate::error::{ReadError, Refusal};
 use crate::oauth::{
     ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
@@ -340,12 +340,24 @@ fn revoke(connection: &dyn Sql, which: &str, values: &[Value<'_>]) -> Result<(),
 }
 
 fn note_uses(connection: &dyn Sql, uses: &[(CredentialId, Timestamp)]) -> Result<(), WriteError> {
-    for sql in [
-        "UPDATE credentials SET used_at = CASE WHEN used_at > ?2 THEN used_at ELSE ?2 END WHERE id = ?1",
-        "UPDATE oauth_grants SET used_at = CASE WHEN used_at > ?2 THEN used_at ELSE ?2 END
-         WHERE id = (SELECT grant_id FROM credentials WHERE id = ?1)",
-    ] {
-        connection.execute_each(sql, &mut |run| {
+    let statements = match connection.dialect() {
+        Dialect::Sqlite => [
+            "UPDATE credentials SET used_at = CASE WHEN used_at > ?2 THEN used_at ELSE ?2 END WHERE id = ?1",
+            "UPDATE oauth_grants SET used_at = CASE WHEN used_at > ?2 THEN used_at ELSE ?2 END
+             WHERE id = (SELECT grant_id FROM credentials WHERE id = ?1)",
+        ],
+        // Many rows by one statement: each minute there is one for every credential in use.
+        Dialect::Postgres => [
+            "UPDATE credentials AS c SET used_at = greatest(c.used_at, v.at)
+             FROM (VALUES (CAST(?1 AS BYTEA), CAST(?2 AS BIGINT))) AS v (id, at) WHERE c.id = v.id",
+            "UPDATE oauth_grants AS g SET used_at = greatest(g.used_at, u.at)
+             FROM (SELECT c.grant_id, MAX(v.at) AS at FROM (VALUES (CAST(?1 AS BYTEA), CAST(?2 AS BIGINT))) AS v (id, at)
+                   JOIN credentials c ON c.id = v.id WHERE c.grant_id IS NOT NULL GROUP BY c.grant_id) AS u
+             WHERE g.id = u.grant_id",
+        ],
+    };
+    for sql in statements {
+        connection.execute_rows(sql, &mut |run| {
             uses.iter().try_for_each(|(id, at)| run(values![id, at]))
         })?;
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price, TokenPrice};
+use tollgate_money::{AccountId, CredentialId, GrantId, Micros, OperationId, Price, TokenPrice};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    CredentialKind, Endpoint, NewCredential, OAuthPart, PageCursor, Part, PriceRow,
-    RequestPosition, RequestsQuery, Store, UsageDay, UsageFlags, UsageRecord, UsageRow,
+    CredentialKind, CredentialRow, Endpoint, GrantRow, NewCredential, OAuthPart, PageCursor, Part,
+    PriceRow, RequestPosition, RequestsQuery, Store, UsageDay, UsageFlags, UsageRecord, UsageRow,
 };
 
 use super::engine;
@@ -283,36 +283,68 @@ fn totals_that_are_behind_the_postings_are_not_read_and_are_derived_at_the_next_
 #[test]
 fn a_used_credential_has_its_time_of_use_and_a_missing_one_is_skipped() {
     let mut fixture = Fixture::open();
-    fixture.write([Part::InsertCredential(Box::new(NewCredential {
-        id: key(1),
-        hash: [1; 32],
-        kind: CredentialKind::ApiKey,
+    let grant = GrantId::from_bytes([7; 16]);
+    fixture.write([Part::OAuth(Box::new(OAuthPart::InsertGrant(GrantRow {
+        id: grant,
         account: MINE,
-        client_id: None,
-        grant_id: None,
+        client: "client".into(),
+        client_name: None,
+        refresh: false,
+        redirect_uri: "http://localhost/".into(),
         resource: 1,
+        asked: None,
         scopes: 1,
-        label: None,
-        hint: None,
-        models: None,
-        spending_cap: None,
         created_at: Timestamp::from_micros(1),
-        expires_at: None,
-    }))]);
+        used_at: Timestamp::from_micros(1),
+        ends_at: Timestamp::from_micros(1_000),
+        revoked_at: None,
+    })))]);
+    // A key, and two tokens of one grant.
+    for (number, grant) in [(1, None), (2, Some(grant)), (3, Some(grant))] {
+        fixture.write([Part::InsertCredential(Box::new(NewCredential {
+            id: key(number),
+            hash: [number; 32],
+            kind: match grant {
+                None => CredentialKind::ApiKey,
+                Some(_) => CredentialKind::AccessToken,
+            },
+            account: MINE,
+            client_id: None,
+            grant_id: grant.map(|grant| *grant.as_bytes()),
+            resource: 1,
+            scopes: 1,
+            label: None,
+            hint: None,
+            models: None,
+            spending_cap: None,
+            created_at: Timestamp::from_micros(1),
+            expires_at: None,
+        }))]);
+    }
     let seen = |fixture: &Fixture| {
-        let rows = fixture.store.account_credentials(MINE).expect("a read");
-        rows[0].used_at
+        let mut rows = fixture.store.account_credentials(MINE).expect("a read");
+        rows.sort_by_key(|row| row.made.id);
+        let of_grant = fixture.store.oauth_grant(grant).expect("a read");
+        let of_grant = of_grant.expect("the grant").used_at.as_micros();
+        let micros = |row: &CredentialRow| row.used_at.map_or(0, Timestamp::as_micros);
+        (rows.iter().map(micros).collect::<Vec<_>>(), of_grant)
     };
-    assert_eq!(seen(&fixture), None);
+    assert_eq!(seen(&fixture), (vec![0, 0, 0], 1));
     let used = |number, used_at| (key(number), Timestamp::from_micros(used_at));
-    //   written, and the stored value then
-    for (uses, stands) in [
-        (vec![used(9, 50), used(1, 70)], 70),
-        (vec![used(1, 60)], 70),
-        (vec![used(1, 80)], 80),
+    //   written, and the stored values then
+    for (uses, of_credentials, of_grant) in [
+        (vec![used(9, 50), used(1, 70)], [70, 0, 0], 1),
+        (vec![used(1, 60)], [70, 0, 0], 1),
+        (vec![used(1, 80)], [80, 0, 0], 1),
+        (
+            vec![used(2, 95), used(3, 92), used(1, 90)],
+            [90, 95, 92],
+            95,
+        ),
+        (vec![used(3, 94)], [90, 95, 94], 95),
     ] {
         fixture.write([Part::OAuth(Box::new(OAuthPart::NoteUses(uses)))]);
-        assert_eq!(seen(&fixture), Some(Timestamp::from_micros(stands)));
+        assert_eq!(seen(&fixture), (of_credentials.to_vec(), of_grant));
     }
 }
 
