@@ -67,7 +67,8 @@ pub(super) async fn plain(
             Ok(Err(_)) | Err(Elapsed) => return,
         }
     }
-    serve_h1(worker, tcp, origin, &connection).await;
+    let draining = worker.draining();
+    serve_h1(worker, tcp, origin, &connection, draining).await;
 }
 
 /// Serves a connection on which the predecessor relays one request.
@@ -77,7 +78,8 @@ pub(super) async fn relayed(
     origin: Origin,
     connection: Arc<Connection>,
 ) {
-    serve_h1(worker, tcp, origin, &connection).await;
+    let stopped = worker.stopped();
+    serve_h1(worker, tcp, origin, &connection, stopped).await;
 }
 
 /// Serves a connection whose TLS handshake is done.
@@ -99,19 +101,23 @@ pub(super) async fn tls<S: IO + 'static>(
         Some(ALPN::H2) => Box::pin(serve_h2(worker, stream, origin, connection)).await,
         // A validation by a certificate authority, which carries no data (RFC 8737 section 3).
         Some(ALPN::Custom(_)) => {}
-        _ => serve_h1(worker, stream, origin, &connection).await,
+        _ => {
+            let draining = worker.draining();
+            serve_h1(worker, stream, origin, &connection, draining).await;
+        }
     }
 }
 
+/// Serves one request after the other, until the connection is idle when `ends` becomes true.
 async fn serve_h1<S: IO + 'static>(
     worker: Arc<Worker>,
     stream: S,
     origin: Origin,
     connection: &Connection,
+    mut ends: watch::Receiver<bool>,
 ) {
     let corked = Corked::new(stream);
     let cork = corked.handle();
-    let mut draining = worker.draining();
     let mut next: Option<(Stream, Option<BytesMut>)> = Some((Box::new(corked), None));
     while let Some((stream, read_ahead)) = next.take() {
         next = one_h1(
@@ -120,7 +126,7 @@ async fn serve_h1<S: IO + 'static>(
             read_ahead,
             &cork,
             (&origin, connection),
-            &mut draining,
+            &mut ends,
         )
         .await;
     }
@@ -133,7 +139,7 @@ async fn one_h1(
     read_ahead: Option<BytesMut>,
     cork: &CorkHandle,
     (origin, connection): (&Origin, &Connection),
-    draining: &mut watch::Receiver<bool>,
+    ends: &mut watch::Receiver<bool>,
 ) -> Option<(Stream, Option<BytesMut>)> {
     let limits = *worker.limits();
     let mut stream = stream;
@@ -144,7 +150,7 @@ async fn one_h1(
         let first = tokio::select! {
             biased;
             first = within(limits.idle, stream.read_buf(&mut read_ahead)) => first,
-            _ = draining.wait_for(|draining| *draining) => return None,
+            _ = ends.wait_for(|ends| *ends) => return None,
         };
         if !matches!(first, Ok(Ok(1..))) {
             return None;
@@ -179,7 +185,7 @@ async fn one_h1(
     }
     let mut session = worker.serve(session, Some(cork.clone()), origin).await?;
     if !session.is_body_done() {
-        Box::pin(linger(&mut session, limits.body, draining)).await;
+        Box::pin(linger(&mut session, limits.body, ends)).await;
         return None;
     }
     let reusable = session.finish().await.ok()??;
@@ -194,7 +200,7 @@ async fn one_h1(
 async fn linger(
     session: &mut ServerSession,
     limit: std::time::Duration,
-    draining: &mut watch::Receiver<bool>,
+    ends: &mut watch::Receiver<bool>,
 ) {
     if let ServerSession::H1(h1) = session {
         h1.shutdown().await;
@@ -203,7 +209,7 @@ async fn linger(
     tokio::select! {
         biased;
         _ = within(limit, discard) => {}
-        _ = draining.wait_for(|draining| *draining) => {}
+        _ = ends.wait_for(|ends| *ends) => {}
     }
 }
 

@@ -163,10 +163,11 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
     let proxies = bound.proxies;
     let proxy_protocol = proxies.as_ref().is_some_and(|one| one.proxy_protocol);
     let is_relay = bound.relayed.is_some();
-    // A predecessor that still relays requests is served until the end.
-    let mut accepts_none = match is_relay {
-        true => worker.draining(),
-        false => worker.accepts_none(),
+    // A predecessor that still relays requests is served until it has ended, also while this process drains: it may have handed over too, and
+    // have no other connection.
+    let (mut accepts_none, mut ends) = match is_relay {
+        true => (worker.stopped(), worker.stopped()),
+        false => (worker.accepts_none(), worker.draining()),
     };
     let mut has_predecessor = worker.proxy().state.has_predecessor.subscribe();
     loop {
@@ -197,11 +198,12 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             continue;
         };
         // Without a place this connection waits unread, and those after it in the system's accept queue, where they cost nothing. A place is
-        // not taken earlier: an idle listener would withhold it from the others.
+        // not taken earlier: an idle listener would withhold it from the others. One that was accepted at the moment of an upgrade is served
+        // here: its client has connected, and no other process can have it.
         tokio::select! {
             biased;
-            _ = accepts_none.wait_for(|none| *none) => return,
             () = connection.take_place() => {}
+            _ = ends.wait_for(|ends| *ends) => return,
         }
         let (worker, tls) = (worker.clone(), tls.clone());
         let (http2, health) = (bound.http2, bound.health);

@@ -46,7 +46,7 @@ pub(super) struct State {
     pub(super) draining: watch::Sender<bool>,
     /// Whether connections are accepted by another process, or by none.
     pub(super) accepts_none: watch::Sender<bool>,
-    stopped: watch::Sender<bool>,
+    pub(super) stopped: watch::Sender<bool>,
     /// The exchanges under way, and in the upper half those of them that no filter has decided on yet.
     exchanges: AtomicU64,
     /// What happens to requests that begin.

@@ -74,6 +74,11 @@ impl Worker {
         self.proxy.state.draining.subscribe()
     }
 
+    /// What ends the connections on which a predecessor relays requests: it may do so while this process drains.
+    pub(super) fn stopped(&self) -> watch::Receiver<bool> {
+        self.proxy.state.stopped.subscribe()
+    }
+
     pub(super) fn accepts_none(&self) -> watch::Receiver<bool> {
         self.proxy.state.accepts_none.subscribe()
     }

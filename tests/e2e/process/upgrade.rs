@@ -264,6 +264,31 @@ async fn the_next_request_on_an_open_connection_is_decided_by_the_new_process() 
     assert!(answer.ends_with("data: [DONE]\n\n"), "{answer}");
 }
 
+/// The second process has no connection of its own, so that it drains as soon as the third one serves.
+#[tokio::test]
+async fn a_connection_to_the_process_before_the_last_one_carries_its_next_request() {
+    let installation = Installation::new("").await;
+    let serving = installation.serve().await;
+    let mut connection = RawClient::connect(address(&serving)).await;
+    let body = chat(false).to_string();
+    connection.post(CHAT, &installation.key, &body).await;
+    assert_eq!(connection.read_answer().await.0.status(), 200);
+    let _second = Successor::of(&installation).await;
+    let third = Successor::of(&installation).await;
+    let draining = tokio::task::spawn_blocking(move || {
+        let is_it = |line: &str| line.contains("draining: refusing new connections");
+        serving.process.line_where("the second process", is_it);
+        serving
+    });
+    let mut serving = draining.await.expect("the line comes");
+    connection.post(CHAT, &installation.key, &body).await;
+    let (head, answer) = connection.read_answer().await;
+    assert_eq!(head.status(), 200, "{answer:?}");
+    assert_eq!(head.header("connection"), Some("close"));
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    third.stop().await;
+}
+
 #[tokio::test]
 async fn sigusr2_starts_a_new_process_too() {
     let installation = Installation::new("").await;
