@@ -128,15 +128,19 @@ pub enum Command {
     /// Show what a restore of a backup would undo: keys, app access and suspensions that would be as before, payments that it does not know, and
     /// returned payments that would count again. Needs the newer database; the gateway may be running.
     Compare {
-        /// The backup: an SQLite file.
-        backup: PathBuf,
+        /// The backup: an SQLite file, or the `postgres://` address of the database that a backup was restored into.
+        backup: String,
     },
-    /// Copy the accounts and the ledger from an SQLite file into the PostgreSQL database that the settings name, which has to be empty. No
-    /// gateway may have either. An attempt that was interrupted is continued. The file gets the ending `.migrated` once the audit of the copy is clean.
+    /// Copy the accounts and the ledger from an SQLite file into a PostgreSQL database, which has to be empty. No gateway may have either. An
+    /// attempt that was interrupted is continued. The file gets the ending `.migrated` once the audit of the copy is clean and its last seals are
+    /// the same.
     Migrate {
         /// The store to copy: `sqlite:` and the path of a file.
         #[arg(long, value_name = "URL")]
         from: String,
+        /// The database: `postgres://` and its address. Default: that of `store.url`. The password is that of the settings.
+        #[arg(long, value_name = "URL")]
+        to: Option<String>,
         /// Progress.
         #[command(flatten)]
         progress: ShowProgress,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use secrecy::ExposeSecret;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
-use tollgate_store::postgres::{self, DatabaseUrl, ImportError, NodeRole, NodeState, Progress};
+use tollgate_store::postgres::{
+    self, DatabaseUrl, ImportError, Imported, NodeRole, NodeState, Progress,
+};
 use tollgate_store::{Failure, OpenError, OutageTimes, Read, RootSecret, Store, sqlite};
 
 use crate::config::{self, Durability, StoreUrl};
@@ -144,6 +146,23 @@ pub(crate) fn open_read(
     }
 }
 
+/// The settings of a store at another address: `postgres://` and so on, `sqlite:` and the path of a file, or that path. The password is the same.
+pub(crate) fn at(settings: &config::Store, address: &str) -> anyhow::Result<config::Store> {
+    let url = match address.split_once("://") {
+        Some((scheme, _)) if scheme.starts_with("postgres") => {
+            let parsed = DatabaseUrl::parse(address);
+            StoreUrl::Postgres(
+                parsed.map_err(|error| anyhow::anyhow!("the address of the database {error}"))?,
+            )
+        }
+        _ => StoreUrl::Sqlite(address.strip_prefix("sqlite:").unwrap_or(address).into()),
+    };
+    Ok(config::Store {
+        url,
+        ..settings.clone()
+    })
+}
+
 /// Rebuilds the state derived from the journal; refused while a gateway has the database.
 pub(crate) fn rebuild_postings(
     settings: &config::Store,
@@ -163,7 +182,7 @@ pub(crate) fn import(
     from: &Path,
     opener: &Opener<'_>,
     report: &mut dyn FnMut(&Progress),
-) -> Option<Result<Vec<Progress>, ImportError>> {
+) -> Option<Result<Imported, ImportError>> {
     with_postgres(settings, opener, |options| {
         postgres::import(from, options, report)
     })

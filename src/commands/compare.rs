@@ -1,12 +1,11 @@
 //! `tollgate compare`: what a restore of a backup would undo.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 
 use serde::Serialize;
 use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
-use tollgate_store::{AccountRow, AccountStatus, PaymentStatus, Read, ReadError, TopUpRow, sqlite};
+use tollgate_store::{AccountRow, AccountStatus, PaymentStatus, Read, ReadError, TopUpRow};
 
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
@@ -30,10 +29,10 @@ struct Undone {
 /// Compares a backup with the database.
 pub(super) fn run(
     client: &ControlClient,
-    backup: &Path,
+    backup: &str,
     out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
-    let (before, after) = (sqlite::open_read(backup)?, client.read()?);
+    let (before, after) = (client.read_at(backup)?, client.read()?);
     let undone = compare(&*before, &*after, client.clock.now())?;
     let rows: Vec<[String; 4]> = undone
         .iter()

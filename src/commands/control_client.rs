@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_money::AccountId;
-use tollgate_store::postgres::Progress;
+use tollgate_store::postgres::{Imported, Progress};
 use tollgate_store::sqlite::{self, Lock, Repair};
 use tollgate_store::{OpenError, Read, Store};
 
@@ -20,8 +20,7 @@ use crate::database::{self, Opener};
 const NAME: &str = "command line";
 
 /// Why a file is not imported into the database.
-const NO_DATABASE: &str =
-    "`store.url` does not name a PostgreSQL database; set it to the one to copy into";
+const NO_DATABASE: &str = "neither `--to` nor `store.url` names a PostgreSQL database; set one of them to the one to copy into";
 
 /// Access to the database that the settings name.
 pub(super) struct ControlClient {
@@ -52,6 +51,18 @@ impl ControlClient {
     /// The database, opened read-only, beside a gateway or without one.
     pub(super) fn read(&self) -> anyhow::Result<Arc<dyn Read>> {
         Ok(database::open_read(&self.settings.store, &self.opener())?)
+    }
+
+    /// Another store than that of the settings, opened read-only, by its address or the path of a file.
+    pub(super) fn read_at(&self, address: &str) -> anyhow::Result<Arc<dyn Read>> {
+        let store = database::at(&self.settings.store, address)?;
+        Ok(database::open_read(&store, &self.opener())?)
+    }
+
+    /// The same with another store in the place of that of the settings.
+    pub(super) fn at(mut self, address: &str) -> anyhow::Result<ControlClient> {
+        self.settings.store = database::at(&self.settings.store, address)?;
+        Ok(self)
     }
 
     /// Makes a change through the gateway, or in the database when none runs.
@@ -143,7 +154,7 @@ impl ControlClient {
         &self,
         from: &Path,
         report: &mut dyn FnMut(&Progress),
-    ) -> anyhow::Result<Vec<Progress>> {
+    ) -> anyhow::Result<Imported> {
         let imported = database::import(&self.settings.store, from, &self.opener(), report);
         Ok(imported.context(NO_DATABASE)??)
     }

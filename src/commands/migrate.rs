@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use tollgate_ledger::audit::Report;
-use tollgate_store::sqlite;
+use tollgate_store::{Read, ReadError, sqlite};
 
 use super::audit::audit_with_progress;
 use super::control_client::ControlClient;
@@ -17,12 +17,16 @@ use super::progress::Progress;
 /// The ending of the original's name once it is copied.
 const RENAMED: &str = "migrated";
 
+/// Commits that are read at once.
+const COMMITS: usize = 100;
+
 /// What was copied.
 #[derive(Serialize)]
 struct Migrated {
     tables: Vec<Table>,
     accounts: u64,
     seals: u64,
+    last_seals: Vec<LastSeal>,
     /// The name of the original from now on.
     original: String,
 }
@@ -31,6 +35,15 @@ struct Migrated {
 struct Table {
     name: String,
     rows: u64,
+}
+
+/// The last commit of a node. Its hash covers all commits of the node, each with its bytes.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct LastSeal {
+    node: i64,
+    epoch: i64,
+    number: i64,
+    hash: String,
 }
 
 /// Copies the store of a file into the database of the settings, and verifies the copy. Continues an attempt that was interrupted.
@@ -53,7 +66,7 @@ pub(super) fn migrate(
             "the books of `{from}` do not balance; repair them first (`tollgate audit` with it as `store.url` says how)"
         );
     }
-    let tables = client.import(&path, &mut |copied| {
+    let imported = client.import(&path, &mut |copied| {
         progress.report(|| {
             format!(
                 "copied {} rows of the table `{}`",
@@ -63,9 +76,11 @@ pub(super) fn migrate(
     })?;
     let after = audit_with_progress(&*client.read_imported()?, "the copy", &mut progress)?;
     drop(progress);
-    if !after.clean() || sums(&before) != sums(&after) {
+    let last_seals = last_seals(&*client.read_imported()?)?;
+    let is_same = last_seals == self::last_seals(&*sqlite::open_read(&path)?)?;
+    if !after.clean() || !is_same || sums(&before) != sums(&after) {
         bail!(
-            "the audit of the copy differs from that of `{from}`, which is as it was; empty the database and migrate again"
+            "the audit or the last seals of the copy differ from those of `{from}`, which is as it was; empty the database and migrate again"
         );
     }
     // Before gateways open the copy: one that was started on the original again would sell the same credit a second time. An attempt that was
@@ -82,9 +97,9 @@ pub(super) fn migrate(
         })?;
     }
     client.finish_import()?;
+    drop(imported.lock);
     let migrated = Migrated {
-        tables: tables
-            .into_iter()
+        tables: (imported.tables.into_iter())
             .map(|table| Table {
                 name: table.table,
                 rows: table.rows,
@@ -92,11 +107,12 @@ pub(super) fn migrate(
             .collect(),
         accounts: after.accounts,
         seals: after.seals,
+        last_seals,
         original: original.display().to_string(),
     };
     let rows: u64 = migrated.tables.iter().map(|table| table.rows).sum();
     let line = format_args!(
-        "{rows} rows of {} tables: {} accounts, {} seals, the books balance; the original is `{}` now",
+        "{rows} rows of {} tables: {} accounts, {} seals, the books balance, the last seals are the same; the original is `{}` now",
         migrated.tables.len(),
         migrated.accounts,
         migrated.seals,
@@ -104,6 +120,28 @@ pub(super) fn migrate(
     );
     out.line(&migrated, line)?;
     Ok(SUCCESS)
+}
+
+/// The last commits of all nodes.
+fn last_seals(store: &dyn Read) -> Result<Vec<LastSeal>, ReadError> {
+    let mut seals = Vec::new();
+    for journal in store.retained()? {
+        // From the last posted one on.
+        let mut after = journal.posted.map(|(epoch, number)| (epoch, number - 1));
+        let mut last = None;
+        while let Some(commit) = store.commits_after(journal.node, after, COMMITS)?.pop() {
+            after = Some((commit.seal.epoch, commit.seal.number));
+            last = Some(commit.seal);
+        }
+        seals.extend(last.map(|seal| LastSeal {
+            node: seal.node,
+            epoch: seal.epoch,
+            number: seal.number,
+            hash: base16ct::lower::encode_string(&seal.hash),
+        }));
+    }
+    seals.sort_unstable_by_key(|seal| seal.node);
+    Ok(seals)
 }
 
 /// What the audits of the original and of the copy have to agree on.

@@ -148,8 +148,12 @@ pub fn run(
             backup::backup(&client()?, &target, progress.progress, out)
         }
         Command::Compare { backup } => compare::run(&client()?, &backup, out),
-        Command::Migrate { from, progress } => {
-            migrate::migrate(&client()?, &from, progress.progress, out)
+        Command::Migrate { from, to, progress } => {
+            let client = match to {
+                Some(to) => client()?.at(&to)?,
+                None => client()?,
+            };
+            migrate::migrate(&client, &from, progress.progress, out)
         }
         Command::Retention { dry_run, progress } => {
             retention::run(&client()?, dry_run, progress.progress, out)

@@ -20,6 +20,7 @@ mod logs;
 mod mandates;
 mod memory;
 mod metrics;
+mod migration;
 mod mpp;
 mod nodes;
 mod nodes_admin;

@@ -1,4 +1,4 @@
-//! Nodes that start at the same moment: on an empty database, on what an earlier run has left, and two of one name.
+//! Nodes that start at the same moment: on an empty database, on what an earlier run has left, on a restored one, and two of one name.
 
 use tollgate_testing::{Postgres, Script};
 
@@ -123,5 +123,55 @@ async fn nodes_that_start_at_once_recover_what_a_killed_run_has_left() {
     for gate in ["alone", "a", "b", "c"] {
         cluster.installation.provider.gate(gate).open();
     }
+    cluster.audit();
+}
+
+/// What `pg_dump` reads while nodes serve is one moment: with holds of streams, and credit at each node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_start_on_a_dump_that_was_made_while_they_served() {
+    let server = Postgres::shared();
+    let database = server.database();
+    let mut cluster = Cluster::with(&database, "", "", &[]).await;
+    let account = cluster.installation.account.clone();
+    let provider = &cluster.installation.provider;
+    provider.script(Script::hold(2, "middle").times(3));
+    let mut streams = Vec::new();
+    for node in 0..cluster.nodes.len() {
+        let mut stream = cluster.client(node).stream(CHAT, &chat(true)).await;
+        stream.next_event().await.expect("an event before the gate");
+        streams.push(stream);
+    }
+    each_serves(&cluster).await;
+    let dumped = server.restored(database.rsplit('/').next().expect("a name"));
+    cluster.installation.provider.gate("middle").open();
+    for mut stream in streams {
+        let (events, _) = stream.rest().await;
+        assert!(events.last().is_some_and(|event| event.is_done()));
+    }
+    each_serves(&cluster).await;
+    let keys = ["key", "list", "--account", &account];
+    let keys = cluster.ask("b", &keys).await;
+    let key = keys[0]["id"].as_str().expect("an id").to_owned();
+    cluster.ask("c", &["key", "revoke", "--key", &key]).await;
+    let undone = cluster.ask("a", &["compare", &dumped]).await;
+    assert_eq!(undone.as_array().map(Vec::len), Some(1), "{undone}");
+    assert_eq!(undone[0]["effect"], "key_valid_again", "{undone}");
+    assert_eq!(undone[0]["subject"], key, "{undone}");
+    for node in &mut cluster.nodes {
+        node.process.signal("TERM");
+        assert_eq!(ended(&mut node.process).await.code(), Some(0));
+    }
+    cluster.nodes.clear();
+
+    let text = std::fs::read_to_string(&cluster.installation.config).expect("the settings");
+    let text = text.replace(&database, &dumped);
+    std::fs::write(&cluster.installation.config, text).expect("the folder takes files");
+    cluster.installation.postgres = Some(dumped);
+    let audit = cluster.ask("a", &["audit"]).await;
+    assert_eq!(audit["clean"], true, "{audit}");
+    cluster.serve_all().await;
+    each_serves(&cluster).await;
+    let left = CREDITS - 6 * PRICE_OF_A_CHAT;
+    assert_eq!(cluster.balance(&account).await, (left, 0));
     cluster.audit();
 }

@@ -204,6 +204,34 @@ impl Postgres {
             .to_owned()
     }
 
+    /// What `pg_dump` writes of a database, restored by `pg_restore` into a new one, by its address.
+    ///
+    /// # Panics
+    ///
+    /// When one of them fails.
+    pub fn restored(&self, database: &str) -> String {
+        let url = self.database();
+        let copy = url.rsplit('/').next().expect("a name");
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("dump");
+        for (program, database, options) in [
+            ("pg_dump", database, ["-Fc", "-f"]),
+            ("pg_restore", copy, ["-1", "-e"]),
+        ] {
+            let mut command = Command::new(self.programs.join(program));
+            command
+                .args(["-U", "test", "-p", &self.port.to_string(), "-d", database])
+                .arg("-h")
+                .arg(&self.folder)
+                .args(options)
+                .arg(&file);
+            let done = command.stdin(Stdio::null()).output().expect("it runs");
+            let errors = String::from_utf8_lossy(&done.stderr);
+            assert!(done.status.success(), "{program}:\n{errors}");
+        }
+        url
+    }
+
     /// Ends the server without a checkpoint, as a crash would, and starts it again. Returns when it accepts connections.
     ///
     /// # Panics

@@ -84,15 +84,23 @@ pub struct Progress {
     pub rows: u64,
 }
 
-/// Imports the store of the SQLite file at `from`, which no gateway may have, or continues to. Reports progress after each transaction. Returns
-/// what was copied. No gateway opens the database before [`finish_import`].
+/// A copy that no gateway opens before [`finish_import`].
+#[derive(Debug)]
+pub struct Imported {
+    /// What was copied.
+    pub tables: Vec<Progress>,
+    /// No gateway opens the original while this exists.
+    pub lock: sqlite::Lock,
+}
+
+/// Imports the store of the SQLite file at `from`, which no gateway may have, or continues to. Reports progress after each transaction.
 pub fn import(
     from: &Path,
     options: &Options,
     report: &mut dyn FnMut(&Progress),
-) -> Result<Vec<Progress>, ImportError> {
+) -> Result<Imported, ImportError> {
     let mut source_options = sqlite::Options::new(options.now, options.random.clone());
-    let (file, _lock) = sqlite::open_exclusive(from, &mut source_options)?;
+    let (file, lock) = sqlite::open_exclusive(from, &mut source_options)?;
     let name = options.url.to_string();
     let database = Connection::open(&target(options)?);
     let database = database.map_err(|error| ImportError::Open(open_error(&name, "open", error)))?;
@@ -105,7 +113,10 @@ pub fn import(
         copied.push(copy_table(&file, &database, progress, report)?);
     }
     end(&database).map_err(|error| row_error("node_marks", error.into()))?;
-    Ok(copied)
+    Ok(Imported {
+        tables: copied,
+        lock,
+    })
 }
 
 /// Makes an imported store one that gateways open.

@@ -35,7 +35,7 @@ mod value;
 mod wire;
 mod writer;
 
-pub use self::import::{ImportError, Progress, finish_import, import, open_imported};
+pub use self::import::{ImportError, Imported, Progress, finish_import, import, open_imported};
 #[cfg(feature = "simulation")]
 pub use self::intercepted::{Submitter, open_intercepted};
 pub use self::measure::{Measured, measure};

@@ -47,7 +47,7 @@ fn file(accounts: u64, secret: u8) -> (TempDir, std::path::PathBuf) {
 }
 
 fn import(path: &Path, url: &str) -> Result<Vec<Progress>, ImportError> {
-    postgres::import(path, &options(url), &mut |_| {})
+    postgres::import(path, &options(url), &mut |_| {}).map(|imported| imported.tables)
 }
 
 fn name(url: &str) -> &str {
@@ -165,4 +165,17 @@ fn of_two_imports_at_once_one_ends() {
         Err(ImportError::Overtaken(table)) => assert_eq!(table, "accounts"),
         other => panic!("{other:?}"),
     }
+}
+
+/// One that used the file before it is renamed would sell credit that the copy has as well.
+#[test]
+fn no_gateway_opens_the_file_of_an_import_while_the_copy_is_verified() {
+    let server = Postgres::shared();
+    let (_folder, path) = file(3, 8);
+    let imported = postgres::import(&path, &options(&server.database()), &mut |_| {});
+    let imported = imported.expect("the copy");
+    let open = || sqlite::open(&path, sqlite::Options::new(time(1), RootSecret([8; 32])));
+    assert!(matches!(open(), Err(OpenError::InUse { .. })));
+    drop(imported);
+    open().expect("it is free").close();
 }
