@@ -1,8 +1,13 @@
 //! The shared server in the log, in reloads, and in the check of the settings.
 
-use tollgate_testing::{Redis, within};
+use std::time::Duration;
+
+use serde_json::Value;
+use tollgate_clock::Clock;
+use tollgate_testing::{Client, Redis, RedisLink, within};
 
 use super::installation::{Installation, Serving, ended};
+use crate::rig::{CHAT, chat};
 
 const UNREACHABLE: &str = "shared server unreachable, each node uses its share of the limits";
 const CONNECTED: &str = "connected to the shared server, limits are shared";
@@ -31,9 +36,7 @@ async fn each_change_of_reachability_is_one_line_of_the_log() {
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     let output = serving.process.output();
-    let changes: Vec<bool> = output
-        .lines()
-        .filter(|line| line.contains(UNREACHABLE) || line.contains(CONNECTED))
+    let changes: Vec<bool> = (changes(&output).iter())
         .map(|line| line.contains(CONNECTED))
         .collect();
     assert!(changes.len() >= 4, "{output}");
@@ -47,6 +50,78 @@ async fn each_change_of_reachability_is_one_line_of_the_log() {
         first.contains("cannot connect"),
         "without its cause: {first}"
     );
+}
+
+/// Lines of the log about reachability, the cause of the last one among them.
+fn changes(output: &str) -> Vec<&str> {
+    let lines = output.lines();
+    let lines = lines.filter(|line| line.contains(UNREACHABLE) || line.contains(CONNECTED));
+    lines.collect()
+}
+
+/// A question that was not asked before, so that it reads both levels of the cache.
+fn question(seed: i32) -> Value {
+    let mut body = chat(false);
+    body["seed"] = seed.into();
+    body
+}
+
+/// Each call waits 20 ms, and a read of the cache 15 ms, never for the answer; after three no request waits any more.
+#[tokio::test]
+async fn a_server_that_answers_late_costs_a_few_requests_some_milliseconds_and_is_logged_once() {
+    const LATE: Duration = Duration::from_millis(100);
+    let redis = Redis::start();
+    let link = RedisLink::start(&redis);
+    let settings = format!("[shared]\nurl = '{}'\n[cache]\nenabled = true", link.url());
+    let installation = Installation::new(&settings).await;
+    let mut serving = installation.serve().await;
+    is_reachable(&serving, 1).await;
+    let client: Client = serving.client(&installation);
+    let clock = Clock::system();
+    let asked = async |seed: i32| {
+        let began = clock.elapsed();
+        let answer = client.post(CHAT, &question(seed)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        clock.elapsed() - began
+    };
+    for round in 1..=2 {
+        asked(round).await;
+        link.delay(LATE);
+        let calls = async |result: &str| {
+            let name = format!("tollgate_shared_calls_total{{result=\"{result}\"}}");
+            serving.metric(&name).await
+        };
+        let (answered, late) = (calls("ok").await, calls("timeout").await);
+        let mut waits = Vec::new();
+        while serving.metric("tollgate_shared_reachable").await == 1 {
+            waits.push(asked(100 * round + waits.len() as i32).await);
+        }
+        let more = calls("timeout").await - late;
+        assert!(more >= 3, "{more} calls were late");
+        // Those of a request that had begun, and one heartbeat.
+        assert!(more <= 8, "{more} calls waited");
+        let written = answered + 2 + waits.len() as u64;
+        for seed in 0..20 {
+            waits.push(asked(1000 * round + seed).await);
+        }
+        // No call waited for its answer, but those that store what the provider had answered, behind the path of requests.
+        assert!(calls("ok").await <= written, "a call was answered");
+        let fastest = waits.iter().min().expect("requests");
+        assert!(*fastest < LATE, "{waits:?}");
+        link.delay(Duration::ZERO);
+        is_reachable(&serving, 1).await;
+    }
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    let output = serving.process.output();
+    let changes = changes(&output);
+    assert_eq!(changes.len(), 5, "{output}");
+    for pair in changes.chunks(2) {
+        assert!(pair[0].contains(CONNECTED), "{output}");
+        let unreachable = pair.get(1);
+        let cause = unreachable.is_none_or(|line| line.contains("no answer within"));
+        assert!(cause, "{output}");
+    }
 }
 
 #[tokio::test]

@@ -93,6 +93,11 @@ impl Redis {
         format!("{}://{}:{}", self.scheme, self.host, self.port)
     }
 
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Stops it (`SIGSTOP`): connections are accepted, and nothing is answered.
     pub fn pause(&mut self) {
         self.process.signal("STOP");
