@@ -127,6 +127,7 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     print_line(format_args!("{}", tally.summary()));
+    assert!(tally.look(|seen| seen.replays) > 0, "no repeat was answered");
     check(&installation, &accounts, &tally, &metrics).await;
     match soak {
         Some(duration) => {

@@ -92,7 +92,7 @@ impl PlannedRequest {
             http2: dice.per_mille(500),
             path: if chat { CHAT } else { TEXT },
             body,
-            key: dice.per_mille(150).then(|| format!("{seed} {number}")),
+            key: dice.per_mille(150).then(|| format!("{seed}-{number}")),
             manners: match dice.below(100) {
                 0..75 => Manners::Stays,
                 75..80 => Manners::Slow(20 + dice.below(80)),
