@@ -175,11 +175,13 @@ impl Batch {
                     receipt.repeated = receipt.repeated.or(done.repeated);
                     receipt.taken = receipt.taken.or(done.taken);
                 }
-                Err(error) => {
+                Err(refused @ WriteError::Refused(_)) => {
                     rows.undo_unit()?;
                     self.rewind(&mark);
-                    return Err(error);
+                    return Err(refused);
                 }
+                // The whole transaction is rolled back. With a lost connection it is gone already, and the savepoint with it.
+                Err(error) => return Err(error),
             }
         }
         rows.keep_unit()?;

@@ -178,6 +178,35 @@ fn a_take_whose_connection_is_cut_at_any_statement_takes_once() {
     assert_posted(&again);
 }
 
+/// A unit of several parts has a savepoint, which is lost with the connection.
+#[test]
+fn a_unit_whose_connection_is_cut_at_any_statement_is_written_once() {
+    const ROUNDS: i64 = 2 * (STATEMENTS.len() as i64 + 2);
+    let server = Postgres::shared();
+    let direct = server.database();
+    let database = direct.rsplit('/').next().expect("a name").to_owned();
+    shared_account(&database, 7 * ROUNDS);
+    let proxy = Proxy::start(server.folder());
+    let store = node(&proxy.url(&database), "a");
+    let (mut number, mut taken) = (10, 0);
+    for cut in [Cut::Before, Cut::After] {
+        for statement in STATEMENTS.into_iter().chain(["SAVEPOINT", "RELEASE"]) {
+            proxy.cut_at(statement, cut);
+            let before = proxy.cuts();
+            let what = format!("{statement} {cut:?}");
+            let unit = [take(number, 3), take(number + 1, 4)];
+            let written = write(&store, unit);
+            written.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+            number += 2;
+            taken += 7;
+            assert_eq!(proxy.cuts(), before + 1, "{what}");
+            assert_eq!(shared(&database), 7 * ROUNDS - taken, "{what}");
+            assert_eq!(total(&store), 7 * ROUNDS, "{what}");
+        }
+    }
+    assert_posted(&store);
+}
+
 fn of_cap() -> KeyCap {
     KeyCap::of(credential(), CapPeriod::Month, numbered(1))
 }
