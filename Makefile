@@ -5,7 +5,8 @@ test: ; @tests/run
 chaos:
 	@TOLLGATE_POWER_LOSSES=$${TOLLGATE_POWER_LOSSES:-3000} cargo test --quiet -p tollgate-ledger --test ledger power_loss
 	@TOLLGATE_SIMULATIONS=$${TOLLGATE_SIMULATIONS:-2000} cargo test --quiet -p tollgate-ledger --test ledger simulation
-	@TOLLGATE_CHAOS=$${TOLLGATE_CHAOS:-100000} cargo test --quiet --test e2e chaos -- --nocapture
+	@TOLLGATE_CHAOS=$${TOLLGATE_CHAOS:-100000} TOLLGATE_CLUSTER_FAULTS=$${TOLLGATE_CLUSTER_FAULTS:-200} \
+	    cargo test --quiet --test e2e chaos -- --nocapture
 	@tests/rollback
 soak: SECONDS ?= 1800
 soak:

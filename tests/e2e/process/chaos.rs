@@ -7,12 +7,15 @@
 //! `TOLLGATE_SOAK_SECONDS` is the duration of a run without a number of requests (`make soak`). Then resident memory and open descriptors
 //! are sampled sixty times, the settings are reloaded with each sample, and neither may grow (`samples.rs` has the bounds).
 //!
+//! `cluster.rs` does the same to three gateways on one database, with faults of these, of the database and of what they share.
+//!
 //! At the end: the ledger balances, and no hold is left; the charges that clients received match the ledger, operation by operation;
 //! charges without a complete response are listed, and each belongs to a client that disconnected or a response that was cut;
 //! `tollgate usage` and the metrics come to the same sums; and the resident memory has not grown
 //! beyond `TOLLGATE_CHAOS_GROWTH_MAX`, where that is set (130: by three tenths).
 
 mod client;
+mod cluster;
 mod request;
 mod samples;
 mod sums;
@@ -72,7 +75,8 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
         None => print_line(format_args!("{requests:?} requests from seed {seed}")),
     }
     let admin = free_port().expect("a port");
-    let installation = installation(admin).await;
+    let address = format!("[admin]\naddress = \"127.0.0.1:{admin}\"");
+    let installation = installation(&address).await;
     let mut accounts = Vec::new();
     for credits in ACCOUNTS {
         accounts.push(installation.account(credits).await);
@@ -95,7 +99,7 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
                     }
                     let ask = PlannedRequest::draw(seed, number);
                     let client = &clients[ask.account][usize::from(ask.http2)];
-                    client::visit(client, &ask, &tally).await;
+                    client::visit(|| client, &ask, &tally).await;
                 }
             })
         })
@@ -127,7 +131,10 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     print_line(format_args!("{}", tally.summary()));
-    assert!(tally.look(|seen| seen.replays) > 0, "no repeat was answered");
+    assert!(
+        tally.look(|seen| seen.replays) > 0,
+        "no repeat was answered"
+    );
     check(&installation, &accounts, &tally, &metrics).await;
     match soak {
         Some(duration) => {
@@ -210,24 +217,19 @@ fn assert_grown_little(samples: &[Sample], quiet: Sample) {
 
 /// Two providers behind one stand-in, one over HTTP/1.1 and one over HTTP/2, which are called regardless of failures; a
 /// cache that is soon full.
-async fn installation(admin: u16) -> Installation {
-    let settings = format!(
-        r#"
-        [admin]
-        address = "127.0.0.1:{admin}"
-
+const SETTINGS: &str = r#"
         [[provider]]
-        health = {{ failures = 1000, window_secs = 1, cooldown_secs = 1 }}
+        health = { failures = 1000, window_secs = 1, cooldown_secs = 1 }
 
         [[provider]]
         name = "other"
-        base_url = "{{provider_url}}"
+        base_url = "{provider_url}"
         api_key_env = "PROVIDER_KEY"
         http2 = true
-        health = {{ failures = 1000, window_secs = 1, cooldown_secs = 1 }}
+        health = { failures = 1000, window_secs = 1, cooldown_secs = 1 }
 
         [[model]]
-        providers = [{{ provider = "stand-in" }}, {{ provider = "other", model = "other/small" }}]
+        providers = [{ provider = "stand-in" }, { provider = "other", model = "other/small" }]
 
         [meter]
         drain_secs = 2
@@ -244,12 +246,14 @@ async fn installation(admin: u16) -> Installation {
         [telemetry]
         access_log = "none"
         log_level = "info"
-        "#
-    );
+"#;
+
+/// One with these settings too.
+async fn installation(more: &str) -> Installation {
     let setup = Setup {
         // A million bytes each would be kept otherwise.
         calls_kept: 0,
-        ..Setup::with(&settings)
+        ..Setup::with(&format!("{SETTINGS}\n{more}"))
     };
     Installation::of(setup).await
 }

@@ -20,7 +20,7 @@ pub(super) struct Cluster {
     pub(super) installation: Installation,
     pub(super) nodes: Vec<Serving>,
     /// What the settings name of the environment.
-    variables: Vec<(&'static str, &'static str)>,
+    pub(super) variables: Vec<(&'static str, &'static str)>,
 }
 
 /// The settings of a node, beside those of the installation.

@@ -1,6 +1,8 @@
 //! Client behaviour under fault injection: requests, retries and disconnects, and the recorded results.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::ErrorKind;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -37,6 +39,11 @@ impl Tally {
         act(&mut self.0.lock().expect("not poisoned"))
     }
 
+    /// A client has left before it received an id.
+    pub(super) fn left(&self) {
+        self.with(|seen| seen.nameless += 1);
+    }
+
     /// Prints the results, when all clients have ended.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
         self.with(|seen| look(seen))
@@ -57,17 +64,21 @@ impl Tally {
     }
 }
 
-/// Sends a request with the retries of its client, and records the result.
-pub(super) async fn visit(client: &Client, ask: &PlannedRequest, tally: &Tally) {
+/// Sends a request with the retries of its client, each to the gateway that `pick` selects, and records the result.
+pub(super) async fn visit<C: Borrow<Client>>(
+    pick: impl Fn() -> C,
+    ask: &PlannedRequest,
+    tally: &Tally,
+) {
     let Some(key) = &ask.key else {
-        once(client, ask, ask.manners, tally).await;
+        once(pick().borrow(), ask, ask.manners, tally).await;
         return;
     };
     // The first time with the manners of the day, then until there is an answer.
     let mut manners = ask.manners;
     let mut first: Option<String> = None;
     for _ in 0..TRIES {
-        let Some(answer) = once(client, ask, manners, tally).await else {
+        let Some(answer) = once(pick().borrow(), ask, manners, tally).await else {
             manners = Manners::Stays;
             continue;
         };
@@ -111,9 +122,14 @@ async fn once(
         }
         _ => Ok(open.await),
     };
-    let Ok(Ok(mut stream)) = opened else {
-        tally.with(|seen| seen.nameless += 1);
-        return None;
+    let mut stream = match opened {
+        Ok(Ok(stream)) => stream,
+        // The gateway does not run, and so has not received it.
+        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => return None,
+        Ok(Err(_)) | Err(_) => {
+            tally.left();
+            return None;
+        }
     };
     let id = stream.header("x-request-id").expect("an id").to_owned();
     let (status, replayed) = (
@@ -168,7 +184,7 @@ async fn once(
 }
 
 /// Sleeps for so many milliseconds, as part of a client's behaviour; no test waits by it.
-async fn pause(millis: u64) {
+pub(super) async fn pause(millis: u64) {
     let mut ticks = tokio::time::interval(Duration::from_millis(millis));
     ticks.tick().await;
     ticks.tick().await;

@@ -37,11 +37,15 @@ pub(super) enum Manners {
 }
 
 /// Draws numbers that follow from a seed.
-struct Dice(Entropy);
+pub(super) struct Dice(Entropy);
 
 impl Dice {
+    pub(super) fn seeded(seed: u64) -> Dice {
+        Dice(Entropy::seeded(seed))
+    }
+
     /// A number below `sides`.
-    fn below(&self, sides: u64) -> u64 {
+    pub(super) fn below(&self, sides: u64) -> u64 {
         u64::from_le_bytes(self.0.bytes()) % sides
     }
 
@@ -55,7 +59,7 @@ impl PlannedRequest {
     /// The request of this number.
     pub(super) fn draw(seed: u64, number: u64) -> PlannedRequest {
         let mixed = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let dice = Dice(Entropy::seeded(mixed));
+        let dice = Dice::seeded(mixed);
         let chat = dice.per_mille(750);
         let stream = dice.per_mille(600);
         let prompt = prompt(&dice, number);

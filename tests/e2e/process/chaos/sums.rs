@@ -1,12 +1,15 @@
 //! Comparison of the charges that clients received, the ledger, `tollgate usage` and the metrics.
 
-use tollgate_money::Micros;
-use tollgate_store::sqlite;
+use std::collections::HashMap;
+
+use tollgate_ledger::audit::Report;
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::Read;
 use tollgate_testing::Client;
 
 use super::super::installation::Installation;
 use super::{client::Tally, print_line};
-use crate::rig::{audited, micros, poll_mut};
+use crate::rig::{audited_store, micros, poll_mut};
 
 /// A page of metrics.
 pub(super) struct Metrics(String);
@@ -44,6 +47,78 @@ impl Metrics {
     }
 }
 
+/// The books, when each operation was compared with what the clients have seen of it.
+#[derive(Default)]
+pub(super) struct Compared {
+    pub(super) report: Report,
+    spent: i64,
+    /// The same, by account.
+    pub(super) spent_of: HashMap<AccountId, i64>,
+    prompt: i64,
+    completion: i64,
+}
+
+impl Compared {
+    /// Compares the books of gateways that have stopped.
+    pub(super) fn of(store: &dyn Read, tally: &Tally) -> Compared {
+        let mut books = Compared {
+            report: audited_store(store),
+            ..Compared::default()
+        };
+        let (mut delivered, mut lost, mut unknown, mut records) = (0, Vec::new(), 0u64, 0u64);
+        let mut missing = tally.look(|seen| seen.charges.clone());
+        let view = store.snapshot().expect("a view");
+        view.operations(&mut |rows| {
+            let Some(usage) = rows.usage else { return };
+            records += 1;
+            let cost = usage.cost.get();
+            books.spent += cost;
+            *books.spent_of.entry(usage.account).or_default() += cost;
+            books.prompt += usage.usage.prompt_tokens as i64;
+            books.completion += usage.usage.completion_tokens as i64;
+            match missing.remove(&rows.id.to_string()) {
+                Some(charge) => {
+                    assert_eq!(charge, cost, "{}: delivered and charged", rows.id);
+                    delivered += charge;
+                }
+                None => {
+                    let broken = tally.look(|seen| seen.broken.contains(&rows.id.to_string()));
+                    unknown += u64::from(!broken);
+                    lost.push((rows.id, cost));
+                }
+            }
+        })
+        .expect("the operations are read");
+        assert!(
+            missing.is_empty(),
+            "clients received charges that are not in the ledger: {missing:?}"
+        );
+        let nameless = tally.look(|seen| seen.nameless);
+        assert!(
+            unknown <= nameless,
+            "{unknown} charges belong to no client that left, and only {nameless} left without a word"
+        );
+        let undelivered: i64 = lost.iter().map(|(_, cost)| cost).sum();
+        let (spent, report) = (books.spent, &books.report);
+        print_line(format_args!(
+            "spent {}, delivered {}, charged and not delivered in whole {} in {} operations, written off {}",
+            Micros::new(spent),
+            Micros::new(delivered),
+            Micros::new(undelivered),
+            lost.len(),
+            report.usage_written_off
+        ));
+        for (operation, cost) in lost.iter().take(20) {
+            let cost = Micros::new(*cost);
+            print_line(format_args!("  not delivered in whole: {operation} {cost}"));
+        }
+        assert_eq!(delivered + undelivered, spent);
+        assert_eq!(report.sums.spent.get(), spent, "entries and usage records");
+        assert_eq!(report.usage, records);
+        books
+    }
+}
+
 /// Compares all of it. The books are those of a program that has stopped.
 pub(super) async fn check(
     installation: &Installation,
@@ -51,63 +126,14 @@ pub(super) async fn check(
     tally: &Tally,
     metrics: &Metrics,
 ) {
-    let report = audited(&installation.database());
-    let store = sqlite::open_read(&installation.database()).expect("the store opens");
-    let (mut spent, mut delivered, mut lost, mut unknown) = (0, 0, Vec::new(), 0u64);
-    let (mut prompt, mut completion, mut records) = (0, 0, 0u64);
-    let mut missing = tally.look(|seen| seen.charges.clone());
-    let view = store.snapshot().expect("a view");
-    view.operations(&mut |rows| {
-        let Some(usage) = rows.usage else { return };
-        records += 1;
-        let cost = usage.cost.get();
-        spent += cost;
-        prompt += usage.usage.prompt_tokens as i64;
-        completion += usage.usage.completion_tokens as i64;
-        match missing.remove(&rows.id.to_string()) {
-            Some(charge) => {
-                assert_eq!(charge, cost, "{}: delivered and charged", rows.id);
-                delivered += charge;
-            }
-            None => {
-                let broken = tally.look(|seen| seen.broken.contains(&rows.id.to_string()));
-                unknown += u64::from(!broken);
-                lost.push((rows.id, cost));
-            }
-        }
-    })
-    .expect("the operations are read");
-    assert!(
-        missing.is_empty(),
-        "clients received charges that are not in the ledger: {missing:?}"
-    );
-    let nameless = tally.look(|seen| seen.nameless);
-    assert!(
-        unknown <= nameless,
-        "{unknown} charges belong to no client that left, and only {nameless} left without a word"
-    );
-    let undelivered: i64 = lost.iter().map(|(_, cost)| cost).sum();
-    print_line(format_args!(
-        "spent {}, delivered {}, charged and not delivered in whole {} in {} operations, written off {}",
-        Micros::new(spent),
-        Micros::new(delivered),
-        Micros::new(undelivered),
-        lost.len(),
-        report.usage_written_off
-    ));
-    for (operation, cost) in lost.iter().take(20) {
-        let cost = Micros::new(*cost);
-        print_line(format_args!("  not delivered in whole: {operation} {cost}"));
-    }
-    assert_eq!(delivered + undelivered, spent);
-    assert_eq!(report.sums.spent.get(), spent, "entries and usage records");
-    assert_eq!(report.usage, records);
+    let books = Compared::of(&*installation.store(), tally);
+    let (spent, report) = (books.spent, &books.report);
     // What operators see, two ways.
     let charged = metrics.sum("tollgate_charged_microcredits_total");
     assert_eq!(charged, spent, "the metrics and the books");
     let written_off = metrics.sum("tollgate_written_off_microcredits_total");
     assert_eq!(written_off, report.usage_written_off.get());
-    for (direction, tokens) in [("prompt", prompt), ("completion", completion)] {
+    for (direction, tokens) in [("prompt", books.prompt), ("completion", books.completion)] {
         let counted = metrics.sum_of("tollgate_tokens_total", direction);
         assert_eq!(counted, tokens, "{direction} tokens");
     }

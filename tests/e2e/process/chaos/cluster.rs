@@ -1,0 +1,381 @@
+//! Faults of three gateways on one database, drawn from a seed, while clients send requests of every kind to all of them; then an audit.
+//!
+//! `TOLLGATE_CLUSTER_FAULTS` is the number of faults. Each kind comes once before any comes again. Which node each is about, and how long it lasts,
+//! follows from `TOLLGATE_CHAOS_SEED`, as the requests do; how they meet does not.
+//!
+//! At the end no hold is left, the books balance, no operation was charged twice or otherwise than its client was told, no complete answer is
+//! without its charge, and each account has what it was given less its charges.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tollgate_clock::Clock;
+use tollgate_money::AccountId;
+use tollgate_testing::{Client, DatabaseLink, Postgres, Redis, RedisLink, within};
+
+use super::super::installation::{Serving, ended};
+use super::super::nodes::{Cluster, NAMES};
+use super::client::{self, Tally, pause};
+use super::request::{ACCOUNTS, Dice, PlannedRequest};
+use super::sums::Compared;
+use super::{SEED, SEED_DEFAULT, installation, number, print_line};
+
+const FAULTS: &str = "TOLLGATE_CLUSTER_FAULTS";
+const FAULTS_DEFAULT: u64 = 3;
+
+/// Concurrent requests.
+const CONCURRENCY: usize = 12;
+
+/// How long a client waits for the end of an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest of the faults that last.
+const MILLIS_MAX: u64 = 1_500;
+
+/// The account that runs out of credit, and what it is given after each fault, in micro-credits.
+const POOR: usize = 2;
+const GRANT: i64 = 50_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// A node is killed, and recovers at its start.
+    Killed,
+    /// A node is killed, and another one recovers it.
+    KilledAndRecovered,
+    /// A node is paused for longer than its lease and the grace after it, and continues when another one has recovered it.
+    PausedPastItsLease,
+    /// A node is paused, and continues.
+    Paused,
+    /// The nodes restart one after the other.
+    Restarts,
+    /// The database ends without a checkpoint, and starts again.
+    DatabaseCrashes,
+    /// The connections between a node and the database are closed.
+    DatabaseCut,
+    /// Nothing arrives between a node and the database.
+    DatabaseStalled,
+    /// Redis is killed, and starts again without what it had.
+    RedisKilled,
+    /// Redis answers late.
+    RedisSlow,
+}
+
+impl Fault {
+    const ALL: [Fault; 10] = [
+        Fault::Killed,
+        Fault::KilledAndRecovered,
+        Fault::PausedPastItsLease,
+        Fault::Paused,
+        Fault::Restarts,
+        Fault::DatabaseCrashes,
+        Fault::DatabaseCut,
+        Fault::DatabaseStalled,
+        Fault::RedisKilled,
+        Fault::RedisSlow,
+    ];
+}
+
+/// The gateways with what they share.
+struct Faulty {
+    cluster: Cluster,
+    database: Postgres,
+    /// Of each node to the database.
+    links: [DatabaseLink; NAMES.len()],
+    redis: Redis,
+    redis_link: RedisLink,
+    /// The address of each node as clients know it.
+    addresses: Arc<[ArcSwap<String>; NAMES.len()]>,
+}
+
+impl Faulty {
+    async fn start() -> Faulty {
+        let database = Postgres::start();
+        let redis = Redis::start();
+        let redis_link = RedisLink::start(&redis);
+        let url = database.database();
+        let settings = format!(
+            "[store]\nurl = '{url}'\n[shared]\nurl = '{}'",
+            redis_link.url()
+        );
+        let mut installation = installation(&settings).await;
+        installation.postgres = Some(url);
+        let links = NAMES.map(|_| DatabaseLink::start(database.folder()));
+        let cluster = Cluster {
+            installation,
+            nodes: Vec::new(),
+            variables: Vec::new(),
+        };
+        let mut faulty = Faulty {
+            cluster,
+            database,
+            links,
+            redis,
+            redis_link,
+            addresses: Arc::new(NAMES.map(|_| ArcSwap::default())),
+        };
+        for node in 0..NAMES.len() {
+            let serving = faulty.serve(node).await;
+            faulty.cluster.nodes.push(serving);
+        }
+        faulty
+    }
+
+    /// Starts a node.
+    async fn serve(&self, node: usize) -> Serving {
+        let mut command = self.cluster.command(NAMES[node], &["serve"]);
+        let linked = self.links[node].url(self.database_name());
+        command.env("TOLLGATE__STORE__URL", linked);
+        let serving = self.cluster.installation.serve_as(command).await;
+        self.addresses[node].store(Arc::new(serving.url.clone()));
+        serving
+    }
+
+    async fn restart(&mut self, node: usize) {
+        self.cluster.nodes[node] = self.serve(node).await;
+    }
+
+    /// Waits for the end of a node that ends by itself.
+    async fn ended(&mut self, node: usize, code: i32) {
+        let process = &mut self.cluster.nodes[node].process;
+        let status = ended(process).await;
+        assert_eq!(status.code(), Some(code), "{}", process.output());
+    }
+
+    fn database_name(&self) -> &str {
+        let url = self.cluster.installation.postgres.as_deref();
+        let name = url.expect("a database").rsplit('/').next();
+        name.expect("a name")
+    }
+
+    /// Lets the lease of a node, and the grace after it, end now.
+    fn end_lease(&self, node: usize) {
+        let name = NAMES[node];
+        let sql = format!(
+            "UPDATE leases SET held_until = 0 FROM nodes WHERE nodes.name = '{name}' AND (node = nodes.id OR holder LIKE 'node ' || nodes.id || ', run %')"
+        );
+        self.database.run(self.database_name(), &sql);
+    }
+
+    /// Waits until another node has recovered this one.
+    async fn recovered(&self, node: usize) {
+        let is_ended = async {
+            loop {
+                let nodes = self
+                    .cluster
+                    .ask(NAMES[(node + 1) % NAMES.len()], &["nodes"])
+                    .await;
+                let mut all = nodes.as_array().expect("a list").iter();
+                if all.any(|one| one["name"] == NAMES[node] && one["state"] == "ended") {
+                    return;
+                }
+            }
+        };
+        within("the recovery by another node", is_ended).await;
+    }
+
+    async fn suffer(&mut self, fault: Fault, node: usize, millis: u64) {
+        match fault {
+            Fault::Killed => {
+                self.cluster.nodes[node].process.kill();
+                self.restart(node).await;
+            }
+            Fault::KilledAndRecovered => {
+                self.cluster.nodes[node].process.kill();
+                self.end_lease(node);
+                let other = NAMES[(node + 1) % NAMES.len()];
+                let recover = ["nodes", "recover", NAMES[node]];
+                self.cluster.ask(other, &recover).await;
+                self.restart(node).await;
+            }
+            Fault::PausedPastItsLease => {
+                self.cluster.nodes[node].process.signal("STOP");
+                self.end_lease(node);
+                self.recovered(node).await;
+                self.cluster.nodes[node].process.signal("CONT");
+                self.ended(node, 1).await;
+                self.restart(node).await;
+            }
+            Fault::Paused => {
+                self.cluster.nodes[node].process.signal("STOP");
+                pause(millis).await;
+                self.cluster.nodes[node].process.signal("CONT");
+            }
+            Fault::Restarts => {
+                for node in 0..NAMES.len() {
+                    self.cluster.nodes[node].process.signal("TERM");
+                    self.ended(node, 0).await;
+                    self.restart(node).await;
+                }
+            }
+            // It blocks this thread, and the clients go on on the other.
+            Fault::DatabaseCrashes => {
+                tokio::task::block_in_place(|| self.database.crash_and_restart());
+            }
+            Fault::DatabaseCut | Fault::DatabaseStalled => {
+                let link = &self.links[node];
+                match fault {
+                    Fault::DatabaseCut => link.cut(),
+                    _ => link.stall(),
+                }
+                pause(millis).await;
+                link.restore();
+            }
+            Fault::RedisKilled => {
+                self.redis.kill();
+                pause(millis).await;
+                self.redis.restart();
+            }
+            Fault::RedisSlow => {
+                self.redis_link.delay(Duration::from_millis(100));
+                pause(millis).await;
+                self.redis_link.delay(Duration::ZERO);
+            }
+        }
+    }
+
+    /// Gives an account credit by a command at a node, once, however often the command has to be repeated.
+    async fn grant(&self, node: usize, account: &str, amount: i64, reference: &str) {
+        let amount = format!("{}.{:06}", amount / 1_000_000, amount % 1_000_000);
+        let words = ["credits", "grant", "--account", account];
+        let words = [&words[..], &["--amount", &amount, "--reference", reference]].concat();
+        let granted = async {
+            loop {
+                let command = self.cluster.command(NAMES[node], &words);
+                let mut process = self.cluster.installation.spawn(command);
+                if ended(&mut process).await.success() {
+                    return;
+                }
+            }
+        };
+        within("a grant", granted).await;
+    }
+
+    /// Waits until no request is under way, and ends all nodes.
+    async fn end(&mut self) {
+        for node in 0..NAMES.len() {
+            let serving = &self.cluster.nodes[node];
+            serving.metric_becomes("tollgate_open_holds", 0).await;
+        }
+        for node in 0..NAMES.len() {
+            self.cluster.nodes[node].process.signal("TERM");
+            self.ended(node, 0).await;
+        }
+    }
+}
+
+/// Clients that send requests until they are stopped.
+struct Load {
+    stop: Arc<AtomicBool>,
+    tasks: tokio::task::JoinSet<()>,
+    sent: Arc<AtomicU64>,
+}
+
+impl Load {
+    fn start(seed: u64, keys: &Arc<Vec<String>>, faulty: &Faulty, tally: &Arc<Tally>) -> Load {
+        let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..CONCURRENCY {
+            let (stop, sent) = (Arc::clone(&stop), Arc::<AtomicU64>::clone(&sent));
+            let (keys, tally) = (Arc::clone(keys), Arc::clone(tally));
+            let addresses = Arc::clone(&faulty.addresses);
+            tasks.spawn(async move {
+                while !stop.load(Relaxed) {
+                    let number = sent.fetch_add(1, Relaxed);
+                    let ask = PlannedRequest::draw(seed, number);
+                    // The next try goes to the next node.
+                    let tries = AtomicU64::new(number);
+                    let pick = || {
+                        let node = tries.fetch_add(1, Relaxed) as usize % NAMES.len();
+                        let address = addresses[node].load();
+                        let client = Client::new(&address).with_key(&keys[ask.account]);
+                        match ask.http2 {
+                            true => client.with_http2(),
+                            false => client,
+                        }
+                    };
+                    let visit = client::visit(pick, &ask, &tally);
+                    if tokio::time::timeout(PATIENCE, visit).await.is_err() {
+                        tally.left();
+                    }
+                }
+            });
+        }
+        Load { stop, tasks, sent }
+    }
+
+    async fn end(self) -> u64 {
+        self.stop.store(true, Relaxed);
+        // A panic of a client is one of the test.
+        within("the clients", self.tasks.join_all()).await;
+        self.sent.load(Relaxed)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn after_faults_of_nodes_and_of_what_they_share_every_account_has_paid_what_clients_received()
+{
+    let seed = number(SEED, SEED_DEFAULT);
+    let faults = number(FAULTS, FAULTS_DEFAULT);
+    print_line(format_args!(
+        "{faults} faults of three nodes from seed {seed}"
+    ));
+    let mut faulty = Faulty::start().await;
+    let mut accounts = Vec::new();
+    let mut given = HashMap::new();
+    for credits in ACCOUNTS {
+        let (account, key) = faulty.cluster.installation_account(credits).await;
+        let id: AccountId = account.parse().expect("an id");
+        let credits: i64 = credits.parse().expect("a number");
+        given.insert(id, credits * 1_000_000);
+        accounts.push((account, key));
+    }
+    let tally = Arc::new(Tally::default());
+    let keys = accounts.iter().map(|(_, key)| key.clone());
+    let load = Load::start(seed, &Arc::new(keys.collect()), &faulty, &tally);
+    let (dice, clock) = (Dice::seeded(seed), Clock::system());
+    let mut kinds = Vec::new();
+    for fault_number in 0..faults {
+        if kinds.is_empty() {
+            kinds.extend(Fault::ALL);
+        }
+        let fault = kinds.swap_remove(dice.below(kinds.len() as u64) as usize);
+        let node = dice.below(NAMES.len() as u64) as usize;
+        let millis = 100 + dice.below(MILLIS_MAX);
+        let (began, sent) = (clock.elapsed(), load.sent.load(Relaxed));
+        faulty.suffer(fault, node, millis).await;
+        let (account, _) = &accounts[POOR];
+        let reference = format!("after {fault_number}");
+        let at = dice.below(NAMES.len() as u64) as usize;
+        faulty.grant(at, account, GRANT, &reference).await;
+        *given
+            .get_mut(&account.parse().expect("an id"))
+            .expect("it is there") += GRANT;
+        print_line(format_args!(
+            "{fault_number}: {fault:?} at {} for {:?}, {} requests",
+            NAMES[node],
+            clock.elapsed() - began,
+            load.sent.load(Relaxed) - sent
+        ));
+        for (node, serving) in faulty.cluster.nodes.iter_mut().enumerate() {
+            let process = &mut serving.process;
+            let has_ended = process.has_ended();
+            assert!(has_ended.is_none(), "{}: {}", NAMES[node], process.output());
+        }
+        pause(dice.below(500)).await;
+    }
+    let sent = load.end().await;
+    faulty.end().await;
+    print_line(format_args!("{sent} requests: {}", tally.summary()));
+    let store = faulty.cluster.installation.store();
+    let books = Compared::of(&*store, &tally);
+    assert_eq!(books.report.open_holds, 0);
+    for (account, given) in given {
+        let row = store.account(account).expect("a read");
+        let available = row.expect("it is there").available.get();
+        let spent = books.spent_of.get(&account).copied().unwrap_or_default();
+        assert_eq!(available, given - spent, "{account}");
+    }
+}
