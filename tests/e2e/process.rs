@@ -35,6 +35,7 @@ mod progress;
 mod reload;
 mod retention;
 mod rollback;
+mod scarce;
 mod service_manager;
 mod shared;
 mod signed;

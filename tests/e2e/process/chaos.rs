@@ -51,11 +51,11 @@ const CONCURRENCY: usize = 48;
 const GROWTH_MAX: &str = "TOLLGATE_CHAOS_GROWTH_MAX";
 
 #[expect(clippy::disallowed_methods, reason = "a test's own settings")]
-fn setting(name: &str) -> Option<String> {
+pub(super) fn setting(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn number(name: &str, default: u64) -> u64 {
+pub(super) fn number(name: &str, default: u64) -> u64 {
     setting(name).map_or(default, |text| {
         text.parse()
             .unwrap_or_else(|error| panic!("{name} is `{text}`: {error}"))
@@ -273,7 +273,7 @@ async fn serve(installation: &Installation) -> Serving {
 
 /// Prints a line of the report; visible with `--nocapture`, and when the test fails.
 #[expect(clippy::print_stdout, reason = "the report of a run")]
-fn print_line(what: std::fmt::Arguments<'_>) {
+pub(super) fn print_line(what: std::fmt::Arguments<'_>) {
     println!("{what}");
 }
 
