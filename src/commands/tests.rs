@@ -14,6 +14,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
+use tollgate_testing::Postgres;
 
 use super::*;
 use crate::Gateway;
@@ -37,13 +38,40 @@ const SETTINGS: &str = "
 /// A folder with settings and, after the first write, a database.
 struct Workspace {
     folder: tempfile::TempDir,
+    /// The name of its PostgreSQL database, where it has one.
+    database: Option<String>,
 }
 
 impl Workspace {
     fn new() -> Workspace {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("t.toml"), SETTINGS).expect("settings");
-        Workspace { folder }
+        Workspace {
+            folder,
+            database: None,
+        }
+    }
+
+    /// One on a file, and one on a PostgreSQL database.
+    fn on_each_engine() -> [Workspace; 2] {
+        let mut other = Workspace::new();
+        let url = Postgres::shared().database();
+        let settings = format!("{SETTINGS}\n[store]\nurl = '{url}'");
+        std::fs::write(other.file(), settings).expect("settings");
+        other.database = url.rsplit('/').next().map(str::to_owned);
+        [Workspace::new(), other]
+    }
+
+    /// Makes a backup by the means of the engine, and returns what `tollgate compare` takes.
+    fn backup(&self) -> String {
+        match &self.database {
+            Some(database) => Postgres::shared().restored(database),
+            None => {
+                let backup = self.folder.path().join("backup.db").display().to_string();
+                self.good(&format!("backup {backup}"));
+                backup
+            }
+        }
     }
 
     fn file(&self) -> PathBuf {

@@ -10,8 +10,8 @@ use tollgate_store::{
 
 use super::*;
 
-fn effects(workspace: &Workspace, backup: &Path) -> Vec<String> {
-    let undone = workspace.json(&format!("compare {}", backup.display()));
+fn effects(workspace: &Workspace, backup: &str) -> Vec<String> {
+    let undone = workspace.json(&format!("compare {backup}"));
     let undone = undone.as_array().expect("a list").iter();
     let mut effects: Vec<_> = undone
         .map(|one| one["effect"].as_str().expect("a word").to_owned())
@@ -22,7 +22,12 @@ fn effects(workspace: &Workspace, backup: &Path) -> Vec<String> {
 
 #[test]
 fn what_ended_since_a_backup_and_would_be_valid_again_is_listed() {
-    let workspace = Workspace::new();
+    for workspace in Workspace::on_each_engine() {
+        ended_since(&workspace);
+    }
+}
+
+fn ended_since(workspace: &Workspace) {
     let account = workspace.word("account create --email a@example.net", "id");
     let mut keys = ["one", "two", "three"].map(|name| {
         workspace.word(
@@ -33,16 +38,15 @@ fn what_ended_since_a_backup_and_would_be_valid_again_is_listed() {
     let revoke = |key: &str| workspace.good(&format!("key revoke --key {key}"));
     // Revoked before the backup: it stays revoked.
     revoke(&keys[0]);
-    let backup = workspace.folder.path().join("backup.db");
-    workspace.good(&format!("backup {}", backup.display()));
-    assert_eq!(effects(&workspace, &backup), Vec::<String>::new());
+    let backup = workspace.backup();
+    assert_eq!(effects(workspace, &backup), Vec::<String>::new());
 
     revoke(&keys[1]);
     workspace.good(&format!("account suspend --account {account}"));
     let other = workspace.word("account create", "id");
-    let listed = workspace.json(&format!("compare {}", backup.display()));
+    let listed = workspace.json(&format!("compare {backup}"));
     assert_eq!(
-        effects(&workspace, &backup),
+        effects(workspace, &backup),
         ["account_active_again", "account_missing", "key_valid_again"]
     );
     keys.sort();
@@ -54,7 +58,7 @@ fn what_ended_since_a_backup_and_would_be_valid_again_is_listed() {
     workspace.good(&format!("account delete --account {account}"));
     workspace.good(&format!("account delete --account {other}"));
     assert_eq!(
-        effects(&workspace, &backup),
+        effects(workspace, &backup),
         [
             "account_active_again",
             "account_missing",
@@ -162,7 +166,12 @@ impl Books {
 
 #[test]
 fn app_access_that_has_ended_and_payments_since_a_backup_are_listed() {
-    let workspace = Workspace::new();
+    for workspace in Workspace::on_each_engine() {
+        payments_since(&workspace);
+    }
+}
+
+fn payments_since(workspace: &Workspace) {
     let account = workspace.word("account create", "id");
     let server = workspace.serve();
     let books = Books {
@@ -207,9 +216,8 @@ fn app_access_that_has_ended_and_payments_since_a_backup_are_listed() {
         books.plan(PlanPart::Pay(books.payment(number)));
         books.bought(TopUpPart::Begin(books.top_up(number)));
     }
-    let backup = workspace.folder.path().join("backup.db");
-    workspace.good(&format!("backup {}", backup.display()));
-    assert_eq!(effects(&workspace, &backup), Vec::<String>::new());
+    let backup = workspace.backup();
+    assert_eq!(effects(workspace, &backup), Vec::<String>::new());
 
     books.oauth(OAuthPart::RevokeGrant {
         id: GrantId::from_bytes([2; 16]),
@@ -231,7 +239,7 @@ fn app_access_that_has_ended_and_payments_since_a_backup_are_listed() {
         ..books.top_up(2)
     }));
     books.bought(TopUpPart::Begin(books.top_up(3)));
-    let listed = workspace.json(&format!("compare {}", backup.display()));
+    let listed = workspace.json(&format!("compare {backup}"));
     let mut found: Vec<[String; 2]> = (listed.as_array().expect("a list").iter())
         .map(|one| ["effect", "subject"].map(|key| one[key].as_str().expect("text").to_owned()))
         .collect();
