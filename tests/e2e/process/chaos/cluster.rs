@@ -3,7 +3,7 @@
 //! `TOLLGATE_CLUSTER_FAULTS` is the number of faults. Each kind comes once before any comes again. Which node each is about, and how long it lasts,
 //! follows from `TOLLGATE_CHAOS_SEED`, as the requests do; how they meet does not.
 //!
-//! At the end no hold is left, the books balance, no operation was charged twice or otherwise than its client was told, no complete answer is
+//! At the end no hold is left, the books balance, no operation was charged twice or otherwise than its client has seen, no complete answer is
 //! without its charge, and each account has what it was given less its charges.
 
 use std::collections::HashMap;
