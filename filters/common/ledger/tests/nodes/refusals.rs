@@ -134,7 +134,8 @@ fn while_a_node_does_not_answer_all_that_wait_are_unavailable_with_the_one_that_
         }
     });
     let takes = units(&a) - before;
-    assert!(takes <= 12 + 1, "{takes} units");
+    // One takes again every 20 ms or so, for 250 ms or what a busy machine makes of it; the others wait for it.
+    assert!(takes < WAITING as u64 / 2, "{takes} units");
     drop(held);
     b.close();
     a.close();
