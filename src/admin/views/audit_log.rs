@@ -11,8 +11,8 @@ use tollgate_store::AuditRecord;
 pub(crate) struct AuditRecordView {
     /// When, RFC 3339.
     pub(crate) at: String,
-    /// By whom: `token NAME`, `uid NUMBER` for a user of the gateway's machine, or `address ADDRESS` for a client of the admin address
-    /// without a token.
+    /// By whom: `token NAME`, `uid NUMBER` for a user of the gateway's machine, `address ADDRESS` for a client of the admin address without a
+    /// token, `signal SIGHUP` or `signal SIGUSR2` for the sender of a signal, or `file watch`.
     pub(crate) actor: String,
     /// What was done, such as `key_create`.
     pub(crate) action: String,

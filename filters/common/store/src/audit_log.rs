@@ -13,7 +13,7 @@ use crate::error::ReadError;
 pub struct AuditEvent {
     /// When.
     pub at: Timestamp,
-    /// By whom: `token NAME` for a token of the admin API, `uid NUMBER` for a user of the machine.
+    /// By whom, such as `token NAME` for a token of the admin API, or `uid NUMBER` for a user of the machine.
     pub actor: Arc<str>,
     /// What was done, such as `key_create`.
     pub action: Arc<str>,

@@ -30,7 +30,7 @@ const FAULTS_DEFAULT: u64 = 3;
 const CONCURRENCY: usize = 12;
 
 /// How long a client waits for the end of an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest of the faults that last.
 const MILLIS_MAX: u64 = 1_500;
@@ -176,7 +176,7 @@ impl Faulty {
         within("the recovery by another node", is_ended).await;
     }
 
-    async fn suffer(&mut self, fault: Fault, node: usize, millis: u64) {
+    async fn inject(&mut self, fault: Fault, node: usize, millis: u64) {
         match fault {
             Fault::Killed => {
                 self.cluster.nodes[node].process.kill();
@@ -297,7 +297,7 @@ impl Load {
                         }
                     };
                     let visit = client::visit(pick, &ask, &tally);
-                    if tokio::time::timeout(PATIENCE, visit).await.is_err() {
+                    if tokio::time::timeout(ANSWER_TIMEOUT, visit).await.is_err() {
                         tally.left();
                     }
                 }
@@ -345,7 +345,7 @@ async fn after_faults_of_nodes_and_of_what_they_share_every_account_has_paid_wha
         let node = dice.below(NAMES.len() as u64) as usize;
         let millis = 100 + dice.below(MILLIS_MAX);
         let (began, sent) = (clock.elapsed(), load.sent.load(Relaxed));
-        faulty.suffer(fault, node, millis).await;
+        faulty.inject(fault, node, millis).await;
         let (account, _) = &accounts[POOR];
         let reference = format!("after {fault_number}");
         let at = dice.below(NAMES.len() as u64) as usize;
