@@ -79,7 +79,7 @@ pub(super) fn start(
         .collect::<Result<Vec<_>, _>>()?;
     let relayed = predecessor.as_ref().map(|predecessor| {
         let socket = predecessor.sockets.relay.try_clone();
-        socket.and_then(|socket| Bound::relayed(socket, predecessor.token))
+        socket.and_then(|socket| Bound::relayed(socket, accept_queue, predecessor.token))
     });
     let relayed = relayed.transpose().map_err(StartError::Threads)?;
     let mut handed = None;

@@ -74,9 +74,7 @@ impl Bound {
         };
         socket.permit(listener).map_err(failed)?;
         socket.set_nonblocking().map_err(failed)?;
-        // The standard library listens with a queue of its own choice; a second call changes it (listen(2)).
-        let backlog = i32::try_from(accept_queue).unwrap_or(i32::MAX);
-        rustix::net::listen(socket.as_fd(), backlog).map_err(|error| failed(error.into()))?;
+        set_accept_queue(&socket, accept_queue).map_err(failed)?;
         let address = socket.address(&listener.address).map_err(failed)?;
         Ok(Bound {
             socket,
@@ -89,9 +87,14 @@ impl Bound {
         })
     }
 
-    /// The socket on which the predecessor relays requests.
-    pub(crate) fn relayed(socket: TcpListener, token: [u8; TOKEN_BYTES]) -> io::Result<Bound> {
+    /// The socket on which the predecessor relays requests: as many at once as there are clients.
+    pub(crate) fn relayed(
+        socket: TcpListener,
+        accept_queue: u32,
+        token: [u8; TOKEN_BYTES],
+    ) -> io::Result<Bound> {
         socket.set_nonblocking(true)?;
+        set_accept_queue(&socket, accept_queue)?;
         Ok(Bound {
             address: ListenAddress::Tcp(socket.local_addr()?),
             socket: ListenSocket::Tcp(socket),
@@ -281,6 +284,12 @@ async fn keep_timer() {
     loop {
         tokio::time::sleep(TIMER_INTERVAL).await;
     }
+}
+
+/// The standard library listens with a queue of its own choice; a second call changes it (listen(2)).
+fn set_accept_queue(socket: impl AsFd, length: u32) -> io::Result<()> {
+    let backlog = i32::try_from(length).unwrap_or(i32::MAX);
+    Ok(rustix::net::listen(socket, backlog)?)
 }
 
 /// Whether the error is one of a connection that was closed while it waited to be accepted (accept(2)).

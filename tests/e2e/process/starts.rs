@@ -5,6 +5,7 @@ use tollgate_store::sqlite;
 use tollgate_testing::Script;
 
 use super::installation::{Installation, ended};
+use super::upgrade::Successor;
 use crate::rig::{CHAT, audited, chat, micros};
 
 /// Fails unless the program exits with 1 and its output has each of the words.
@@ -107,14 +108,43 @@ async fn the_accept_queue_of_each_listener_is_as_set_and_one_that_the_system_cut
     }
 }
 
-/// The accept queue of a listening socket, as the system has it: `ss` shows it as what the socket can send.
+#[tokio::test]
+async fn the_socket_for_relayed_requests_has_the_accept_queue_of_the_listeners() {
+    let installation = Installation::new("[server]\naccept_queue = 77").await;
+    let serving = installation.serve().await;
+    // The relay is there for as long as the first process has something to end.
+    installation.provider.script(Script::pace("piece").once());
+    let client = serving.client(&installation);
+    let stream = client.stream(CHAT, &chat(true)).await;
+    assert_eq!(stream.status, 200);
+    let successor = Successor::of(&installation).await;
+    let owner = format!("pid={},", successor.0);
+    let sockets = listening(&["-p"]);
+    let own = sockets.lines().filter(|line| line.contains(&owner));
+    // Without TLS, with TLS, and the relay; the admin address has another.
+    let as_set = own.filter(|line| queue(line) == 77).count();
+    assert_eq!(as_set, 3, "{sockets}");
+    installation.provider.gate("piece").open();
+    stream.whole().await;
+    drop(client);
+    successor.stop().await;
+}
+
+/// The accept queue of a listening socket, as the system has it.
 fn accept_queue(url: &str) -> u32 {
     let port = url.rsplit(':').next().expect("a port");
+    queue(&listening(&[&format!("sport = :{port}")]))
+}
+
+fn listening(args: &[&str]) -> String {
     let mut command = std::process::Command::new("ss");
-    command.args(["-ltnH", &format!("sport = :{port}")]);
-    let shown = command.output().expect("`ss` of iproute2");
-    let shown = String::from_utf8(shown.stdout).expect("text");
-    let queue = shown.split_whitespace().nth(2).expect("a socket");
+    let shown = command.arg("-ltnH").args(args).output();
+    String::from_utf8(shown.expect("`ss` of iproute2").stdout).expect("text")
+}
+
+/// `ss` shows it as what the socket can send.
+fn queue(socket: &str) -> u32 {
+    let queue = socket.split_whitespace().nth(2).expect("a socket");
     queue.parse().expect("a number")
 }
 
