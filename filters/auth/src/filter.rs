@@ -117,15 +117,21 @@ impl Auth {
         client: ClientAddress,
         now: Timestamp,
     ) -> Result<Arc<Credential>, Refusal> {
-        let counted = self.misses.count(client.limited_prefix(), now)?;
-        match self.credentials.look_up(digest, now).await {
-            Ok(Some(found)) => {
-                self.misses.found(counted);
-                Ok(found)
-            }
-            Ok(None) => Err(Refusal::Invalid),
+        // What needs no read of its own is not counted: many requests may present one credential at the same time.
+        let read = if self.credentials.needs_read(&digest, now) {
+            Some(self.misses.begin(client.limited_prefix(), now)?)
+        } else {
+            None
+        };
+        let found = self.credentials.look_up(digest, now).await;
+        if !matches!(found, Ok(None))
+            && let Some(read) = read
+        {
+            read.found();
+        }
+        match found {
+            Ok(found) => found.ok_or(Refusal::Invalid),
             Err(error) => {
-                self.misses.found(counted);
                 tracing::warn!(%error, "looking up a credential failed");
                 Err(Refusal::NotRead)
             }

@@ -1,7 +1,7 @@
 //! The limit of look-ups of credentials that do not exist, per address: each is a read of the database.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tollgate_clock::Timestamp;
@@ -9,81 +9,108 @@ use tollgate_filter::AddressPrefix;
 
 use crate::refusal::Refusal;
 
-/// Look-ups of unknown credentials in one window, per prefix. A credential in memory needs none.
+/// Reads in one window that found no credential, per prefix. A credential in memory needs no read.
 const MISSES_MAX: u32 = 600;
 const WINDOW: Duration = Duration::from_secs(60);
+
+/// Concurrent reads, per prefix: half of what the store admits, so that one address leaves room for the others.
+const UNDER_WAY_MAX: u32 = 512;
 
 /// Prefixes that are counted. When there are more, the look-ups are bounded by the store alone.
 const PREFIXES_MAX: usize = 65_536;
 
-/// Look-ups by address prefix: those under way, and those that found nothing.
+/// Reads by address prefix: those under way, and those that found nothing.
 #[derive(Default)]
 pub(crate) struct LookUpMisses {
-    prefixes: Mutex<HashMap<AddressPrefix, Window>>,
+    prefixes: Mutex<HashMap<AddressPrefix, Reads>>,
 }
 
 #[derive(Clone, Copy)]
-struct Window {
+struct Reads {
+    under_way: u32,
+    /// When the window began.
     began: Timestamp,
     misses: u32,
 }
 
-impl Window {
+impl Reads {
     fn is_over(&self, now: Timestamp) -> bool {
         // Also when the clock was set back.
         now >= self.began + WINDOW || now < self.began
     }
 }
 
-/// A look-up that was counted in the window that began then.
-pub(crate) struct Counted(Option<(AddressPrefix, Timestamp)>);
+/// A read under way. When its request is dropped it counts as one that found nothing: the store makes it nevertheless.
+pub(crate) struct LookUp {
+    misses: Arc<LookUpMisses>,
+    /// `None` if it is not counted.
+    prefix: Option<AddressPrefix>,
+    is_miss: bool,
+}
 
 impl LookUpMisses {
-    fn prefixes(&self) -> MutexGuard<'_, HashMap<AddressPrefix, Window>> {
+    fn prefixes(&self) -> MutexGuard<'_, HashMap<AddressPrefix, Reads>> {
         self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a look-up before it is made. A trusted proxy's own address is shared by many clients, and not counted.
-    pub(crate) fn count(
-        &self,
+    /// Counts a read before it is made. A trusted proxy's own address is shared by many clients, and not counted.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
         prefix: Option<AddressPrefix>,
         now: Timestamp,
-    ) -> Result<Counted, Refusal> {
+    ) -> Result<LookUp, Refusal> {
+        let look_up = |prefix| LookUp {
+            misses: Arc::clone(self),
+            prefix,
+            is_miss: true,
+        };
         let Some(prefix) = prefix else {
-            return Ok(Counted(None));
+            return Ok(look_up(None));
         };
         let mut prefixes = self.prefixes();
         if prefixes.len() >= PREFIXES_MAX && !prefixes.contains_key(&prefix) {
-            prefixes.retain(|_, window| !window.is_over(now) && window.misses > 0);
+            let counts = |reads: &Reads| !reads.is_over(now) && reads.misses > 0;
+            prefixes.retain(|_, reads| reads.under_way > 0 || counts(reads));
             if prefixes.len() >= PREFIXES_MAX {
-                return Ok(Counted(None));
+                return Ok(look_up(None));
             }
         }
-        let new = Window {
+        let reads = prefixes.entry(prefix).or_insert(Reads {
+            under_way: 0,
             began: now,
             misses: 0,
-        };
-        let window = prefixes.entry(prefix).or_insert(new);
-        if window.is_over(now) {
-            *window = new;
+        });
+        if reads.is_over(now) {
+            reads.began = now;
+            reads.misses = 0;
         }
-        if window.misses >= MISSES_MAX {
-            let wait = (window.began + WINDOW).duration_since(now);
+        if reads.misses >= MISSES_MAX {
+            let wait = (reads.began + WINDOW).duration_since(now);
             return Err(Refusal::Misses { wait });
         }
-        window.misses += 1;
-        Ok(Counted(Some((prefix, window.began))))
+        if reads.under_way >= UNDER_WAY_MAX {
+            return Err(Refusal::NotRead);
+        }
+        reads.under_way += 1;
+        Ok(look_up(Some(prefix)))
     }
+}
 
-    /// The look-up has found a credential, or could not be made.
-    pub(crate) fn found(&self, counted: Counted) {
-        let Some((prefix, began)) = counted.0 else {
+impl LookUp {
+    /// The read has found a credential, or could not be made.
+    pub(crate) fn found(mut self) {
+        self.is_miss = false;
+    }
+}
+
+impl Drop for LookUp {
+    fn drop(&mut self) {
+        let Some(prefix) = self.prefix else {
             return;
         };
-        if let Some(window) = self.prefixes().get_mut(&prefix)
-            && window.began == began
-        {
-            window.misses -= 1;
+        if let Some(reads) = self.misses.prefixes().get_mut(&prefix) {
+            reads.under_way -= 1;
+            reads.misses += u32::from(self.is_miss);
         }
     }
 }
@@ -92,27 +119,43 @@ impl LookUpMisses {
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+    const ONE: Option<AddressPrefix> = Some(AddressPrefix::V4(1));
+    const OTHER: Option<AddressPrefix> = Some(AddressPrefix::V4(2));
+
     #[test]
     fn an_address_may_look_up_only_so_many_unknown_credentials_in_a_minute() {
-        let misses = LookUpMisses::default();
-        let now = Timestamp::from_secs(1_800_000_000);
-        let (one, other) = (AddressPrefix::V4(1), AddressPrefix::V4(2));
+        let misses = Arc::new(LookUpMisses::default());
         for _ in 0..MISSES_MAX - 1 {
-            assert!(misses.count(Some(one), now).is_ok());
+            assert!(misses.begin(ONE, NOW).is_ok());
         }
         for _ in 0..3 {
-            let counted = misses.count(Some(one), now).expect("one is left");
-            let refused = misses.count(Some(one), now + Duration::from_secs(20));
-            let wait = Duration::from_secs(40);
-            assert!(matches!(refused, Err(Refusal::Misses { wait: it }) if it == wait));
             // It exists: what exists is not counted.
-            misses.found(counted);
+            misses.begin(ONE, NOW).expect("one is left").found();
         }
-        assert!(misses.count(Some(one), now).is_ok());
-        assert!(misses.count(Some(one), now).is_err());
-        assert!(misses.count(Some(other), now).is_ok(), "another address");
-        assert!(misses.count(None, now).is_ok(), "a trusted proxy");
-        let later = now + WINDOW;
-        assert!(misses.count(Some(one), later).is_ok(), "the next minute");
+        drop(misses.begin(ONE, NOW).expect("one is left"));
+        let refused = misses.begin(ONE, NOW + Duration::from_secs(20));
+        let wait = Duration::from_secs(40);
+        assert!(matches!(refused, Err(Refusal::Misses { wait: it }) if it == wait));
+        assert!(misses.begin(OTHER, NOW).is_ok(), "another address");
+        assert!(misses.begin(None, NOW).is_ok(), "a trusted proxy");
+        let later = NOW + WINDOW;
+        assert!(misses.begin(ONE, later).is_ok(), "the next minute");
+    }
+
+    #[test]
+    fn reads_under_way_are_no_misses_and_are_bounded_for_each_address() {
+        let misses = Arc::new(LookUpMisses::default());
+        let begin = |now| misses.begin(ONE, now);
+        let under_way: Vec<_> = (0..UNDER_WAY_MAX).map_while(|_| begin(NOW).ok()).collect();
+        assert_eq!(under_way.len(), UNDER_WAY_MAX as usize);
+        // Also when the next window has begun.
+        for now in [NOW, NOW + WINDOW] {
+            assert!(matches!(begin(now), Err(Refusal::NotRead)));
+        }
+        assert!(misses.begin(OTHER, NOW).is_ok(), "another address");
+        under_way.into_iter().for_each(LookUp::found);
+        let again = (0..MISSES_MAX).map_while(|_| begin(NOW + WINDOW).ok());
+        assert_eq!(again.count(), MISSES_MAX as usize, "none was a miss");
     }
 }

@@ -35,6 +35,12 @@ pub struct LookUps {
 }
 
 impl Credentials {
+    /// Whether a look-up of this digest would read the store: it is not in memory, nor known not to exist, nor being read.
+    pub fn needs_read(&self, digest: &Digest, now: Timestamp) -> bool {
+        let is_known = self.find(digest).is_some() || self.roster().unknown.contains(digest, now);
+        !is_known && self.loads.waiting(digest) == 0
+    }
+
     /// The unrevoked credential with this digest, from memory or from the store; `None` when there is none, or it has expired at `now`. All
     /// that look for one digest at the same time share one read.
     ///
@@ -401,6 +407,22 @@ mod tests {
         let miss = bench.credentials.look_up(other, later).await;
         assert!(miss.expect("it can be read").is_none());
         assert_eq!(unknown(), 4, "another node may have made it");
+    }
+
+    #[tokio::test]
+    async fn a_read_is_needed_by_the_first_request_alone() {
+        let bench = Bench::new().await;
+        let credentials = &bench.credentials;
+        let unknown = Digest::of(b"two");
+        for digest in [bench.digest, unknown] {
+            assert!(credentials.needs_read(&digest, NOW));
+            // The read does not end before both were polled: this test has one thread.
+            let during = async { credentials.needs_read(&digest, NOW) };
+            let (looked_up, during) = tokio::join!(credentials.look_up(digest, NOW), during);
+            assert!(looked_up.is_ok() && !during);
+            assert!(!credentials.needs_read(&digest, NOW));
+        }
+        assert!(credentials.needs_read(&unknown, NOW + UNKNOWN_KEPT));
     }
 
     #[tokio::test]
