@@ -96,7 +96,7 @@ impl Provider {
     async fn make(
         settings: Settings,
     ) -> io::Result<(Self, impl Future<Output = ()> + Send + 'static)> {
-        let listener = tokio::net::TcpListener::bind(settings.address).await?;
+        let listener = serve::listen(settings.address)?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared::new(settings));
         let (wanted, wanted_by_all) = watch::channel(Listening::Yes);

@@ -1,10 +1,11 @@
 //! The HTTP server: accepts connections and detects the protocol of each.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -23,6 +24,20 @@ pub(super) enum Listening {
     No,
     /// Stopped, and its connections are dropped.
     Over,
+}
+
+/// Connections that wait to be accepted: a gateway that starts under load opens hundreds at once, and the system drops what does not fit, to be
+/// sent again by the client after a second.
+const ACCEPT_QUEUE: u32 = 4096;
+
+pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(ACCEPT_QUEUE)
 }
 
 /// Accepts connections while `wanted` is set.
@@ -46,7 +61,7 @@ pub(super) async fn accept(
                     return;
                 }
                 listener = match (now, listener.take()) {
-                    (Listening::Yes, None) => match TcpListener::bind(address).await {
+                    (Listening::Yes, None) => match listen(address) {
                         Ok(listener) => Some(listener),
                         // Returning drops `actual`, which notifies its waiters.
                         Err(_) => return,
