@@ -167,8 +167,10 @@ impl Faulty {
                     .cluster
                     .ask(NAMES[(node + 1) % NAMES.len()], &["nodes"])
                     .await;
-                let mut all = nodes.as_array().expect("a list").iter();
-                if all.any(|one| one["name"] == NAMES[node] && one["state"] == "ended") {
+                // An earlier process of the name may be listed too.
+                let all = nodes.as_array().expect("a list").iter();
+                let mut own = all.filter(|one| one["name"] == NAMES[node]);
+                if own.all(|one| one["state"] == "ended") {
                     return;
                 }
             }
@@ -345,6 +347,8 @@ async fn after_faults_of_nodes_and_of_what_they_share_every_account_has_paid_wha
         let node = dice.below(NAMES.len() as u64) as usize;
         let millis = 100 + dice.below(MILLIS_MAX);
         let (began, sent) = (clock.elapsed(), load.sent.load(Relaxed));
+        let name = NAMES[node];
+        print_line(format_args!("{fault_number}: {fault:?} at {name}"));
         faulty.inject(fault, node, millis).await;
         let (account, _) = &accounts[POOR];
         let reference = format!("after {fault_number}");
@@ -354,8 +358,7 @@ async fn after_faults_of_nodes_and_of_what_they_share_every_account_has_paid_wha
             .get_mut(&account.parse().expect("an id"))
             .expect("it is there") += GRANT;
         print_line(format_args!(
-            "{fault_number}: {fault:?} at {} for {:?}, {} requests",
-            NAMES[node],
+            "{fault_number}: for {:?}, {} requests",
             clock.elapsed() - began,
             load.sent.load(Relaxed) - sent
         ));
