@@ -15,6 +15,7 @@ mod flows;
 mod health;
 mod installation;
 mod kills;
+mod litestream;
 mod loading;
 mod logs;
 mod mandates;
