@@ -119,11 +119,21 @@ pub fn import(
     })
 }
 
-/// Makes an imported store one that gateways open.
+/// Makes an imported store one that gateways open, with the statistics that the server plans by: it would collect them by itself some time
+/// later, and read whole tables until then.
 pub fn finish_import(options: &Options) -> Result<(), ImportError> {
     let name = options.url.to_string();
     let failed = |error| ImportError::Open(open_error(&name, "write", error));
     let database = Connection::open(&target(options)?).map_err(failed)?;
+    database.limit(WAIT).map_err(failed)?;
+    let tables = database.all("SELECT name FROM imports", values![], |row| {
+        row.get::<String>(0)
+    });
+    for table in tables.map_err(|error| ImportError::Open(row_open_error(&name, error)))? {
+        database
+            .run_all(&format!("ANALYZE {table}"))
+            .map_err(failed)?;
+    }
     let finish = || {
         database.run_all("BEGIN; DROP TABLE imports")?;
         schema::record_version(&database)?;
