@@ -367,7 +367,7 @@ async fn after_faults_of_nodes_and_of_what_they_share_every_account_has_paid_wha
             let has_ended = process.has_ended();
             assert!(has_ended.is_none(), "{}: {}", NAMES[node], process.output());
         }
-        pause(dice.below(500)).await;
+        pause(1 + dice.below(500)).await;
     }
     let sent = load.end().await;
     faulty.end().await;
