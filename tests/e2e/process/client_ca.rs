@@ -42,6 +42,7 @@ async fn client_certificates_are_verified_against_the_authorities_of_the_last_re
     let open = by(&old).with_http2();
     assert_eq!(status(&open).await, Some(200));
     installation.provider.script(Script::pace("piece").once());
+    installation.provider.gate("piece").release(1);
     let mut stream = by_old.stream(CHAT, &chat(true)).await;
     assert_eq!(stream.status, 200);
 

@@ -64,6 +64,7 @@ async fn ten_reloads_touch_no_stream_and_no_request() {
     let installation = Installation::new("").await;
     let mut serving = installation.serve().await;
     installation.provider.script(Script::pace("piece").once());
+    installation.provider.gate("piece").release(1);
     let mut stream = serving
         .client(&installation)
         .stream(CHAT, &chat(true))

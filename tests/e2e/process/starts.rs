@@ -114,6 +114,7 @@ async fn the_socket_for_relayed_requests_has_the_accept_queue_of_the_listeners()
     let serving = installation.serve().await;
     // The relay is there for as long as the first process has something to end.
     installation.provider.script(Script::pace("piece").once());
+    installation.provider.gate("piece").release(1);
     let client = serving.client(&installation);
     let stream = client.stream(CHAT, &chat(true)).await;
     assert_eq!(stream.status, 200);

@@ -111,6 +111,7 @@ async fn an_upgrade_passes_a_unix_socket_on() {
     let mut serving = installation.serve().await;
     let inode = std::fs::metadata(&path).expect("it is there").ino();
     installation.provider.script(Script::pace("piece").once());
+    installation.provider.gate("piece").release(1);
     let mut client = RawClient::connect_unix(&path).await.expect("it listens");
     let body = chat(true).to_string();
     client.post(CHAT, &installation.key, &body).await;

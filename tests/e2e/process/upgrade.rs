@@ -131,6 +131,7 @@ async fn upgrades_on_postgresql_touch_no_stream_and_no_request() {
 async fn upgrades(installation: Installation, count: usize) {
     let mut serving = installation.serve().await;
     installation.provider.script(Script::pace("piece").once());
+    installation.provider.gate("piece").release(1);
     let client = serving.client(&installation);
     let mut stream = client.stream(CHAT, &chat(true)).await;
     assert_eq!(stream.status, 200);
@@ -372,6 +373,7 @@ async fn a_kill_of_either_process_charges_no_incomplete_answer_and_loses_no_cred
         let installation = Installation::new("").await;
         let mut serving = installation.serve().await;
         installation.provider.script(Script::pace("piece").once());
+        installation.provider.gate("piece").release(1);
         let client = serving.client(&installation);
         let mut stream = client.stream(CHAT, &chat(true)).await;
         assert_eq!(stream.status, 200);

@@ -175,6 +175,7 @@ async fn a_purchase_that_does_not_end_refuses_the_upgrade_and_is_completed_by_th
     let mut serving = installation.serve().await;
     let client = serving.client(&installation);
     installation.provider.script(Script::pace("piece").once());
+    installation.provider.gate("piece").release(1);
     let mut stream = client.stream(CHAT, &chat(true)).await;
     assert_eq!(stream.status, 200);
     installation.provider.gate("piece").reached_by(1).await;

@@ -251,7 +251,8 @@ impl Script {
         }
     }
 
-    /// Each piece of the body waits at gate `name`.
+    /// Each piece of the body waits at gate `name`. A gateway sends the head of a stream with the first piece, or with a comment after some
+    /// seconds.
     pub fn pace(name: &str) -> Self {
         Self {
             pace: Some(name.to_owned()),
