@@ -58,7 +58,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 500)]
     streams: usize,
     /// Completions a second below which the run fails: less load proves less.
-    #[arg(long, default_value_t = 5000)]
+    #[arg(long, default_value_t = 3000)]
     rate: usize,
 }
 
