@@ -280,6 +280,62 @@ async fn a_node_that_was_recovered_by_another_one_meanwhile_charges_late_and_onc
     audited_store(&*installation.store());
 }
 
+/// The database is lost, and a backup takes its place that does not have the last run, in which the spool was written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_spool_has_is_charged_once_on_a_database_that_was_restored_from_a_backup() {
+    let (link, linked, direct) = linked_database();
+    let mut installation = Installation::on_postgres(&linked, QUIET).await;
+    let spool = [["store", "spool", "spool"]];
+    installation.config = settings(&installation, "spooling.toml", &spool);
+    let mut serving = installation.serve().await;
+    admitted(&serving.client(&installation)).await;
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    let (before, _) = balance(&installation).await;
+    let backup = Postgres::shared().restored(direct.rsplit('/').next().expect("a name"));
+
+    let mut serving = installation.serve().await;
+    // The numbers of these rows are those of other rows in the restored database.
+    for _ in 0..10 {
+        admitted(&serving.client(&installation)).await;
+    }
+    let account = installation.ask(&["account", "create"]).await;
+    let account = account["id"].as_str().expect("an id").to_owned();
+    let grant = "credits grant --amount 10 --reference new --account";
+    let grant: Vec<_> = grant.split(' ').chain([&*account]).collect();
+    installation.run(&grant).await;
+    let key = installation
+        .ask(&["key", "create", "--name", "new", "--account", &account])
+        .await;
+    let key = key["secret"].as_str().expect("a secret");
+    let client = serving.client(&installation).with_key(key);
+    let of_new = begun(&client, &installation, "new", 1).await;
+    streams(&link, &installation, &serving, "lost").await;
+    installation.provider.gate("new").open();
+    of_new.end().await;
+    serving.process.kill();
+    let folder = installation.folder.path().join("spool");
+    let left = std::fs::read(folder.join("charges")).expect("the spool");
+
+    installation.config = settings(&installation, "restored.toml", &[["store", "url", &backup]]);
+    installation.postgres = Some(backup);
+    for round in 1..=2 {
+        let mut serving = installation.serve().await;
+        eventually("an empty spool", &serving, "tollgate_spool_bytes", 0).await;
+        let (after, held) = balance(&installation).await;
+        assert_eq!((before - after, held), (3 * PRICE_OF_A_CHAT, 0), "{round}");
+        serving.process.signal("TERM");
+        assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+        let output = serving.process.output();
+        let is_reported = output.contains("the database does not have its account");
+        assert!(is_reported, "{round}: {output}");
+        assert!(!output.contains("store refused"), "{round}: {output}");
+        // As if the process had ended before it emptied the file.
+        std::fs::write(folder.join("charges"), &left).expect("the folder takes files");
+    }
+    audited_store(&*installation.store());
+}
+
 /// A file of 512 bytes is the greatest that the process may write: the head of the spool, and no charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_full_disk_of_the_spool_answers_wait_for_the_database() {

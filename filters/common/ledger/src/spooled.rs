@@ -196,6 +196,11 @@ impl Inner {
             };
             let loaded = self.load(account).await;
             loaded.map_err(|error| error.to_string())?;
+            if !self.shard(account).accounts.contains_key(&account) {
+                self.wrote_off(amount);
+                tracing::error!(%operation, %account, %amount, "wrote off a charge of the spool: the database does not have its account");
+                continue;
+            }
             let held = self.hold_rest(account, amount, now).await?;
             let booked = held.as_ref().map_or(Micros::ZERO, Hold::amount);
             let is_booked = match charge {

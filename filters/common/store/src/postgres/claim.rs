@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::OperationId;
 
 use super::connection::Connection;
@@ -17,6 +18,9 @@ use crate::unit::{Part, UnitOfWork};
 
 /// The locked spool of a start, if it has one.
 pub(super) struct Claim(Option<(SpoolFile, Vec<Frame>)>);
+
+/// How far the wall clock may have been set back between a charge and its commit.
+const CLOCK_STEP_MICROS_MAX: i64 = 60_000_000;
 
 /// How an operation has ended in the journal.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,10 +106,14 @@ impl Claim {
         let Some(first) = frames.iter().map(|frame| frame.last_row).min() else {
             return Ok(Some((file, Vec::new())));
         };
-        let ends = ends(connection, node, first).map_err(|error| row_open_error(name, error))?;
+        let units = frames.iter().flat_map(|frame| &frame.units);
+        let times = units.filter_map(ledger_part).map(LedgerPart::at);
+        let earliest = times.min().unwrap_or(Timestamp::UNIX_EPOCH);
+        let ends = ends(connection, node, first, earliest);
+        let ends = ends.map_err(|error| row_open_error(name, error))?;
         let mut left = Vec::new();
         for unit in frames.into_iter().flat_map(|frame| frame.units) {
-            let end = operation(&unit).and_then(|operation| ends.get(&operation));
+            let end = ledger_part(&unit).and_then(|part| ends.get(&part.operation()));
             if end != Some(&End::Charged) {
                 left.push(SpooledUnit {
                     unit,
@@ -120,18 +128,25 @@ impl Claim {
     }
 }
 
-/// The operations that have ended in the node's journal after a row.
+/// The operations that have ended in the node's journal after a row, and all since the time of the first charge in the spool: a database that was
+/// restored from an earlier backup gives the same numbers to other rows.
 fn ends(
     connection: &Connection,
     node: i64,
     after: i64,
+    earliest: Timestamp,
 ) -> Result<HashMap<OperationId, End>, RowError> {
-    let (_, last) = commit_id::range(node);
-    let sql = "SELECT body FROM journal WHERE id > ?1 AND id <= ?2 ORDER BY id";
+    let (first, last) = commit_id::range(node);
+    let since = earliest.as_micros() - CLOCK_STEP_MICROS_MAX;
+    let sql = "SELECT id, at, body FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC";
     let damaged = |error: crate::entries::DecodeError| RowError::Damaged(error.to_string());
     let mut ends = HashMap::new();
-    connection.query(sql, values![after, last], &mut |row| {
-        let body = Body::read(row.get(0)?).map_err(damaged)?;
+    connection.query(sql, values![first, last], &mut |row| {
+        let (id, at): (i64, i64) = (row.get(0)?, row.get(1)?);
+        if id <= after && at < since {
+            return Ok(ControlFlow::Break(()));
+        }
+        let body = Body::read(row.get(2)?).map_err(damaged)?;
         for record in body.records() {
             let part = record.and_then(|record| record.part()).map_err(damaged)?;
             let end = match part {
@@ -139,17 +154,17 @@ fn ends(
                 LedgerPart::Release { .. } => End::Released,
                 _ => continue,
             };
-            ends.insert(part.operation(), end);
+            ends.entry(part.operation()).or_insert(end);
         }
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(ends)
 }
 
-/// The operation that a unit ends.
-fn operation(unit: &UnitOfWork) -> Option<OperationId> {
+/// What ends the operation of a unit.
+fn ledger_part(unit: &UnitOfWork) -> Option<&LedgerPart> {
     unit.parts().iter().find_map(|part| match part {
-        Part::Ledger(part) => Some(part.operation()),
+        Part::Ledger(part) => Some(part),
         _ => None,
     })
 }
