@@ -247,13 +247,16 @@ impl Meter {
         } = *principal(exchange)?;
         let balance = self.ledger.balance(account).ok_or(MeterError::NotLoaded)?;
         let funds = balance.total().saturating_add(balance.credit_limit);
-        // One of several nodes does not know what the account has received elsewhere: its hold decides.
-        if !funds.is_positive() && !self.ledger.has_allotments() {
+        let is_alone = !self.ledger.has_allotments();
+        // One of several nodes does not know what the account has received elsewhere, except for the moment after the database has said it.
+        if !funds.is_positive()
+            && (is_alone || self.ledger.is_refused(account, exchange.now(&self.clock)))
+        {
             let no_credit = Unaffordable::NoCredit(balance.spendable());
             return Ok((balance, Some(no_credit)));
         }
-        // Nor what others have spent of the key's cap.
-        let Some(cap) = spending_cap.filter(|_| !self.ledger.has_allotments()) else {
+        // Nor what others have spent of the key's cap: its hold decides.
+        let Some(cap) = spending_cap.filter(|_| is_alone) else {
             return Ok((balance, None));
         };
         let now = exchange.now(&self.clock);

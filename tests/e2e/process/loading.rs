@@ -1,5 +1,8 @@
 //! What a start has in memory, and accounts that were used by an earlier run or at another node.
 
+use http::StatusCode;
+use tollgate_testing::{Client, RawClient, within};
+
 use super::installation::{Installation, ended};
 use super::nodes::Cluster;
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, chat};
@@ -38,7 +41,7 @@ async fn nodes_load_an_account_when_it_is_used_also_after_a_kill() {
     let mut spent = 0;
     for round in 0..2 {
         for node in &cluster.nodes {
-            let client = tollgate_testing::Client::new(&node.url).with_key(&key);
+            let client = Client::new(&node.url).with_key(&key);
             for stream in [true, false] {
                 let answer = client.stream(CHAT, &chat(stream)).await.whole().await;
                 assert_eq!(answer.status, 200, "{}", answer.text());
@@ -60,5 +63,51 @@ async fn nodes_load_an_account_when_it_is_used_also_after_a_kill() {
         }
     }
     assert_eq!(cluster.balance(&account).await, (5_000_000 - spent, 0));
+    cluster.audit();
+}
+
+/// A node does not know what others have given the account, but for a moment after the database has said it.
+#[tokio::test]
+async fn a_node_reads_no_body_of_an_account_that_has_just_been_refused_for_it_has_nothing() {
+    let cluster = Cluster::start().await;
+    let (account, key) = cluster.installation_account("0").await;
+    let node = &cluster.nodes[0];
+    let client = Client::new(&node.url).with_key(&key);
+    let address = node.url.trim_start_matches("http://");
+    let address = address.parse().expect("an address");
+    // The other nodes answer a recall first; a busy machine may take longer than the moment.
+    let is_refused_on_the_head = async {
+        loop {
+            let refused = client.post(CHAT, &chat(false)).await;
+            assert!([402, 503].contains(&refused.status), "{}", refused.text());
+            let mut raw = RawClient::connect(address).await;
+            let head = format!(
+                "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
+                 Content-Length: 1048576\r\nExpect: 100-continue\r\n\r\n"
+            );
+            raw.send(head).await;
+            let head = raw.read_head().await;
+            if head.status() != StatusCode::CONTINUE {
+                return raw.read_body(&head).await;
+            }
+        }
+    };
+    let answer = within("a refusal on the head", is_refused_on_the_head).await;
+    let answer: serde_json::Value = serde_json::from_slice(&answer).expect("the envelope");
+    assert_eq!(answer["error"]["code"], "insufficient_credits", "{answer}");
+    let grant = [
+        "credits",
+        "grant",
+        "--account",
+        &account,
+        "--amount",
+        "5",
+        "--reference",
+        "now",
+    ];
+    cluster.ask("b", &grant).await;
+    // The refusal is forgotten when the node has read of the grant, or after its moment.
+    let is_served = async { while client.post(CHAT, &chat(false)).await.status != 200 {} };
+    within("a request that the grant pays", is_served).await;
     cluster.audit();
 }

@@ -238,7 +238,9 @@ impl Cluster {
             "--reference",
             "test",
         ];
-        self.ask("b", &grant).await;
+        if credits != "0" {
+            self.ask("b", &grant).await;
+        }
         let key = ["key", "create", "--account", &account, "--name", "test"];
         let key = self.ask("c", &key).await;
         let key = key["secret"].as_str().expect("a secret").to_owned();

@@ -104,6 +104,13 @@ impl Inner {
         Some(balance)
     }
 
+    /// Whether the database has just refused a hold because the account had nothing.
+    pub(crate) fn is_refused(&self, account: AccountId, at: Timestamp) -> bool {
+        let shard = self.shard(account);
+        let allotment = shard.allotments.get(&account);
+        allotment.is_some_and(|allotment| allotment.is_empty(at))
+    }
+
     /// Places a hold, and takes credit for it where this node has less. `fallback` is asked for a smaller amount at most once, with what the
     /// account has after every node has returned what it did not need.
     pub(crate) async fn acquire(

@@ -65,6 +65,12 @@ struct Refused {
     at: Timestamp,
 }
 
+impl Refused {
+    fn is_repeated(&self, at: Timestamp) -> bool {
+        at < self.at + REFUSAL_KEPT && self.at < at + REFUSAL_KEPT
+    }
+}
+
 /// What a request waited for was not decided: another node has not answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unavailable;
@@ -128,7 +134,7 @@ impl Allotment {
         let Some(refused) = self.refused.filter(|it| amount > it.spendable) else {
             return Shortage::Take;
         };
-        if at < refused.at + REFUSAL_KEPT && refused.at < at + REFUSAL_KEPT {
+        if refused.is_repeated(at) {
             return Shortage::Refused(refused.spendable);
         }
         if asks {
@@ -147,6 +153,12 @@ impl Allotment {
         let (sender, answered) = oneshot::channel();
         waiting.push(sender);
         Shortage::Wait(answered)
+    }
+
+    /// Whether the purse has just been found to have nothing.
+    pub(crate) fn is_empty(&self, at: Timestamp) -> bool {
+        self.refused
+            .is_some_and(|it| !it.spendable.is_positive() && it.is_repeated(at))
     }
 
     /// The request that asked has its answer, or has gone away. Those that are returned look again once they are dropped.

@@ -134,6 +134,12 @@ impl Ledger {
         self.inner.known_balance(account)
     }
 
+    /// Whether the database has refused a hold of this account because it had nothing to spend, a tenth of a second ago at most: the next one
+    /// would be refused without asking it. Never on a node that is alone, which knows all balances.
+    pub fn is_refused(&self, account: AccountId, at: Timestamp) -> bool {
+        self.inner.is_refused(account, at)
+    }
+
     /// Reserves credit for an operation, or returns the refusal. Decided in memory and queued for the disk; returns at once.
     pub fn hold(&self, request: HoldRequest) -> Result<Hold, HoldError> {
         self.inner.hold(request, |_| None)

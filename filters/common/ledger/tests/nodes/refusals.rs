@@ -94,6 +94,31 @@ fn of_the_requests_that_come_after_a_refusal_one_asks_the_database() {
     a.close();
 }
 
+/// The gateway asks it before it reads a body.
+#[test]
+fn an_account_that_the_database_has_found_to_have_nothing_is_refused_for_a_tenth_of_a_second() {
+    let url = Postgres::shared().database();
+    let a = deaf(&url, "a", NodeRole::OneOfMany);
+    let account = account_with(&a.store, &a.ledger, 1, 100, 0);
+    let empty_at = |millis| {
+        let at = NOW + Duration::from_millis(millis);
+        a.ledger.is_refused(account, at)
+    };
+    let refused = a.acquire(account, 1, 101);
+    assert!(is_refused(&refused), "{refused:?}");
+    assert!(!empty_at(0), "it has 100");
+    let all = a.acquire(account, 2, 100).expect("it is all it has");
+    assert!(!empty_at(0), "what it had at the refusal is held");
+    let later = runtime().block_on(async { send(&a, account, 1, 1, 1).join_all().await });
+    assert!(is_refused(&later[0]), "{later:?}");
+    assert_eq!(
+        [901, 1_000, 1_099, 1_100].map(empty_at),
+        [true, true, true, false]
+    );
+    drop(all);
+    a.close();
+}
+
 #[test]
 fn when_the_request_that_asks_goes_away_another_one_asks() {
     let url = Postgres::shared().database();
