@@ -22,8 +22,10 @@ pub(super) struct Tally(Mutex<Seen>);
 /// The same without the lock.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// The charges in whole responses, by request id.
-    pub(super) charges: HashMap<String, i64>,
+    /// The charges in whole responses, by request id, each with the number of its account.
+    pub(super) charges: HashMap<String, (usize, i64)>,
+    /// Requests whose repeats with the same idempotency key got other answers.
+    pub(super) repeated_anew: Vec<String>,
     /// Requests whose answer was not received in full, as far as the client knows their ids.
     pub(super) broken: HashSet<String>,
     /// Requests whose clients disconnected before they received an id.
@@ -76,7 +78,7 @@ pub(super) async fn visit<C: Borrow<Client>>(
     };
     // The first time with the manners of the day, then until there is an answer.
     let mut manners = ask.manners;
-    let mut first: Option<String> = None;
+    let mut first: Option<Answer> = None;
     for _ in 0..TRIES {
         let Some(answer) = once(pick().borrow(), ask, manners, tally).await else {
             manners = Manners::Stays;
@@ -85,11 +87,14 @@ pub(super) async fn visit<C: Borrow<Client>>(
         match (answer.status, &first) {
             (200, None) => {
                 // Once more, to see that it is the same.
-                first = Some(answer.text().to_owned());
+                first = Some(answer);
                 manners = Manners::Stays;
             }
             (200, Some(first)) => {
-                assert_eq!(answer.text(), first, "the replayed response to `{key}`");
+                if answer.text() != first.text() {
+                    let id = first.header("x-request-id").expect("an id").to_owned();
+                    tally.with(|seen| seen.repeated_anew.push(id));
+                }
                 return;
             }
             (409, _) => {
@@ -171,7 +176,7 @@ async fn once(
                 return;
             }
             seen.hits += u64::from(metadata["cache_hit"] == true);
-            let twice = seen.charges.insert(id, charge);
+            let twice = seen.charges.insert(id, (ask.account, charge));
             assert_eq!(twice, None, "an id is used once");
         });
     } else {

@@ -4,7 +4,8 @@
 //! follows from `TOLLGATE_CHAOS_SEED`, as the requests do; how they meet does not.
 //!
 //! At the end no hold is left, the books balance, no operation was charged twice or otherwise than its client has seen, no complete answer is
-//! without its charge, and each account has what it was given less its charges.
+//! without its charge, and each account has what it was given less its charges. A node that was recovered while it was cut off charges late: the
+//! account that runs out may lack credit for that.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,6 +50,10 @@ enum Fault {
     PausedPastItsLease,
     /// A node is paused, and continues.
     Paused,
+    /// A node is cut off from the database until it has charges in its spool. Then it is killed, and charges them at its start.
+    KilledWhileCutOff,
+    /// The same, but another node recovers it meanwhile: it ends when it reaches the database again, and its next start charges late.
+    RecoveredWhileCutOff,
     /// The nodes restart one after the other.
     Restarts,
     /// The database ends without a checkpoint, and starts again.
@@ -64,11 +69,13 @@ enum Fault {
 }
 
 impl Fault {
-    const ALL: [Fault; 10] = [
+    const ALL: [Fault; 12] = [
         Fault::Killed,
         Fault::KilledAndRecovered,
         Fault::PausedPastItsLease,
         Fault::Paused,
+        Fault::KilledWhileCutOff,
+        Fault::RecoveredWhileCutOff,
         Fault::Restarts,
         Fault::DatabaseCrashes,
         Fault::DatabaseCut,
@@ -128,6 +135,7 @@ impl Faulty {
         let mut command = self.cluster.command(NAMES[node], &["serve"]);
         let linked = self.links[node].url(self.database_name());
         command.env("TOLLGATE__STORE__URL", linked);
+        command.env("TOLLGATE__STORE__SPOOL", format!("spool-{}", NAMES[node]));
         let serving = self.cluster.installation.serve_as(command).await;
         self.addresses[node].store(Arc::new(serving.url.clone()));
         serving
@@ -159,6 +167,14 @@ impl Faulty {
         self.database.run(self.database_name(), &sql);
     }
 
+    /// Lets another node recover this one.
+    async fn recover(&self, node: usize) {
+        self.end_lease(node);
+        let other = NAMES[(node + 1) % NAMES.len()];
+        let recover = ["nodes", "recover", NAMES[node]];
+        self.cluster.ask(other, &recover).await;
+    }
+
     /// Waits until another node has recovered this one.
     async fn recovered(&self, node: usize) {
         let is_ended = async {
@@ -178,6 +194,14 @@ impl Faulty {
         within("the recovery by another node", is_ended).await;
     }
 
+    /// Stalls a node's connections to the database until charges are in its spool.
+    async fn spools(&self, node: usize) {
+        self.links[node].stall();
+        let serving = &self.cluster.nodes[node];
+        let has_some = async { while serving.metric("tollgate_spool_bytes").await == 0 {} };
+        within("a charge in the spool", has_some).await;
+    }
+
     async fn inject(&mut self, fault: Fault, node: usize, millis: u64) {
         match fault {
             Fault::Killed => {
@@ -186,11 +210,23 @@ impl Faulty {
             }
             Fault::KilledAndRecovered => {
                 self.cluster.nodes[node].process.kill();
-                self.end_lease(node);
-                let other = NAMES[(node + 1) % NAMES.len()];
-                let recover = ["nodes", "recover", NAMES[node]];
-                self.cluster.ask(other, &recover).await;
+                self.recover(node).await;
                 self.restart(node).await;
+            }
+            Fault::KilledWhileCutOff => {
+                self.spools(node).await;
+                self.cluster.nodes[node].process.kill();
+                self.links[node].restore();
+                self.restart(node).await;
+            }
+            Fault::RecoveredWhileCutOff => {
+                self.spools(node).await;
+                self.recover(node).await;
+                self.links[node].restore();
+                self.ended(node, 1).await;
+                self.restart(node).await;
+                let serving = &self.cluster.nodes[node];
+                serving.metric_becomes("tollgate_spool_bytes", 0).await;
             }
             Fault::PausedPastItsLease => {
                 self.cluster.nodes[node].process.signal("STOP");
@@ -339,6 +375,7 @@ async fn after_faults_of_nodes_and_of_what_they_share_every_account_has_paid_wha
     let load = Load::start(seed, &Arc::new(keys.collect()), &faulty, &tally);
     let (dice, clock) = (Dice::seeded(seed), Clock::system());
     let mut kinds = Vec::new();
+    let mut has_late = false;
     for fault_number in 0..faults {
         if kinds.is_empty() {
             kinds.extend(Fault::ALL);
@@ -349,6 +386,7 @@ async fn after_faults_of_nodes_and_of_what_they_share_every_account_has_paid_wha
         let (began, sent) = (clock.elapsed(), load.sent.load(Relaxed));
         let name = NAMES[node];
         print_line(format_args!("{fault_number}: {fault:?} at {name}"));
+        has_late |= matches!(fault, Fault::RecoveredWhileCutOff);
         faulty.inject(fault, node, millis).await;
         let (account, _) = &accounts[POOR];
         let reference = format!("after {fault_number}");
@@ -373,7 +411,13 @@ async fn after_faults_of_nodes_and_of_what_they_share_every_account_has_paid_wha
     faulty.end().await;
     print_line(format_args!("{sent} requests: {}", tally.summary()));
     let store = faulty.cluster.installation.store();
-    let books = Compared::of(&*store, &tally);
+    let books = Compared::of(&*store, &tally, has_late.then_some(POOR));
+    // The recorded answers of a node end with its recovery.
+    let repeated_anew = tally.look(|seen| seen.repeated_anew.clone());
+    assert!(
+        has_late || repeated_anew.is_empty(),
+        "other answers: {repeated_anew:?}"
+    );
     assert_eq!(books.report.open_holds, 0);
     for (account, given) in given {
         let row = store.account(account).expect("a read");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tollgate_ledger::audit::Report;
 use tollgate_money::{AccountId, Micros};
-use tollgate_store::Read;
+use tollgate_store::{OperationRows, Read};
 use tollgate_testing::Client;
 
 use super::super::installation::Installation;
@@ -52,15 +52,59 @@ impl Metrics {
 pub(super) struct Compared {
     pub(super) report: Report,
     spent: i64,
-    /// The same, by account.
+    /// The same, by account, and what was charged late.
     pub(super) spent_of: HashMap<AccountId, i64>,
+    /// Sum of the charges of requests whose holds were released before.
+    late: i64,
     prompt: i64,
     completion: i64,
 }
 
+/// What a request has cost.
+struct Charged {
+    id: String,
+    account: AccountId,
+    cost: i64,
+    written_off: i64,
+    /// It was charged after its hold was released: by a correction, which does not say what the account did not have.
+    is_late: bool,
+}
+
+impl Charged {
+    fn of(rows: &OperationRows) -> Option<Charged> {
+        if let Some(usage) = &rows.usage {
+            return Some(Charged {
+                id: rows.id.to_string(),
+                account: usage.account,
+                cost: usage.cost.get(),
+                written_off: usage.written_off.get(),
+                is_late: false,
+            });
+        }
+        rows.entries.iter().find_map(|entry| {
+            let reference = entry.reference.as_ref()?;
+            Some(Charged {
+                id: reference.strip_prefix("late/")?.to_owned(),
+                account: entry.account,
+                cost: -entry.d_available.get(),
+                written_off: 0,
+                is_late: true,
+            })
+        })
+    }
+
+    /// Whether this is the charge that a client has received, or the part of it that its account had.
+    fn is(&self, charge: i64, runs_out: bool) -> bool {
+        self.cost == charge
+            || runs_out
+                && self.cost < charge
+                && (self.is_late || self.cost + self.written_off == charge)
+    }
+}
+
 impl Compared {
-    /// Compares the books of gateways that have stopped.
-    pub(super) fn of(store: &dyn Read, tally: &Tally) -> Compared {
+    /// Compares the books of gateways that have stopped. `runs_out` is the account that may have lacked credit for a charge of a spool.
+    pub(super) fn of(store: &dyn Read, tally: &Tally, runs_out: Option<usize>) -> Compared {
         let mut books = Compared {
             report: audited_store(store),
             ..Compared::default()
@@ -69,26 +113,37 @@ impl Compared {
         let mut missing = tally.look(|seen| seen.charges.clone());
         let view = store.snapshot().expect("a view");
         view.operations(&mut |rows| {
-            let Some(usage) = rows.usage else { return };
-            records += 1;
-            let cost = usage.cost.get();
-            books.spent += cost;
-            *books.spent_of.entry(usage.account).or_default() += cost;
-            books.prompt += usage.usage.prompt_tokens as i64;
-            books.completion += usage.usage.completion_tokens as i64;
-            match missing.remove(&rows.id.to_string()) {
-                Some(charge) => {
-                    assert_eq!(charge, cost, "{}: delivered and charged", rows.id);
-                    delivered += charge;
+            let Some(charged) = Charged::of(&rows) else {
+                return;
+            };
+            let cost = charged.cost;
+            *books.spent_of.entry(charged.account).or_default() += cost;
+            match rows.usage {
+                Some(usage) => {
+                    records += 1;
+                    books.spent += cost;
+                    books.prompt += usage.usage.prompt_tokens as i64;
+                    books.completion += usage.usage.completion_tokens as i64;
+                }
+                None => books.late += cost,
+            }
+            match missing.remove(&charged.id) {
+                Some((by, charge)) => {
+                    let id = &charged.id;
+                    let is_whole = charged.is(charge, runs_out == Some(by));
+                    assert!(is_whole, "{id}: {charge} delivered and {cost} charged");
+                    delivered += cost;
                 }
                 None => {
-                    let broken = tally.look(|seen| seen.broken.contains(&rows.id.to_string()));
+                    let broken = tally.look(|seen| seen.broken.contains(&charged.id));
                     unknown += u64::from(!broken);
-                    lost.push((rows.id, cost));
+                    lost.push((charged.id, cost));
                 }
             }
         })
         .expect("the operations are read");
+        // Nothing is booked late where the account has nothing.
+        missing.retain(|_, (by, _)| runs_out != Some(*by));
         assert!(
             missing.is_empty(),
             "clients received charges that are not in the ledger: {missing:?}"
@@ -101,8 +156,9 @@ impl Compared {
         let undelivered: i64 = lost.iter().map(|(_, cost)| cost).sum();
         let (spent, report) = (books.spent, &books.report);
         print_line(format_args!(
-            "spent {}, delivered {}, charged and not delivered in whole {} in {} operations, written off {}",
+            "spent {}, late {}, delivered {}, charged and not delivered in whole {} in {} operations, written off {}",
             Micros::new(spent),
+            Micros::new(books.late),
             Micros::new(delivered),
             Micros::new(undelivered),
             lost.len(),
@@ -112,7 +168,7 @@ impl Compared {
             let cost = Micros::new(*cost);
             print_line(format_args!("  not delivered in whole: {operation} {cost}"));
         }
-        assert_eq!(delivered + undelivered, spent);
+        assert_eq!(delivered + undelivered, spent + books.late);
         assert_eq!(report.sums.spent.get(), spent, "entries and usage records");
         assert_eq!(report.usage, records);
         books
@@ -126,7 +182,9 @@ pub(super) async fn check(
     tally: &Tally,
     metrics: &Metrics,
 ) {
-    let books = Compared::of(&*installation.store(), tally);
+    let books = Compared::of(&*installation.store(), tally, None);
+    let repeated_anew = tally.look(|seen| seen.repeated_anew.clone());
+    assert!(repeated_anew.is_empty(), "other answers: {repeated_anew:?}");
     let (spent, report) = (books.spent, &books.report);
     // What operators see, two ways.
     let charged = metrics.sum("tollgate_charged_microcredits_total");
