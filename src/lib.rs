@@ -7,6 +7,7 @@ pub mod commands;
 pub mod config;
 mod database;
 pub mod demo;
+mod doctor;
 #[doc(hidden)]
 pub mod fuzz;
 mod gateway;

@@ -230,7 +230,7 @@ pub(super) fn start(
     }
     let changes: Arc<dyn Changes> = Arc::new(service);
     if settings.server.watch_settings {
-        let watch = file_watch::watch_settings(reloader, changes.clone());
+        let watch = file_watch::watch_settings(reloader.clone(), changes.clone());
         upgrader.add_task(runtime.spawn(watch).abort_handle());
     }
     let admin = start_admin(
@@ -239,7 +239,7 @@ pub(super) fn start(
         &running,
         &storage,
         (&clock, entropy),
-        (changes.clone(), conditions, access),
+        (changes.clone(), reloader, conditions, access),
         predecessor
             .as_ref()
             .map(Predecessor::admin_sockets)
@@ -622,7 +622,12 @@ fn start_admin(
     running: &Running,
     storage: &Storage,
     (clock, entropy): (&Clock, Entropy),
-    (changes, conditions, access): (Arc<dyn Changes>, Arc<Conditions>, Arc<Access>),
+    (changes, reloader, conditions, access): (
+        Arc<dyn Changes>,
+        Arc<Reloader>,
+        Arc<Conditions>,
+        Arc<Access>,
+    ),
     adopted: Option<AdoptedAdmin>,
 ) -> Result<Admin, StartError> {
     Ok(Admin::start(admin::Options {
@@ -637,6 +642,7 @@ fn start_admin(
         api: Some(admin::ApiDeps {
             store: storage.store.clone(),
             database: settings.store.clone(),
+            settings: reloader,
             clock: clock.clone(),
             entropy,
         }),

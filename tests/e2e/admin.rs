@@ -285,6 +285,13 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
     let audit = api.change("POST", "/audit", &[], Value::Null).await;
     assert_eq!(audit.body["clean"], true, "{}", audit.body);
     assert_eq!(audit.body["sums"]["total"], 0, "{}", audit.body);
+    let checks = api.change("POST", "/doctor", &[], Value::Null).await;
+    let found = checks.body["data"].as_array().expect("a list").iter();
+    let mut found = found.map(|one| (one["check"].as_str().expect("a name"), &one["status"]));
+    for check in ["settings", "gateway", "durable write", "database"] {
+        let is_ok = found.any(|one| one == (check, &json!("ok")));
+        assert!(is_ok, "{check}, in this order: {}", checks.body);
+    }
 
     let log = api.get("/audit-log", &[], "?limit=5").await;
     let next = log["next"].as_str().expect("a further page");

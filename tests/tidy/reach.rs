@@ -352,10 +352,7 @@ const READERS: [(&str, &str); 4] = [
         "src/commands/backup.rs",
         "the folder of backups, for its lock and its sync",
     ),
-    (
-        "src/commands/doctor/machine.rs",
-        "the limits of the running gateway",
-    ),
+    ("src/doctor/machine.rs", "the limits of the running gateway"),
     ("src/telemetry/log_file.rs", "the access log"),
     (
         "src/telemetry/process.rs",

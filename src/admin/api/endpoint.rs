@@ -6,8 +6,8 @@ use schemars::{Schema, SchemaGenerator};
 use super::messages::{
     AccountPage, AuditLogPage, BalancePage, Booked, CacheScopeRequest, ClassRequest,
     ClosePaymentRequest, Closed, CreateAccountRequest, CreateKeyRequest, CreatedKey,
-    CreditsRequest, Differences, KeyList, NodeList, PaymentList, PlanEnded, Providers, Purged,
-    Retained, RevokedKey, StatusRequest, UsageList,
+    CreditsRequest, Differences, Findings, KeyList, NodeList, PaymentList, PlanEnded, Providers,
+    Purged, Retained, RevokedKey, StatusRequest, UsageList,
 };
 use crate::admin::control::CacheState;
 use crate::admin::running::ReloadedSettings;
@@ -46,6 +46,7 @@ pub(super) enum Operation {
     ListNodes,
     RecoverNode,
     RunAudit,
+    RunDoctor,
     ListAuditLog,
 }
 
@@ -397,6 +398,16 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
              a time: another is refused with 409.",
             None,
             schema!(AuditReportView),
+        ),
+        change(
+            Op::RunDoctor,
+            "runDoctor",
+            Method::POST,
+            "/doctor",
+            "Check the machine of this gateway, its database, and the parties that the settings in force name. No settings, no books and no money \
+             are touched. It takes some seconds, and one runs at a time: another is refused with 409.",
+            None,
+            schema!(Findings),
         ),
         read(
             Op::ListAuditLog,

@@ -8,6 +8,7 @@ use crate::admin::views::{
     AccountView, AuditRecordView, BalanceView, Credits, KeyView, NodeView, PaymentView, UsageView,
 };
 use crate::config::Difference;
+use crate::doctor::Finding;
 
 /// An account to create.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -213,6 +214,12 @@ pub(super) struct Providers {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct NodeList {
     pub(super) data: Vec<NodeView>,
+}
+
+/// What the checks have found.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Findings {
+    pub(super) data: Vec<Finding>,
 }
 
 /// Commits that were exported and removed.

@@ -27,6 +27,7 @@ use self::endpoint::{BASE, Endpoint, endpoints};
 pub(crate) use self::openapi::openapi;
 use super::access::Access;
 use super::changes::{Actor, Caller, ChangeError, ChangeErrorKind, Changes};
+use super::running::RunningSettings;
 use crate::config;
 
 /// Maximum size of a body in bytes.
@@ -49,6 +50,8 @@ pub struct ApiDeps {
     pub store: Arc<dyn Store>,
     /// The database of the store, for reads that take long and for what other gateways of it have.
     pub database: config::Store,
+    /// The settings in force.
+    pub settings: Arc<dyn RunningSettings>,
     /// The clock.
     pub clock: Clock,
     /// For ids of requests.
@@ -63,6 +66,8 @@ pub(super) struct Api {
     endpoints: Vec<Endpoint>,
     /// One audit at a time.
     audits: Arc<Semaphore>,
+    /// The checks of `doctor`, once at a time.
+    doctors: Arc<Semaphore>,
 }
 
 /// A request whose token allows it.
@@ -83,6 +88,7 @@ impl Api {
             access,
             endpoints: endpoints(),
             audits: Arc::new(Semaphore::new(1)),
+            doctors: Arc::new(Semaphore::new(1)),
         }
     }
 

@@ -18,8 +18,8 @@ use super::endpoint::{Endpoint, Operation};
 use super::messages::{
     AccountPage, AuditLogPage, BalancePage, Booked, CacheScopeRequest, ClassRequest,
     ClosePaymentRequest, Closed, CreateAccountRequest, CreateKeyRequest, CreatedKey, CreditsKind,
-    CreditsRequest, Differences, KeyList, NodeList, PaymentList, PaymentOutcomeWord, PlanEnded,
-    Providers, Purged, Retained, RevokedKey, StatusRequest, StatusWord, UsageList,
+    CreditsRequest, Differences, Findings, KeyList, NodeList, PaymentList, PaymentOutcomeWord,
+    PlanEnded, Providers, Purged, Retained, RevokedKey, StatusRequest, StatusWord, UsageList,
 };
 use super::{Api, Call, UNKNOWN, invalid, json};
 use crate::admin::changes::{ChangeError, panicked};
@@ -30,6 +30,7 @@ use crate::admin::views::{
 };
 use crate::config;
 use crate::database::{self, Opener};
+use crate::doctor;
 
 /// Elements of a page by default, and at most.
 const LIMIT: usize = 100;
@@ -195,6 +196,7 @@ impl Api {
                 self.nodes(endpoint).await
             }
             Op::RunAudit => self.audit(endpoint).await,
+            Op::RunDoctor => self.doctor(endpoint).await,
             Op::ListAuditLog => self.audit_log(endpoint, &call).await,
         }
     }
@@ -404,6 +406,22 @@ impl Api {
         let report = audit.await.map_err(panicked)?;
         let report = report.map_err(ChangeError::from)?;
         Ok(json(endpoint.status, &AuditReportView::of(&report)))
+    }
+
+    async fn doctor(&self, endpoint: &Endpoint) -> Answer {
+        let Ok(permit) = self.doctors.clone().try_acquire_owned() else {
+            return Err(ChangeError::conflict("the checks run already").into());
+        };
+        let (settings, clock) = (self.deps.settings.settings(), self.deps.clock.clone());
+        let checks = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            doctor::check(Ok(settings), &clock)
+        });
+        let found = checks.await.map_err(panicked)?;
+        let data = found.map_err(|error| {
+            ChangeError::unavailable(format!("no thread can be started: {error}"))
+        })?;
+        Ok(json(endpoint.status, &Findings { data }))
     }
 
     /// Opens the database beside the store.

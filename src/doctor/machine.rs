@@ -112,7 +112,7 @@ fn described_clock(answer: &[u8]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Status;
+    use crate::doctor::finding::Status;
 
     #[test]
     fn limits_are_read_from_the_kernels_table() {

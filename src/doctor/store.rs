@@ -218,7 +218,7 @@ fn schema(settings: &Settings, clock: &Clock) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Status;
+    use crate::doctor::finding::Status;
 
     #[test]
     fn the_median_decides_and_memory_is_no_disk() {

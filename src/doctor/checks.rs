@@ -104,7 +104,7 @@ pub(super) fn gigabytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Status;
+    use crate::doctor::finding::Status;
 
     #[test]
     fn durations_and_sizes_are_short() {

@@ -1,4 +1,5 @@
-//! `tollgate doctor`: checks of the machine, and of the other parties that the settings name, beside a running gateway or without one.
+//! Checks of the machine, and of the other parties that the settings name, for `tollgate doctor` and the admin API: beside a running gateway, in
+//! it, or without one.
 //!
 //! The checks run at the same time, each with a time limit of its own. They change nothing: no lock of the store is taken, no money moves, and
 //! the only data written is a file without a name in the folder of the database.
@@ -12,38 +13,31 @@ mod payments;
 mod probe;
 mod store;
 
-use std::io::Write;
+use std::io;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use tollgate_clock::Clock;
 
-use super::exit_code::{FAILURE, SUCCESS};
-use super::output::Output;
 use crate::config::{Report, Settings};
 use checks::Checks;
-use finding::{Finding, Status};
+pub(crate) use finding::{Finding, Status};
 
-/// Checks everything and prints the findings. The exit code is 1 if a check has failed.
-pub(super) fn run(
-    settings: Result<Settings, Report>,
+/// Checks everything; blocks for some seconds. The error is of the system: no thread can be started.
+pub(crate) fn check(
+    settings: Result<Arc<Settings>, Report>,
     clock: &Clock,
-    out: &mut Output<'_>,
-) -> anyhow::Result<u8> {
+) -> io::Result<Vec<Finding>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
-        .build()
-        .context("cannot start; is the limit of processes or files too low?")?;
-    let found = runtime.block_on(check(settings, clock));
-    // A system call that does not return (a lookup, a disk that is gone) must not keep the command.
+        .build()?;
+    let found = runtime.block_on(check_all(settings, clock));
+    // A system call that does not return (a lookup, a disk that is gone) must not keep the caller.
     runtime.shutdown_background();
-    out.show(&found, |out| print_text(&found, out))?;
-    let failed = found.iter().any(|one| one.status == Status::Failed);
-    Ok(if failed { FAILURE } else { SUCCESS })
+    Ok(found)
 }
 
-async fn check(settings: Result<Settings, Report>, clock: &Clock) -> Vec<Finding> {
+async fn check_all(settings: Result<Arc<Settings>, Report>, clock: &Clock) -> Vec<Finding> {
     let mut checks = Checks::new(clock);
     match settings {
         Err(report) => {
@@ -55,7 +49,6 @@ async fn check(settings: Result<Settings, Report>, clock: &Clock) -> Vec<Finding
             machine::start(&mut checks, None, None);
         }
         Ok(settings) => {
-            let settings = Arc::new(settings);
             for finding in self::settings(&settings, clock) {
                 checks.known(finding);
             }
@@ -81,20 +74,4 @@ fn settings(settings: &Settings, clock: &Clock) -> Vec<Finding> {
     }));
     found.extend(certificates::of_files(settings, clock.now()));
     found
-}
-
-fn print_text(found: &[Finding], out: &mut dyn Write) -> anyhow::Result<()> {
-    for finding in found {
-        writeln!(out, "{finding}").context("cannot print")?;
-    }
-    let of = |status| found.iter().filter(|one| one.status == status).count();
-    writeln!(
-        out,
-        "{} ok, {} warnings, {} failed, {} skipped",
-        of(Status::Ok),
-        of(Status::Warning),
-        of(Status::Failed),
-        of(Status::Skipped)
-    )
-    .context("cannot print")
 }

@@ -183,7 +183,7 @@ async fn check_shared(settings: SharedSettings, clock: &Clock) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Status;
+    use crate::doctor::finding::Status;
 
     #[test]
     fn an_answer_tells_the_key_the_models_and_the_clock() {

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// How a check ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Status {
+#[schemars(rename = "FindingStatus")]
+pub(crate) enum Status {
     /// Good.
     Ok,
     /// The gateway works, but a limit is near or a promise weaker than it looks.
@@ -30,11 +32,11 @@ impl Status {
 }
 
 /// What a check has found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Finding {
     /// What was checked.
     pub(super) check: String,
-    pub(super) status: Status,
+    pub(crate) status: Status,
     /// What was measured, or the error.
     pub(super) measured: String,
     /// What the operator can do about it.
