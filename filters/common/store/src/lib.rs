@@ -12,6 +12,7 @@ mod engine;
 pub mod entries;
 mod error;
 mod export;
+mod file_lock;
 #[doc(hidden)]
 pub mod fuzz;
 mod gauges;

@@ -14,6 +14,7 @@ use tollgate_money::OperationId;
 use crate::carry::CarryPart;
 use crate::error::{CommitError, ReadError};
 use crate::export::{EXPORT_SUFFIX, ExportError, ExportReader, ExportWriter};
+use crate::file_lock::LockedFile;
 use crate::store::{BatchRows, Read, Replayed, RetainedJournal, Store, commit_blocking};
 use crate::unit::{Admission, Part, UnitOfWork};
 
@@ -235,19 +236,18 @@ impl Retention<'_> {
     }
 
     /// Locks the folder: another run would write the same file.
-    fn lock(&self) -> Result<File, RetentionError> {
+    fn lock(&self) -> Result<LockedFile, RetentionError> {
         let failed = |source| ExportError::File {
             path: self.folder.to_owned(),
             source,
         };
         let folder = File::open(self.folder).map_err(failed)?;
-        match folder.try_lock() {
-            Ok(()) => Ok(folder),
-            Err(TryLockError::WouldBlock) => Err(RetentionError::InUse {
+        LockedFile::of(folder).map_err(|error| match error {
+            TryLockError::WouldBlock => RetentionError::InUse {
                 folder: self.folder.to_owned(),
-            }),
-            Err(TryLockError::Error(error)) => Err(failed(error).into()),
-        }
+            },
+            TryLockError::Error(error) => failed(error).into(),
+        })
     }
 
     /// Writes the next file.

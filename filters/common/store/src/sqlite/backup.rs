@@ -1,6 +1,6 @@
 //! Online backup: a copy of a store at one commit, while it is being written.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use super::name::FileId;
 use super::read::no_file;
 use super::{file, name};
 use crate::error::OpenError;
+use crate::file_lock::LockedFile;
 
 /// Why the backup failed.
 #[derive(Debug, thiserror::Error)]
@@ -146,7 +147,7 @@ pub fn backup_watched(
 }
 
 /// Creates the file that becomes the copy, or empties one that an interrupted backup has left, and locks it.
-fn lock_part(to: &Path, part: &Path) -> Result<File, BackupError> {
+fn lock_part(to: &Path, part: &Path) -> Result<LockedFile, BackupError> {
     let failed = |source| BackupError::File {
         path: to.to_owned(),
         source,
@@ -155,15 +156,12 @@ fn lock_part(to: &Path, part: &Path) -> Result<File, BackupError> {
         let mut options = fs::OpenOptions::new();
         options.write(true).create(true).mode(0o600);
         let file = options.open(part).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(BackupError::UnderWay {
-                    path: to.to_owned(),
-                });
-            }
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
-        }
+        let file = LockedFile::of(file).map_err(|error| match error {
+            TryLockError::WouldBlock => BackupError::UnderWay {
+                path: to.to_owned(),
+            },
+            TryLockError::Error(source) => failed(source),
+        })?;
         // Another backup may have completed since the file was opened here: this is its copy then, under its final name.
         let own = FileId::of(&file.metadata().map_err(failed)?);
         if fs::metadata(part).is_ok_and(|named| FileId::of(&named) == own) {
