@@ -1,10 +1,12 @@
 //! Group commit: units of work written in one transaction.
 
 mod allotments;
+mod shared_balances;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 
+use self::shared_balances::SharedBalances;
 use super::coalesce::{Step, plan as coalesced};
 use super::journal_tail::JournalTail;
 use crate::audit_log::{AuditEvent, AuditOutcome, AuditRecord};
@@ -43,6 +45,7 @@ pub(crate) struct Batch {
     tail: JournalTail,
     /// What other commits have charged to keys, read at most once for a batch.
     tails: Option<caps::Tails>,
+    shared: SharedBalances,
     /// Entries saved by coalescing, for the gauge.
     pub(crate) coalesced: u64,
     /// Entries of the last batch.
@@ -76,6 +79,7 @@ impl Batch {
             deltas: Vec::new(),
             tail: JournalTail::load(rows, node, post_records)?,
             tails: None,
+            shared: SharedBalances::default(),
             coalesced: 0,
             entries: 0,
         })
@@ -93,7 +97,9 @@ impl Batch {
         self.tail.begin_batch();
         self.tails = None;
         self.coalesced = 0;
+        self.shared.clear();
         let rows = session.rows();
+        self.shared.read(rows, items)?;
         let steps = coalesced(items);
         let mut answers: Answers = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
@@ -111,6 +117,7 @@ impl Batch {
                 Err(error) => return Err(error),
             });
         }
+        self.shared.write(rows, self.node)?;
         self.balances(rows)?;
         self.load_accounts(rows, items, &mut answers)?;
         self.journal(session)?;
@@ -167,6 +174,8 @@ impl Batch {
                 .part(rows, part, false)
                 .inspect_err(|_| self.rewind(&mark));
         }
+        // What the units before have changed is no part of this one.
+        self.shared.write(rows, self.node)?;
         rows.begin_unit()?;
         let mut receipt = Receipt::default();
         for part in parts {
@@ -178,12 +187,14 @@ impl Batch {
                 Err(refused @ WriteError::Refused(_)) => {
                     rows.undo_unit()?;
                     self.rewind(&mark);
+                    self.shared.clear();
                     return Err(refused);
                 }
                 // The whole transaction is rolled back. With a lost connection it is gone already, and the savepoint with it.
                 Err(error) => return Err(error),
             }
         }
+        self.shared.write(rows, self.node)?;
         rows.keep_unit()?;
         Ok(receipt)
     }
@@ -198,14 +209,20 @@ impl Batch {
         match part {
             Part::Ledger(part) => return self.ledger(rows, part),
             Part::Allotment(part) => return self.allotment(rows, part),
-            Part::Carry(part) => return self.carry(rows, part),
+            Part::Carry(part) => {
+                self.shared.give_way(rows, self.node)?;
+                return self.carry(rows, part);
+            }
             // Answered at the end of the batch.
             Part::Load(_) => return Ok(Receipt::default()),
             Part::Audit(event) => {
                 self.audit(rows, event, is_repeated)?;
                 return Ok(Receipt::default());
             }
-            _ => rows.write_part(part)?,
+            _ => {
+                self.shared.give_way(rows, self.node)?;
+                rows.write_part(part)?;
+            }
         }
         if let Some((kind, subject, at)) = changed_subject(part) {
             self.change(rows, kind, subject, at)?;
@@ -320,7 +337,7 @@ impl Batch {
                     return Err(WriteError::Refused(Refusal::NoAccount(account)));
                 }
                 if commit_id::has_allotments(self.node) {
-                    rows.open_allotment(self.node, account, 0)?;
+                    self.shared.open(rows, self.node, account, 0)?;
                     self.change(rows, ChangeKind::Credit, account.as_bytes(), at)?;
                 }
                 if !self.tail.begin(operation) {
@@ -409,6 +426,9 @@ impl Batch {
     /// One change per account.
     fn balances(&mut self, rows: &impl WriteRows) -> Result<(), WriteError> {
         self.deltas.sort_unstable_by_key(|(account, _)| *account);
+        let changed = self.deltas.chunk_by(|(one, _), (next, _)| one == next);
+        self.tail
+            .read_states(rows, changed.map(|deltas| deltas[0].0))?;
         for deltas in self.deltas.chunk_by(|(one, _), (next, _)| one == next) {
             let mut sum = BalanceDelta::default();
             for (_, delta) in deltas {

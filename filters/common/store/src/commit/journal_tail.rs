@@ -329,11 +329,26 @@ impl JournalTail {
             Entry::Occupied(state) => return Ok(Some(state.into_mut())),
             Entry::Vacant(place) => place,
         };
-        let posted = match self.posted.take(account) {
-            Some(state) => Some(state),
-            None => rows.posted_balance(self.node, account)?,
-        };
+        let mut posted = self.posted.take(account);
+        if posted.is_none() {
+            rows.posted_balances(self.node, &[account], &mut |_, state| posted = Some(state))?;
+        }
         Ok(posted.map(|state| place.insert(state)))
+    }
+
+    /// Reads the accounts together that a commit changes and that are not here: each alone would be a message to a server.
+    pub(crate) fn read_states(
+        &mut self,
+        rows: &impl Rows,
+        changed: impl Iterator<Item = AccountId>,
+    ) -> Result<(), RowError> {
+        let is_here = |account: &AccountId| {
+            self.accounts.contains_key(account) || self.posted.contains(*account)
+        };
+        let missing: Vec<AccountId> = changed.filter(|account| !is_here(account)).collect();
+        rows.posted_balances(self.node, &missing, &mut |account, state| {
+            self.accounts.insert(account, state);
+        })
     }
 
     /// An account as of the last commit, from what was posted of it. It is not kept here: only accounts with changes in the tail are.

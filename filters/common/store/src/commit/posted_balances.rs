@@ -29,6 +29,10 @@ impl PostedBalances {
         newer.or(older)
     }
 
+    pub(super) fn contains(&self, account: AccountId) -> bool {
+        self.newer.contains_key(&account) || self.older.contains_key(&account)
+    }
+
     /// Adds what was posted.
     pub(super) fn put(&mut self, balances: Vec<(AccountId, Balance)>) {
         if self.newer.len() >= BALANCES_MAX {

@@ -4,6 +4,7 @@
 //! keeps is decided above, and the statements for the rows are those of `tables`, once for all engines. An engine has its connections, the
 //! session of its writer, and what SQL does not say.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -261,14 +262,23 @@ pub(crate) trait Rows: Sql + KeySet {
     /// Every rate class that an account has.
     fn account_classes(&self) -> Result<Vec<Arc<str>>, RowError>;
 
-    /// The balance that a node has of an account, as it was last posted.
-    fn posted_balance(&self, node: i64, account: AccountId) -> Result<Option<Balance>, RowError>;
+    /// Visits the balances that a node has of accounts, as they were last posted; one that does not exist has none.
+    fn posted_balances(
+        &self,
+        node: i64,
+        accounts: &[AccountId],
+        each: &mut dyn FnMut(AccountId, Balance),
+    ) -> Result<(), RowError>;
 
     /// Visits the allotments of a node as they were last posted.
     fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), RowError>;
 
-    /// The shared balance of an account.
-    fn shared_balance(&self, account: AccountId) -> Result<Option<SharedBalance>, RowError>;
+    /// Visits the shared balances of accounts; one that does not exist has none.
+    fn shared_balances(
+        &self,
+        accounts: &[AccountId],
+        each: &mut dyn FnMut(AccountId, SharedBalance),
+    ) -> Result<(), RowError>;
 
     /// Whether a node other than this one has not answered a recall of a purse.
     fn is_recall_pending(&self, node: i64, purse: Purse, recall: i64) -> Result<bool, RowError>;
@@ -384,12 +394,15 @@ pub(crate) trait WriteRows: Rows {
     /// The number of the next change of the cluster. The commit has the lock of what nodes share.
     fn next_number(&self) -> Result<i64, RowError>;
 
-    /// Adds to an account's shared balance, or takes from it.
-    fn move_shared(&self, account: AccountId, by: Micros) -> Result<(), EngineError>;
+    /// Adds to the shared balances of accounts, or takes from them.
+    fn move_shared(&self, moves: &BTreeMap<AccountId, i64>) -> Result<(), EngineError>;
 
-    /// Inserts the allotment of a node, or opens it again after it was empty; `recall` is the one that its node knows of.
-    fn open_allotment(&self, node: i64, account: AccountId, recall: i64)
-    -> Result<(), EngineError>;
+    /// Inserts allotments of a node, or opens them again after they were empty, each with the recall that the node knows of.
+    fn open_allotments(
+        &self,
+        node: i64,
+        opened: &BTreeMap<AccountId, i64>,
+    ) -> Result<(), EngineError>;
 
     /// Inserts a node's row of a cap; what other months of the key have is deleted, but for the month before.
     fn insert_cap_row(
@@ -401,7 +414,7 @@ pub(crate) trait WriteRows: Rows {
         recall: i64,
     ) -> Result<(), EngineError>;
 
-    /// Opens a node's row of a cap again after it was empty, as [`WriteRows::open_allotment`].
+    /// Opens a node's row of a cap again after it was empty, as [`WriteRows::open_allotments`].
     fn open_cap_row(&self, node: i64, cap: KeyCap, recall: i64) -> Result<(), EngineError>;
 
     /// Adds to what a node was granted of a cap; `false` when it has no row.
@@ -410,8 +423,15 @@ pub(crate) trait WriteRows: Rows {
     /// Adds what was charged to keys to what their node has spent of caps.
     fn spend_caps(&self, node: i64, spent: &KeySpending) -> Result<(), RowError>;
 
-    /// Records the answer of a node to recalls up to a number.
-    fn answer_recall(&self, node: i64, purse: Purse, number: i64) -> Result<(), EngineError>;
+    /// Records the answers of a node to recalls of accounts, each up to a number.
+    fn answer_recalls(
+        &self,
+        node: i64,
+        answers: &BTreeMap<AccountId, i64>,
+    ) -> Result<(), EngineError>;
+
+    /// Records the answer of a node to recalls of a cap up to a number.
+    fn answer_cap_recall(&self, node: i64, cap: KeyCap, number: i64) -> Result<(), EngineError>;
 
     /// Answers every recall of every purse for a node.
     fn leave(&self, node: i64) -> Result<(), EngineError>;

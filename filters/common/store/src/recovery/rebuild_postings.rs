@@ -1,8 +1,8 @@
 //! Rebuilding of everything derived from the journal: balances, open holds, postings and references.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::AccountId;
 
 use crate::carry::CarriedRow;
 use crate::commit::JournalTail;
@@ -63,7 +63,7 @@ pub(crate) fn rebuild(rows: &impl RecoverRows, records_max: usize) -> Result<(),
 /// What is derived from records of all nodes: references, and the credit that nodes have taken from shared balances.
 fn booked(rows: &impl RecoverRows) -> Result<(), WriteError> {
     let mut error = None;
-    let mut taken: HashMap<AccountId, i64> = HashMap::new();
+    let mut taken: BTreeMap<AccountId, i64> = BTreeMap::new();
     let read = rows.bodies(JournalRows::All, &mut |_, body| {
         // Verified to be readable.
         let Ok(body) = Body::read(body) else {
@@ -108,8 +108,6 @@ fn booked(rows: &impl RecoverRows) -> Result<(), WriteError> {
             *sum = sum.wrapping_add(carried.allotted.get());
         }
     })?;
-    for (account, sum) in taken {
-        rows.move_shared(account, Micros::new(sum.wrapping_neg()))?;
-    }
-    Ok(())
+    taken.values_mut().for_each(|sum| *sum = sum.wrapping_neg());
+    Ok(rows.move_shared(&taken)?)
 }

@@ -1,9 +1,11 @@
 //! Rows of allotments, recalls and the order of changes.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::AccountId;
 
+use super::id_lists;
 use crate::allotment::{
     AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, LEFT, Purse, SharedBalance,
 };
@@ -11,22 +13,12 @@ use crate::commit_id;
 use crate::engine::{Balance, Dialect, EngineError, RowError, Select, Sql, SqlRow, values};
 use crate::store::ChangeRow;
 
-pub(crate) fn posted_balance(
-    connection: &dyn Sql,
-    node: i64,
-    account: AccountId,
-) -> Result<Option<Balance>, RowError> {
-    // The credit limit is that of the shared balance: a node decides on what it has.
-    let sql = "SELECT COALESCE(m.available, 0), COALESCE(m.held, 0), COALESCE(m.at, a.updated_at)
-        FROM accounts a LEFT JOIN allotments m ON m.account_id = a.id AND m.node_id = ?2 WHERE a.id = ?1";
-    connection.first(sql, values![account, node], |row| {
-        Ok(Balance {
-            available: row.get(0)?,
-            held: row.get(1)?,
-            credit_limit: 0,
-            at: row.get(2)?,
-        })
-    })
+/// Of balances of accounts: id, available, held, credit limit, and time. The limit is that of the shared balance: a node decides on what it has.
+pub(crate) fn posted_balances_sql(node: usize, ids: &str) -> String {
+    format!(
+        "SELECT a.id, COALESCE(m.available, 0), COALESCE(m.held, 0), 0, COALESCE(m.at, a.updated_at)
+        FROM accounts a LEFT JOIN allotments m ON m.account_id = a.id AND m.node_id = ?{node} WHERE a.id IN ({ids})"
+    )
 }
 
 pub(crate) fn post_balances(
@@ -66,18 +58,25 @@ pub(crate) fn of_node(
     connection.each(sql, values![node], read, each)
 }
 
-pub(crate) fn shared_balance(
+pub(crate) fn shared_balances(
     connection: &dyn Sql,
-    account: AccountId,
-) -> Result<Option<SharedBalance>, RowError> {
-    let sql = "SELECT a.available, a.credit_limit, COALESCE(r.number, 0)
-        FROM accounts a LEFT JOIN recalls r ON r.account_id = a.id WHERE a.id = ?1";
-    connection.first(sql, values![account], |row| {
-        Ok(SharedBalance {
-            available: row.get(0)?,
-            credit_limit: row.get(1)?,
-            recall: row.get(2)?,
-        })
+    accounts: &[AccountId],
+    each: &mut dyn FnMut(AccountId, SharedBalance),
+) -> Result<(), RowError> {
+    id_lists::each(accounts, &mut |values, ids| {
+        let sql = format!(
+            "SELECT a.id, a.available, a.credit_limit, COALESCE(r.number, 0)
+            FROM accounts a LEFT JOIN recalls r ON r.account_id = a.id WHERE a.id IN ({ids})"
+        );
+        let read = |row: &dyn SqlRow| {
+            let shared = SharedBalance {
+                available: row.get(1)?,
+                credit_limit: row.get(2)?,
+                recall: row.get(3)?,
+            };
+            Ok((row.get(0)?, shared))
+        };
+        connection.each(&sql, &values, read, &mut |(id, shared)| each(id, shared))
     })
 }
 
@@ -221,42 +220,67 @@ pub(crate) fn set_recall(
 
 pub(crate) fn move_shared(
     connection: &dyn Sql,
-    account: AccountId,
-    by: Micros,
+    moves: &BTreeMap<AccountId, i64>,
 ) -> Result<(), EngineError> {
-    let sql = "UPDATE accounts SET available = available + ?2 WHERE id = ?1";
-    connection.execute(sql, values![account, by]).map(|_| ())
+    let sql = match connection.dialect() {
+        Dialect::Sqlite => "UPDATE accounts SET available = available + ?2 WHERE id = ?1",
+        Dialect::Postgres => {
+            "WITH v (id, moved) AS (VALUES (CAST(?1 AS BYTEA), CAST(?2 AS BIGINT)))
+            UPDATE accounts AS a SET available = a.available + v.moved FROM v WHERE a.id = v.id"
+        }
+    };
+    connection.execute_rows(sql, &mut |run| {
+        let mut moves = moves.iter();
+        moves.try_for_each(|(account, by)| run(values![account, by]))
+    })
 }
 
-pub(crate) fn open_allotment(
+pub(crate) fn open_allotments(
     connection: &dyn Sql,
     node: i64,
-    account: AccountId,
-    recall: i64,
+    opened: &BTreeMap<AccountId, i64>,
 ) -> Result<(), EngineError> {
-    let sql = "INSERT INTO allotments (account_id, node_id, recall) VALUES (?1, ?2, ?3)
-        ON CONFLICT (account_id, node_id) DO UPDATE SET recall = CASE WHEN allotments.recall = ?4 THEN excluded.recall ELSE allotments.recall END";
-    let values = values![account, node, recall, LEFT];
-    connection.execute(sql, values).map(|_| ())
+    let sql = format!(
+        "INSERT INTO allotments (account_id, node_id, recall) VALUES (?1, ?2, ?3)
+        ON CONFLICT (account_id, node_id) DO UPDATE SET recall = CASE WHEN allotments.recall = {LEFT} THEN excluded.recall ELSE allotments.recall END"
+    );
+    connection.execute_rows(&sql, &mut |run| {
+        let mut opened = opened.iter();
+        opened.try_for_each(|(account, recall)| run(values![account, node, recall]))
+    })
 }
 
-pub(crate) fn answer_recall(
+pub(crate) fn answer_recalls(
     connection: &dyn Sql,
     node: i64,
-    purse: Purse,
+    answers: &BTreeMap<AccountId, i64>,
+) -> Result<(), EngineError> {
+    let sql = match connection.dialect() {
+        Dialect::Sqlite => {
+            "UPDATE allotments SET recall = ?3 WHERE account_id = ?1 AND node_id = ?2 AND recall < ?3"
+        }
+        Dialect::Postgres => {
+            "WITH v (account, node, recall) AS (VALUES (CAST(?1 AS BYTEA), CAST(?2 AS BIGINT), CAST(?3 AS BIGINT)))
+            UPDATE allotments AS m SET recall = v.recall
+            FROM v WHERE m.account_id = v.account AND m.node_id = v.node AND m.recall < v.recall"
+        }
+    };
+    connection.execute_rows(sql, &mut |run| {
+        let mut answers = answers.iter();
+        answers.try_for_each(|(account, number)| run(values![account, node, number]))
+    })
+}
+
+pub(crate) fn answer_cap_recall(
+    connection: &dyn Sql,
+    node: i64,
+    cap: KeyCap,
     number: i64,
 ) -> Result<(), EngineError> {
-    let done = match purse {
-        Purse::Account(account) => connection.execute(
-            "UPDATE allotments SET recall = ?3 WHERE account_id = ?1 AND node_id = ?2 AND recall < ?3",
-            values![account, node, number],
-        ),
-        Purse::Cap(cap) => connection.execute(
-            "UPDATE cap_allotments SET recall = ?4 WHERE credential_id = ?1 AND month = ?2 AND node_id = ?3 AND recall < ?4",
-            values![cap.credential, cap.month_number(), node, number],
-        ),
-    };
-    done.map(|_| ())
+    let sql = "UPDATE cap_allotments SET recall = ?4 WHERE credential_id = ?1 AND month = ?2 AND node_id = ?3 AND recall < ?4";
+    let month = cap.month_number();
+    let values = values![cap.credential, month, node, number];
+    connection.execute(sql, values).map(|_| ())
 }
 
 pub(crate) fn leave(connection: &dyn Sql, node: i64) -> Result<(), EngineError> {

@@ -1,42 +1,62 @@
-//! Accounts as a ledger loads them, many in one statement: a statement for each would be a message to a server for each.
+//! Accounts as a ledger loads them, many in one statement.
 
 use tollgate_money::AccountId;
 
+use super::allotment;
 use super::columns::has_paid;
+use super::id_lists;
 use crate::commit_id;
-use crate::engine::{Dialect, RowError, Select, Sql, SqlRow, ToValue, Value};
+use crate::engine::{Balance, Dialect, RowError, Select, Sql, SqlRow, ToValue};
 use crate::unit::LoadedAccount;
-
-/// Numbers of accounts in one statement: few, since each is a statement that a connection keeps.
-const SIZES: [usize; 3] = [64, 8, 1];
 
 /// Visits accounts for the ledger of a node, as they were last posted.
 pub(crate) fn accounts(
     connection: &dyn Sql,
     node: i64,
-    mut accounts: &[AccountId],
+    accounts: &[AccountId],
     each: &mut dyn FnMut(AccountId, LoadedAccount),
 ) -> Result<(), RowError> {
-    while !accounts.is_empty() {
-        let fits = |size: &&usize| **size <= accounts.len();
-        let size = SIZES.iter().find(fits).copied().unwrap_or(1);
-        let (now, later) = accounts.split_at(size);
-        let mut values: Vec<Value<'_>> = now.iter().map(ToValue::to_value).collect();
+    id_lists::each(accounts, &mut |mut values, ids| {
+        let sql = statement(node, values.len(), ids);
         if commit_id::has_allotments(node) {
             values.push(node.to_value());
         }
         let mut found = |(id, loaded)| each(id, loaded);
-        connection.each(&statement(node, size), &values, account, &mut found)?;
-        accounts = later;
-    }
-    Ok(())
+        connection.each(&sql, &values, account, &mut found)
+    })
 }
 
-fn statement(node: i64, size: usize) -> String {
-    let ids: Vec<String> = (1..=size)
-        .map(|parameter| format!("?{parameter}"))
-        .collect();
-    let ids = ids.join(", ");
+/// Visits the balances that a node has of accounts, as they were last posted.
+pub(crate) fn balances(
+    connection: &dyn Sql,
+    node: i64,
+    accounts: &[AccountId],
+    each: &mut dyn FnMut(AccountId, Balance),
+) -> Result<(), RowError> {
+    id_lists::each(accounts, &mut |mut values, ids| {
+        let sql = match commit_id::has_allotments(node) {
+            true => {
+                values.push(node.to_value());
+                allotment::posted_balances_sql(values.len(), ids)
+            }
+            false => format!(
+                "SELECT id, available, held, credit_limit, updated_at FROM accounts WHERE id IN ({ids})"
+            ),
+        };
+        let read = |row: &dyn SqlRow| {
+            let balance = Balance {
+                available: row.get(1)?,
+                held: row.get(2)?,
+                credit_limit: row.get(3)?,
+                at: row.get(4)?,
+            };
+            Ok((row.get(0)?, balance))
+        };
+        connection.each(&sql, &values, read, &mut |(id, balance)| each(id, balance))
+    })
+}
+
+fn statement(node: i64, size: usize, ids: &str) -> String {
     let has_paid = has_paid("a");
     if !commit_id::has_allotments(node) {
         // A node that is alone has all that there is.

@@ -11,6 +11,7 @@ mod checkout;
 mod columns;
 mod completion_keys;
 mod erasure;
+mod id_lists;
 mod journal;
 mod key_state;
 mod keys;

@@ -1,5 +1,6 @@
 //! The row traits on a connection of any engine.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -192,27 +193,25 @@ impl<C: Sql + KeySet> Rows for C {
         self.all(sql, values![], |row| row.get::<Arc<str>>(0))
     }
 
-    fn posted_balance(&self, node: i64, account: AccountId) -> Result<Option<Balance>, RowError> {
-        if commit_id::has_allotments(node) {
-            return allotment::posted_balance(self, node, account);
-        }
-        let sql = "SELECT available, held, credit_limit, updated_at FROM accounts WHERE id = ?1";
-        self.first(sql, values![account], |row| {
-            Ok(Balance {
-                available: row.get(0)?,
-                held: row.get(1)?,
-                credit_limit: row.get(2)?,
-                at: row.get(3)?,
-            })
-        })
+    fn posted_balances(
+        &self,
+        node: i64,
+        accounts: &[AccountId],
+        each: &mut dyn FnMut(AccountId, Balance),
+    ) -> Result<(), RowError> {
+        loaded::balances(self, node, accounts, each)
     }
 
     fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), RowError> {
         allotment::of_node(self, node, each)
     }
 
-    fn shared_balance(&self, account: AccountId) -> Result<Option<SharedBalance>, RowError> {
-        allotment::shared_balance(self, account)
+    fn shared_balances(
+        &self,
+        accounts: &[AccountId],
+        each: &mut dyn FnMut(AccountId, SharedBalance),
+    ) -> Result<(), RowError> {
+        allotment::shared_balances(self, accounts, each)
     }
 
     fn is_recall_pending(&self, node: i64, purse: Purse, recall: i64) -> Result<bool, RowError> {
@@ -435,17 +434,16 @@ impl<C: Sql + KeySet> WriteRows for C {
         allotment::next_number(self)
     }
 
-    fn move_shared(&self, account: AccountId, by: Micros) -> Result<(), EngineError> {
-        allotment::move_shared(self, account, by)
+    fn move_shared(&self, moves: &BTreeMap<AccountId, i64>) -> Result<(), EngineError> {
+        allotment::move_shared(self, moves)
     }
 
-    fn open_allotment(
+    fn open_allotments(
         &self,
         node: i64,
-        account: AccountId,
-        recall: i64,
+        opened: &BTreeMap<AccountId, i64>,
     ) -> Result<(), EngineError> {
-        allotment::open_allotment(self, node, account, recall)
+        allotment::open_allotments(self, node, opened)
     }
 
     fn insert_cap_row(
@@ -471,8 +469,16 @@ impl<C: Sql + KeySet> WriteRows for C {
         allotment::spend_caps(self, node, spent)
     }
 
-    fn answer_recall(&self, node: i64, purse: Purse, number: i64) -> Result<(), EngineError> {
-        allotment::answer_recall(self, node, purse, number)
+    fn answer_recalls(
+        &self,
+        node: i64,
+        answers: &BTreeMap<AccountId, i64>,
+    ) -> Result<(), EngineError> {
+        allotment::answer_recalls(self, node, answers)
+    }
+
+    fn answer_cap_recall(&self, node: i64, cap: KeyCap, number: i64) -> Result<(), EngineError> {
+        allotment::answer_cap_recall(self, node, cap, number)
     }
 
     fn leave(&self, node: i64) -> Result<(), EngineError> {

@@ -9,7 +9,7 @@ use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
 use tollgate_store::{
     Admission, AllotmentPart, Answer, CommitError, CredentialKind, EntryKind, KeyCap,
-    NewCredential, Part, Purse, RootSecret, Store, Taken, UnitOfWork,
+    NewCredential, Part, Purse, Refusal, RootSecret, Store, Taken, UnitOfWork,
 };
 use tollgate_testing::Postgres;
 
@@ -33,7 +33,7 @@ const STATEMENTS: [&str; 7] = [
     "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE)\n    UPDATE",
     "SELECT number FROM cluster",
     "INSERT INTO allotments",
-    "UPDATE accounts SET available",
+    "WITH v (id, moved)",
     "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE),",
     "COMMIT",
 ];
@@ -68,6 +68,17 @@ fn give(number: u64, amount: i64) -> Part {
         purse: Purse::Account(account(1)),
         amount: Micros::new(amount),
         answer: Answer::None,
+        at: time(2),
+    })
+}
+
+/// Gives back all that the node has.
+fn give_all(number: u64, amount: i64) -> Part {
+    Part::Allotment(AllotmentPart::Return {
+        operation: numbered(number),
+        purse: Purse::Account(account(1)),
+        amount: Micros::new(amount),
+        answer: Answer::Nothing,
         at: time(2),
     })
 }
@@ -133,6 +144,54 @@ fn releases_that_know_of_one_node_only_are_kept_out_once_there_were_several() {
         "17",
         "the journals of the nodes are still there"
     );
+}
+
+/// They are written together, at the end of the commit or before something that reads them.
+#[test]
+fn moves_of_one_commit_count_in_their_order() {
+    let direct = Postgres::shared().database();
+    let database = direct.rsplit('/').next().expect("a name");
+    shared_account(database, 100);
+    let a = node(&direct, "a");
+    let is_open = || {
+        let sql = "SELECT recall FROM allotments JOIN nodes ON nodes.id = node_id WHERE name = 'a'";
+        let recall: i64 = Postgres::shared()
+            .run(database, sql)
+            .parse()
+            .expect("one row");
+        recall != i64::MAX
+    };
+    for (parts, left, open) in [
+        (vec![take(10, 30), give_all(11, 30), take(12, 5)], 95, true),
+        (vec![take(13, 6), give_all(14, 11)], 100, false),
+        (vec![take(15, 60), take(16, 40), give(17, 100)], 100, true),
+        (
+            vec![give_all(18, 0), take(19, 1), give_all(20, 1)],
+            100,
+            false,
+        ),
+    ] {
+        write(&a, parts).expect("it fits");
+        assert_eq!((shared(database), is_open()), (left, open));
+    }
+    // What one take of a commit has, the next does not.
+    let short = write(&a, [take(21, 60), take(22, 41)]).expect("it is decided");
+    assert!(
+        matches!(short.taken, Some(Taken::Amount { .. })),
+        "{short:?}"
+    );
+    assert_eq!(shared(database), 40);
+    write(&a, [give_all(23, 60)]).expect("it is returned");
+    // A unit that is refused leaves nothing of its moves, and those of the next count.
+    let refused = write(&a, [take(24, 50), take(24, 1)]).expect_err("one operation twice");
+    assert!(
+        matches!(refused, Refusal::OperationExists(_)),
+        "{refused:?}"
+    );
+    assert_eq!(shared(database), 100);
+    assert_eq!(total(&a), 100);
+    assert_posted(&a);
+    a.close();
 }
 
 #[test]
@@ -345,7 +404,7 @@ fn a_commit_that_is_made_again_is_decided_on_what_other_nodes_have_written() {
         let receipt = write(store, [take(number, amount)]).expect("it is decided");
         matches!(receipt.taken, Some(Taken::Amount { .. }))
     };
-    let statements = ["UPDATE accounts SET available", "COMMIT"];
+    let statements = ["WITH v (id, moved)", "COMMIT"];
     let mut overtaken = 0;
     for (round, statement) in statements.into_iter().cycle().take(8).enumerate() {
         let number = 1_000 * (1 + round as u64);

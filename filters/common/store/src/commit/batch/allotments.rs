@@ -28,19 +28,19 @@ impl Batch {
                 target,
                 at,
             } => {
-                let shared = self.shared(rows, purse)?;
+                let shared = self.shared_of(rows, purse)?;
                 let taken = match shared.share(need.get(), target.get()) {
                     Some(amount) => {
                         let amount = Micros::new(amount);
                         let mut recall = shared.recall;
                         if recall != 0 && shared.has_plenty(need.get()) {
-                            rows.set_recall(purse, 0)?;
+                            self.set_recall(rows, purse, 0)?;
                             self.recall_change(rows, purse, at)?;
                             recall = 0;
                         }
                         match purse {
                             Purse::Account(account) => {
-                                rows.open_allotment(self.node, account, recall)?;
+                                self.shared.open(rows, self.node, account, recall)?;
                             }
                             Purse::Cap(cap) => self.open_cap(rows, cap, recall)?,
                         }
@@ -52,6 +52,8 @@ impl Batch {
                             0 => self.begin_recall(rows, purse, at)?,
                             recall => recall,
                         };
+                        // Of answers in this batch, too.
+                        self.shared.write(rows, self.node)?;
                         Taken::Short {
                             spendable: Micros::new(shared.spendable().max(0)),
                             recall,
@@ -75,10 +77,16 @@ impl Batch {
                     let amount = Micros::new(-amount.get());
                     self.allot(rows, (operation, purse), amount, at)?;
                 }
-                match answer {
-                    Answer::None => {}
-                    Answer::Held(recall) => rows.answer_recall(self.node, purse, recall)?,
-                    Answer::Nothing => rows.answer_recall(self.node, purse, LEFT)?,
+                let number = match answer {
+                    Answer::None => return Ok(Receipt::default()),
+                    Answer::Held(recall) => recall,
+                    Answer::Nothing => LEFT,
+                };
+                match purse {
+                    Purse::Account(account) => {
+                        self.shared.answer(rows, self.node, account, number)?;
+                    }
+                    Purse::Cap(cap) => rows.answer_cap_recall(self.node, cap, number)?,
                 }
                 Ok(Receipt::default())
             }
@@ -90,6 +98,7 @@ impl Batch {
                 Ok(Receipt::default())
             }
             AllotmentPart::Leave => {
+                self.shared.give_way(rows, self.node)?;
                 rows.leave(self.node)?;
                 Ok(Receipt::default())
             }
@@ -97,10 +106,14 @@ impl Batch {
     }
 
     /// What the nodes share of a purse.
-    fn shared(&mut self, rows: &impl WriteRows, purse: Purse) -> Result<SharedBalance, WriteError> {
+    fn shared_of(
+        &mut self,
+        rows: &impl WriteRows,
+        purse: Purse,
+    ) -> Result<SharedBalance, WriteError> {
         match purse {
             Purse::Account(account) => {
-                let shared = rows.shared_balance(account)?;
+                let shared = self.shared.of(rows, account)?;
                 shared.ok_or(WriteError::Refused(Refusal::NoAccount(account)))
             }
             Purse::Cap(cap) => {
@@ -254,8 +267,20 @@ impl Batch {
         at: Timestamp,
     ) -> Result<i64, WriteError> {
         let number = self.recall_change(rows, purse, at)?;
-        rows.set_recall(purse, number)?;
+        self.set_recall(rows, purse, number)?;
         Ok(number)
+    }
+
+    fn set_recall(
+        &mut self,
+        rows: &impl WriteRows,
+        purse: Purse,
+        number: i64,
+    ) -> Result<(), WriteError> {
+        if let Purse::Account(account) = purse {
+            self.shared.recalled(account, number);
+        }
+        Ok(rows.set_recall(purse, number)?)
     }
 
     /// Announces the beginning or the end of a recall.
@@ -295,7 +320,7 @@ impl Batch {
         if !self.tail.begin(operation) {
             return Err(WriteError::Refused(Refusal::OperationExists(operation)));
         }
-        rows.move_shared(account, Micros::new(-amount.get()))?;
+        self.shared.shift(account, -amount.get());
         self.push(&LedgerPart::Allot {
             operation,
             account,

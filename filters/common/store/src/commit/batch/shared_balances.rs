@@ -1,0 +1,135 @@
+//! Shared balances within a batch: those that its takes need are read together, changed in memory, and written together before anything else
+//! reads or writes them. A node that returns the idle credit of a thousand accounts at once keeps the lock of what nodes share for a few statements.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasherDefault;
+
+use tollgate_money::{AccountId, IdHasher};
+
+use crate::allotment::{AllotmentPart, Purse, SharedBalance};
+use crate::engine::{RowError, Rows, WriteRows};
+use crate::queue::Item;
+use crate::unit::Part;
+
+#[derive(Default)]
+pub(super) struct SharedBalances {
+    /// With the moves of this batch.
+    known: HashMap<AccountId, SharedBalance, BuildHasherDefault<IdHasher>>,
+    /// What is to be added to them in the database.
+    moved: BTreeMap<AccountId, i64>,
+    /// Allotments of this node to be opened, each with the recall that it knows of.
+    opened: BTreeMap<AccountId, i64>,
+    /// Answers to recalls, each up to a number.
+    answered: BTreeMap<AccountId, i64>,
+}
+
+impl SharedBalances {
+    /// Forgets what was read, and what is not written: nothing of it counts.
+    pub(super) fn clear(&mut self) {
+        self.known.clear();
+        self.moved.clear();
+        self.opened.clear();
+        self.answered.clear();
+    }
+
+    /// Reads what the takes of a batch need.
+    pub(super) fn read(&mut self, rows: &impl Rows, items: &[Item]) -> Result<(), RowError> {
+        let parts = items.iter().flat_map(|item| item.unit.parts());
+        let taken = parts.filter_map(|part| match part {
+            Part::Allotment(AllotmentPart::Take {
+                purse: Purse::Account(account),
+                ..
+            }) => Some(*account),
+            _ => None,
+        });
+        let mut accounts: Vec<AccountId> = taken.collect();
+        accounts.sort_unstable();
+        accounts.dedup();
+        rows.shared_balances(&accounts, &mut |account, shared| {
+            self.known.insert(account, shared);
+        })
+    }
+
+    /// The shared balance of an account, if there is such an account.
+    pub(super) fn of(
+        &mut self,
+        rows: &impl Rows,
+        account: AccountId,
+    ) -> Result<Option<SharedBalance>, RowError> {
+        if !self.known.contains_key(&account) {
+            let unwritten = self.moved.get(&account).copied().unwrap_or_default();
+            rows.shared_balances(&[account], &mut |account, mut shared| {
+                shared.available += unwritten;
+                self.known.insert(account, shared);
+            })?;
+        }
+        Ok(self.known.get(&account).copied())
+    }
+
+    pub(super) fn shift(&mut self, account: AccountId, by: i64) {
+        *self.moved.entry(account).or_default() += by;
+        if let Some(shared) = self.known.get_mut(&account) {
+            shared.available += by;
+        }
+    }
+
+    /// A recall has begun, or ended with 0; it is written.
+    pub(super) fn recalled(&mut self, account: AccountId, number: i64) {
+        if let Some(shared) = self.known.get_mut(&account) {
+            shared.recall = number;
+        }
+    }
+
+    pub(super) fn open(
+        &mut self,
+        rows: &impl WriteRows,
+        node: i64,
+        account: AccountId,
+        recall: i64,
+    ) -> Result<(), RowError> {
+        // It opens what the answer before it has closed.
+        if self.answered.contains_key(&account) {
+            self.write(rows, node)?;
+        }
+        self.opened.entry(account).or_insert(recall);
+        Ok(())
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        rows: &impl WriteRows,
+        node: i64,
+        account: AccountId,
+        number: i64,
+    ) -> Result<(), RowError> {
+        if self.opened.contains_key(&account) {
+            self.write(rows, node)?;
+        }
+        let answered = self.answered.entry(account).or_insert(number);
+        *answered = number.max(*answered);
+        Ok(())
+    }
+
+    /// Writes what is not written.
+    pub(super) fn write(&mut self, rows: &impl WriteRows, node: i64) -> Result<(), RowError> {
+        if !self.opened.is_empty() {
+            rows.open_allotments(node, &self.opened)?;
+            self.opened.clear();
+        }
+        if !self.moved.is_empty() {
+            rows.move_shared(&self.moved)?;
+            self.moved.clear();
+        }
+        if !self.answered.is_empty() {
+            rows.answer_recalls(node, &self.answered)?;
+            self.answered.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes it before something else reads or writes shared balances; they are read again then.
+    pub(super) fn give_way(&mut self, rows: &impl WriteRows, node: i64) -> Result<(), RowError> {
+        self.known.clear();
+        self.write(rows, node)
+    }
+}
