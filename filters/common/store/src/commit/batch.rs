@@ -99,7 +99,9 @@ impl Batch {
         self.coalesced = 0;
         self.shared.clear();
         let rows = session.rows();
-        self.shared.read(rows, items)?;
+        if commit_id::has_allotments(self.node) {
+            self.shared.read(rows, items)?;
+        }
         let steps = coalesced(items);
         let mut answers: Answers = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
@@ -117,7 +119,7 @@ impl Batch {
                 Err(error) => return Err(error),
             });
         }
-        self.shared.write(rows, self.node)?;
+        self.shared.flush(rows, self.node)?;
         self.balances(rows)?;
         self.load_accounts(rows, items, &mut answers)?;
         self.journal(session)?;
@@ -175,7 +177,7 @@ impl Batch {
                 .inspect_err(|_| self.rewind(&mark));
         }
         // What the units before have changed is no part of this one.
-        self.shared.write(rows, self.node)?;
+        self.shared.flush(rows, self.node)?;
         rows.begin_unit()?;
         let mut receipt = Receipt::default();
         for part in parts {
@@ -194,7 +196,7 @@ impl Batch {
                 Err(error) => return Err(error),
             }
         }
-        self.shared.write(rows, self.node)?;
+        self.shared.flush(rows, self.node)?;
         rows.keep_unit()?;
         Ok(receipt)
     }
@@ -210,7 +212,7 @@ impl Batch {
             Part::Ledger(part) => return self.ledger(rows, part),
             Part::Allotment(part) => return self.allotment(rows, part),
             Part::Carry(part) => {
-                self.shared.give_way(rows, self.node)?;
+                self.shared.invalidate(rows, self.node)?;
                 return self.carry(rows, part);
             }
             // Answered at the end of the batch.
@@ -220,7 +222,7 @@ impl Batch {
                 return Ok(Receipt::default());
             }
             _ => {
-                self.shared.give_way(rows, self.node)?;
+                self.shared.invalidate(rows, self.node)?;
                 rows.write_part(part)?;
             }
         }

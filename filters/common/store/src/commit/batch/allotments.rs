@@ -53,7 +53,7 @@ impl Batch {
                             recall => recall,
                         };
                         // Of answers in this batch, too.
-                        self.shared.write(rows, self.node)?;
+                        self.shared.flush(rows, self.node)?;
                         Taken::Short {
                             spendable: Micros::new(shared.spendable().max(0)),
                             recall,
@@ -98,7 +98,7 @@ impl Batch {
                 Ok(Receipt::default())
             }
             AllotmentPart::Leave => {
-                self.shared.give_way(rows, self.node)?;
+                self.shared.invalidate(rows, self.node)?;
                 rows.leave(self.node)?;
                 Ok(Receipt::default())
             }
@@ -320,7 +320,7 @@ impl Batch {
         if !self.tail.begin(operation) {
             return Err(WriteError::Refused(Refusal::OperationExists(operation)));
         }
-        self.shared.shift(account, -amount.get());
+        self.shared.add(account, -amount.get());
         self.push(&LedgerPart::Allot {
             operation,
             account,

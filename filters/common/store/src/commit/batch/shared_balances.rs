@@ -66,7 +66,7 @@ impl SharedBalances {
         Ok(self.known.get(&account).copied())
     }
 
-    pub(super) fn shift(&mut self, account: AccountId, by: i64) {
+    pub(super) fn add(&mut self, account: AccountId, by: i64) {
         *self.moved.entry(account).or_default() += by;
         if let Some(shared) = self.known.get_mut(&account) {
             shared.available += by;
@@ -89,7 +89,7 @@ impl SharedBalances {
     ) -> Result<(), RowError> {
         // It opens what the answer before it has closed.
         if self.answered.contains_key(&account) {
-            self.write(rows, node)?;
+            self.flush(rows, node)?;
         }
         self.opened.entry(account).or_insert(recall);
         Ok(())
@@ -103,15 +103,15 @@ impl SharedBalances {
         number: i64,
     ) -> Result<(), RowError> {
         if self.opened.contains_key(&account) {
-            self.write(rows, node)?;
+            self.flush(rows, node)?;
         }
         let answered = self.answered.entry(account).or_insert(number);
         *answered = number.max(*answered);
         Ok(())
     }
 
-    /// Writes what is not written.
-    pub(super) fn write(&mut self, rows: &impl WriteRows, node: i64) -> Result<(), RowError> {
+    /// Writes the changes that are only here.
+    pub(super) fn flush(&mut self, rows: &impl WriteRows, node: i64) -> Result<(), RowError> {
         if !self.opened.is_empty() {
             rows.open_allotments(node, &self.opened)?;
             self.opened.clear();
@@ -127,9 +127,9 @@ impl SharedBalances {
         Ok(())
     }
 
-    /// Writes it before something else reads or writes shared balances; they are read again then.
-    pub(super) fn give_way(&mut self, rows: &impl WriteRows, node: i64) -> Result<(), RowError> {
+    /// Flushes, and forgets what was read: something else changes these rows now.
+    pub(super) fn invalidate(&mut self, rows: &impl WriteRows, node: i64) -> Result<(), RowError> {
         self.known.clear();
-        self.write(rows, node)
+        self.flush(rows, node)
     }
 }
