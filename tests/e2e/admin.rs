@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use serde_json::{Value, json};
-use tollgate_testing::Client;
+use tollgate_testing::{Client, within};
 
 use crate::rig::{CHAT, Rig, SECRETS, chat};
 
@@ -292,6 +292,17 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
         let is_ok = found.any(|one| one == (check, &json!("ok")));
         assert!(is_ok, "{check}, in this order: {}", checks.body);
     }
+    // Of two at once one is refused, unless the second arrives when the first has ended.
+    let is_refused = async {
+        loop {
+            let check = || api.change("POST", "/doctor", &[], Value::Null);
+            let (one, other) = tokio::join!(check(), check());
+            if [one.status, other.status].contains(&409) {
+                return;
+            }
+        }
+    };
+    within("one of two checks at once", is_refused).await;
 
     let log = api.get("/audit-log", &[], "?limit=5").await;
     let next = log["next"].as_str().expect("a further page");
