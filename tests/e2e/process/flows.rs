@@ -179,17 +179,7 @@ async fn a_persons_pages_and_apps_are_served_by_another_node_at_each_request() {
     let address = "ada@example.com";
     let (account, _) = flows.account(address).await;
     let account = account.to_string();
-    let grant = [
-        "credits",
-        "grant",
-        "--account",
-        &account,
-        "--amount",
-        "5",
-        "--reference",
-        "test",
-    ];
-    flows.cluster.ask("c", &grant).await;
+    flows.cluster.grant("c", &account, "5").await;
     let mut browser = flows.signed_in(address).await;
 
     // A key: created, changed, revoked.

@@ -95,17 +95,7 @@ async fn a_node_reads_no_body_of_an_account_that_has_just_been_refused_for_it_ha
     let answer = within("a refusal on the head", is_refused_on_the_head).await;
     let answer: serde_json::Value = serde_json::from_slice(&answer).expect("the envelope");
     assert_eq!(answer["error"]["code"], "insufficient_credits", "{answer}");
-    let grant = [
-        "credits",
-        "grant",
-        "--account",
-        &account,
-        "--amount",
-        "5",
-        "--reference",
-        "now",
-    ];
-    cluster.ask("b", &grant).await;
+    cluster.grant("b", &account, "5").await;
     // The refusal is forgotten when the node has read of the grant, or after its moment.
     let is_served = async { while client.post(CHAT, &chat(false)).await.status != 200 {} };
     within("a request that the grant pays", is_served).await;

