@@ -9,6 +9,7 @@ use tollgate_money::AccountId;
 use self::shared_balances::SharedBalances;
 use super::coalesce::{Step, plan as coalesced};
 use super::journal_tail::JournalTail;
+use crate::allotment::{AllotmentPart, Purse};
 use crate::audit_log::{AuditEvent, AuditOutcome, AuditRecord};
 use crate::carry::{self, CarryPart};
 use crate::codes::{ChangeKind, EntryKind};
@@ -121,9 +122,25 @@ impl Batch {
         }
         self.shared.flush(rows, self.node)?;
         self.balances(rows)?;
-        self.load_accounts(rows, items, &mut answers)?;
         self.journal(session)?;
+        self.load_accounts(session.rows(), items, &mut answers)?;
         Ok(answers)
+    }
+
+    /// Reads what only this node changes of what `items` may need, before what nodes share is locked: the others wait for that lock.
+    pub(crate) fn read_own(&mut self, rows: &impl Rows, items: &[Item]) -> Result<(), RowError> {
+        let parts = items.iter().flat_map(|item| item.unit.parts());
+        let accounts = parts.filter_map(|part| match part {
+            Part::Ledger(part) => Some(part.account()),
+            Part::Allotment(
+                AllotmentPart::Take { purse, .. } | AllotmentPart::Return { purse, .. },
+            ) => match purse {
+                Purse::Account(account) => Some(*account),
+                Purse::Cap(_) => None,
+            },
+            _ => None,
+        });
+        self.tail.read_posted(rows, accounts)
     }
 
     /// Goes back to what is durable: none of the units of the last batch is.
@@ -430,7 +447,7 @@ impl Batch {
         self.deltas.sort_unstable_by_key(|(account, _)| *account);
         let changed = self.deltas.chunk_by(|(one, _), (next, _)| one == next);
         self.tail
-            .read_states(rows, changed.map(|deltas| deltas[0].0))?;
+            .read_posted(rows, changed.map(|deltas| deltas[0].0))?;
         for deltas in self.deltas.chunk_by(|(one, _), (next, _)| one == next) {
             let mut sum = BalanceDelta::default();
             for (_, delta) in deltas {

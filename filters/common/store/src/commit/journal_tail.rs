@@ -336,19 +336,24 @@ impl JournalTail {
         Ok(posted.map(|state| place.insert(state)))
     }
 
-    /// Reads the accounts together that a commit changes and that are not here: each alone would be a message to a server.
-    pub(crate) fn read_states(
+    /// Reads the accounts together that a commit may change and that are not here: each alone would be a message to a server.
+    pub(crate) fn read_posted(
         &mut self,
         rows: &impl Rows,
-        changed: impl Iterator<Item = AccountId>,
+        accounts: impl Iterator<Item = AccountId>,
     ) -> Result<(), RowError> {
         let is_here = |account: &AccountId| {
             self.accounts.contains_key(account) || self.posted.contains(*account)
         };
-        let missing: Vec<AccountId> = changed.filter(|account| !is_here(account)).collect();
+        let mut missing: Vec<AccountId> = accounts.filter(|account| !is_here(account)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let mut found = Vec::with_capacity(missing.len());
         rows.posted_balances(self.node, &missing, &mut |account, state| {
-            self.accounts.insert(account, state);
-        })
+            found.push((account, state));
+        })?;
+        self.posted.put(found);
+        Ok(())
     }
 
     /// An account as of the last commit, from what was posted of it. It is not kept here: only accounts with changes in the tail are.

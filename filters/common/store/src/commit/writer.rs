@@ -494,6 +494,7 @@ fn commit<S: Session>(
     begin(session, &shared.gauges, BUSY_TRIES)?;
     let write = |session: &mut S| {
         if are_shared(items) {
+            batch.read_own(session.rows(), items)?;
             session.lock_shared()?;
         }
         let answers = batch.write(session, items)?;

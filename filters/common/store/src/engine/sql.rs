@@ -67,7 +67,13 @@ pub(crate) trait Sql {
     /// Runs a statement without a result; the number of rows that it changed.
     fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<usize, EngineError>;
 
-    /// Runs one statement for each list of values that `feed` passes on. An engine may send them together.
+    /// Runs a statement that only must not fail. An engine may send it with the next one whose result is needed, and says then that it failed.
+    fn write(&self, sql: &str, values: &[Value<'_>]) -> Result<(), EngineError> {
+        self.execute_each(sql, &mut |run| run(values))
+    }
+
+    /// Runs one statement for each list of values that `feed` passes on. An engine may send them together, and with later ones as
+    /// [`write`](Self::write) says.
     fn execute_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         feed(&mut |values| self.execute(sql, values).map(|_| ()))
     }

@@ -18,7 +18,7 @@ use super::row_values::RowValues;
 use super::tls;
 use super::url::DatabaseUrl;
 use super::value::Row;
-use super::wire::{End, Prepared, Wire, lost, unusable};
+use super::wire::{End, Prepared, Wanted, Wire, lost, unusable};
 use crate::engine::{
     Dialect, EachRow, EngineError, Fault, Feed, KeySet, RowError, Run, Sql, Value,
 };
@@ -96,7 +96,7 @@ impl Connection {
     /// Whether it can be used for an unrelated statement.
     pub(super) fn is_reusable(&self) -> bool {
         match self.wire.try_borrow() {
-            Ok(wire) => !wire.is_broken && !wire.is_in_transaction && !wire.socket.is_stale(),
+            Ok(wire) => !wire.is_broken && !wire.is_in_transaction() && !wire.socket.is_stale(),
             Err(_) => false,
         }
     }
@@ -115,9 +115,68 @@ impl Connection {
         }
     }
 
+    /// Adds a statement of a transaction to those that are sent together with the next one whose result is needed.
+    pub(super) fn queue<'v>(
+        &self,
+        sql: &str,
+        values: impl ExactSizeIterator<Item = Value<'v>>,
+        wanted: Wanted,
+    ) -> Result<(), EngineError> {
+        let prepared = self.prepare(sql)?;
+        let mut wire = self.wire()?;
+        wire.bind("", &prepared, values)?;
+        wire.queue(wanted)?;
+        match wire.queued() >= PIPELINE_MAX || wire.out.len() >= PIPELINE_BYTES_MAX {
+            true => wire.complete(),
+            false => Ok(()),
+        }
+    }
+
+    /// [`queue`](Self::queue) for each list of values.
+    pub(super) fn queue_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
+        feed(&mut |values| {
+            refuse_nul(values)?;
+            self.queue(sql, values.iter().copied(), Wanted::Success)
+        })
+    }
+
+    /// [`queue`](Self::queue) for statements that write up to [`ROWS_MAX`] rows each.
+    pub(super) fn queue_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
+        let mut rows = RowValues::default();
+        feed(&mut |values| {
+            refuse_nul(values)?;
+            rows.push(values);
+            if rows.len() >= ROWS_MAX || rows.size() >= ROW_BYTES_MAX {
+                self.queue_row_values(sql, &rows)?;
+                rows.clear();
+            }
+            Ok(())
+        })?;
+        self.queue_row_values(sql, &rows)
+    }
+
+    /// Queues a statement on all rows, by lengths that are powers of two: the server prepares no others.
+    fn queue_row_values(&self, sql: &str, rows: &RowValues) -> Result<(), EngineError> {
+        let mut begin = 0;
+        while begin < rows.len() {
+            let length = 1 << (rows.len() - begin).ilog2();
+            let values = rows.of_rows(begin..begin + length);
+            let sql = of_rows(sql, length, values.len() / length);
+            self.queue(&sql, values, Wanted::Success)?;
+            begin += length;
+        }
+        Ok(())
+    }
+
+    /// Sends what is queued, and reads its results.
+    pub(super) fn complete(&self) -> Result<(), EngineError> {
+        self.wire()?.complete()
+    }
+
     /// Runs several statements without parameters as one message, in one transaction unless they say otherwise.
     pub(super) fn run_all(&self, statements: &str) -> Result<(), EngineError> {
         let mut wire = self.wire()?;
+        wire.complete()?;
         frontend::query(statements, &mut wire.out).map_err(unusable)?;
         wire.flush()?;
         wire.until_ready()
@@ -265,29 +324,16 @@ impl Sql for Connection {
 
     /// Sends many statements before it reads their results.
     fn execute_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
-        let mut pipeline = Pipeline::new(self);
-        feed(&mut |values| {
-            refuse_nul(values)?;
-            pipeline.send(sql, values.iter().copied())
-        })?;
-        pipeline.complete()
+        let queued = self.queue_each(sql, feed);
+        self.complete()?;
+        queued
     }
 
     /// Writes up to [`ROWS_MAX`] rows by one statement, and sends many statements before it reads their results.
     fn execute_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
-        let mut pipeline = Pipeline::new(self);
-        let mut rows = RowValues::default();
-        feed(&mut |values| {
-            refuse_nul(values)?;
-            rows.push(values);
-            if rows.len() >= ROWS_MAX || rows.size() >= ROW_BYTES_MAX {
-                pipeline.send_rows(sql, &rows)?;
-                rows.clear();
-            }
-            Ok(())
-        })?;
-        pipeline.send_rows(sql, &rows)?;
-        pipeline.complete()
+        let queued = self.queue_rows(sql, feed);
+        self.complete()?;
+        queued
     }
 
     fn query(
@@ -306,7 +352,7 @@ impl Sql for Connection {
             let rows = self.collect(&prepared, values)?;
             return visit(&rows, &prepared, each).map(|_| ());
         }
-        if self.wire()?.is_in_transaction {
+        if self.wire()?.is_in_transaction() {
             return self.by_portal(&prepared, values, each);
         }
         match self.few(&prepared, values)? {
@@ -339,62 +385,6 @@ impl Drop for Connection {
             frontend::terminate(&mut wire.out);
             // The server notices the end of the connection too.
             let _ = wire.flush();
-        }
-    }
-}
-
-/// Statements that are sent before their results are read.
-struct Pipeline<'c> {
-    connection: &'c Connection,
-    sent: usize,
-}
-
-impl Pipeline<'_> {
-    fn new(connection: &Connection) -> Pipeline<'_> {
-        Pipeline {
-            connection,
-            sent: 0,
-        }
-    }
-
-    fn send<'v>(
-        &mut self,
-        sql: &str,
-        values: impl ExactSizeIterator<Item = Value<'v>>,
-    ) -> Result<(), EngineError> {
-        if !self.connection.prepared.borrow().contains_key(sql) {
-            // Its description is the next result that is read.
-            self.complete()?;
-        }
-        let prepared = self.connection.prepare(sql)?;
-        let mut wire = self.connection.wire()?;
-        wire.bind("", &prepared, values)?;
-        frontend::execute("", 0, &mut wire.out).map_err(unusable)?;
-        self.sent += 1;
-        let is_full = self.sent >= PIPELINE_MAX || wire.out.len() >= PIPELINE_BYTES_MAX;
-        drop(wire);
-        match is_full {
-            true => self.complete(),
-            false => Ok(()),
-        }
-    }
-
-    /// Runs a statement on all rows, by lengths that are powers of two: the server prepares no others.
-    fn send_rows(&mut self, sql: &str, rows: &RowValues) -> Result<(), EngineError> {
-        let mut begin = 0;
-        while begin < rows.len() {
-            let length = 1 << (rows.len() - begin).ilog2();
-            let values = rows.of_rows(begin..begin + length);
-            self.send(&of_rows(sql, length, values.len() / length), values)?;
-            begin += length;
-        }
-        Ok(())
-    }
-
-    fn complete(&mut self) -> Result<(), EngineError> {
-        match std::mem::take(&mut self.sent) {
-            0 => Ok(()),
-            sent => self.connection.wire()?.all_complete(sent),
         }
     }
 }

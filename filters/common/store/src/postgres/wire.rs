@@ -10,7 +10,7 @@ use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, Scr
 use postgres_protocol::message::backend::{DataRowBody, ErrorFields, Message};
 use postgres_protocol::message::frontend;
 
-use super::connection::Target;
+use super::connection::{Target, changed};
 use super::failure::ServerError;
 use super::socket::Socket;
 use super::value;
@@ -22,9 +22,32 @@ pub(super) struct Wire {
     /// What is sent with the next flush.
     pub(super) out: BytesMut,
     received: BytesMut,
-    pub(super) is_in_transaction: bool,
+    /// What is wanted of the statements whose results come before that of the next one.
+    queued: Vec<Wanted>,
+    is_in_transaction: bool,
     pub(super) is_broken: bool,
 }
+
+/// What is wanted of a statement whose result is read later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// That it does not fail.
+    Success,
+    /// That it changes a row, too: a fence is in it.
+    Change,
+}
+
+/// A statement that was to change a row changed none.
+#[derive(Debug)]
+pub(super) struct NothingChanged;
+
+impl std::fmt::Display for NothingChanged {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("a statement with a fence changed nothing")
+    }
+}
+
+impl std::error::Error for NothingChanged {}
 
 /// A statement that the server has prepared.
 pub(super) struct Prepared {
@@ -49,6 +72,7 @@ impl Wire {
             socket,
             out: BytesMut::new(),
             received: BytesMut::new(),
+            queued: Vec::new(),
             is_in_transaction: false,
             is_broken: false,
         };
@@ -241,8 +265,56 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads the results of one statement.
+    /// Adds a bound statement to what is sent with the next flush.
+    pub(super) fn queue(&mut self, wanted: Wanted) -> Result<(), EngineError> {
+        frontend::execute("", 0, &mut self.out).map_err(unusable)?;
+        self.queued.push(wanted);
+        Ok(())
+    }
+
+    /// Number of statements whose results have not been read.
+    pub(super) fn queued(&self) -> usize {
+        self.queued.len()
+    }
+
+    /// Whether the next statement runs in a transaction. Only those of one are queued.
+    pub(super) fn is_in_transaction(&self) -> bool {
+        self.is_in_transaction || !self.queued.is_empty()
+    }
+
+    /// Sends what is queued, and reads its results.
+    pub(super) fn complete(&mut self) -> Result<(), EngineError> {
+        if self.queued.is_empty() {
+            return Ok(());
+        }
+        self.sync()?;
+        let ended = self.end_queued();
+        self.finish(ended)
+    }
+
+    /// Reads the results of one statement, after those that were queued before it.
     pub(super) fn end(&mut self, each: &mut dyn FnMut(DataRowBody)) -> Result<End, EngineError> {
+        self.end_queued()?;
+        self.end_one(each)
+    }
+
+    /// After an error the server skips what was sent with the statement.
+    fn end_queued(&mut self) -> Result<(), EngineError> {
+        for wanted in std::mem::take(&mut self.queued) {
+            match self.end_one(&mut |_| {})? {
+                End::Complete(tag) if wanted == Wanted::Change && changed(&tag) == 0 => {
+                    return Err(EngineError {
+                        fault: Fault::Fenced,
+                        source: Box::new(NothingChanged),
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn end_one(&mut self, each: &mut dyn FnMut(DataRowBody)) -> Result<End, EngineError> {
         loop {
             match self.next()? {
                 Message::BindComplete => {}
@@ -258,24 +330,8 @@ impl Wire {
         }
     }
 
-    /// Reads the results of statements that were sent together.
-    pub(super) fn all_complete(&mut self, sent: usize) -> Result<(), EngineError> {
-        self.sync()?;
-        let mut ended = Ok(());
-        for _ in 0..sent {
-            match self.end(&mut |_| {}) {
-                Ok(_) => {}
-                // The server skips the others.
-                Err(error) => {
-                    ended = Err(error);
-                    break;
-                }
-            }
-        }
-        self.finish(ended)
-    }
-
     pub(super) fn description(&mut self) -> Result<(Vec<Oid>, Vec<Oid>), EngineError> {
+        self.end_queued()?;
         let mut parameters = Vec::new();
         loop {
             match self.next()? {

@@ -15,6 +15,7 @@ use super::failure::retry_login;
 use super::key_set::SpillingSet;
 use super::lease;
 use super::row_values::RowValues;
+use super::wire::{NothingChanged, Wanted};
 use crate::commit_id;
 use crate::engine::{
     Dialect, EachRow, EngineError, Fault, Feed, KeySet, RowError, Select as _, Sql, Value, values,
@@ -126,7 +127,8 @@ impl Writer {
         }
         self.send_row()?;
         self.in_transaction(&mut |link| {
-            link.run("SELECT number FROM cluster WHERE id = 1 FOR UPDATE", &[])
+            let sql = "SELECT number FROM cluster WHERE id = 1 FOR UPDATE";
+            link.queue(sql, [].into_iter(), Wanted::Success)
         })?;
         self.transaction.borrow_mut().is_locked = true;
         Ok(())
@@ -151,6 +153,8 @@ impl Writer {
             return row.map_or(Ok(()), |row| self.insert_alone(&row));
         }
         self.send_row()?;
+        // `COMMIT` is not sent with them: a fence that changes nothing is no error for the server.
+        self.in_transaction(&mut |link| link.complete())?;
         let mut is_sent = false;
         let is_done = self.reconnecting(&mut |link| {
             if std::mem::replace(&mut is_sent, true) {
@@ -161,6 +165,7 @@ impl Writer {
                     return Ok(false);
                 }
                 self.run_again(link)?;
+                link.complete()?;
             }
             match link.run("COMMIT", &[])?.as_str() {
                 "COMMIT" => Ok(true),
@@ -169,7 +174,8 @@ impl Writer {
                     source: format!("the database answered COMMIT with {other}").into(),
                 }),
             }
-        })?;
+        });
+        let is_done = is_done.map_err(|error| self.explained(error))?;
         if !is_done {
             *self.transaction.borrow_mut() = Transaction::default();
             return Err(begin_again("its connection was lost before it was durable"));
@@ -185,7 +191,11 @@ impl Writer {
         let transaction = std::mem::take(&mut *self.transaction.borrow_mut());
         if transaction.is_begun {
             let link = self.link.borrow();
-            let undone = link.as_ref().map(|link| link.run("ROLLBACK", &[]));
+            // With what is queued the server would skip it after an error.
+            let undone = link.as_ref().map(|link| {
+                let _ = link.complete();
+                link.run("ROLLBACK", &[])
+            });
             let is_lost = !matches!(undone, Some(Ok(_)));
             drop(link);
             if is_lost {
@@ -214,15 +224,25 @@ impl Writer {
         }
         if is_open && self.is_one_of_many() {
             let done = act(self.link.borrow().as_ref().expect("it is open"));
-            return done.map_err(|error| self.begin_again_after(error));
+            let done = done.map_err(|error| self.begin_again_after(error));
+            return done.map_err(|error| self.explained(error));
         }
-        self.reconnecting(&mut |link| {
+        let done = self.reconnecting(&mut |link| {
             // On a new connection none is open.
             if !std::mem::replace(&mut is_open, false) {
                 self.run_again(link)?;
             }
             act(link)
-        })
+        });
+        done.map_err(|error| self.explained(error))
+    }
+
+    /// Says of a fence that changed nothing what it means.
+    fn explained(&self, error: EngineError) -> EngineError {
+        match error.source.is::<NothingChanged>() {
+            true => self.fenced(),
+            false => error,
+        }
     }
 
     /// What was read in a lost transaction may be different now that other nodes write: nothing of it is repeated here.
@@ -289,12 +309,10 @@ impl Writer {
 
     /// Begins the transaction with its fence.
     fn begin_on(&self, link: &Connection) -> Result<(), EngineError> {
-        link.run("BEGIN", &[])?;
+        link.queue("BEGIN", [].into_iter(), Wanted::Success)?;
         let commits = self.commits.get();
-        match link.execute(FENCE, values![self.node, self.epoch, commits])? {
-            0 => Err(self.fenced()),
-            _ => Ok(()),
-        }
+        let values = values![self.node, self.epoch, commits];
+        link.queue(FENCE, values.iter().copied(), Wanted::Change)
     }
 
     /// Whether the run still has its epoch.
@@ -315,7 +333,7 @@ impl Writer {
         self.begin_on(link)?;
         for (sent, rows) in &self.transaction.borrow().written {
             let Some(rows) = rows else {
-                link.execute_each(&sent.sql, &mut |run| sent.each(run))?;
+                link.queue_each(&sent.sql, &mut |run| sent.each(run))?;
                 continue;
             };
             let mut found = 0;
@@ -348,13 +366,15 @@ impl Writer {
     fn send_row(&self) -> Result<(), EngineError> {
         let row = self.transaction.borrow_mut().row.take();
         let Some(row) = row else { return Ok(()) };
-        match self.with_row(&row, |sql, values| self.write(sql, values))? {
-            1 => {
-                self.transaction.borrow_mut().inserted = Some((row.id, row.seal.hash));
-                Ok(())
-            }
-            _ => Err(self.fenced()),
-        }
+        self.with_row(&row, |sql, values| {
+            self.in_transaction(&mut |link| {
+                link.queue(sql, values.iter().copied(), Wanted::Change)
+            })?;
+            self.keep(sql, || RowValues::of(values), Some(1));
+            Ok::<_, EngineError>(())
+        })?;
+        self.transaction.borrow_mut().inserted = Some((row.id, row.seal.hash));
+        Ok(())
     }
 
     /// Inserts the journal row as a commit of its own, or finds that an earlier attempt has.
@@ -418,13 +438,6 @@ impl Writer {
         }
     }
 
-    /// Runs a statement that changes rows, and keeps it.
-    fn write(&self, sql: &str, values: &[Value<'_>]) -> Result<usize, EngineError> {
-        let rows = self.in_transaction(&mut |link| link.execute(sql, values))?;
-        self.keep(sql, || RowValues::of(values), Some(rows));
-        Ok(rows)
-    }
-
     /// Keeps a statement, where the transaction would be run again.
     fn keep(&self, sql: &str, values: impl FnOnce() -> RowValues, rows: Option<usize>) {
         if !self.is_one_of_many() {
@@ -433,7 +446,7 @@ impl Writer {
         }
     }
 
-    /// Runs a statement with each of many lists of values, by `act`.
+    /// Queues a statement with each of many lists of values, by `act`.
     fn write_each(
         &self,
         sql: &str,
@@ -466,26 +479,31 @@ impl Sql for Writer {
     fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<usize, EngineError> {
         refuse_nul(values)?;
         self.send_row()?;
-        self.write(sql, values)
+        let rows = self.in_transaction(&mut |link| link.execute(sql, values))?;
+        self.keep(sql, || RowValues::of(values), Some(rows));
+        Ok(rows)
     }
 
     fn execute_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
-        self.write_each(sql, feed, |link, sql, feed| link.execute_each(sql, feed))
+        self.write_each(sql, feed, Connection::queue_each)
     }
 
     fn execute_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
-        self.write_each(sql, feed, |link, sql, feed| link.execute_rows(sql, feed))
+        self.write_each(sql, feed, Connection::queue_rows)
     }
 
-    /// Reads on the connection as it is while the commit has written nothing: most read one row, and then write nothing but the journal.
+    /// Reads on the connection as it is while the commit has written nothing: most read few rows, and then write nothing but the journal.
     fn query(
         &self,
         sql: &str,
         values: &[Value<'_>],
         each: &mut EachRow<'_>,
     ) -> Result<(), RowError> {
-        self.send_row()?;
         let is_select = is_select(sql);
+        let is_within = self.transaction.borrow().is_begun || !is_select;
+        if is_within {
+            self.send_row()?;
+        }
         let mut visited = 0;
         let mut failed = Ok(());
         let mut act = |link: &Connection| {
@@ -503,8 +521,7 @@ impl Sql for Writer {
                 }
             }
         };
-        let is_begun = self.transaction.borrow().is_begun;
-        match is_begun || !is_select {
+        match is_within {
             true => self.in_transaction(&mut act)?,
             false => self.reconnecting(&mut act)?,
         }

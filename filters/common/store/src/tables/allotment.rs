@@ -151,8 +151,8 @@ pub(crate) fn prune_changes(connection: &dyn Sql) -> Result<(), RowError> {
         Ok(ControlFlow::Continue(()))
     })?;
     if let Some(last) = last {
-        connection.execute("UPDATE cluster SET pruned = ?1 WHERE id = 1", values![last])?;
-        connection.execute("DELETE FROM changes WHERE number <= ?1", values![last])?;
+        connection.write("UPDATE cluster SET pruned = ?1 WHERE id = 1", values![last])?;
+        connection.write("DELETE FROM changes WHERE number <= ?1", values![last])?;
     }
     Ok(())
 }
@@ -163,7 +163,7 @@ pub(crate) fn pruned(connection: &dyn Sql) -> Result<i64, RowError> {
 }
 
 pub(crate) fn next_number(connection: &dyn Sql) -> Result<i64, RowError> {
-    connection.execute(
+    connection.write(
         "UPDATE cluster SET number = number + 1 WHERE id = 1",
         values![],
     )?;
@@ -196,26 +196,25 @@ pub(crate) fn set_recall(
     purse: Purse,
     number: i64,
 ) -> Result<(), EngineError> {
-    let done = match (purse, number) {
-        (Purse::Account(account), 0) => connection.execute(
+    match (purse, number) {
+        (Purse::Account(account), 0) => connection.write(
             "DELETE FROM recalls WHERE account_id = ?1",
             values![account],
         ),
-        (Purse::Account(account), _) => connection.execute(
+        (Purse::Account(account), _) => connection.write(
             "INSERT INTO recalls (account_id, number) VALUES (?1, ?2) ON CONFLICT (account_id) DO UPDATE SET number = excluded.number",
             values![account, number],
         ),
-        (Purse::Cap(cap), 0) => connection.execute(
+        (Purse::Cap(cap), 0) => connection.write(
             "DELETE FROM cap_recalls WHERE credential_id = ?1 AND month = ?2",
             values![cap.credential, cap.month_number()],
         ),
-        (Purse::Cap(cap), _) => connection.execute(
+        (Purse::Cap(cap), _) => connection.write(
             "INSERT INTO cap_recalls (credential_id, month, number) VALUES (?1, ?2, ?3)
             ON CONFLICT (credential_id, month) DO UPDATE SET number = excluded.number",
             values![cap.credential, cap.month_number(), number],
         ),
-    };
-    done.map(|_| ())
+    }
 }
 
 pub(crate) fn move_shared(
@@ -280,7 +279,7 @@ pub(crate) fn answer_cap_recall(
     let sql = "UPDATE cap_allotments SET recall = ?4 WHERE credential_id = ?1 AND month = ?2 AND node_id = ?3 AND recall < ?4";
     let month = cap.month_number();
     let values = values![cap.credential, month, node, number];
-    connection.execute(sql, values).map(|_| ())
+    connection.write(sql, values)
 }
 
 pub(crate) fn leave(connection: &dyn Sql, node: i64) -> Result<(), EngineError> {
@@ -288,7 +287,7 @@ pub(crate) fn leave(connection: &dyn Sql, node: i64) -> Result<(), EngineError> 
         "UPDATE allotments SET recall = ?2 WHERE node_id = ?1 AND recall < ?2",
         "UPDATE cap_allotments SET recall = ?2 WHERE node_id = ?1 AND recall < ?2",
     ] {
-        connection.execute(sql, values![node, LEFT])?;
+        connection.write(sql, values![node, LEFT])?;
     }
     Ok(())
 }
@@ -329,12 +328,12 @@ pub(crate) fn insert_cap_row(
     let month = cap.month_number();
     let sql =
         "DELETE FROM cap_allotments WHERE credential_id = ?1 AND month > 0 AND month < ?2 - 1";
-    connection.execute(sql, values![cap.credential, month])?;
+    connection.write(sql, values![cap.credential, month])?;
     let sql = "DELETE FROM cap_recalls WHERE credential_id = ?1 AND month > 0 AND month < ?2 - 1";
-    connection.execute(sql, values![cap.credential, month])?;
+    connection.write(sql, values![cap.credential, month])?;
     let sql = "INSERT INTO cap_allotments (credential_id, month, node_id, granted, spent, recall) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     let values = values![cap.credential, month, node, granted, spent, recall];
-    connection.execute(sql, values).map(|_| ())
+    connection.write(sql, values)
 }
 
 pub(crate) fn open_cap_row(
@@ -346,7 +345,7 @@ pub(crate) fn open_cap_row(
     let sql = "UPDATE cap_allotments SET recall = ?4 WHERE credential_id = ?1 AND month = ?2 AND node_id = ?3 AND recall = ?5";
     let month = cap.month_number();
     let values = values![cap.credential, month, node, recall, LEFT];
-    connection.execute(sql, values).map(|_| ())
+    connection.write(sql, values)
 }
 
 pub(crate) fn grant_cap(
@@ -383,7 +382,7 @@ pub(crate) fn spend_caps(
 /// Removes all rows of caps, before a node that is alone begins: it counts by itself.
 pub(crate) fn remove_caps(connection: &dyn Sql) -> Result<(), EngineError> {
     for sql in ["DELETE FROM cap_allotments", "DELETE FROM cap_recalls"] {
-        connection.execute(sql, values![])?;
+        connection.write(sql, values![])?;
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ pub(crate) fn insert(connection: &dyn Sql, record: &AuditRecord) -> Result<(), E
         record.previous,
         record.hash,
     ];
-    connection.execute(sql, values).map(|_| ())
+    connection.write(sql, values)
 }
 
 /// Number and hash of the last record of a node.

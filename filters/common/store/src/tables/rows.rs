@@ -366,15 +366,15 @@ impl<C: Sql + KeySet> Rows for C {
 
 impl<C: Sql + KeySet> WriteRows for C {
     fn begin_unit(&self) -> Result<(), EngineError> {
-        self.execute("SAVEPOINT unit", values![]).map(|_| ())
+        self.write("SAVEPOINT unit", values![])
     }
 
     fn keep_unit(&self) -> Result<(), EngineError> {
-        self.execute("RELEASE unit", values![]).map(|_| ())
+        self.write("RELEASE unit", values![])
     }
 
     fn undo_unit(&self) -> Result<(), EngineError> {
-        self.execute("ROLLBACK TO unit", values![])?;
+        self.write("ROLLBACK TO unit", values![])?;
         self.keep_unit()
     }
 
@@ -422,8 +422,7 @@ impl<C: Sql + KeySet> WriteRows for C {
         number: i64,
     ) -> Result<(), EngineError> {
         let sql = "INSERT INTO changes (id, at, kind, subject, number) VALUES (?1, ?2, ?3, ?4, ?5)";
-        self.execute(sql, values![id, at, kind, subject, number])
-            .map(|_| ())
+        self.write(sql, values![id, at, kind, subject, number])
     }
 
     fn prune_changes(&self) -> Result<(), RowError> {
@@ -513,7 +512,7 @@ impl<C: Sql + KeySet> WriteRows for C {
             booking.kind,
             booking.amount,
         ];
-        self.execute(sql, values).map(|_| ())
+        self.write(sql, values)
     }
 
     fn post_balances(
@@ -593,13 +592,12 @@ impl<C: Sql + KeySet> WriteRows for C {
     }
 
     fn remove_usage_days(&self) -> Result<(), EngineError> {
-        self.execute("DELETE FROM usage_days", values![])
-            .map(|_| ())
+        self.write("DELETE FROM usage_days", values![])
     }
 
     fn set_days_posted(&self) -> Result<(), EngineError> {
         let sql = on_marks!(self, "UPDATE ", " SET days_posted = posted");
-        self.execute(sql, values![]).map(|_| ())
+        self.write(sql, values![])
     }
 
     fn set_posted(&self, node: i64, row: i64) -> Result<(), EngineError> {
@@ -608,7 +606,7 @@ impl<C: Sql + KeySet> WriteRows for C {
             "UPDATE ",
             " SET posted = ?2, days_posted = ?2 WHERE id = ?1"
         );
-        self.execute(sql, values![node, row]).map(|_| ())
+        self.write(sql, values![node, row])
     }
 
     fn put_carry(&self, number: i64, digest: &RowDigest) -> Result<(), EngineError> {
@@ -646,6 +644,6 @@ impl<C: Sql + KeySet> WriteRows for C {
 
     fn remove_commits(&self, after: i64, last: i64) -> Result<(), EngineError> {
         let sql = "DELETE FROM journal WHERE id > ?1 AND id <= ?2";
-        self.execute(sql, values![after, last]).map(|_| ())
+        self.write(sql, values![after, last])
     }
 }

@@ -194,6 +194,31 @@ fn moves_of_one_commit_count_in_their_order() {
     a.close();
 }
 
+/// Other nodes wait meanwhile.
+#[test]
+fn what_nodes_share_is_locked_for_three_round_trips() {
+    let direct = Postgres::shared().database();
+    let database = direct.rsplit('/').next().expect("a name").to_owned();
+    shared_account(&database, 100);
+    let proxy = Proxy::start(Postgres::shared().folder());
+    let store = node(&proxy.url(&database), "a");
+    let waits = |part: Part| {
+        write(&store, [part]).expect("it is durable");
+        proxy.waits_with_lock()
+    };
+    // The first of each prepare their statements.
+    waits(take(10, 1));
+    waits(give(11, 1));
+    assert_eq!(
+        waits(take(12, 1)),
+        3,
+        "for what is shared, for the writes, for the commit"
+    );
+    assert_eq!(waits(give(13, 1)), 2, "for the writes, for the commit");
+    store.close();
+    assert_eq!(shared(&database), 100);
+}
+
 #[test]
 fn a_take_whose_connection_is_cut_at_any_statement_takes_once() {
     let server = Postgres::shared();

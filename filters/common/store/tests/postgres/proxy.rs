@@ -11,6 +11,9 @@ use std::thread;
 
 use tempfile::TempDir;
 
+/// Locks what nodes share.
+const LOCK: &str = "SELECT number FROM cluster WHERE id = 1 FOR UPDATE";
+
 /// When a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
@@ -34,6 +37,8 @@ struct Shared {
     armed: Mutex<Option<(String, Cut)>>,
     cuts: AtomicUsize,
     connections: AtomicUsize,
+    /// How often the last transaction that locked what nodes share has waited for the server meanwhile.
+    waits_with_lock: AtomicUsize,
     /// Connections to the server whose clients are gone.
     kept: Mutex<Vec<UnixStream>>,
 }
@@ -48,6 +53,7 @@ impl Proxy {
             armed: Mutex::default(),
             cuts: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            waits_with_lock: AtomicUsize::new(0),
             kept: Mutex::default(),
         });
         let accepting = shared.clone();
@@ -77,6 +83,11 @@ impl Proxy {
         self.shared.cuts.load(Ordering::SeqCst)
     }
 
+    /// How often the last transaction that locked what nodes share has waited for the server from then on.
+    pub(super) fn waits_with_lock(&self) -> usize {
+        self.shared.waits_with_lock.load(Ordering::SeqCst)
+    }
+
     /// How many connections were made.
     pub(super) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
@@ -99,6 +110,7 @@ fn forward(shared: &Arc<Shared>, mut client: UnixStream) {
     // The first message has no type.
     let mut is_first = true;
     let mut cut = None;
+    let mut waits = 0;
     while let Some(message) = read_message(&mut client, is_first) {
         if !is_first {
             let kind = message[0];
@@ -113,6 +125,11 @@ fn forward(shared: &Arc<Shared>, mut client: UnixStream) {
                 b'B' => {
                     let _portal = text();
                     let statement = statements.get(&text()).cloned().unwrap_or_default();
+                    match statement.as_str() {
+                        LOCK => waits = 0,
+                        "COMMIT" => shared.waits_with_lock.store(waits + 1, Ordering::SeqCst),
+                        _ => {}
+                    }
                     let mut armed = shared.armed.lock().expect("no panic");
                     if armed
                         .as_ref()
@@ -121,6 +138,7 @@ fn forward(shared: &Arc<Shared>, mut client: UnixStream) {
                         cut = armed.take().map(|(_, cut)| cut);
                     }
                 }
+                b'S' => waits += 1,
                 _ => {}
             }
             match cut {
