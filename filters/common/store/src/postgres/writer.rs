@@ -548,12 +548,14 @@ impl KeySet for Writer {
     }
 }
 
-/// Sets what holds for the writer's transactions.
-///
-/// The server ends one of a paused node. It finds the rows that the writer names by their keys: without statistics of a table that has just
-/// grown, or of one with many dead rows, it would read the whole table for some hundreds of them.
+/// Has the server find the rows that the writer names by their keys. By the statistics of a table that has just grown, or of one with many dead
+/// rows, it would read the whole table, or all rows of the node, for a few of them. It takes a plan that is ruled out here for a costly one,
+/// which it would compile first.
+const BY_KEYS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_seqscan = off; SET jit = off";
+
+/// Sets what holds for the writer's transactions. The server ends one of a paused node.
 fn set_up(connection: &Connection, node: i64) -> Result<(), EngineError> {
-    let by_keys = connection.run_all("SET enable_hashjoin = off; SET enable_mergejoin = off");
+    let by_keys = connection.run_all(BY_KEYS);
     if let Err(error) = by_keys {
         // Servers with a planner of their own do not know it.
         tracing::debug!(error = %error.source, "the database has other settings for joins");
@@ -581,5 +583,45 @@ fn engine_error(error: RowError) -> EngineError {
             fault: Fault::Corrupt,
             source: format!("{other:?}").into(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_testing::Postgres;
+
+    use super::BY_KEYS;
+    use crate::tables::posted_balances_sql;
+
+    /// A connection keeps a plan, and the rows come later.
+    #[test]
+    fn a_plan_that_is_made_for_few_rows_finds_them_by_their_keys() {
+        let server = Postgres::shared();
+        for rows in [
+            "SELECT 1",
+            "INSERT INTO allotments VALUES (1, 16), (1, 17), (2, 16); ANALYZE",
+        ] {
+            let url = server.database();
+            let name = url.rsplit('/').next().expect("a name");
+            server.run(
+                name,
+                &format!(
+                    "CREATE TABLE accounts (id INT PRIMARY KEY, updated_at INT);
+                     CREATE TABLE allotments (account_id INT, node_id INT, available INT, held INT, at INT, PRIMARY KEY (account_id, node_id))
+                         WITH (autovacuum_enabled = false);
+                     CREATE INDEX allotments_node ON allotments (node_id);
+                     INSERT INTO accounts SELECT generate_series(1, 5000); ANALYZE accounts; {rows}"
+                ),
+            );
+            let read = posted_balances_sql(9, "1, 2, 3, 4, 5, 6, 7, 8").replace("?9", "16");
+            let plan = server.run(name, &format!("{BY_KEYS}; EXPLAIN {read}"));
+            assert!(plan.contains("allotments_pkey"), "{rows}: {plan}");
+            assert!(
+                !plan.contains("JIT") && !plan.contains("Materialize"),
+                "{rows}: {plan}"
+            );
+            let without = server.run(name, &format!("EXPLAIN {read}"));
+            assert!(!without.contains("allotments_pkey"), "{rows}: {without}");
+        }
     }
 }

@@ -30,6 +30,8 @@ mod usage_days;
 mod versioned;
 mod x402;
 
+#[cfg(test)]
+pub(crate) use self::allotment::posted_balances_sql;
 pub(crate) use self::allotment::remove_caps;
 use crate::engine::WriteError;
 use crate::error::Refusal;
