@@ -76,7 +76,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
         }
         let mut load = Load::open(&target, workload, options.in_flight).await?;
         // Warm-up: caches, pools and branch predictors.
-        load.run(0, options.requests / 4 + 1)
+        load.run(0, options.requests / 4 + 1, None)
             .await
             .with_context(|| format!("warming up {}", target.name))?;
         runners.push(Runner {
@@ -93,7 +93,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
             let first = (round + 1) * options.requests;
             runner
                 .load
-                .run(first, options.requests)
+                .run(first, options.requests, None)
                 .await
                 .with_context(|| format!("in {}", runner.target.name))?;
             runner
@@ -201,7 +201,7 @@ pub(crate) async fn send(options: &SendOptions) -> Result<()> {
     let target = Target::named(&options.targets, &options.name)?;
     let mut load = Load::open(&target, options.workload, options.in_flight).await?;
     let cpu = target.cpu_us()?;
-    load.run(options.first, options.requests).await?;
+    load.run(options.first, options.requests, None).await?;
     let cpu = (target.cpu_us()? - cpu) / options.requests as f64;
     println!(
         "{}: {} requests, {cpu:.1} us of CPU each",

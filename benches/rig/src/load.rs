@@ -1,8 +1,10 @@
-//! Closed-loop load generator: persistent connections to one target, each sends its next request when its answer is complete.
+//! Load generator: persistent connections to one target, each sends its next request when its answer is complete and, at a given rate, not
+//! before its time.
 
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -15,6 +17,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsConnector;
 
 use crate::target::Target;
@@ -70,12 +73,21 @@ impl Load {
         })
     }
 
-    /// Has `requests` requests answered, numbered from `first`.
-    pub(crate) async fn run(&mut self, first: usize, requests: usize) -> Result<()> {
+    /// Has `requests` requests answered, numbered from `first`: as fast as they are, or so many a second.
+    pub(crate) async fn run(
+        &mut self,
+        first: usize,
+        requests: usize,
+        per_sec: Option<f64>,
+    ) -> Result<()> {
         let next = Arc::new(AtomicUsize::new(0));
-        let take = move || {
-            let number = next.fetch_add(1, Relaxed);
-            (number < requests).then_some(first + number)
+        let began = Instant::now();
+        let take = async move || {
+            let nth = next.fetch_add(1, Relaxed);
+            if let Some(per_sec) = per_sec {
+                sleep_until(began + Duration::from_secs_f64(nth as f64 / per_sec)).await;
+            }
+            (nth < requests).then_some(first + nth)
         };
         let same = matches!(self, Self::Same(_));
         match self {
@@ -84,7 +96,7 @@ impl Load {
                 for mut connection in connections.drain(..) {
                     let take = take.clone();
                     tasks.spawn(async move {
-                        while let Some(number) = take() {
+                        while let Some(number) = take().await {
                             connection.ask(if same { 0 } else { number }).await?;
                         }
                         anyhow::Ok(connection)
@@ -103,7 +115,7 @@ impl Load {
                     let (take, mut sender, request) =
                         (take.clone(), sender.clone(), request.clone());
                     tasks.spawn(async move {
-                        while let Some(number) = take() {
+                        while let Some(number) = take().await {
                             sender.ready().await?;
                             let request = (*request)
                                 .clone()

@@ -31,9 +31,12 @@ pub(crate) struct Options {
     /// Number of rounds.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Requests per target and round.
+    /// Requests per target and round; with `--per-sec` for each of its nodes.
     #[arg(long)]
     requests: usize,
+    /// Requests a second to each node of a target. Without, as many as it answers.
+    #[arg(long)]
+    per_sec: Option<f64>,
     /// Requests to each target before the first round.
     #[arg(long, default_value_t = 2000)]
     warm_up: usize,
@@ -49,6 +52,8 @@ pub(crate) struct Options {
 struct Side {
     target: Target,
     load: Load,
+    /// Requests a second to all its nodes.
+    per_sec_max: Option<f64>,
     sent: usize,
     per_sec: Vec<f64>,
     gateway_us: Vec<f64>,
@@ -59,7 +64,9 @@ impl Side {
     async fn open(name: &str, options: &Options) -> Result<Side> {
         let target = Target::named(&options.targets, name)?;
         let load = Load::open(&target, options.workload, options.in_flight).await?;
+        let nodes = 1 + target.more.len();
         let mut side = Side {
+            per_sec_max: options.per_sec.map(|each| each * nodes as f64),
             target,
             load,
             sent: 0,
@@ -72,13 +79,17 @@ impl Side {
     }
 
     async fn send(&mut self, requests: usize) -> Result<()> {
-        let sent = self.load.run(self.sent, requests).await;
+        let sent = (self.load).run(self.sent, requests, self.per_sec_max).await;
         sent.with_context(|| format!("in {}", self.target.name))?;
         self.sent += requests;
         Ok(())
     }
 
-    async fn round(&mut self, requests: usize) -> Result<()> {
+    async fn round(&mut self, options: &Options) -> Result<()> {
+        let requests = match options.per_sec {
+            Some(_) => options.requests * (1 + self.target.more.len()),
+            None => options.requests,
+        };
         let count = requests as f64;
         let (gateway, servers) = (self.target.cpu_us()?, cpu_us(&self.target.servers)?);
         let began = Instant::now();
@@ -102,8 +113,8 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
             0 => (&mut base, &mut other),
             _ => (&mut other, &mut base),
         };
-        first.round(options.requests).await?;
-        second.round(options.requests).await?;
+        first.round(options).await?;
+        second.round(options).await?;
     }
     println!(
         "| {} | {:.0} | {:.0} | {} | {:.1} | {:.1} | {} | {:.1} |",

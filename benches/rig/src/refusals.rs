@@ -1,7 +1,8 @@
 //! What requests of an account without credit cost the requests of other accounts.
 //!
 //! Requests of other accounts are sent at fixed times, in turn with and without a load of refused requests beside them. A time is that from the
-//! moment at which a request was to be sent until its answer is complete.
+//! moment at which a request was to be sent until its answer is complete. The quantiles are of all rounds together, since eight requests decide
+//! that of one; the spread is that of the ratios of each round.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,9 +72,10 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
         senders.push(Connection::open_nth(&poor, &body, index).await?);
     }
     let (mut alone, mut beside, mut ratios, mut rates) = (vec![], vec![], vec![], vec![]);
+    let p99 = |took: &[f64]| quantile(took, 0.99);
     let mut unavailable = 0;
     let mut first = 20_000_000;
-    for _ in 0..=options.rounds {
+    for round in 0..=options.rounds {
         let quiet = paced(options, &mut others, &mut first).await?;
         let refused = Arc::<Refused>::default();
         let began = Instant::now();
@@ -85,24 +87,24 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
         let count = refused.payment_required.load(Relaxed);
         unavailable += refused.unavailable.load(Relaxed);
         ensure!(count > 0, "no request was refused with 402");
-        let (quiet, busy) = (quantile(&quiet, 0.99), quantile(&busy, 0.99));
-        alone.push(quiet);
-        beside.push(busy);
-        ratios.push(busy / quiet);
-        rates.push(count as f64 / secs);
+        // The first round warms up.
+        if round > 0 {
+            ratios.push(p99(&busy) / p99(&quiet));
+            rates.push(count as f64 / secs);
+            alone.extend(quiet);
+            beside.extend(busy);
+        }
     }
-    // The first round warms up.
-    let rest = |values: &[f64]| median(&values[1..]);
     println!(
         "| {} | {:.0} | {:.0} | {unavailable} | {:.0} | {:.0} | **{:.2}** ({:.2} to {:.2}) |",
         options.name,
         options.others,
-        rest(&rates),
-        rest(&alone),
-        rest(&beside),
-        rest(&ratios),
-        quantile(&ratios[1..], 0.0),
-        quantile(&ratios[1..], 1.0),
+        median(&rates),
+        p99(&alone),
+        p99(&beside),
+        p99(&beside) / p99(&alone),
+        quantile(&ratios, 0.0),
+        quantile(&ratios, 1.0),
     );
     Ok(())
 }
