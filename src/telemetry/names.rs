@@ -133,7 +133,7 @@ metrics! {
     SYNC_SECONDS = "tollgate_store_sync_seconds", Histogram, [],
         "Time in which a commit waited for the disk, or for the database's server, to make it durable.";
     POSTING_SECONDS = "tollgate_store_posting_seconds", Histogram, [],
-        "Time that commits spent posting journal records to accounts.";
+        "Time of postings of journal records to accounts, with their commits.";
     CHECKPOINT_SECONDS = "tollgate_store_checkpoint_seconds", Histogram, [],
         "Time in which nothing was committed because the writer moved a long log into the main file.";
     LEDGER_ENTRIES = "tollgate_ledger_entries_total", Counter, [],

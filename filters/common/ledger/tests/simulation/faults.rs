@@ -59,7 +59,7 @@ impl Fault {
         (Fault::FeedByTime, 1),
         (Fault::LoadWithoutCursor, 0),
         (Fault::TakingAheadWhileScarce, 0),
-        (Fault::RefusalAtTimeout, 41),
+        (Fault::RefusalAtTimeout, 0),
         (Fault::RecoveryInOwnJournal, 26),
         (Fault::ShorteningByLocalRoom, 4),
         (Fault::RefundWithoutAllotment, 0),

@@ -100,7 +100,7 @@ impl Batch {
         self.coalesced = 0;
         self.shared.clear();
         let rows = session.rows();
-        if commit_id::has_allotments(self.node) {
+        if self.is_one_of_many() {
             self.shared.read(rows, items)?;
         }
         let steps = coalesced(items);
@@ -154,6 +154,11 @@ impl Batch {
         Ok(())
     }
 
+    /// Whether the node is one of several.
+    pub(crate) fn is_one_of_many(&self) -> bool {
+        commit_id::has_allotments(self.node)
+    }
+
     /// Whether the journal has unposted records.
     pub(crate) fn has_unposted(&self) -> bool {
         self.tail.has_unposted()
@@ -162,6 +167,11 @@ impl Batch {
     /// Whether enough records have accumulated to be posted; `now_us` is the time of a monotonic clock.
     pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
         self.tail.is_due(now_us)
+    }
+
+    /// How long the last posting took, with its commit.
+    pub(crate) fn posting_took(&mut self, us: u64) {
+        self.tail.posting_took(us);
     }
 
     /// Posts all unposted records, in the open transaction.
@@ -246,13 +256,13 @@ impl Batch {
         if let Some((kind, subject, at)) = changed_subject(part) {
             self.change(rows, kind, subject, at)?;
             if let Part::ChangeCredential(change) = part
-                && commit_id::has_allotments(self.node)
+                && self.is_one_of_many()
             {
                 self.cap_changed(rows, change)?;
             }
         } else if let Part::Signin(part) = part
             && let SigninPart::QueueMessage(message) = &**part
-            && commit_id::has_allotments(self.node)
+            && self.is_one_of_many()
         {
             // The node that delivers may be another one.
             let subject = &message.id.0;
@@ -269,7 +279,7 @@ impl Batch {
         subject: &[u8; 16],
         at: Timestamp,
     ) -> Result<i64, WriteError> {
-        if !commit_id::has_allotments(self.node) {
+        if !self.is_one_of_many() {
             // No node reads the feed, and a node that starts later needs nothing of it.
             return Ok(0);
         }
@@ -355,7 +365,7 @@ impl Batch {
                 if !rows.account_exists(account)? {
                     return Err(WriteError::Refused(Refusal::NoAccount(account)));
                 }
-                if commit_id::has_allotments(self.node) {
+                if self.is_one_of_many() {
                     self.shared.open(rows, self.node, account, 0)?;
                     self.change(rows, ChangeKind::Credit, account.as_bytes(), at)?;
                 }

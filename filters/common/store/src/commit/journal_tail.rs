@@ -12,6 +12,7 @@ use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
 use super::posted_balances::PostedBalances;
+use super::posting_schedule::PostingSchedule;
 use super::recent_operations::RecentOperations;
 use crate::allotment::KeySpending;
 use crate::carry::CarriedRow;
@@ -25,30 +26,16 @@ use crate::reads::{BalanceDelta, DayTotals};
 use crate::rows::OpenHold;
 use crate::unit::LoadedAccount;
 
-/// Number of accounts with records in the tail from which on it is posted: each costs about three rows, and commits wait meanwhile. With more
-/// active accounts than this, a request costs about as many rows again.
-const ACCOUNTS_MAX: usize = 16_384;
-
-/// Average number of records per account that justifies its postings row.
-const RECORDS_EACH: usize = 64;
-
-/// Below this fraction of the maximum posted at once, records are left to accumulate, for any number of accounts.
-const WORTH_POSTING: usize = 16;
-
 /// A postings row has about this fraction of the maximum number of records posted at once: 512. That is few enough that a query for the
 /// newest ones does not read thousands, and that the engine has memory for the row, which it would otherwise get from the system, page by
 /// page, while commits wait.
 const ROWS: usize = 128;
 
-/// Justified postings are made after this long at the latest.
-const POSTED_AFTER_US: u64 = 10_000_000;
-
 type Ids<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 pub(crate) struct JournalTail {
     node: i64,
-    /// Number of records from which on they are posted, for any number of accounts.
-    records_max: usize,
+    schedule: PostingSchedule,
     /// Balances as of the last commit, of the accounts with changes in the tail.
     accounts: Ids<AccountId, Balance>,
     /// Of other accounts: one that is used again is not read again. Only postings of this node change those rows.
@@ -62,8 +49,6 @@ pub(crate) struct JournalTail {
     owners: HashSet<AccountId, BuildHasherDefault<IdHasher>>,
     packer: Packer,
     page: Vec<u8>,
-    /// Time of the last posting, by the caller's monotonic clock.
-    posted_us: u64,
     undo: Vec<Undo>,
 }
 
@@ -152,13 +137,13 @@ impl JournalTail {
 
     /// Number of records from which on they are posted, for any number of accounts.
     pub(crate) fn records_max(&self) -> usize {
-        self.records_max
+        self.schedule.records_max
     }
 
     fn new(node: i64, records_max: usize) -> JournalTail {
         JournalTail {
             node,
-            records_max,
+            schedule: PostingSchedule::new(records_max),
             accounts: Ids::default(),
             posted: PostedBalances::default(),
             open: Ids::default(),
@@ -168,7 +153,6 @@ impl JournalTail {
             owners: HashSet::default(),
             packer: Packer::default(),
             page: Vec::new(),
-            posted_us: 0,
             undo: Vec::new(),
         }
     }
@@ -410,18 +394,14 @@ impl JournalTail {
     }
 
     /// Whether enough records have accumulated to be posted; `now_us` is the time of a monotonic clock.
-    ///
-    /// A posting costs at least a row per account, and delays commits in proportion to its records: as few as justify their rows.
     pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
-        let worth = (self.records_max / WORTH_POSTING).max(1);
-        let enough = (self.owners.len().saturating_mul(RECORDS_EACH)).min(self.records_max);
-        let is_late = now_us.saturating_sub(self.posted_us) >= POSTED_AFTER_US;
-        let is_due = self.buffer.records >= if is_late { worth } else { worth.max(enough) }
-            || self.owners.len() >= ACCOUNTS_MAX;
-        if is_due {
-            self.posted_us = now_us;
-        }
-        is_due
+        self.schedule
+            .is_due(self.buffer.records, self.owners.len(), now_us)
+    }
+
+    /// How long the last posting took, with its commit.
+    pub(crate) fn posting_took(&mut self, us: u64) {
+        self.schedule.took(us);
     }
 
     /// Posts all accumulated changes, in the open transaction.
@@ -490,7 +470,7 @@ impl JournalTail {
         records.sort_by_key(|posted| posted.account);
         let mut error = None;
         rows.insert_pages(&mut |insert| {
-            for page in pages(&records, (self.records_max / ROWS).max(1)) {
+            for page in pages(&records, (self.schedule.records_max / ROWS).max(1)) {
                 let [.., last] = page else { continue };
                 let (mut at_min, mut at_max) = (Timestamp::MAX, Timestamp::MIN);
                 for VisibleRecord { record, .. } in page {
@@ -563,47 +543,6 @@ mod tests {
     fn operation(number: usize) -> OperationId {
         let number = (number as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         OperationId::from_bytes(number.to_le_bytes())
-    }
-
-    #[test]
-    fn records_are_posted_by_number_per_account_and_by_age() {
-        const MOST: usize = 4 * RECORDS_EACH;
-        const WORTH: usize = MOST / WORTH_POSTING;
-        //   records   accounts   microseconds since the last posting   due
-        for (records, accounts, since, due) in [
-            (0, 0, u64::MAX / 2, false),
-            (WORTH - 1, 1, POSTED_AFTER_US, false),
-            (WORTH, 1, POSTED_AFTER_US - 1, false),
-            (WORTH, 1, POSTED_AFTER_US, true),
-            (RECORDS_EACH - 1, 1, 0, false),
-            (RECORDS_EACH, 1, 0, true),
-            (3 * RECORDS_EACH - 1, 3, 0, false),
-            (3 * RECORDS_EACH, 3, 0, true),
-            (MOST - 1, 9, 0, false),
-            (MOST, 9, 0, true),
-        ] {
-            let mut tail = JournalTail::new(1, MOST);
-            (0..accounts).for_each(|account| tail.owner(AccountId::from_bytes([account; 16])));
-            tail.push_row(1, &[], records);
-            let what = format!("{records} of {accounts}");
-            assert_eq!(tail.is_due(since), due, "{what} after {since}");
-            assert_eq!(
-                tail.is_due(since),
-                due && since == 0,
-                "{what}: the wait starts again"
-            );
-        }
-    }
-
-    #[test]
-    fn many_accounts_are_posted_whatever_their_records() {
-        let mut tail = JournalTail::new(1, usize::MAX);
-        let account = |number: usize| AccountId::from_bytes((number as u128).to_be_bytes());
-        tail.push_row(1, &[], 1);
-        (1..ACCOUNTS_MAX).for_each(|number| tail.owner(account(number)));
-        assert!(!tail.is_due(0));
-        tail.owner(account(ACCOUNTS_MAX));
-        assert!(tail.is_due(0));
     }
 
     #[test]

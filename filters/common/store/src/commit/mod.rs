@@ -4,6 +4,7 @@ mod batch;
 mod coalesce;
 mod journal_tail;
 mod posted_balances;
+mod posting_schedule;
 mod recent_operations;
 mod writer;
 

@@ -413,13 +413,11 @@ fn serve<E: Engine>(
             0
         };
         let began = monotonic_us();
-        shared.wait_begins();
-        shared.gauges.commit_began_us.store(began.max(1), Relaxed);
-        let committed = commit_again(shared, &mut session, batch, monotonic_us, &items);
-        shared.gauges.commit_began_us.store(0, Relaxed);
-        if let Some(outage) = &shared.outage {
-            outage.commit_ended();
-        }
+        let committed = watched(shared, began, || {
+            again(&mut session, batch, |session, batch| {
+                commit(shared, session, batch, monotonic_us, &items)
+            })
+        });
         match committed.map_err(|error| stopped_by(engine, &session, error)) {
             Ok(answers) => {
                 let gauges = &shared.gauges;
@@ -436,6 +434,13 @@ fn serve<E: Engine>(
                         let us = monotonic_us().saturating_sub(began);
                         shared.gauges.checkpoint_us.record(us);
                     }
+                }
+                // No caller waits for it here.
+                let began = monotonic_us();
+                if batch.is_one_of_many() && batch.is_due(began) {
+                    watched(shared, began, || post(&mut session, batch, gauges))
+                        .map_err(|error| stopped_by(engine, &session, error))?;
+                    posting_took(shared, batch, monotonic_us().saturating_sub(began));
                 }
             }
             Err(failure) => {
@@ -463,16 +468,27 @@ fn serve<E: Engine>(
     Ok(())
 }
 
-/// Commits units, and begins again from what is durable when another node was in the way.
-fn commit_again(
-    shared: &Shared,
-    session: &mut impl Session,
+/// Has the outage see a wait for the database that began then.
+fn watched<T>(shared: &Shared, began_us: u64, act: impl FnOnce() -> T) -> T {
+    shared.wait_begins();
+    let gauge = &shared.gauges.commit_began_us;
+    gauge.store(began_us.max(1), Relaxed);
+    let done = act();
+    gauge.store(0, Relaxed);
+    if let Some(outage) = &shared.outage {
+        outage.commit_ended();
+    }
+    done
+}
+
+/// Makes a transaction, and begins again from what is durable when another node was in the way.
+fn again<S: Session, T>(
+    session: &mut S,
     batch: &mut Batch,
-    monotonic_us: &dyn Fn() -> u64,
-    items: &[Item],
-) -> Result<Answers, WriteError> {
+    mut act: impl FnMut(&mut S, &mut Batch) -> Result<T, WriteError>,
+) -> Result<T, WriteError> {
     for _ in 1..CONFLICT_TRIES {
-        match commit(shared, session, batch, monotonic_us, items) {
+        match act(session, batch) {
             Err(WriteError::Engine(error) | WriteError::Row(RowError::Engine(error)))
                 if error.fault == Fault::Conflict =>
             {
@@ -481,7 +497,7 @@ fn commit_again(
             other => return other,
         }
     }
-    commit(shared, session, batch, monotonic_us, items)
+    act(session, batch)
 }
 
 fn commit<S: Session>(
@@ -499,21 +515,30 @@ fn commit<S: Session>(
         }
         let answers = batch.write(session, items)?;
         let began = monotonic_us();
-        if batch.is_due(began) {
-            session.lock_shared()?;
+        // One transaction less. Of several nodes the others would wait for a posting by one that has taken credit.
+        let posts = !batch.is_one_of_many() && batch.is_due(began);
+        if posts {
             batch.post(session.rows())?;
-            let us = monotonic_us().saturating_sub(began);
-            shared.gauges.posting_us.record(us);
         }
-        Ok(answers)
+        Ok((answers, posts.then_some(began)))
     };
-    finish(session, write, |session| {
+    let (answers, posting_began) = finish(session, write, |session| {
         let began = monotonic_us();
         session.commit()?;
         let us = monotonic_us().saturating_sub(began);
         shared.gauges.sync_us.record(us);
         Ok(())
-    })
+    })?;
+    if let Some(began) = posting_began {
+        posting_took(shared, batch, monotonic_us().saturating_sub(began));
+    }
+    Ok(answers)
+}
+
+/// A posting has ended, with its commit.
+fn posting_took(shared: &Shared, batch: &mut Batch, us: u64) {
+    shared.gauges.posting_us.record(us);
+    batch.posting_took(us);
 }
 
 /// Derives the usage totals again if they are behind the postings: after an upgrade, or after a run of a release without them.
@@ -532,20 +557,20 @@ fn derive_days<S: Session>(session: &mut S, gauges: &Gauges) -> Result<(), Write
     )
 }
 
-/// Posts the unposted records, in a transaction of its own.
+/// Posts the unposted records, in a transaction of its own. What nodes share is locked last: a node that has it locked sees all of a posting or
+/// nothing, and no node waits while the rows of thousands of accounts are written.
 fn post<S: Session>(session: &mut S, batch: &mut Batch, gauges: &Gauges) -> Result<(), WriteError> {
-    if !batch.has_unposted() {
-        return Ok(());
-    }
-    begin(session, gauges, POST_TRIES)?;
-    finish(
-        session,
-        |session| {
-            session.lock_shared()?;
-            batch.post(session.rows())
-        },
-        S::commit,
-    )
+    again(session, batch, |session, batch| {
+        if !batch.has_unposted() {
+            return Ok(());
+        }
+        begin(session, gauges, POST_TRIES)?;
+        let write = |session: &mut S| {
+            batch.post(session.rows())?;
+            session.lock_shared()
+        };
+        finish(session, write, S::commit)
+    })
 }
 
 /// Begins the transaction of a commit. Nothing has been written yet, so another program's lock can be waited for.

@@ -207,10 +207,10 @@ fn a_statement_that_the_server_still_runs_is_not_taken_for_lost() {
 }
 
 /// A session that holds a lock.
-struct Blocker(Option<std::process::Child>);
+pub(super) struct Blocker(Option<std::process::Child>);
 
 impl Blocker {
-    fn lock(database: &str, statement: &str) -> Blocker {
+    pub(super) fn lock(database: &str, statement: &str) -> Blocker {
         use std::io::{BufRead as _, BufReader, Write as _};
         let server = Postgres::shared();
         let mut command = std::process::Command::new("psql");
@@ -231,7 +231,7 @@ impl Blocker {
     }
 
     /// The end of the input ends the session, and its transaction.
-    fn release(&mut self) {
+    pub(super) fn release(&mut self) {
         if let Some(mut child) = self.0.take() {
             drop(child.stdin.take());
             child.wait().expect("it ends");

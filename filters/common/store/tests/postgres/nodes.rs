@@ -13,6 +13,7 @@ use tollgate_store::{
 };
 use tollgate_testing::Postgres;
 
+use super::commit::Blocker;
 use super::proxy::{Cut, Proxy};
 use super::suite::support::{account, new_account, time, write};
 
@@ -217,6 +218,31 @@ fn what_nodes_share_is_locked_for_three_round_trips() {
     assert_eq!(waits(give(13, 1)), 2, "for the writes, for the commit");
     store.close();
     assert_eq!(shared(&database), 100);
+}
+
+/// Its rows are those of thousands of accounts, and no other node waits while they are written.
+#[test]
+fn a_posting_locks_what_nodes_share_after_its_rows_are_written() {
+    let direct = Postgres::shared().database();
+    let database = direct.rsplit('/').next().expect("a name").to_owned();
+    shared_account(&database, 100);
+    let store = node(&direct, "a");
+    write(&store, [take(10, 10)]).expect("it is durable");
+    let lock = "DO 'BEGIN PERFORM number FROM cluster WHERE id = 1 FOR UPDATE; END'";
+    let mut other = Blocker::lock(&database, lock);
+    let closing = std::thread::spawn(move || store.close());
+    let written_and_waits = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+        WHERE l.relation = 'allotments'::regclass AND l.mode = 'RowExclusiveLock' AND a.wait_event_type = 'Lock'";
+    await_number(&database, written_and_waits, 1);
+    let posted = "SELECT count(*) FROM allotments WHERE available > 0";
+    assert_eq!(
+        Postgres::shared().run(&database, posted),
+        "0",
+        "it is not visible yet"
+    );
+    other.release();
+    closing.join().expect("no panic");
+    assert_eq!(Postgres::shared().run(&database, posted), "1");
 }
 
 #[test]

@@ -147,8 +147,8 @@ impl Batch {
         })
     }
 
-    /// What a key has spent in a period beyond what the rows of the nodes count: by nodes that have none, or had none then. Nothing is posted
-    /// meanwhile, for which what nodes share is locked, so that the totals and the rows are of one moment.
+    /// What a key has spent in a period beyond what the rows of the nodes count: by nodes that have none, or had none then. What other
+    /// nodes post becomes visible only while they have locked what nodes share, so that the totals and the rows are of one moment.
     fn spent_without_row(
         &mut self,
         rows: &impl WriteRows,
