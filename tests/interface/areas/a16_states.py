@@ -28,7 +28,11 @@ def _(world):
     until = time.monotonic() + COMPLETED_SECS
     status = None
     while status != "completed" and time.monotonic() < until:
-        status = valid(world.get(url, key).is_status(200).json(), CHECKOUT_SESSION)["status"]
+        answer = world.get(url, key).is_status(200, 429)
+        if answer.status == 429:
+            time.sleep(int(answer.field("retry-after")))
+        else:
+            status = valid(answer.json(), CHECKOUT_SESSION)["status"]
     equal(status, "completed")
 
 
