@@ -123,12 +123,17 @@ impl Batch {
         self.shared.flush(rows, self.node)?;
         self.balances(rows)?;
         self.journal(session)?;
+        // Last: an engine sends what is written with this read.
         self.load_accounts(session.rows(), items, &mut answers)?;
         Ok(answers)
     }
 
     /// Reads what only this node changes of what `items` may need, before what nodes share is locked: the others wait for that lock.
-    pub(crate) fn read_own(&mut self, rows: &impl Rows, items: &[Item]) -> Result<(), RowError> {
+    pub(crate) fn prefetch_own(
+        &mut self,
+        rows: &impl Rows,
+        items: &[Item],
+    ) -> Result<(), RowError> {
         let parts = items.iter().flat_map(|item| item.unit.parts());
         let accounts = parts.filter_map(|part| match part {
             Part::Ledger(part) => Some(part.account()),

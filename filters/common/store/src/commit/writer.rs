@@ -413,8 +413,8 @@ fn serve<E: Engine>(
             0
         };
         let began = monotonic_us();
-        let committed = watched(shared, began, || {
-            again(&mut session, batch, |session, batch| {
+        let committed = track_commit(shared, began, || {
+            retry_conflicts(&mut session, batch, |session, batch| {
                 commit(shared, session, batch, monotonic_us, &items)
             })
         });
@@ -438,7 +438,7 @@ fn serve<E: Engine>(
                 // No caller waits for it here.
                 let began = monotonic_us();
                 if batch.is_one_of_many() && batch.is_due(began) {
-                    watched(shared, began, || post(&mut session, batch, gauges))
+                    track_commit(shared, began, || post(&mut session, batch, gauges))
                         .map_err(|error| stopped_by(engine, &session, error))?;
                     posting_took(shared, batch, monotonic_us().saturating_sub(began));
                 }
@@ -468,8 +468,8 @@ fn serve<E: Engine>(
     Ok(())
 }
 
-/// Has the outage see a wait for the database that began then.
-fn watched<T>(shared: &Shared, began_us: u64, act: impl FnOnce() -> T) -> T {
+/// Runs `act` as the commit under way, by whose age an outage of the database is recognized.
+fn track_commit<T>(shared: &Shared, began_us: u64, act: impl FnOnce() -> T) -> T {
     shared.wait_begins();
     let gauge = &shared.gauges.commit_began_us;
     gauge.store(began_us.max(1), Relaxed);
@@ -481,8 +481,8 @@ fn watched<T>(shared: &Shared, began_us: u64, act: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Makes a transaction, and begins again from what is durable when another node was in the way.
-fn again<S: Session, T>(
+/// Runs a transaction, and again from what is durable when it conflicts with that of another node.
+fn retry_conflicts<S: Session, T>(
     session: &mut S,
     batch: &mut Batch,
     mut act: impl FnMut(&mut S, &mut Batch) -> Result<T, WriteError>,
@@ -510,7 +510,7 @@ fn commit<S: Session>(
     begin(session, &shared.gauges, BUSY_TRIES)?;
     let write = |session: &mut S| {
         if are_shared(items) {
-            batch.read_own(session.rows(), items)?;
+            batch.prefetch_own(session.rows(), items)?;
             session.lock_shared()?;
         }
         let answers = batch.write(session, items)?;
@@ -557,10 +557,10 @@ fn derive_days<S: Session>(session: &mut S, gauges: &Gauges) -> Result<(), Write
     )
 }
 
-/// Posts the unposted records, in a transaction of its own. What nodes share is locked last: a node that has it locked sees all of a posting or
-/// nothing, and no node waits while the rows of thousands of accounts are written.
+/// Posts the tail of the journal, in a transaction of its own. What nodes share is locked last: a node that has it locked sees a posting whole or
+/// not at all, and no node waits while the rows of thousands of accounts are written.
 fn post<S: Session>(session: &mut S, batch: &mut Batch, gauges: &Gauges) -> Result<(), WriteError> {
-    again(session, batch, |session, batch| {
+    retry_conflicts(session, batch, |session, batch| {
         if !batch.has_unposted() {
             return Ok(());
         }

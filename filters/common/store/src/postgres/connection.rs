@@ -18,7 +18,7 @@ use super::row_values::RowValues;
 use super::tls;
 use super::url::DatabaseUrl;
 use super::value::Row;
-use super::wire::{End, Prepared, Wanted, Wire, lost, unusable};
+use super::wire::{End, Expected, Prepared, Wire, lost, unusable};
 use crate::engine::{
     Dialect, EachRow, EngineError, Fault, Feed, KeySet, RowError, Run, Sql, Value,
 };
@@ -26,8 +26,9 @@ use crate::engine::{
 /// Time limit of a wait for the server, unless a connection has another.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// Rows that a portal returns at once, at first and at most.
-const FETCH_MIN: i32 = 64;
+/// Rows that a portal returns at once, at first and at most. A read of 64 accounts is complete with the first: the server would not say so if it
+/// was asked for as many.
+const FETCH_MIN: i32 = 65;
 const FETCH_MAX: i32 = 4096;
 
 /// Statements that are sent before their results are read: both sides would wait for the other if neither read, and these results fit into the
@@ -120,12 +121,12 @@ impl Connection {
         &self,
         sql: &str,
         values: impl ExactSizeIterator<Item = Value<'v>>,
-        wanted: Wanted,
+        expected: Expected,
     ) -> Result<(), EngineError> {
         let prepared = self.prepare(sql)?;
         let mut wire = self.wire()?;
         wire.bind("", &prepared, values)?;
-        wire.queue(wanted)?;
+        wire.queue(expected)?;
         match wire.queued() >= PIPELINE_MAX || wire.out.len() >= PIPELINE_BYTES_MAX {
             true => wire.complete(),
             false => Ok(()),
@@ -136,7 +137,7 @@ impl Connection {
     pub(super) fn queue_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         feed(&mut |values| {
             refuse_nul(values)?;
-            self.queue(sql, values.iter().copied(), Wanted::Success)
+            self.queue(sql, values.iter().copied(), Expected::Success)
         })
     }
 
@@ -162,7 +163,7 @@ impl Connection {
             let length = 1 << (rows.len() - begin).ilog2();
             let values = rows.of_rows(begin..begin + length);
             let sql = of_rows(sql, length, values.len() / length);
-            self.queue(&sql, values, Wanted::Success)?;
+            self.queue(&sql, values, Expected::Success)?;
             begin += length;
         }
         Ok(())
@@ -563,6 +564,50 @@ mod tests {
             5000,
             "those that are sent together are one transaction"
         );
+    }
+
+    #[test]
+    fn queued_statements_run_before_the_next_one_whose_result_says_that_they_failed() {
+        let connection = connect(&Postgres::shared().database());
+        connection
+            .run_all("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+            .expect("a table");
+        let queue = |sql: &str, expected| {
+            let queued = connection.queue(sql, [].into_iter(), expected);
+            queued.expect("it is not sent yet");
+        };
+        let count = || connection.number("SELECT count(*) FROM t", &[]);
+        let rollback = || connection.run("ROLLBACK", &[]).expect("a transaction");
+        // What is not prepared yet is not queued.
+        for _ in 0..2 {
+            queue("BEGIN", Expected::Success);
+            queue(
+                "INSERT INTO t SELECT generate_series(1, 100)",
+                Expected::Change,
+            );
+            // More rows than are fetched at once: in the transaction that has not begun.
+            let all = connection.all("SELECT id FROM t", &[], |row| row.get::<i64>(0));
+            assert_eq!(all.expect("rows").len(), 100);
+            assert_eq!(count().expect("a count"), 100, "it goes on");
+            rollback();
+        }
+
+        queue("BEGIN", Expected::Success);
+        for _ in 0..3 {
+            queue("INSERT INTO t VALUES (1)", Expected::Success);
+        }
+        let Err(RowError::Engine(error)) = count() else {
+            panic!("an earlier statement has failed");
+        };
+        assert_eq!(error.fault, Fault::Key);
+        rollback();
+
+        queue("BEGIN", Expected::Success);
+        queue("DELETE FROM t", Expected::Change);
+        let error = connection.complete().expect_err("it changes no row");
+        assert_eq!(error.fault, Fault::Fenced);
+        rollback();
+        assert_eq!(count().expect("a count"), 0);
     }
 
     #[test]

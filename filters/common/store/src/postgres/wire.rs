@@ -22,18 +22,18 @@ pub(super) struct Wire {
     /// What is sent with the next flush.
     pub(super) out: BytesMut,
     received: BytesMut,
-    /// What is wanted of the statements whose results come before that of the next one.
-    queued: Vec<Wanted>,
+    /// What is expected of the statements whose results come before that of the next one.
+    queued: Vec<Expected>,
     is_in_transaction: bool,
     pub(super) is_broken: bool,
 }
 
-/// What is wanted of a statement whose result is read later.
+/// What is expected of a statement whose result is read later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// That it does not fail.
+pub(super) enum Expected {
+    /// No error.
     Success,
-    /// That it changes a row, too: a fence is in it.
+    /// No error, and a changed row: a fence is in it.
     Change,
 }
 
@@ -266,9 +266,9 @@ impl Wire {
     }
 
     /// Adds a bound statement to what is sent with the next flush.
-    pub(super) fn queue(&mut self, wanted: Wanted) -> Result<(), EngineError> {
+    pub(super) fn queue(&mut self, expected: Expected) -> Result<(), EngineError> {
         frontend::execute("", 0, &mut self.out).map_err(unusable)?;
-        self.queued.push(wanted);
+        self.queued.push(expected);
         Ok(())
     }
 
@@ -300,9 +300,9 @@ impl Wire {
 
     /// After an error the server skips what was sent with the statement.
     fn end_queued(&mut self) -> Result<(), EngineError> {
-        for wanted in std::mem::take(&mut self.queued) {
+        for expected in std::mem::take(&mut self.queued) {
             match self.end_one(&mut |_| {})? {
-                End::Complete(tag) if wanted == Wanted::Change && changed(&tag) == 0 => {
+                End::Complete(tag) if expected == Expected::Change && changed(&tag) == 0 => {
                     return Err(EngineError {
                         fault: Fault::Fenced,
                         source: Box::new(NothingChanged),

@@ -15,7 +15,7 @@ use super::failure::retry_login;
 use super::key_set::SpillingSet;
 use super::lease;
 use super::row_values::RowValues;
-use super::wire::{NothingChanged, Wanted};
+use super::wire::{Expected, NothingChanged};
 use crate::commit_id;
 use crate::engine::{
     Dialect, EachRow, EngineError, Fault, Feed, KeySet, RowError, Select as _, Sql, Value, values,
@@ -128,7 +128,7 @@ impl Writer {
         self.send_row()?;
         self.in_transaction(&mut |link| {
             let sql = "SELECT number FROM cluster WHERE id = 1 FOR UPDATE";
-            link.queue(sql, [].into_iter(), Wanted::Success)
+            link.queue(sql, [].into_iter(), Expected::Success)
         })?;
         self.transaction.borrow_mut().is_locked = true;
         Ok(())
@@ -309,10 +309,10 @@ impl Writer {
 
     /// Begins the transaction with its fence.
     fn begin_on(&self, link: &Connection) -> Result<(), EngineError> {
-        link.queue("BEGIN", [].into_iter(), Wanted::Success)?;
+        link.queue("BEGIN", [].into_iter(), Expected::Success)?;
         let commits = self.commits.get();
         let values = values![self.node, self.epoch, commits];
-        link.queue(FENCE, values.iter().copied(), Wanted::Change)
+        link.queue(FENCE, values.iter().copied(), Expected::Change)
     }
 
     /// Whether the run still has its epoch.
@@ -368,7 +368,7 @@ impl Writer {
         let Some(row) = row else { return Ok(()) };
         self.with_row(&row, |sql, values| {
             self.in_transaction(&mut |link| {
-                link.queue(sql, values.iter().copied(), Wanted::Change)
+                link.queue(sql, values.iter().copied(), Expected::Change)
             })?;
             self.keep(sql, || RowValues::of(values), Some(1));
             Ok::<_, EngineError>(())
