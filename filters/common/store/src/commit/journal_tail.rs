@@ -4,8 +4,8 @@
 //! hold ends once, no balance drops below its limit. From time to time all accumulated changes are posted: balances, open holds, and the
 //! journal pages that owners see. That costs some rows per account and not one per request.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 
 use tollgate_clock::{Month, Timestamp};
@@ -45,8 +45,6 @@ pub(crate) struct JournalTail {
     ended: Vec<OperationId>,
     recent: RecentOperations,
     buffer: TailBuffer,
-    /// The accounts of the tail's records.
-    owners: HashSet<AccountId, BuildHasherDefault<IdHasher>>,
     packer: Packer,
     page: Vec<u8>,
     undo: Vec<Undo>,
@@ -150,7 +148,6 @@ impl JournalTail {
             ended: Vec::new(),
             recent: RecentOperations::default(),
             buffer: TailBuffer::default(),
-            owners: HashSet::default(),
             packer: Packer::default(),
             page: Vec::new(),
             undo: Vec::new(),
@@ -377,7 +374,7 @@ impl JournalTail {
 
     /// Records the account of one journal record.
     pub(crate) fn owner(&mut self, account: AccountId) {
-        self.owners.insert(account);
+        self.schedule.see(account);
     }
 
     /// Adds a journal row.
@@ -395,8 +392,7 @@ impl JournalTail {
 
     /// Whether enough records have accumulated to be posted; `now_us` is the time of a monotonic clock.
     pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
-        self.schedule
-            .is_due(self.buffer.records, self.owners.len(), now_us)
+        self.schedule.is_due(self.buffer.records, now_us)
     }
 
     /// How long the last posting took, with its commit.
@@ -422,7 +418,7 @@ impl JournalTail {
             rows.set_posted(self.node, last.id)?;
         }
         self.buffer.clear();
-        self.owners.clear();
+        self.schedule.posted();
         self.posted.put(balances);
         Ok(())
     }

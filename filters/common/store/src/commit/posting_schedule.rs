@@ -2,6 +2,11 @@
 //!
 //! A posting costs at least a row per account, and delays commits in proportion to its rows: as few as justify their rows, and as few at once.
 
+use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
+
+use tollgate_money::{AccountId, IdHasher};
+
 /// Number of accounts with records in the tail from which on it is posted: each costs about three rows, and commits wait meanwhile. With more
 /// active accounts than this, a request costs about as many rows again.
 const ACCOUNTS_MAX: usize = 16_384;
@@ -15,19 +20,34 @@ const WORTH_POSTING: usize = 16;
 /// Justified postings are made after this long at the latest.
 const POSTED_AFTER_US: u64 = 10_000_000;
 
-/// Number of accounts from which on they are posted while each has few records: later it costs as much, and commits wait for all of it at once.
-const SPREAD_ACCOUNTS: usize = 256;
+/// Number of accounts from which on they are posted without a wait for more records of them, if most of them have none within the time of a wait:
+/// later it would cost as much, and commits would wait for all of it at once.
+const SPARSE_ACCOUNTS: usize = 256;
 
-/// The average number of records of such an account is below this: a hold and its end, or credit that was taken and a charge, of one request or
-/// two.
-const SPREAD_RECORDS: usize = 4;
+/// The share of accounts that were posted a short time ago from which on a wait is worth it, in percent: with that many, chance gives each two
+/// records within [`POSTED_AFTER_US`].
+const RECURRING_PERCENT: usize = 80;
 
-/// Such postings are made this many times as long after the last one as that one took: of more accounts, or less often, where they are costly.
-const SPREAD_PAUSE: u64 = 20;
+/// The average number of records from which on a wait is worth it in any case: a request has one or two.
+const SPARSE_RECORDS: usize = 4;
+
+/// Postings without a wait are made this many times as long after the last one as that one took: of more accounts, or less often, where they are
+/// costly.
+const SPARSE_PAUSE: u64 = 20;
+
+type Accounts = HashSet<AccountId, BuildHasherDefault<IdHasher>>;
 
 pub(super) struct PostingSchedule {
     /// Number of records from which on they are posted, for any number of accounts.
     pub(super) records_max: usize,
+    /// The accounts of the records.
+    accounts: Accounts,
+    /// How many of them are among [`recent`](Self::recent).
+    recurring: usize,
+    /// Accounts that were posted within the last [`POSTED_AFTER_US`], and those of the time before.
+    recent: [Accounts; 2],
+    /// When the first of both began.
+    recent_began_us: u64,
     /// Time of the last posting, by the caller's monotonic clock.
     posted_us: u64,
     /// How long it took.
@@ -38,27 +58,52 @@ impl PostingSchedule {
     pub(super) fn new(records_max: usize) -> PostingSchedule {
         PostingSchedule {
             records_max,
+            accounts: Accounts::default(),
+            recurring: 0,
+            recent: Default::default(),
+            recent_began_us: 0,
             posted_us: 0,
             took_us: 0,
         }
     }
 
-    /// Whether so many records of so many accounts are to be posted now, which the caller then does.
-    pub(super) fn is_due(&mut self, records: usize, accounts: usize, now_us: u64) -> bool {
+    /// Counts the account of a record.
+    pub(super) fn see(&mut self, account: AccountId) {
+        if self.accounts.insert(account) {
+            let is_recent = self.recent.iter().any(|some| some.contains(&account));
+            self.recurring += usize::from(is_recent);
+        }
+    }
+
+    /// Whether so many records are to be posted now, which the caller then does.
+    pub(super) fn is_due(&mut self, records: usize, now_us: u64) -> bool {
+        if now_us.saturating_sub(self.recent_began_us) >= POSTED_AFTER_US {
+            self.recent.swap(0, 1);
+            self.recent[0].clear();
+            self.recent_began_us = now_us;
+        }
+        let accounts = self.accounts.len();
         let since = now_us.saturating_sub(self.posted_us);
         let worth = (self.records_max / WORTH_POSTING).max(1);
         let enough = accounts.saturating_mul(RECORDS_EACH).min(self.records_max);
         let is_late = since >= POSTED_AFTER_US;
-        let is_spread = accounts >= SPREAD_ACCOUNTS
-            && records < SPREAD_RECORDS.saturating_mul(accounts)
-            && since >= self.took_us.saturating_mul(SPREAD_PAUSE);
+        let is_sparse = accounts >= SPARSE_ACCOUNTS
+            && records < SPARSE_RECORDS * accounts
+            && self.recurring * 100 < RECURRING_PERCENT * accounts
+            && since >= self.took_us.saturating_mul(SPARSE_PAUSE);
         let is_due = records >= if is_late { worth } else { worth.max(enough) }
-            || is_spread
+            || is_sparse
             || accounts >= ACCOUNTS_MAX;
         if is_due {
             self.posted_us = now_us;
         }
         is_due
+    }
+
+    /// The records are posted.
+    pub(super) fn posted(&mut self) {
+        self.recent[0].extend(self.accounts.drain());
+        self.recurring = 0;
     }
 
     /// How long the last posting took, with its commit.
@@ -70,6 +115,16 @@ impl PostingSchedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn account(number: usize) -> AccountId {
+        AccountId::from_bytes((number as u128).to_be_bytes())
+    }
+
+    fn with(records_max: usize, accounts: std::ops::Range<usize>) -> PostingSchedule {
+        let mut schedule = PostingSchedule::new(records_max);
+        accounts.for_each(|number| schedule.see(account(number)));
+        schedule
+    }
 
     #[test]
     fn records_are_posted_by_number_per_account_and_by_age() {
@@ -88,9 +143,9 @@ mod tests {
             (MOST - 1, 9, 0, false),
             (MOST, 9, 0, true),
         ] {
-            let mut schedule = PostingSchedule::new(MOST);
+            let mut schedule = with(MOST, 0..accounts);
             let what = format!("{records} of {accounts}");
-            let mut is_due = || schedule.is_due(records, accounts, since);
+            let mut is_due = || schedule.is_due(records, since);
             assert_eq!(is_due(), due, "{what} after {since}");
             assert_eq!(is_due(), due && since == 0, "{what}: the wait starts again");
         }
@@ -98,29 +153,59 @@ mod tests {
 
     #[test]
     fn accounts_with_few_records_each_are_posted_by_hundreds_in_a_share_of_the_time() {
-        const MANY: usize = SPREAD_ACCOUNTS;
+        const MANY: usize = SPARSE_ACCOUNTS;
         //   accounts   records   how long the last posting took   microseconds since it began   due
         for (accounts, records, took, since, due) in [
             (MANY - 1, MANY - 1, 0, 0, false),
             (MANY, MANY, 0, 0, true),
-            (MANY, SPREAD_RECORDS * MANY - 1, 0, 0, true),
-            (MANY, SPREAD_RECORDS * MANY, 0, 0, false),
-            (MANY, MANY, 1000, 1000 * SPREAD_PAUSE - 1, false),
-            (MANY, MANY, 1000, 1000 * SPREAD_PAUSE, true),
+            (MANY, SPARSE_RECORDS * MANY - 1, 0, 0, true),
+            (MANY, SPARSE_RECORDS * MANY, 0, 0, false),
+            (MANY, MANY, 1000, 1000 * SPARSE_PAUSE - 1, false),
+            (MANY, MANY, 1000, 1000 * SPARSE_PAUSE, true),
             (4 * MANY, 4 * MANY, 1000, 1000, false),
         ] {
-            let mut schedule = PostingSchedule::new(65_536);
+            let mut schedule = with(65_536, 0..accounts);
             schedule.took(took);
             let what = format!("{records} of {accounts} {since} after one of {took}");
-            assert_eq!(schedule.is_due(records, accounts, since), due, "{what}");
+            assert_eq!(schedule.is_due(records, since), due, "{what}");
         }
     }
 
     #[test]
+    fn accounts_that_are_used_again_soon_are_left_to_gather_records() {
+        const MANY: usize = 2 * SPARSE_ACCOUNTS;
+        const RECURRING: usize = MANY * RECURRING_PERCENT / 100;
+        //   first of as many accounts, microseconds since the others were posted, due
+        for (first, since, due) in [
+            (0, 1, false),
+            (MANY, 1, true),
+            (MANY - RECURRING - 1, 1, false),
+            (MANY - RECURRING + 1, 1, true),
+            (0, POSTED_AFTER_US, false),
+        ] {
+            let mut schedule = with(65_536, 0..MANY);
+            assert!(schedule.is_due(MANY, 0));
+            schedule.posted();
+            assert!(!schedule.is_due(0, since));
+            (first..first + MANY).for_each(|number| schedule.see(account(number)));
+            assert_eq!(schedule.is_due(MANY, since), due, "{first} after {since}");
+        }
+        let mut schedule = with(65_536, 0..MANY);
+        assert!(schedule.is_due(MANY, 0));
+        schedule.posted();
+        for wait in 1..=2 {
+            assert!(!schedule.is_due(0, wait * POSTED_AFTER_US));
+        }
+        (0..MANY).for_each(|number| schedule.see(account(number)));
+        assert!(schedule.is_due(MANY, 2 * POSTED_AFTER_US), "long ago");
+    }
+
+    #[test]
     fn many_accounts_are_posted_whatever_their_records() {
-        let mut schedule = PostingSchedule::new(usize::MAX);
+        let mut schedule = with(usize::MAX, 1..ACCOUNTS_MAX);
         schedule.took(1);
-        assert!(!schedule.is_due(ACCOUNTS_MAX - 1, ACCOUNTS_MAX - 1, 0));
-        assert!(schedule.is_due(ACCOUNTS_MAX, ACCOUNTS_MAX, 0));
+        assert!(!schedule.is_due(ACCOUNTS_MAX, 0));
+        schedule.see(account(0));
+        assert!(schedule.is_due(ACCOUNTS_MAX, 0));
     }
 }
