@@ -106,9 +106,10 @@ impl Inner {
 
     /// Whether the database has just refused a hold because the account had nothing.
     pub(crate) fn is_refused(&self, account: AccountId, at: Timestamp) -> bool {
-        let shard = self.shard(account);
+        let mut shard = self.shard(account);
+        let here = shard.available(Purse::Account(account));
         let allotment = shard.allotments.get(&account);
-        allotment.is_some_and(|allotment| allotment.is_empty(at))
+        allotment.is_some_and(|allotment| allotment.is_empty(here, at))
     }
 
     /// Places a hold, and takes credit for it where this node has less. `fallback` is asked for a smaller amount at most once, with what the
@@ -175,8 +176,9 @@ impl Inner {
                     Err(HoldError::InsufficientCredit { .. }) => {}
                     other => return other,
                 }
+                let here = shard.available(purse);
                 let allotment = shard.allotment(purse);
-                allotment.shortage(request.amount, request.at, asking.is_some())
+                allotment.shortage(request.amount, here, request.at, asking.is_some())
             };
             let attempt = match shortage {
                 Shortage::Wait(answered) => {
@@ -331,9 +333,7 @@ impl Inner {
             }) => {
                 allotment.recalled(recall, recall);
                 let has_surplus_takes = allotment.surplus_takes > 0;
-                let has_rest = shard
-                    .balance(purse)
-                    .is_some_and(|balance| balance.available.is_positive());
+                let has_rest = shard.available(purse).is_positive();
                 // What this node returns now may be what the take has lacked.
                 let is_pending = is_pending || has_rest || has_surplus_takes;
                 if !is_pending {
@@ -379,10 +379,7 @@ impl Inner {
             true => Answer::Held(allotment.recall),
             false => Answer::None,
         };
-        let amount = match shard.balance(purse) {
-            Some(balance) => balance.available.max(Micros::ZERO),
-            None => Micros::ZERO,
-        };
+        let amount = shard.available(purse);
         if amount == Micros::ZERO && answer == Answer::None {
             return;
         }
@@ -416,7 +413,7 @@ impl Inner {
                 balance.available -= amount;
             }
             if let Some(allotment) = shard.known_allotment(purse) {
-                allotment.elsewhere += amount;
+                allotment.returned(amount);
             }
         }
     }
@@ -610,6 +607,12 @@ impl Shard {
             Purse::Account(account) => self.accounts.get_mut(&account).map(|it| &mut **it),
             Purse::Cap(cap) => self.caps.get_mut(&cap).map(|state| &mut state.balance),
         }
+    }
+
+    /// What this node has of a purse and does not hold.
+    fn available(&mut self, purse: Purse) -> Micros {
+        self.balance(purse)
+            .map_or(Micros::ZERO, |balance| balance.available.max(Micros::ZERO))
     }
 
     /// What an account has beyond this node, as far as it is known; nothing on a node that is alone.

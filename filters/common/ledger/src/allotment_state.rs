@@ -129,13 +129,21 @@ impl Allotment {
     /// What a request does that needs more than this node has. `asks`: it is the one that asks the database for those that wait.
     ///
     /// Single flight: of the requests that come after a refusal, for more than the purse had, one at a time asks, so that however many are sent to an account without credit, its share of
-    /// the commits that all accounts need is one take in [`REFUSAL_KEPT`].
-    pub(crate) fn shortage(&mut self, amount: Micros, at: Timestamp, asks: bool) -> Shortage {
-        let Some(refused) = self.refused.filter(|it| amount > it.spendable) else {
+    /// the commits that all accounts need is one take in [`REFUSAL_KEPT`]. `here` is what this node has of the purse: holds that have ended since the
+    /// refusal, since it had nothing then.
+    pub(crate) fn shortage(
+        &mut self,
+        amount: Micros,
+        here: Micros,
+        at: Timestamp,
+        asks: bool,
+    ) -> Shortage {
+        let is_more = |it: &Refused| amount > it.spendable + here;
+        let Some(refused) = self.refused.filter(is_more) else {
             return Shortage::Take;
         };
         if refused.is_repeated(at) {
-            return Shortage::Refused(refused.spendable);
+            return Shortage::Refused(refused.spendable + here);
         }
         if asks {
             return Shortage::Take;
@@ -155,10 +163,18 @@ impl Allotment {
         Shortage::Wait(answered)
     }
 
-    /// Whether the purse has just been found to have nothing.
-    pub(crate) fn is_empty(&self, at: Timestamp) -> bool {
+    /// Whether the purse has just been found to have nothing, and has had nothing since.
+    pub(crate) fn is_empty(&self, here: Micros, at: Timestamp) -> bool {
         self.refused
-            .is_some_and(|it| !it.spendable.is_positive() && it.is_repeated(at))
+            .is_some_and(|it| !(it.spendable + here).is_positive() && it.is_repeated(at))
+    }
+
+    /// This node has returned an amount to what the nodes share.
+    pub(crate) fn returned(&mut self, amount: Micros) {
+        self.elsewhere += amount;
+        if let Some(refused) = &mut self.refused {
+            refused.spendable += amount;
+        }
     }
 
     /// The request that asked has its answer, or has gone away. Those that are returned look again once they are dropped.
@@ -180,5 +196,37 @@ impl Allotment {
     /// The purse may have more than at the last refusal.
     pub(crate) fn forget_refusal(&mut self) {
         self.refused = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_stands_for_what_is_more_than_the_purse_had_and_this_node_has_got_since() {
+        let now = Timestamp::from_secs(1);
+        //   spendable, returned since, here, asked for, refused from memory
+        for (spendable, returned, here, amount, is_refused) in [
+            (14, 0, 0, 15, true),
+            (14, 0, 0, 14, false),
+            (14, 71, 0, 86, true),
+            (14, 71, 0, 85, false),
+            (14, 0, 71, 86, true),
+            (14, 0, 71, 85, false),
+            (0, 0, 0, 1, true),
+        ] {
+            let mut allotment = Allotment::default();
+            allotment.refuse(Micros::new(spendable), now);
+            allotment.returned(Micros::new(returned));
+            let (amount, here) = (Micros::new(amount), Micros::new(here));
+            let refused = match allotment.shortage(amount, here, now, false) {
+                Shortage::Refused(spendable) => Some(spendable.get()),
+                _ => None,
+            };
+            let has = spendable + returned + here.get();
+            assert_eq!(refused, is_refused.then_some(has), "{amount:?} of {has}");
+            assert_eq!(allotment.is_empty(here, now), has == 0, "{has}");
+        }
     }
 }

@@ -120,6 +120,24 @@ fn an_account_that_the_database_has_found_to_have_nothing_is_refused_for_a_tenth
 }
 
 #[test]
+fn what_a_hold_gives_back_on_this_node_can_be_used_at_once_after_a_refusal() {
+    let url = Postgres::shared().database();
+    let (a, account) = refused_node(&url);
+    let most = a.acquire(account, 2, 60).expect("it has 100");
+    let at_once = |amount| {
+        let sent = async { send(&a, account, 1, 1, amount).join_all().await };
+        runtime().block_on(sent).remove(0)
+    };
+    let refused = at_once(41);
+    assert!(is_refused(&refused), "{refused:?}");
+    drop(most);
+    let all = at_once(100);
+    assert!(all.is_ok(), "{all:?}");
+    drop(all);
+    a.close();
+}
+
+#[test]
 fn when_the_request_that_asks_goes_away_another_one_asks() {
     let url = Postgres::shared().database();
     let (a, account) = refused_node(&url);

@@ -6,7 +6,7 @@ use tollgate_money::{AccountId, OperationId};
 use tollgate_store::Read;
 
 /// Time in which a refusal is repeated, and more.
-const REPEATED_US: u64 = 300_000;
+pub(crate) const REPEATED_US: u64 = 300_000;
 
 /// What a client knows of its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use tollgate_store::{
     Admission, CacheScope, EntryKind, NewAccount, Part, Read, Store, UnitOfWork, commit, flush,
 };
 
-use super::book::{Book, State};
+use super::book::{Book, REPEATED_US, State};
 use super::faults::Fault;
 use crate::support::{credit_of, operation, usage};
 
@@ -297,6 +297,11 @@ impl Client {
                     let text = format!("credit {number} was refused: {refusal}");
                     self.book().violation(text);
                 }
+                Err(CreditError::InsufficientCredit { .. }) => {
+                    let now_us = self.sim.now_us();
+                    self.book().is_repeated((self.run, account), now_us, now_us);
+                    break;
+                }
                 Err(_) => break,
             }
             if number.is_multiple_of(2) {
@@ -345,6 +350,10 @@ impl Client {
                 }
                 Err(HoldError::CreditUnavailable { .. } | HoldError::CutOff) if attempt < 40 => {
                     self.pass(100_000).await;
+                }
+                // It may repeat an earlier one.
+                Err(HoldError::InsufficientCredit { .. }) if attempt == 0 => {
+                    self.pass(REPEATED_US).await;
                 }
                 Err(error) => {
                     self.book().violation(format!(
