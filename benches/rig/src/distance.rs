@@ -1,13 +1,15 @@
 //! A relay in front of a server's Unix socket that holds back each answer: a server that is farther away.
+//!
+//! It has threads, since a runtime's timers are a millisecond late: the server would be that much farther away.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::io::{Read, Write, copy};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc::unbounded_channel;
-use tokio::time::{Instant, sleep_until};
 
 /// Bytes of one read.
 const CHUNK: usize = 64 * 1024;
@@ -26,41 +28,48 @@ pub(crate) struct Options {
     delay_us: u64,
 }
 
+/// Bytes of an answer, and when they are passed on.
+type Held = (Instant, Vec<u8>);
+
 /// Relays until it is killed.
-pub(crate) async fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     let listener = UnixListener::bind(&options.listen)
         .with_context(|| format!("cannot listen at {}", options.listen.display()))?;
     let delay = Duration::from_micros(options.delay_us);
-    loop {
-        let (client, _) = listener.accept().await?;
-        let server = options.server.clone();
-        tokio::spawn(async move {
-            // Its ends are those of the connection, which both sides notice.
-            let _ = relay(client, &server, delay).await;
+    for client in listener.incoming() {
+        let (client, server) = (client?, UnixStream::connect(&options.server)?);
+        let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
+        // The end of a connection is noticed by both sides of it.
+        thread::spawn(move || {
+            let _ = copy(&mut from_client, &mut to_server);
+            let _ = to_server.shutdown(std::net::Shutdown::Write);
         });
+        let (sender, held) = channel();
+        thread::spawn(move || hold_back(server, delay, &sender));
+        thread::spawn(move || pass_on(client, &held));
+    }
+    Ok(())
+}
+
+/// Reads what follows while earlier bytes are held back: the relay delays and does not narrow.
+fn hold_back(mut server: UnixStream, delay: Duration, held: &Sender<Held>) {
+    let mut chunk = vec![0; CHUNK];
+    while let Ok(read @ 1..) = server.read(&mut chunk) {
+        if held
+            .send((Instant::now() + delay, chunk[..read].to_vec()))
+            .is_err()
+        {
+            return;
+        }
     }
 }
 
-async fn relay(client: UnixStream, server: &Path, delay: Duration) -> Result<()> {
-    let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_server, mut to_server) = UnixStream::connect(server).await?.into_split();
-    tokio::spawn(async move {
-        let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
-    });
-    // What follows is read while earlier bytes are held back: the relay delays and does not narrow.
-    let (sender, mut held) = unbounded_channel();
-    tokio::spawn(async move {
-        let mut chunk = vec![0; CHUNK];
-        while let Ok(read @ 1..) = from_server.read(&mut chunk).await {
-            let is_wanted = sender.send((Instant::now() + delay, chunk[..read].to_vec()));
-            if is_wanted.is_err() {
-                break;
-            }
+fn pass_on(mut client: UnixStream, held: &Receiver<Held>) {
+    for (at, bytes) in held {
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+        if client.write_all(&bytes).is_err() {
+            return;
         }
-    });
-    while let Some((at, bytes)) = held.recv().await {
-        sleep_until(at).await;
-        to_client.write_all(&bytes).await?;
     }
-    Ok(())
+    let _ = client.shutdown(std::net::Shutdown::Write);
 }

@@ -112,7 +112,7 @@ fn main() -> anyhow::Result<()> {
         Command::Pair(options) => runtime.block_on(pair::run(&options)),
         Command::Latency(options) => runtime.block_on(pair::latency(&options)),
         Command::Refusals(options) => runtime.block_on(refusals::run(&options)),
-        Command::Distance(options) => runtime.block_on(distance::run(&options)),
+        Command::Distance(options) => distance::run(&options),
         Command::Pages(options) => pages::run(&options),
         Command::Upgrade(options) => runtime.block_on(upgrade::run(&options)),
     }
