@@ -162,12 +162,25 @@ impl Queue {
                 return false;
             }
         }
+        self.move_to(batch, max, &mut state);
+        true
+    }
+
+    /// Moves at most `max` of the units that wait now into `batch`; `false` without any. Units of best effort alone are left to wait for more.
+    pub(crate) fn take_waiting(&self, max: usize, batch: &mut Vec<Item>) -> bool {
+        let mut state = self.lock();
+        if state.items.len() < max && state.items.iter().all(is_best_effort) {
+            return false;
+        }
+        self.move_to(batch, max, &mut state);
+        true
+    }
+
+    fn move_to(&self, batch: &mut Vec<Item>, max: usize, state: &mut State) {
         let count = state.items.len().min(max);
         batch.extend(state.items.drain(..count));
-        self.gauges
-            .queue_depth
-            .store(state.items.len() as u64, Relaxed);
-        true
+        let waiting = state.items.len();
+        self.gauges.queue_depth.store(waiting as u64, Relaxed);
     }
 
     /// Ends the writer when the queue is empty; `false` when it ends anyway.
@@ -352,6 +365,27 @@ mod tests {
         queue.stop(failure());
         let mut batch = Vec::new();
         assert!(queue.take(64, 0, &mut batch), "a stop ends the wait");
+    }
+
+    #[test]
+    fn what_waits_is_taken_without_a_wait_unless_it_may_gather() {
+        use Admission::{Always, BestEffort, Normal};
+        for (waiting, max, taken) in [
+            (&[][..], 4, 0),
+            (&[BestEffort, BestEffort], 4, 0),
+            (&[BestEffort, BestEffort], 2, 2),
+            (&[BestEffort, Always], 4, 2),
+            (&[Normal, Always, Normal], 2, 2),
+        ] {
+            let queue = Queue::new(64, Arc::default());
+            for admission in waiting {
+                push(&queue, *admission).expect("an open queue");
+            }
+            let mut batch = Vec::new();
+            assert_eq!(queue.take_waiting(max, &mut batch), taken > 0);
+            assert_eq!(batch.len(), taken, "{waiting:?}");
+            assert_eq!(queue.lock().items.len(), waiting.len() - taken);
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod postgres {
     mod nodes;
     mod open;
     mod proxy;
+    mod sent;
     #[path = "../suite/mod.rs"]
     mod suite;
 }

@@ -6,6 +6,7 @@ mod journal_tail;
 mod posted_balances;
 mod posting_schedule;
 mod recent_operations;
+mod serve;
 mod writer;
 
 pub(crate) use self::journal_tail::JournalTail;

@@ -9,32 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::batch::{Answers, Batch, are_shared};
-use crate::engine::{Engine, EngineError, Fault, RowError, Rows, Session, WriteError};
+use super::batch::Batch;
+use super::serve::{acknowledge, derive_days, post, serve};
+use crate::engine::{Engine, RowError, Session as _, WriteError};
 use crate::error::{CommitError, Failure, FailureKind, SubmitError};
 use crate::gauges::Gauges;
 use crate::handover::{Handover, Successor, is_forwarded};
 use crate::opened::{Connections, OpenedStore};
 use crate::outage::Outage;
-use crate::queue::{Item, Queue};
-use crate::reads::rebuild_days;
+use crate::queue::Queue;
 use crate::rows::RootSecret;
 use crate::spool::{Spool, SpooledUnit};
 use crate::store::{Observer, Read, Store, Submit};
 use crate::threads;
-use crate::unit::{Done, Effect, Part, UnitOfWork};
-
-/// A batch of this size means that requests arrive faster than commits finish.
-const LOADED_BATCH: usize = 8;
-
-/// Number of waits for another program's lock, each for the engine's time-out, before the writer gives up: a minute with SQLite.
-const BUSY_TRIES: usize = 120;
-
-/// Number of attempts at a commit that conflicts with those of other nodes.
-const CONFLICT_TRIES: usize = 20;
-
-/// The same where nothing waits for the result: at the start, and at the close.
-const POST_TRIES: usize = 10;
+use crate::unit::{Done, UnitOfWork};
 
 /// Interval at which a close looks whether the writer still waits for the database.
 const CLOSE_INTERVAL: Duration = Duration::from_millis(50);
@@ -80,9 +68,15 @@ impl Shared {
     }
 
     /// The writer waits for its database from now on.
-    fn wait_begins(&self) {
+    pub(super) fn wait_begins(&self) {
         if let Some(outage) = &self.outage {
             outage.commit_began();
+        }
+    }
+
+    pub(super) fn wait_ended(&self) {
+        if let Some(outage) = &self.outage {
+            outage.commit_ended();
         }
     }
 
@@ -394,275 +388,3 @@ fn forward(shared: &Shared, request: HandoverRequest, files: Vec<File>, batch_ma
         }
     }
 }
-
-fn serve<E: Engine>(
-    shared: &Shared,
-    engine: &E,
-    batch: &mut Batch,
-    batch_max: usize,
-    monotonic_us: &dyn Fn() -> u64,
-) -> Result<(), Failure> {
-    let mut session = engine.session()?;
-    let mut items = Vec::with_capacity(batch_max);
-    let mut acknowledged = 0;
-    while shared.queue.take(batch_max, acknowledged, &mut items) {
-        // Under load every additional commit costs more than the wait for a larger batch; a single unit is written at once.
-        acknowledged = if items.len() >= LOADED_BATCH {
-            items.len()
-        } else {
-            0
-        };
-        let began = monotonic_us();
-        let committed = track_commit(shared, began, || {
-            retry_conflicts(&mut session, batch, |session, batch| {
-                commit(shared, session, batch, monotonic_us, &items)
-            })
-        });
-        match committed.map_err(|error| stopped_by(engine, &session, error)) {
-            Ok(answers) => {
-                let gauges = &shared.gauges;
-                gauges
-                    .commit_us
-                    .record(monotonic_us().saturating_sub(began));
-                gauges.batch_size.record(items.len() as u64);
-                gauges.folded.fetch_add(batch.coalesced, Relaxed);
-                gauges.entries.fetch_add(batch.entries, Relaxed);
-                acknowledge(shared, &mut items, answers);
-                if session.needs_maintenance() {
-                    let began = monotonic_us();
-                    if session.maintain()? {
-                        let us = monotonic_us().saturating_sub(began);
-                        shared.gauges.checkpoint_us.record(us);
-                    }
-                }
-                // No caller waits for it here.
-                let began = monotonic_us();
-                if batch.is_one_of_many() && batch.is_due(began) {
-                    track_commit(shared, began, || post(&mut session, batch, gauges))
-                        .map_err(|error| stopped_by(engine, &session, error))?;
-                    posting_took(shared, batch, monotonic_us().saturating_sub(began));
-                }
-            }
-            Err(failure) => {
-                // The queue stops before any caller of this batch is notified: a notified caller finds it stopped.
-                shared.queue.stop(failure.clone());
-                for item in items.drain(..) {
-                    (item.done)(Err(CommitError::Stopped(failure.clone())));
-                }
-                return Err(failure);
-            }
-        }
-    }
-    // A disk that has failed in another operation is not touched.
-    let is_closing = |failure: Failure| failure.kind == FailureKind::Closed;
-    shared.wait_begins();
-    if shared.queue.failure().is_none_or(is_closing)
-        && let Err(error) = post(&mut session, batch, &shared.gauges)
-    {
-        // Everything is in the journal already.
-        tracing::warn!(
-            "posting balances failed, the next start posts them: {}",
-            failure_of(engine, error)
-        );
-    }
-    Ok(())
-}
-
-/// Runs `act` as the commit under way, by whose age an outage of the database is recognized.
-fn track_commit<T>(shared: &Shared, began_us: u64, act: impl FnOnce() -> T) -> T {
-    shared.wait_begins();
-    let gauge = &shared.gauges.commit_began_us;
-    gauge.store(began_us.max(1), Relaxed);
-    let done = act();
-    gauge.store(0, Relaxed);
-    if let Some(outage) = &shared.outage {
-        outage.commit_ended();
-    }
-    done
-}
-
-/// Runs a transaction, and again from what is durable when it conflicts with that of another node.
-fn retry_conflicts<S: Session, T>(
-    session: &mut S,
-    batch: &mut Batch,
-    mut act: impl FnMut(&mut S, &mut Batch) -> Result<T, WriteError>,
-) -> Result<T, WriteError> {
-    for _ in 1..CONFLICT_TRIES {
-        match act(session, batch) {
-            Err(WriteError::Engine(error) | WriteError::Row(RowError::Engine(error)))
-                if error.fault == Fault::Conflict =>
-            {
-                batch.reload(session.rows())?;
-            }
-            other => return other,
-        }
-    }
-    act(session, batch)
-}
-
-fn commit<S: Session>(
-    shared: &Shared,
-    session: &mut S,
-    batch: &mut Batch,
-    monotonic_us: &dyn Fn() -> u64,
-    items: &[Item],
-) -> Result<Answers, WriteError> {
-    begin(session, &shared.gauges, BUSY_TRIES)?;
-    let write = |session: &mut S| {
-        if are_shared(items) {
-            batch.prefetch_own(session.rows(), items)?;
-            session.lock_shared()?;
-        }
-        let answers = batch.write(session, items)?;
-        let began = monotonic_us();
-        // One transaction less. Of several nodes the others would wait for a posting by one that has taken credit.
-        let posts = !batch.is_one_of_many() && batch.is_due(began);
-        if posts {
-            batch.post(session.rows())?;
-        }
-        Ok((answers, posts.then_some(began)))
-    };
-    let (answers, posting_began) = finish(session, write, |session| {
-        let began = monotonic_us();
-        session.commit()?;
-        let us = monotonic_us().saturating_sub(began);
-        shared.gauges.sync_us.record(us);
-        Ok(())
-    })?;
-    if let Some(began) = posting_began {
-        posting_took(shared, batch, monotonic_us().saturating_sub(began));
-    }
-    Ok(answers)
-}
-
-/// A posting has ended, with its commit.
-fn posting_took(shared: &Shared, batch: &mut Batch, us: u64) {
-    shared.gauges.posting_us.record(us);
-    batch.posting_took(us);
-}
-
-/// Derives the usage totals again if they are behind the postings: after an upgrade, or after a run of a release without them.
-fn derive_days<S: Session>(session: &mut S, gauges: &Gauges) -> Result<(), WriteError> {
-    if session.rows().are_days_posted()? {
-        return Ok(());
-    }
-    begin(session, gauges, POST_TRIES)?;
-    finish(
-        session,
-        |session| {
-            session.lock_shared()?;
-            rebuild_days(session.rows())
-        },
-        S::commit,
-    )
-}
-
-/// Posts the tail of the journal, in a transaction of its own. What nodes share is locked last: a node that has it locked sees a posting whole or
-/// not at all, and no node waits while the rows of thousands of accounts are written.
-fn post<S: Session>(session: &mut S, batch: &mut Batch, gauges: &Gauges) -> Result<(), WriteError> {
-    retry_conflicts(session, batch, |session, batch| {
-        if !batch.has_unposted() {
-            return Ok(());
-        }
-        begin(session, gauges, POST_TRIES)?;
-        let write = |session: &mut S| {
-            batch.post(session.rows())?;
-            session.lock_shared()
-        };
-        finish(session, write, S::commit)
-    })
-}
-
-/// Begins the transaction of a commit. Nothing has been written yet, so another program's lock can be waited for.
-fn begin(session: &mut impl Session, gauges: &Gauges, tries: usize) -> Result<(), WriteError> {
-    for _ in 1..tries {
-        match session.begin() {
-            Err(WriteError::Engine(error)) if error.fault == Fault::Busy => {
-                if !gauges.is_locked.swap(true, Relaxed) {
-                    tracing::warn!(
-                        "waiting for the database lock: another program holds it, and nothing is written until it is released"
-                    );
-                }
-            }
-            begun => {
-                gauges.is_locked.store(false, Relaxed);
-                return begun;
-            }
-        }
-    }
-    session.begin()
-}
-
-/// Runs `write` in the open transaction and commits by `commit`; an error rolls back.
-fn finish<S: Session, T>(
-    session: &mut S,
-    write: impl FnOnce(&mut S) -> Result<T, WriteError>,
-    commit: impl FnOnce(&mut S) -> Result<(), EngineError>,
-) -> Result<T, WriteError> {
-    match write(session) {
-        Ok(written) => {
-            commit(session)?;
-            Ok(written)
-        }
-        Err(error) => {
-            session.rollback();
-            Err(error)
-        }
-    }
-}
-
-/// Why the writer stops. What contradicts its decisions was written by a later run of the node, if one has begun.
-fn stopped_by(engine: &impl Engine, session: &impl Session, error: WriteError) -> Failure {
-    let fenced = match error {
-        WriteError::Inconsistent(_) => session.check_fence().err(),
-        _ => None,
-    };
-    failure_of(engine, fenced.map_or(error, WriteError::Engine))
-}
-
-fn failure_of(engine: &impl Engine, error: WriteError) -> Failure {
-    let problem = match error {
-        WriteError::Engine(error) | WriteError::Row(RowError::Engine(error)) => {
-            return engine.failure(error);
-        }
-        WriteError::Stopped(failure) => return failure,
-        WriteError::Refused(refusal) => refusal.to_string(),
-        WriteError::Inconsistent(problem) | WriteError::Row(RowError::Damaged(problem)) => problem,
-        WriteError::Row(RowError::Unknown { what, value }) => format!("{what} is `{value}`"),
-    };
-    Failure {
-        kind: FailureKind::Inconsistent,
-        message: Arc::from(format!(
-            "the ledger in `{}` contradicts the decisions in memory: {problem}; start again and run `tollgate audit`",
-            engine.name()
-        )),
-    }
-}
-
-/// Notifies the observers, then the waiting callers.
-fn acknowledge(shared: &Shared, items: &mut Vec<Item>, answers: Answers) {
-    let observers = shared.observers();
-    for (item, answer) in items.iter().zip(&answers) {
-        let Ok(receipt) = answer else { continue };
-        let effect = match receipt.repeated {
-            None => Effect::Applied,
-            Some(operation) => Effect::Repeated { operation },
-        };
-        for part in item.unit.parts() {
-            let effect = match part {
-                Part::Ledger(part) if !part.is_credit() => continue,
-                Part::Ledger(_) => effect,
-                _ => Effect::Applied,
-            };
-            for observer in &observers {
-                observer.committed(part, effect);
-            }
-        }
-    }
-    for (item, answer) in items.drain(..).zip(answers) {
-        (item.done)(answer.map_err(CommitError::Refused));
-    }
-}
-
-#[cfg(test)]
-mod tests;

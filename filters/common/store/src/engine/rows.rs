@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
@@ -527,6 +528,13 @@ pub(crate) trait RecoverRows: WriteRows + Epochs {
     fn put_node(&self, node: i64, epoch: i64) -> Result<(), EngineError>;
 }
 
+/// How a commit has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Committed {
+    Durable,
+    Sent,
+}
+
 /// One writer's connection, with the statements of every commit prepared.
 ///
 /// A commit is `begin`, writes to `rows`, at most one `insert_commit`, and `commit`. An engine may delay `begin` until the first write, and
@@ -535,11 +543,19 @@ pub(crate) trait Session {
     /// The rows.
     type Rows: WriteRows;
 
+    /// Whether commits are sent to a server, so that the next one can be sent before one is durable.
+    const SENDS: bool = false;
+
     /// The rows of the open transaction.
     fn rows(&self) -> &Self::Rows;
 
     /// Begins a transaction and checks the fence: no later run of this node has opened the store. After an error no transaction is open.
     fn begin(&mut self) -> Result<(), WriteError>;
+
+    /// The same for a transaction of statements whose results are not needed, which [`Session::send_commit`] may send as a whole.
+    fn begin_posting(&mut self) -> Result<(), WriteError> {
+        self.begin()
+    }
 
     /// Locks what all nodes of a cluster write, before it is read in this commit. Nothing to do for a node that is alone.
     fn lock_shared(&mut self) -> Result<(), WriteError> {
@@ -551,6 +567,18 @@ pub(crate) trait Session {
 
     /// Ends the transaction durably. Returns only when its outcome is known.
     fn commit(&mut self) -> Result<(), EngineError>;
+
+    /// Ends the transaction. If it is only sent, [`Session::wait_for_sent`] returns its outcome, and it is durable before all later ones; otherwise
+    /// it is durable, and those that were sent before are.
+    fn send_commit(&mut self) -> Result<Committed, EngineError> {
+        self.commit().map(|()| Committed::Durable)
+    }
+
+    /// Waits until the oldest commit that was sent is durable, at most for a time; `false` when that is not known then. After an error none of
+    /// those that were sent is known to be.
+    fn wait_for_sent(&mut self, _within: Option<Duration>) -> Result<bool, EngineError> {
+        Ok(true)
+    }
 
     /// Ends the transaction without its changes.
     fn rollback(&mut self);

@@ -104,7 +104,7 @@ impl Connection {
 
     /// Runs a statement; returns its tag (`COMMIT`, `INSERT 0 1`).
     pub(super) fn run(&self, sql: &str, values: &[Value<'_>]) -> Result<String, EngineError> {
-        let prepared = self.prepare(sql)?;
+        let prepared = self.prepared(sql)?;
         let mut wire = self.wire()?;
         wire.bind("", &prepared, values.iter().copied())?;
         frontend::execute("", 0, &mut wire.out).map_err(unusable)?;
@@ -116,6 +116,31 @@ impl Connection {
         }
     }
 
+    /// Sends a statement and those that were queued before it, which are a whole transaction; [`result_of_sent`](Self::result_of_sent) returns its
+    /// result.
+    pub(super) fn send<'v>(
+        &self,
+        sql: &str,
+        values: impl ExactSizeIterator<Item = Value<'v>>,
+        expected: Expected,
+    ) -> Result<(), EngineError> {
+        let prepared = self.prepared(sql)?;
+        let mut wire = self.wire()?;
+        wire.bind("", &prepared, values)?;
+        wire.send(expected)
+    }
+
+    /// Whether the server answers what was sent within a time. A lost connection is an answer.
+    pub(super) fn is_answered_within(&self, time: Duration) -> bool {
+        self.wire()
+            .map_or(true, |mut wire| wire.is_answered_within(time))
+    }
+
+    /// The result of the oldest transaction that was sent. A lost connection loses those that were not asked for.
+    pub(super) fn result_of_sent(&self) -> Result<(), EngineError> {
+        self.wire()?.result_of_sent()
+    }
+
     /// Adds a statement of a transaction to those that are sent together with the next one whose result is needed.
     pub(super) fn queue<'v>(
         &self,
@@ -123,7 +148,7 @@ impl Connection {
         values: impl ExactSizeIterator<Item = Value<'v>>,
         expected: Expected,
     ) -> Result<(), EngineError> {
-        let prepared = self.prepare(sql)?;
+        let prepared = self.prepared(sql)?;
         let mut wire = self.wire()?;
         wire.bind("", &prepared, values)?;
         wire.queue(expected)?;
@@ -267,7 +292,7 @@ impl Connection {
         Ok(())
     }
 
-    fn prepare(&self, sql: &str) -> Result<Arc<Prepared>, EngineError> {
+    fn prepared(&self, sql: &str) -> Result<Arc<Prepared>, EngineError> {
         if let Some(prepared) = self.prepared.borrow().get(sql) {
             return Ok(prepared.clone());
         }
@@ -348,7 +373,7 @@ impl Sql for Connection {
             // No stored text has such a character.
             return if is_select { Ok(()) } else { Err(error.into()) };
         }
-        let prepared = self.prepare(sql)?;
+        let prepared = self.prepared(sql)?;
         if !is_select {
             let rows = self.collect(&prepared, values)?;
             return visit(&rows, &prepared, each).map(|_| ());
@@ -478,203 +503,4 @@ fn with_dollars(sql: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use tollgate_testing::Postgres;
-
-    use super::*;
-    use crate::engine::Select as _;
-
-    #[test]
-    fn parameters_are_written_in_the_servers_form_outside_of_texts() {
-        let sql = "SELECT '?1', a FROM t WHERE b = ?1 AND c = ?12";
-        assert_eq!(
-            with_dollars(sql),
-            "SELECT '?1', a FROM t WHERE b = $1 AND c = $12"
-        );
-    }
-
-    fn connect(url: &str) -> Connection {
-        let url = DatabaseUrl::parse(url).expect("an address");
-        let target = Target::new(url, None).expect("no TLS");
-        Connection::open(&target).expect("it opens")
-    }
-
-    #[test]
-    fn commits_are_durable_where_the_default_of_the_database_says_otherwise() {
-        let server = Postgres::shared();
-        let url = server.database();
-        let name = url.rsplit('/').next().expect("a name");
-        let off = format!("ALTER DATABASE {name} SET synchronous_commit = off");
-        server.run("postgres", &off);
-        assert_eq!(server.run(name, "SHOW synchronous_commit"), "off");
-        let own = connect(&url).first("SHOW synchronous_commit", &[], |row| row.get::<String>(0));
-        assert_eq!(own.expect("a setting").as_deref(), Some("on"));
-    }
-
-    #[test]
-    fn other_statements_run_while_the_rows_of_a_large_result_are_visited() {
-        let connection = connect(&Postgres::shared().database());
-        let many = "SELECT g FROM generate_series(1, 10000) g";
-        for begin in [None, Some("BEGIN")] {
-            if let Some(begin) = begin {
-                connection.run(begin, &[]).expect("a transaction");
-            }
-            let mut sum = 0;
-            let visited = connection.query(many, &[], &mut |row| {
-                let number: i64 = row.get(0)?;
-                sum += connection.number("SELECT ?1 * 2", &[Value::Integer(number)])?;
-                Ok(ControlFlow::Continue(()))
-            });
-            visited.expect("a read");
-            assert_eq!(sum, 10_000 * 10_001);
-            // One that ends early leaves nothing behind.
-            let first = connection.first(many, &[], |row| row.get::<i64>(0));
-            assert_eq!(first.expect("a row"), Some(1));
-            let last = connection.number("SELECT 7", &[]);
-            assert_eq!(last.expect("a row"), 7);
-        }
-    }
-
-    #[test]
-    fn statements_that_are_sent_together_are_all_run_and_the_first_error_is_returned() {
-        let connection = connect(&Postgres::shared().database());
-        connection
-            .run_all("CREATE TABLE t (id BIGINT PRIMARY KEY, body BYTEA NOT NULL)")
-            .expect("a table");
-        let insert = "INSERT INTO t (id, body) VALUES (?1, ?2)";
-        // More than both sides buffer.
-        let body = vec![7; 1000];
-        let ids = |ids: std::ops::Range<i64>| {
-            connection.execute_each(insert, &mut |run| {
-                ids.clone()
-                    .try_for_each(|id| run(&[Value::Integer(id), Value::Bytes(&body)]))
-            })
-        };
-        ids(0..5000).expect("they are inserted");
-        let count = || {
-            connection
-                .number("SELECT count(*) FROM t", &[])
-                .expect("a count")
-        };
-        assert_eq!(count(), 5000);
-        let error = ids(4990..5010).expect_err("some are there");
-        assert_eq!(error.fault, Fault::Key);
-        assert_eq!(
-            count(),
-            5000,
-            "those that are sent together are one transaction"
-        );
-    }
-
-    #[test]
-    fn queued_statements_run_before_the_next_one_whose_result_says_that_they_failed() {
-        let connection = connect(&Postgres::shared().database());
-        connection
-            .run_all("CREATE TABLE t (id BIGINT PRIMARY KEY)")
-            .expect("a table");
-        let queue = |sql: &str, expected| {
-            let queued = connection.queue(sql, [].into_iter(), expected);
-            queued.expect("it is not sent yet");
-        };
-        let count = || connection.number("SELECT count(*) FROM t", &[]);
-        let rollback = || connection.run("ROLLBACK", &[]).expect("a transaction");
-        // What is not prepared yet is not queued.
-        for _ in 0..2 {
-            queue("BEGIN", Expected::Success);
-            queue(
-                "INSERT INTO t SELECT generate_series(1, 100)",
-                Expected::Change,
-            );
-            // More rows than are fetched at once: in the transaction that has not begun.
-            let all = connection.all("SELECT id FROM t", &[], |row| row.get::<i64>(0));
-            assert_eq!(all.expect("rows").len(), 100);
-            assert_eq!(count().expect("a count"), 100, "it goes on");
-            rollback();
-        }
-
-        queue("BEGIN", Expected::Success);
-        for _ in 0..3 {
-            queue("INSERT INTO t VALUES (1)", Expected::Success);
-        }
-        let Err(RowError::Engine(error)) = count() else {
-            panic!("an earlier statement has failed");
-        };
-        assert_eq!(error.fault, Fault::Key);
-        rollback();
-
-        queue("BEGIN", Expected::Success);
-        queue("DELETE FROM t", Expected::Change);
-        let error = connection.complete().expect_err("it changes no row");
-        assert_eq!(error.fault, Fault::Fenced);
-        rollback();
-        assert_eq!(count().expect("a count"), 0);
-    }
-
-    #[test]
-    fn a_statement_on_one_row_becomes_one_on_many() {
-        let one = "INSERT INTO t (a, b) VALUES (?1, ?2) ON CONFLICT (a) DO NOTHING";
-        assert_eq!(of_rows(one, 1, 2), one);
-        assert_eq!(
-            of_rows(one, 3, 2),
-            "INSERT INTO t (a, b) VALUES (?1, ?2), (?3, ?4), (?5, ?6) ON CONFLICT (a) DO NOTHING"
-        );
-        let one =
-            "UPDATE t SET b = v.b FROM (VALUES (CAST(?1 AS BIGINT))) AS v (a) WHERE t.a = v.a";
-        assert_eq!(
-            of_rows(one, 2, 1),
-            "UPDATE t SET b = v.b FROM (VALUES (CAST(?1 AS BIGINT)), (?2)) AS v (a) WHERE t.a = v.a"
-        );
-    }
-
-    #[test]
-    fn any_number_of_rows_is_written_by_few_statements() {
-        let connection = connect(&Postgres::shared().database());
-        connection
-            .run_all("CREATE TABLE t (id BIGINT PRIMARY KEY, body BYTEA, name TEXT)")
-            .expect("a table");
-        let insert = "INSERT INTO t (id, body, name) VALUES (?1, ?2, ?3)
-            ON CONFLICT (id) DO UPDATE SET name = excluded.name";
-        let mut prepared = 0;
-        for length in [0, 1, 63, 64, 65, 200, 1000] {
-            let body = vec![7; length];
-            let row = |id: i64| [Value::Integer(id), Value::Bytes(&body), Value::Null];
-            connection
-                .execute_rows(insert, &mut |run| {
-                    (0..length as i64).try_for_each(|id| run(&row(id)))
-                })
-                .expect("they are inserted");
-            let sql = "SELECT count(*) FROM t WHERE length(body) <= ?1 AND name IS NULL";
-            assert_eq!(
-                connection.number(sql, &[Value::Integer(1000)]).expect("it"),
-                length as i64
-            );
-            prepared = connection.prepared.borrow().len();
-        }
-        // 1, 2, 4, 8, 16, 32, 64 and 128 rows, and the count.
-        assert_eq!(prepared, 9);
-        let named = connection.execute_rows(insert, &mut |run| {
-            (990..1010).try_for_each(|id| {
-                run(&[Value::Integer(id), Value::Bytes(&[1]), Value::Text("new")])
-            })
-        });
-        named.expect("ten are changed and ten inserted");
-        let sql = "SELECT count(*) FROM t WHERE name = ?1";
-        let found = connection.number(sql, &[Value::Text("new")]);
-        assert_eq!(found.expect("a count"), 20);
-        let update = "UPDATE t SET name = v.name FROM (VALUES (CAST(?1 AS BIGINT), CAST(?2 AS TEXT))) AS v (id, name)
-            WHERE t.id = v.id";
-        let renamed = connection.execute_rows(update, &mut |run| {
-            (0..100).try_for_each(|id| run(&[Value::Integer(id), Value::Text("other")]))
-        });
-        renamed.expect("a hundred are changed");
-        let found = connection.number(sql, &[Value::Text("other")]);
-        assert_eq!(found.expect("a count"), 100);
-    }
-
-    #[test]
-    fn the_number_of_rows_is_the_last_word_of_a_tag() {
-        for (tag, rows) in [("INSERT 0 5", 5), ("UPDATE 3", 3), ("COMMIT", 0), ("", 0)] {
-            assert_eq!(changed(tag), rows, "{tag}");
-        }
-    }
-}
+mod tests;

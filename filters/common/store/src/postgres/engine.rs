@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::failure::failure;
 use super::feed::Feed;
 use super::ticker::Ticker;
 use super::writer::Writer;
-use crate::engine::{Engine, EngineError, Session, WriteError};
+use crate::engine::{Committed, Engine, EngineError, Session, WriteError};
 use crate::entries::Seal;
 use crate::error::{Failure, FailureKind};
 use crate::spool::Spool;
@@ -65,6 +66,8 @@ pub(super) struct PostgresSession<'e> {
 impl Session for PostgresSession<'_> {
     type Rows = Writer;
 
+    const SENDS: bool = true;
+
     fn rows(&self) -> &Writer {
         self.writer
     }
@@ -72,6 +75,11 @@ impl Session for PostgresSession<'_> {
     /// Nothing is sent until the first statement that writes: most commits are one statement.
     fn begin(&mut self) -> Result<(), WriteError> {
         self.writer.begin();
+        Ok(())
+    }
+
+    fn begin_posting(&mut self) -> Result<(), WriteError> {
+        self.writer.begin_deferred();
         Ok(())
     }
 
@@ -86,6 +94,14 @@ impl Session for PostgresSession<'_> {
 
     fn commit(&mut self) -> Result<(), EngineError> {
         self.writer.commit()
+    }
+
+    fn send_commit(&mut self) -> Result<Committed, EngineError> {
+        self.writer.send_commit()
+    }
+
+    fn wait_for_sent(&mut self, within: Option<Duration>) -> Result<bool, EngineError> {
+        self.writer.wait_for_sent(within)
     }
 
     fn rollback(&mut self) {

@@ -2,12 +2,15 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use postgres_protocol::message::frontend;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -74,6 +77,22 @@ impl Socket {
     /// Sets the time limit of each wait for data.
     pub(super) fn limit(&self, limit: Duration) -> io::Result<()> {
         self.raw().limit(limit)
+    }
+
+    /// Waits until there is something to read, at most for a time. An error is read too.
+    pub(super) fn is_readable_within(&mut self, time: Duration) -> bool {
+        let raw = match self {
+            Socket::Plain(raw) => raw,
+            Socket::Tls(stream) => {
+                // It may have read more than was taken.
+                let state = stream.conn.process_new_packets();
+                if state.map_or(true, |state| state.plaintext_bytes_to_read() > 0) {
+                    return true;
+                }
+                &stream.sock
+            }
+        };
+        raw.is_readable_within(time)
     }
 
     /// Whether the server has closed the connection, or has sent what was not asked for.
@@ -144,6 +163,22 @@ impl RawSocket {
             RawSocket::Unix(socket) => socket.set_nonblocking(is_on),
             #[cfg(feature = "simulation")]
             RawSocket::Simulated(_) => Ok(()),
+        }
+    }
+
+    fn is_readable_within(&self, time: Duration) -> bool {
+        let socket = match self {
+            RawSocket::Tcp(socket) => socket.as_fd(),
+            RawSocket::Unix(socket) => socket.as_fd(),
+            #[cfg(feature = "simulation")]
+            RawSocket::Simulated(socket) => return socket.is_readable_within(time),
+        };
+        // Not by a time limit of the socket, which is as long as a tick of the system's clock.
+        let time = Timespec::try_from(time).ok();
+        let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+        match poll(&mut polled, time.as_ref()) {
+            Ok(count) => count > 0,
+            Err(error) => error != Errno::INTR,
         }
     }
 

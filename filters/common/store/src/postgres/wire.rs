@@ -1,6 +1,8 @@
 //! Messages of the protocol on a socket: authentication, bound statements and their results.
 
+use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator as _;
@@ -24,6 +26,10 @@ pub(super) struct Wire {
     received: BytesMut,
     /// What is expected of the statements whose results come before that of the next one.
     queued: Vec<Expected>,
+    /// The same of transactions that were sent and whose results were not read.
+    sent: VecDeque<Vec<Expected>>,
+    /// Results of such transactions, read because something was sent after them.
+    results: VecDeque<Result<(), EngineError>>,
     is_in_transaction: bool,
     pub(super) is_broken: bool,
 }
@@ -35,6 +41,8 @@ pub(super) enum Expected {
     Success,
     /// No error, and a changed row: a fence is in it.
     Change,
+    /// The end of a transaction that has not failed.
+    Commit,
 }
 
 /// A statement that was to change a row changed none.
@@ -73,6 +81,8 @@ impl Wire {
             out: BytesMut::new(),
             received: BytesMut::new(),
             queued: Vec::new(),
+            sent: VecDeque::new(),
+            results: VecDeque::new(),
             is_in_transaction: false,
             is_broken: false,
         };
@@ -265,6 +275,13 @@ impl Wire {
         Ok(())
     }
 
+    /// Whether there is something to read within a time, or the connection is lost.
+    pub(super) fn is_answered_within(&mut self, time: Duration) -> bool {
+        !self.results.is_empty()
+            || !self.received.is_empty()
+            || self.socket.is_readable_within(time)
+    }
+
     /// Adds a bound statement to what is sent with the next flush.
     pub(super) fn queue(&mut self, expected: Expected) -> Result<(), EngineError> {
         frontend::execute("", 0, &mut self.out).map_err(unusable)?;
@@ -277,6 +294,42 @@ impl Wire {
         self.queued.len()
     }
 
+    /// Sends a bound statement and those that were queued: a whole transaction.
+    pub(super) fn send(&mut self, expected: Expected) -> Result<(), EngineError> {
+        self.queue(expected)?;
+        let transaction = std::mem::take(&mut self.queued);
+        self.sent.push_back(transaction);
+        self.sync()
+    }
+
+    /// The result of the oldest transaction that was sent.
+    pub(super) fn result_of_sent(&mut self) -> Result<(), EngineError> {
+        if let Some(result) = self.results.pop_front() {
+            return result;
+        }
+        match self.sent.pop_front() {
+            Some(transaction) => self.end_transaction(transaction),
+            None => Err(self.broken("no transaction was sent")),
+        }
+    }
+
+    fn end_transaction(&mut self, transaction: Vec<Expected>) -> Result<(), EngineError> {
+        let ended = self.end_all(transaction);
+        self.finish(ended)
+    }
+
+    /// Keeps the results of transactions that were sent: that of the next statement comes after them.
+    fn read_sent(&mut self) -> Result<(), EngineError> {
+        while let Some(transaction) = self.sent.pop_front() {
+            let ended = self.end_transaction(transaction);
+            self.results.push_back(ended);
+            if self.is_broken {
+                return Err(lost(io::ErrorKind::NotConnected.into()));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the next statement runs in a transaction. Only those of one are queued.
     pub(super) fn is_in_transaction(&self) -> bool {
         self.is_in_transaction || !self.queued.is_empty()
@@ -285,7 +338,7 @@ impl Wire {
     /// Sends what is queued, and reads its results.
     pub(super) fn complete(&mut self) -> Result<(), EngineError> {
         if self.queued.is_empty() {
-            return Ok(());
+            return self.read_sent();
         }
         self.sync()?;
         let ended = self.end_queued();
@@ -298,14 +351,29 @@ impl Wire {
         self.end_one(each)
     }
 
-    /// After an error the server skips what was sent with the statement.
     fn end_queued(&mut self) -> Result<(), EngineError> {
-        for expected in std::mem::take(&mut self.queued) {
-            match self.end_one(&mut |_| {})? {
-                End::Complete(tag) if expected == Expected::Change && changed(&tag) == 0 => {
+        self.read_sent()?;
+        let queued = std::mem::take(&mut self.queued);
+        self.end_all(queued)
+    }
+
+    /// After an error the server skips what was sent with the statement.
+    fn end_all(&mut self, statements: Vec<Expected>) -> Result<(), EngineError> {
+        for expected in statements {
+            let End::Complete(tag) = self.end_one(&mut |_| {})? else {
+                continue;
+            };
+            match expected {
+                Expected::Change if changed(&tag) == 0 => {
                     return Err(EngineError {
                         fault: Fault::Fenced,
                         source: Box::new(NothingChanged),
+                    });
+                }
+                Expected::Commit if tag != "COMMIT" => {
+                    return Err(EngineError {
+                        fault: Fault::Other,
+                        source: format!("the database answered COMMIT with {tag}").into(),
                     });
                 }
                 _ => {}

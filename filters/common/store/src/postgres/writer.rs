@@ -5,11 +5,17 @@
 //! fence, which locks the node's row, and with the number of the transaction. After a lost `COMMIT` the writer locks the node's row
 //! exclusively, for which it waits until the server has ended the lost transaction, and reads that number: it is there, or it will never be.
 //! A transaction that is not there is run again from the statements that were kept, and their results have to be the same.
+//!
+//! Commits of one statement and postings are sent without a wait for those before them (`sent`). Every other exchange with the server reads their
+//! results first.
+
+mod sent;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::sent::SentCommits;
 use super::connection::{Connection, Sent, Target, is_select, refuse_nul};
 use super::failure::retry_login;
 use super::key_set::SpillingSet;
@@ -57,8 +63,9 @@ pub(super) struct Writer {
     epoch: i64,
     link: RefCell<Option<Connection>>,
     transaction: RefCell<Transaction>,
-    /// The last durable row of the node: id and hash.
+    /// The last row of the node that is durable, or was sent: id and hash.
     last: Cell<Option<(i64, [u8; 32])>>,
+    sent: SentCommits,
     /// The number of the last transaction.
     commits: Cell<i64>,
     keys: SpillingSet,
@@ -69,17 +76,33 @@ pub(super) struct Writer {
 struct Transaction {
     /// `BEGIN` was sent, and the fence.
     is_begun: bool,
+    /// Nothing is sent before its end, unless the result of a statement is needed.
+    is_deferred: bool,
     /// What nodes share is locked.
     is_locked: bool,
-    /// Everything since that changes rows, with the number of rows where it is known.
-    written: Vec<(Sent, Option<usize>)>,
+    /// Everything since that changes rows.
+    written: Vec<Written>,
     /// The journal row, until it is sent.
     row: Option<JournalRow>,
     /// The journal row that was sent: id and hash.
     inserted: Option<(i64, [u8; 32])>,
 }
 
+/// A statement that is kept.
+struct Written {
+    sent: Sent,
+    /// The number of rows that it has changed, where that is known.
+    rows: Option<usize>,
+    /// How it is queued otherwise.
+    queue: QueueEach,
+}
+
+/// A way to queue a statement with each of many lists of values.
+type QueueEach = fn(&Connection, &str, &mut Feed<'_>) -> Result<(), EngineError>;
+
 struct JournalRow {
+    /// The row before it, if there is one.
+    before: Option<i64>,
     id: i64,
     seal: Seal,
     body: Box<[u8]>,
@@ -110,6 +133,7 @@ impl Writer {
             link: RefCell::new(Some(connection)),
             transaction: RefCell::default(),
             last: Cell::new(last),
+            sent: SentCommits::default(),
             commits: Cell::new(0),
             keys: SpillingSet::default(),
         })
@@ -119,6 +143,22 @@ impl Writer {
         *self.transaction.borrow_mut() = Transaction::default();
     }
 
+    /// Begins a transaction of statements whose results are not needed.
+    pub(super) fn begin_deferred(&self) {
+        *self.transaction.borrow_mut() = Transaction {
+            is_deferred: true,
+            ..Transaction::default()
+        };
+    }
+
+    /// The result of a statement is needed: sends those before it.
+    fn end_deferral(&self) -> Result<(), EngineError> {
+        if std::mem::take(&mut self.transaction.borrow_mut().is_deferred) {
+            self.in_transaction(&mut |_| Ok(()))?;
+        }
+        Ok(())
+    }
+
     /// Locks what the nodes of a cluster share, at the start of the transaction. A server ends the transaction of a node that does nothing in
     /// it for [`IDLE_MAX`]: a paused node must not stop the others.
     pub(super) fn lock_shared(&self) -> Result<(), EngineError> {
@@ -126,10 +166,8 @@ impl Writer {
             return Ok(());
         }
         self.send_row()?;
-        self.in_transaction(&mut |link| {
-            let sql = "SELECT number FROM cluster WHERE id = 1 FOR UPDATE";
-            link.queue(sql, [].into_iter(), Expected::Success)
-        })?;
+        let sql = "SELECT number FROM cluster WHERE id = 1 FOR UPDATE";
+        self.write_each(sql, &mut |run| run(&[]), Connection::queue_each)?;
         self.transaction.borrow_mut().is_locked = true;
         Ok(())
     }
@@ -140,6 +178,7 @@ impl Writer {
 
     pub(super) fn insert_commit(&self, id: i64, seal: &Seal, body: &[u8]) {
         self.transaction.borrow_mut().row = Some(JournalRow {
+            before: self.last.get().map(|(id, _)| id),
             id,
             seal: seal.clone(),
             body: body.into(),
@@ -148,9 +187,13 @@ impl Writer {
 
     /// Commits; returns only when the outcome is known.
     pub(super) fn commit(&self) -> Result<(), EngineError> {
+        self.end_deferral()?;
         if !self.transaction.borrow().is_begun {
             let row = self.transaction.borrow_mut().row.take();
-            return row.map_or(Ok(()), |row| self.insert_alone(&row));
+            let Some(row) = row else { return Ok(()) };
+            self.insert_alone(&row)?;
+            self.set_durable((row.id, row.seal.hash));
+            return Ok(());
         }
         self.send_row()?;
         // `COMMIT` is not sent with them: a fence that changes nothing is no error for the server.
@@ -158,7 +201,7 @@ impl Writer {
         let mut is_sent = false;
         let is_done = self.reconnecting(&mut |link| {
             if std::mem::replace(&mut is_sent, true) {
-                if self.is_committed(link)? {
+                if self.is_committed(link, self.commits.get())? {
                     return Ok(true);
                 }
                 if self.is_one_of_many() {
@@ -182,7 +225,7 @@ impl Writer {
         }
         let transaction = std::mem::take(&mut *self.transaction.borrow_mut());
         if let Some(row) = transaction.inserted {
-            self.set_last(row);
+            self.set_durable(row);
         }
         Ok(())
     }
@@ -264,6 +307,7 @@ impl Writer {
         &self,
         act: &mut dyn FnMut(&Connection) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
+        self.finish_sent()?;
         let mut backoff = PAUSE_MIN;
         let mut give_up = None;
         loop {
@@ -331,9 +375,9 @@ impl Writer {
     /// Runs the transaction again up to where it was lost.
     fn run_again(&self, link: &Connection) -> Result<(), EngineError> {
         self.begin_on(link)?;
-        for (sent, rows) in &self.transaction.borrow().written {
+        for Written { sent, rows, queue } in &self.transaction.borrow().written {
             let Some(rows) = rows else {
-                link.queue_each(&sent.sql, &mut |run| sent.each(run))?;
+                queue(link, &sent.sql, &mut |run| sent.each(run))?;
                 continue;
             };
             let mut found = 0;
@@ -352,14 +396,14 @@ impl Writer {
     }
 
     /// Whether the transaction that was lost at its `COMMIT` took effect. Waits until the server has ended it.
-    fn is_committed(&self, link: &Connection) -> Result<bool, EngineError> {
+    fn is_committed(&self, link: &Connection, number: i64) -> Result<bool, EngineError> {
         link.run("BEGIN", &[])?;
         let sql = "SELECT epoch FROM nodes WHERE id = ?1 FOR UPDATE";
         link.run(sql, values![self.node])?;
         let sql = "SELECT commits FROM node_marks WHERE id = ?1";
         let found = link.number(sql, values![self.node]).map_err(engine_error)?;
         link.run("ROLLBACK", &[])?;
-        Ok(found == self.commits.get())
+        Ok(found == number)
     }
 
     /// Sends the journal row within the transaction.
@@ -392,16 +436,14 @@ impl Writer {
                 Some(hash) if hash == row.seal.hash => Ok(()),
                 _ => Err(self.fenced()),
             }
-        })?;
-        self.set_last((row.id, row.seal.hash));
-        Ok(())
+        })
     }
 
     /// Runs the statement that inserts the journal row, with its values.
     fn with_row<T>(&self, row: &JournalRow, run: impl FnOnce(&str, &[Value<'_>]) -> T) -> T {
         let (first, last) = commit_id::range(self.node);
-        let (sql, before, count) = match self.last.get() {
-            Some((id, _)) => (INSERT_COMMIT, id, 11),
+        let (sql, before, count) = match row.before {
+            Some(id) => (INSERT_COMMIT, id, 11),
             None => (INSERT_FIRST_COMMIT, first, 12),
         };
         let (seal, body) = (&row.seal, &*row.body);
@@ -422,7 +464,7 @@ impl Writer {
         run(sql, &values[..count])
     }
 
-    fn set_last(&self, row: (i64, [u8; 32])) {
+    fn set_durable(&self, row: (i64, [u8; 32])) {
         self.last.set(Some(row));
         self.outage.row_is_durable(row.0);
     }
@@ -441,17 +483,21 @@ impl Writer {
     /// Keeps a statement, where the transaction would be run again.
     fn keep(&self, sql: &str, values: impl FnOnce() -> RowValues, rows: Option<usize>) {
         if !self.is_one_of_many() {
-            let sent = Sent::new(sql, values());
-            self.transaction.borrow_mut().written.push((sent, rows));
+            let kept = Written {
+                sent: Sent::new(sql, values()),
+                rows,
+                queue: Connection::queue_each,
+            };
+            self.transaction.borrow_mut().written.push(kept);
         }
     }
 
-    /// Queues a statement with each of many lists of values, by `act`.
+    /// Queues a statement with each of many lists of values, by `queue`, or keeps it where that is deferred.
     fn write_each(
         &self,
         sql: &str,
         feed: &mut Feed<'_>,
-        act: fn(&Connection, &str, &mut Feed<'_>) -> Result<(), EngineError>,
+        queue: QueueEach,
     ) -> Result<(), EngineError> {
         // Kept first, since `feed` runs once.
         let mut rows = RowValues::default();
@@ -463,10 +509,20 @@ impl Writer {
         if rows.len() == 0 {
             return Ok(());
         }
-        let sent = Sent::new(sql, rows);
-        self.send_row()?;
-        self.in_transaction(&mut |link| act(link, sql, &mut |run| sent.each(run)))?;
-        self.keep(sql, || sent.rows, None);
+        let written = Written {
+            sent: Sent::new(sql, rows),
+            rows: None,
+            queue,
+        };
+        if !self.transaction.borrow().is_deferred {
+            self.send_row()?;
+            let sent = &written.sent;
+            self.in_transaction(&mut |link| queue(link, sql, &mut |run| sent.each(run)))?;
+            if self.is_one_of_many() {
+                return Ok(());
+            }
+        }
+        self.transaction.borrow_mut().written.push(written);
         Ok(())
     }
 }
@@ -478,6 +534,7 @@ impl Sql for Writer {
 
     fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<usize, EngineError> {
         refuse_nul(values)?;
+        self.end_deferral()?;
         self.send_row()?;
         let rows = self.in_transaction(&mut |link| link.execute(sql, values))?;
         self.keep(sql, || RowValues::of(values), Some(rows));
@@ -500,6 +557,9 @@ impl Sql for Writer {
         each: &mut EachRow<'_>,
     ) -> Result<(), RowError> {
         let is_select = is_select(sql);
+        if !is_select {
+            self.end_deferral()?;
+        }
         let is_within = self.transaction.borrow().is_begun || !is_select;
         if is_within {
             self.send_row()?;

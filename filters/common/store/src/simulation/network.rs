@@ -17,6 +17,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How many of a thousand points let other actors run first.
 const INTERLEAVED: u64 = 250;
 
+/// How many of a thousand waits for an answer end without it.
+const SLOW: u64 = 300;
+
 /// When the server notices that a client is gone which it cannot reach.
 const KEPT_US: u64 = 20_000_000;
 
@@ -68,6 +71,21 @@ impl SimulatedSocket {
     /// Sets the time limit of each wait for data.
     pub(crate) fn limit(&self, limit: Duration) {
         self.limit.set(limit);
+    }
+
+    /// Whether the server is to be read from now. It answers then, and does not in a part of the waits before.
+    pub(crate) fn is_readable_within(&self, time: Duration) -> bool {
+        let Some(actor) = Actor::current() else {
+            return true;
+        };
+        let is_slow = self.received.is_empty()
+            && !self.is_closed()
+            && !actor.is_driver()
+            && actor.scheduler().chance(SLOW);
+        if is_slow {
+            actor.wait(Wait::Until(actor.after(time)));
+        }
+        !is_slow
     }
 
     /// Whether the server has closed the connection.

@@ -22,13 +22,16 @@ const FENCE: &str =
     "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE)\n    UPDATE";
 
 fn open(url: &str) -> Arc<dyn Store> {
+    postgres::open(options(url)).expect("the store opens")
+}
+
+pub(super) fn options(url: &str) -> postgres::Options {
     let url = DatabaseUrl::parse(url).expect("an address");
-    let options = postgres::Options::new(url, time(1), RootSecret([7; 32]));
-    postgres::open(options).expect("the store opens")
+    postgres::Options::new(url, time(1), RootSecret([7; 32]))
 }
 
 /// Adds one to the credit of account 1.
-fn grant(number: u8) -> Part {
+pub(super) fn grant(number: u8) -> Part {
     Part::Ledger(LedgerPart::Credit {
         operation: operation(number),
         account: account(1),
@@ -39,7 +42,7 @@ fn grant(number: u8) -> Part {
     })
 }
 
-fn charge(operation: OperationId, account: AccountId) -> Part {
+pub(super) fn charge(operation: OperationId, account: AccountId) -> Part {
     Part::Ledger(LedgerPart::Charge {
         operation,
         account,
@@ -66,7 +69,7 @@ fn usage() -> UsageRecord {
     }
 }
 
-fn available(store: &Arc<dyn Store>) -> i64 {
+pub(super) fn available(store: &Arc<dyn Store>) -> i64 {
     let row = store
         .account(account(1))
         .expect("a read")
@@ -75,7 +78,7 @@ fn available(store: &Arc<dyn Store>) -> i64 {
 }
 
 /// Every commit follows the one before it.
-fn assert_chained(store: &Arc<dyn Store>) {
+pub(super) fn assert_chained(store: &Arc<dyn Store>) {
     let snapshot = store.snapshot().expect("a snapshot");
     let mut previous = [0; 32];
     let mut count = 0;
@@ -100,11 +103,20 @@ fn assert_chained(store: &Arc<dyn Store>) {
 
 /// A store with an account that has 100, through a proxy.
 fn behind_proxy() -> (Proxy, Arc<dyn Store>, String) {
+    behind_proxy_with(&|_| {})
+}
+
+/// The same with other options.
+pub(super) fn behind_proxy_with(
+    change: &dyn Fn(&mut postgres::Options),
+) -> (Proxy, Arc<dyn Store>, String) {
     let server = Postgres::shared();
     let proxy = Proxy::start(server.folder());
     let direct = server.database();
     let database = direct.rsplit('/').next().expect("a name").to_owned();
-    let store = open(&proxy.url(&database));
+    let mut options = options(&proxy.url(&database));
+    change(&mut options);
+    let store = postgres::open(options).expect("the store opens");
     write(&store, [new_account(1)]).expect("an account");
     for number in 100..200 {
         write(&store, [grant(number)]).expect("credit");

@@ -37,6 +37,8 @@ struct Shared {
     armed: Mutex<Option<(String, Cut)>>,
     cuts: AtomicUsize,
     connections: AtomicUsize,
+    /// Journal rows that were to be inserted.
+    rows: AtomicUsize,
     /// How often the last transaction that locked what nodes share has waited for the server meanwhile.
     waits_with_lock: AtomicUsize,
     /// Connections to the server whose clients are gone.
@@ -53,6 +55,7 @@ impl Proxy {
             armed: Mutex::default(),
             cuts: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            rows: AtomicUsize::new(0),
             waits_with_lock: AtomicUsize::new(0),
             kept: Mutex::default(),
         });
@@ -86,6 +89,11 @@ impl Proxy {
     /// How often the last transaction that locked what nodes share has waited for the server from then on.
     pub(super) fn waits_with_lock(&self) -> usize {
         self.shared.waits_with_lock.load(Ordering::SeqCst)
+    }
+
+    /// How many journal rows were to be inserted.
+    pub(super) fn rows(&self) -> usize {
+        self.shared.rows.load(Ordering::SeqCst)
     }
 
     /// How many connections were made.
@@ -125,6 +133,9 @@ fn forward(shared: &Arc<Shared>, mut client: UnixStream) {
                 b'B' => {
                     let _portal = text();
                     let statement = statements.get(&text()).cloned().unwrap_or_default();
+                    if statement.contains("INSERT INTO journal") {
+                        shared.rows.fetch_add(1, Ordering::SeqCst);
+                    }
                     match statement.as_str() {
                         LOCK => waits = 0,
                         "COMMIT" => shared.waits_with_lock.store(waits + 1, Ordering::SeqCst),

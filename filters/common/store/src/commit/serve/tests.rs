@@ -9,7 +9,7 @@ use super::*;
 use crate::entries::LedgerPart;
 use crate::gauges::Histogram;
 use crate::sqlite;
-use crate::unit::Admission;
+use crate::unit::{Admission, UnitOfWork};
 use crate::{CacheScope, EntryKind, NewAccount};
 
 const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);

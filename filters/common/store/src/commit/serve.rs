@@ -1,0 +1,475 @@
+//! The writer's loop: takes units from the queue, commits them, and notifies their callers.
+//!
+//! The commits of an engine with a server are sent one after the other, without a wait for the result of the one before: each follows the one
+//! before it by its hash, so the server makes them durable in order or not at all. Callers are notified in that order. A commit that reads, or
+//! writes anything but its journal row, waits for those before it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::batch::{Answers, Batch, are_shared};
+use super::writer::Shared;
+use crate::engine::{
+    Committed, Engine, EngineError, Fault, RowError, Rows as _, Session, WriteError,
+};
+use crate::error::{CommitError, Failure, FailureKind};
+use crate::gauges::Gauges;
+use crate::queue::Item;
+use crate::reads::rebuild_days;
+use crate::unit::{Effect, Part};
+
+/// A batch of this size means that requests arrive faster than commits finish.
+const LOADED_BATCH: usize = 8;
+
+/// Number of waits for another program's lock, each for the engine's time-out, before the writer gives up: a minute with SQLite.
+const BUSY_TRIES: usize = 120;
+
+/// Number of attempts at a commit that conflicts with those of other nodes.
+const CONFLICT_TRIES: usize = 20;
+
+/// The same where nothing waits for the result: at the start, and at the close.
+const POST_TRIES: usize = 10;
+
+/// Pause between two commits that are sent while earlier ones are not durable: with a server that is near, one is durable within it. A commit costs
+/// about as much processor time as twenty of its units do.
+const SEND_INTERVAL_US: u64 = 2_000;
+
+/// Number of commits that are on their way to the server at once.
+const SENT_MAX: usize = 16;
+
+/// Commits until the queue stops.
+pub(super) fn serve<E: Engine>(
+    shared: &Shared,
+    engine: &E,
+    batch: &mut Batch,
+    batch_max: usize,
+    monotonic_us: &dyn Fn() -> u64,
+) -> Result<(), Failure> {
+    let mut committer = Committer {
+        shared,
+        engine,
+        session: engine.session()?,
+        batch,
+        monotonic_us,
+        sent: VecDeque::new(),
+        send_at_us: 0,
+        acknowledged: 0,
+    };
+    let mut items = Vec::with_capacity(batch_max);
+    let mut serve = || {
+        while committer.take(batch_max, &mut items)? {
+            committer.commit(&mut items)?;
+        }
+        Ok::<_, Failure>(())
+    };
+    if let Err(failure) = serve() {
+        // Those before the one that has failed.
+        let _ = committer.acknowledge_sent();
+        // The queue stops before any caller is notified of it: a notified caller finds it stopped.
+        shared.queue.stop(failure.clone());
+        let sent = committer.sent.drain(..).flat_map(|sent| sent.items);
+        for item in sent.chain(items) {
+            (item.done)(Err(CommitError::Stopped(failure.clone())));
+        }
+        return Err(failure);
+    }
+    let Committer {
+        mut session, batch, ..
+    } = committer;
+    // A disk that has failed in another operation is not touched.
+    let is_closing = |failure: Failure| failure.kind == FailureKind::Closed;
+    shared.wait_begins();
+    if shared.queue.failure().is_none_or(is_closing)
+        && let Err(error) = post(&mut session, batch, &shared.gauges)
+    {
+        // Everything is in the journal already.
+        tracing::warn!(
+            "posting balances failed, the next start posts them: {}",
+            failure_of(engine, error)
+        );
+    }
+    Ok(())
+}
+
+/// The session of a running writer, and the commits that it has sent.
+struct Committer<'c, E: Engine> {
+    shared: &'c Shared,
+    engine: &'c E,
+    session: E::Session<'c>,
+    batch: &'c mut Batch,
+    monotonic_us: &'c dyn Fn() -> u64,
+    /// Commits that are not known to be durable, oldest first.
+    sent: VecDeque<SentCommit>,
+    /// When the next one may be sent.
+    send_at_us: u64,
+    /// Number of callers notified a moment ago.
+    acknowledged: usize,
+}
+
+/// A commit or a posting that is not known to be durable.
+struct SentCommit {
+    is_posting: bool,
+    items: Vec<Item>,
+    answers: Answers,
+    began_us: u64,
+    sent_us: u64,
+}
+
+impl<E: Engine> Committer<'_, E> {
+    /// Takes the units of the next commit, and meanwhile notifies the callers of earlier ones; `false` when the queue has stopped.
+    fn take(&mut self, batch_max: usize, items: &mut Vec<Item>) -> Result<bool, Failure> {
+        while !self.sent.is_empty() {
+            let now = (self.monotonic_us)();
+            let pause = Duration::from_micros(self.send_at_us.saturating_sub(now));
+            let is_full = self.sent.len() >= SENT_MAX;
+            if self.acknowledge_oldest((!is_full).then_some(pause))? {
+                continue;
+            }
+            if self.shared.queue.take_waiting(batch_max, items) {
+                return Ok(true);
+            }
+            self.send_at_us = (self.monotonic_us)() + SEND_INTERVAL_US;
+        }
+        let acknowledged = std::mem::take(&mut self.acknowledged);
+        Ok((self.shared.queue).take(batch_max, acknowledged, items))
+    }
+
+    /// Commits the units, or sends their commit.
+    fn commit(&mut self, items: &mut Vec<Item>) -> Result<(), Failure> {
+        let (shared, monotonic_us) = (self.shared, self.monotonic_us);
+        if are_shared(items) {
+            // Their callers do not wait for this commit too.
+            self.acknowledge_sent()?;
+        }
+        let began_us = monotonic_us();
+        self.wait_begins(began_us);
+        let committed = retry_conflicts(&mut self.session, self.batch, |session, batch| {
+            commit(shared, session, batch, monotonic_us, items)
+        });
+        let (answers, committed) = committed.map_err(|error| self.stopped_by(error))?;
+        let gauges = &shared.gauges;
+        gauges.batch_size.record(items.len() as u64);
+        gauges.folded.fetch_add(self.batch.coalesced, Relaxed);
+        gauges.entries.fetch_add(self.batch.entries, Relaxed);
+        if committed == Committed::Sent {
+            let items = std::mem::take(items);
+            self.is_sent(false, items, answers, began_us);
+        } else {
+            self.acknowledge_sent()?;
+            self.wait_ended();
+            let us = monotonic_us().saturating_sub(began_us);
+            self.acknowledge(us, items, answers);
+        }
+        if self.session.needs_maintenance() {
+            let began = monotonic_us();
+            if self.session.maintain()? {
+                let us = monotonic_us().saturating_sub(began);
+                shared.gauges.checkpoint_us.record(us);
+            }
+        }
+        if <E::Session<'_> as Session>::SENDS && self.batch.is_due(monotonic_us()) {
+            self.post()?;
+        }
+        Ok(())
+    }
+
+    fn is_sent(&mut self, is_posting: bool, items: Vec<Item>, answers: Answers, began_us: u64) {
+        let sent_us = (self.monotonic_us)();
+        self.sent.push_back(SentCommit {
+            is_posting,
+            items,
+            answers,
+            began_us,
+            sent_us,
+        });
+        self.send_at_us = sent_us + SEND_INTERVAL_US;
+    }
+
+    /// Posts the tail of the journal after the commits that have it, without a wait for them.
+    fn post(&mut self) -> Result<(), Failure> {
+        let began_us = (self.monotonic_us)();
+        self.wait_begins(began_us);
+        let begin = <E::Session<'_> as Session>::begin_posting;
+        let commit = <E::Session<'_> as Session>::send_commit;
+        let posted = posting(&mut self.session, self.batch, begin, commit);
+        match posted.map_err(|error| self.stopped_by(error))? {
+            Some(Committed::Sent) => self.is_sent(true, Vec::new(), Answers::new(), began_us),
+            Some(Committed::Durable) => {
+                self.acknowledge_sent()?;
+                self.wait_ended();
+                let us = (self.monotonic_us)().saturating_sub(began_us);
+                posting_took(self.shared, self.batch, us);
+            }
+            None => self.wait_ended(),
+        }
+        Ok(())
+    }
+
+    /// Waits for all commits that were sent, and notifies their callers.
+    fn acknowledge_sent(&mut self) -> Result<(), Failure> {
+        while !self.sent.is_empty() {
+            self.acknowledge_oldest(None)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest commit that was sent, at most for a time, and notifies its callers; `false` when it is not known to be durable yet.
+    fn acknowledge_oldest(&mut self, within: Option<Duration>) -> Result<bool, Failure> {
+        let is_durable = self.session.wait_for_sent(within);
+        if !is_durable.map_err(|error| self.stopped_by(WriteError::Engine(error)))? {
+            return Ok(false);
+        }
+        if let Some(mut sent) = self.sent.pop_front() {
+            self.wait_ended();
+            let now = (self.monotonic_us)();
+            let us = now.saturating_sub(sent.began_us);
+            if sent.is_posting {
+                posting_took(self.shared, self.batch, us);
+            } else {
+                let sync_us = now.saturating_sub(sent.sent_us);
+                self.shared.gauges.sync_us.record(sync_us);
+                self.acknowledge(us, &mut sent.items, sent.answers);
+            }
+        }
+        Ok(true)
+    }
+
+    fn acknowledge(&mut self, us: u64, items: &mut Vec<Item>, answers: Answers) {
+        self.shared.gauges.commit_us.record(us);
+        // Under load every additional commit costs more than the wait for a larger batch; a single unit is written at once.
+        let is_loaded = items.len() >= LOADED_BATCH;
+        self.acknowledged = if is_loaded { items.len() } else { 0 };
+        acknowledge(self.shared, items, answers);
+    }
+
+    /// A commit begins, by whose age an outage of the database is recognized unless an earlier one is under way.
+    fn wait_begins(&self, began_us: u64) {
+        if self.sent.is_empty() {
+            self.shared.wait_begins();
+            (self.shared.gauges.commit_began_us).store(began_us.max(1), Relaxed);
+        }
+    }
+
+    /// The oldest commit under way has ended.
+    fn wait_ended(&self) {
+        let shared = self.shared;
+        match self.sent.front() {
+            // The database has answered a moment ago.
+            Some(sent) => {
+                shared.wait_begins();
+                (shared.gauges.commit_began_us).store(sent.began_us.max(1), Relaxed);
+            }
+            None => {
+                shared.gauges.commit_began_us.store(0, Relaxed);
+                shared.wait_ended();
+            }
+        }
+    }
+
+    fn stopped_by(&self, error: WriteError) -> Failure {
+        stopped_by(self.engine, &self.session, error)
+    }
+}
+
+/// Runs a transaction, and again from what is durable when it conflicts with that of another node.
+fn retry_conflicts<S: Session, T>(
+    session: &mut S,
+    batch: &mut Batch,
+    mut act: impl FnMut(&mut S, &mut Batch) -> Result<T, WriteError>,
+) -> Result<T, WriteError> {
+    for _ in 1..CONFLICT_TRIES {
+        match act(session, batch) {
+            Err(WriteError::Engine(error) | WriteError::Row(RowError::Engine(error)))
+                if error.fault == Fault::Conflict =>
+            {
+                batch.reload(session.rows())?;
+            }
+            other => return other,
+        }
+    }
+    act(session, batch)
+}
+
+fn commit<S: Session>(
+    shared: &Shared,
+    session: &mut S,
+    batch: &mut Batch,
+    monotonic_us: &dyn Fn() -> u64,
+    items: &[Item],
+) -> Result<(Answers, Committed), WriteError> {
+    begin(session, &shared.gauges, BUSY_TRIES)?;
+    let write = |session: &mut S| {
+        if are_shared(items) {
+            batch.prefetch_own(session.rows(), items)?;
+            session.lock_shared()?;
+        }
+        let answers = batch.write(session, items)?;
+        let began = monotonic_us();
+        // One transaction less.
+        let posts = !S::SENDS && batch.is_due(began);
+        if posts {
+            batch.post(session.rows())?;
+        }
+        Ok((answers, posts.then_some(began)))
+    };
+    let ((answers, posting_began), committed) = finish(session, write, |session| {
+        let began = monotonic_us();
+        let committed = session.send_commit()?;
+        if committed == Committed::Durable {
+            let us = monotonic_us().saturating_sub(began);
+            shared.gauges.sync_us.record(us);
+        }
+        Ok(committed)
+    })?;
+    if let Some(began) = posting_began {
+        posting_took(shared, batch, monotonic_us().saturating_sub(began));
+    }
+    Ok((answers, committed))
+}
+
+/// A posting has ended, with its commit.
+fn posting_took(shared: &Shared, batch: &mut Batch, us: u64) {
+    shared.gauges.posting_us.record(us);
+    batch.posting_took(us);
+}
+
+/// Derives the usage totals again if they are behind the postings: after an upgrade, or after a run of a release without them.
+pub(super) fn derive_days<S: Session>(session: &mut S, gauges: &Gauges) -> Result<(), WriteError> {
+    if session.rows().are_days_posted()? {
+        return Ok(());
+    }
+    begin(session, gauges, POST_TRIES)?;
+    finish(
+        session,
+        |session| {
+            session.lock_shared()?;
+            rebuild_days(session.rows())
+        },
+        S::commit,
+    )?;
+    Ok(())
+}
+
+/// Posts the tail of the journal, in a transaction of its own. What nodes share is locked last: a node that has it locked sees a posting whole or
+/// not at all, and no node waits while the rows of thousands of accounts are written.
+pub(super) fn post<S: Session>(
+    session: &mut S,
+    batch: &mut Batch,
+    gauges: &Gauges,
+) -> Result<(), WriteError> {
+    let begin = |session: &mut S| begin(session, gauges, POST_TRIES);
+    posting(session, batch, begin, S::commit).map(|_| ())
+}
+
+fn posting<S: Session, C>(
+    session: &mut S,
+    batch: &mut Batch,
+    mut begin: impl FnMut(&mut S) -> Result<(), WriteError>,
+    mut commit: impl FnMut(&mut S) -> Result<C, EngineError>,
+) -> Result<Option<C>, WriteError> {
+    retry_conflicts(session, batch, |session, batch| {
+        if !batch.has_unposted() {
+            return Ok(None);
+        }
+        begin(session)?;
+        let write = |session: &mut S| {
+            batch.post(session.rows())?;
+            session.lock_shared()
+        };
+        let ((), committed) = finish(session, write, &mut commit)?;
+        Ok(Some(committed))
+    })
+}
+
+/// Begins the transaction of a commit. Nothing has been written yet, so another program's lock can be waited for.
+fn begin(session: &mut impl Session, gauges: &Gauges, tries: usize) -> Result<(), WriteError> {
+    for _ in 1..tries {
+        match session.begin() {
+            Err(WriteError::Engine(error)) if error.fault == Fault::Busy => {
+                if !gauges.is_locked.swap(true, Relaxed) {
+                    tracing::warn!(
+                        "waiting for the database lock: another program holds it, and nothing is written until it is released"
+                    );
+                }
+            }
+            begun => {
+                gauges.is_locked.store(false, Relaxed);
+                return begun;
+            }
+        }
+    }
+    session.begin()
+}
+
+/// Runs `write` in the open transaction and commits by `commit`; an error rolls back.
+fn finish<S: Session, T, C>(
+    session: &mut S,
+    write: impl FnOnce(&mut S) -> Result<T, WriteError>,
+    commit: impl FnOnce(&mut S) -> Result<C, EngineError>,
+) -> Result<(T, C), WriteError> {
+    match write(session) {
+        Ok(written) => Ok((written, commit(session)?)),
+        Err(error) => {
+            session.rollback();
+            Err(error)
+        }
+    }
+}
+
+/// Why the writer stops. What contradicts its decisions was written by a later run of the node, if one has begun.
+fn stopped_by(engine: &impl Engine, session: &impl Session, error: WriteError) -> Failure {
+    let fenced = match error {
+        WriteError::Inconsistent(_) => session.check_fence().err(),
+        _ => None,
+    };
+    failure_of(engine, fenced.map_or(error, WriteError::Engine))
+}
+
+fn failure_of(engine: &impl Engine, error: WriteError) -> Failure {
+    let problem = match error {
+        WriteError::Engine(error) | WriteError::Row(RowError::Engine(error)) => {
+            return engine.failure(error);
+        }
+        WriteError::Stopped(failure) => return failure,
+        WriteError::Refused(refusal) => refusal.to_string(),
+        WriteError::Inconsistent(problem) | WriteError::Row(RowError::Damaged(problem)) => problem,
+        WriteError::Row(RowError::Unknown { what, value }) => format!("{what} is `{value}`"),
+    };
+    Failure {
+        kind: FailureKind::Inconsistent,
+        message: Arc::from(format!(
+            "the ledger in `{}` contradicts the decisions in memory: {problem}; start again and run `tollgate audit`",
+            engine.name()
+        )),
+    }
+}
+
+/// Notifies the observers, then the waiting callers.
+pub(super) fn acknowledge(shared: &Shared, items: &mut Vec<Item>, answers: Answers) {
+    let observers = shared.observers();
+    for (item, answer) in items.iter().zip(&answers) {
+        let Ok(receipt) = answer else { continue };
+        let effect = match receipt.repeated {
+            None => Effect::Applied,
+            Some(operation) => Effect::Repeated { operation },
+        };
+        for part in item.unit.parts() {
+            let effect = match part {
+                Part::Ledger(part) if !part.is_credit() => continue,
+                Part::Ledger(_) => effect,
+                _ => Effect::Applied,
+            };
+            for observer in &observers {
+                observer.committed(part, effect);
+            }
+        }
+    }
+    for (item, answer) in items.drain(..).zip(answers) {
+        (item.done)(answer.map_err(CommitError::Refused));
+    }
+}
+
+#[cfg(test)]
+mod tests;

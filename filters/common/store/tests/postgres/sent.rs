@@ -1,0 +1,177 @@
+//! Commits that are sent while those before them are not durable yet, and what becomes of them.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use tollgate_store::{
+    Admission, CommitError, FailureKind, Part, Receipt, Store, UnitOfWork, postgres,
+};
+use tollgate_testing::Postgres;
+
+use super::commit::{
+    Blocker, assert_chained, available, behind_proxy_with, charge, grant, options,
+};
+use super::proxy::Cut;
+use super::suite::support::{account, operation, write};
+
+const ROW: &str =
+    "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE),\n        p AS";
+
+type Answer = Result<Receipt, CommitError>;
+
+/// Queues a unit; receives its result.
+fn submit(store: &Arc<dyn Store>, part: Part) -> Receiver<Answer> {
+    let (sender, answer) = channel();
+    let unit = UnitOfWork::of(part, Admission::Always);
+    let done = Box::new(move |answer| _ = sender.send(answer));
+    store.submit(unit, done).expect("an open queue");
+    answer
+}
+
+/// Whether a statement of the store waits for a lock.
+fn is_blocked(database: &str) -> bool {
+    let sql = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    Postgres::shared().run(database, sql) == "t"
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    // Each look is a program that asks the server.
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+    }
+    panic!("{what}");
+}
+
+/// Three commits of which the server can make none durable before `blocker` is released.
+fn send_three(
+    rows: &dyn Fn() -> usize,
+    store: &Arc<dyn Store>,
+    before_last: &dyn Fn(),
+    database: &str,
+) -> Vec<Receiver<Answer>> {
+    let sent = rows();
+    let mut answers = Vec::new();
+    for number in 1..=3 {
+        if number == 3 {
+            before_last();
+        }
+        answers.push(submit(store, charge(operation(number), account(1))));
+        until("the commit is not sent", || {
+            is_blocked(database) && rows() >= sent + usize::from(number)
+        });
+    }
+    let is_open = |answer: &Receiver<Answer>| answer.try_recv().is_err();
+    assert!(answers.iter().all(is_open), "none is durable");
+    answers
+}
+
+#[test]
+fn commits_are_sent_without_a_wait_for_those_before_them_and_a_lost_connection_loses_and_doubles_none()
+ {
+    for cut in [None, Some(Cut::Before), Some(Cut::During), Some(Cut::After)] {
+        let (proxy, store, database) = behind_proxy_with(&|_| {});
+        let mut blocker = Blocker::lock(&database, "LOCK TABLE journal IN SHARE MODE");
+        let connections = proxy.connections();
+        let arm = || cut.into_iter().for_each(|cut| proxy.cut_at(ROW, cut));
+        let answers = send_three(&|| proxy.rows(), &store, &arm, &database);
+        blocker.release();
+        for answer in answers {
+            let answer = answer.recv().expect("an answer");
+            assert_eq!(answer.ok(), Some(Receipt::default()), "{cut:?}");
+        }
+        assert_eq!(proxy.cuts(), usize::from(cut.is_some()), "{cut:?}");
+        assert!(proxy.connections() - connections >= proxy.cuts());
+        assert_eq!(available(&store), 97, "{cut:?}");
+        write(&store, [grant(9)]).expect("a transaction waits for them");
+        assert_eq!(available(&store), 98, "{cut:?}");
+        assert_chained(&store);
+        store.close();
+    }
+}
+
+/// A later run takes the node over while they are on their way.
+#[test]
+fn of_commits_that_were_sent_none_is_durable_after_one_that_is_fenced() {
+    let (proxy, store, database) = behind_proxy_with(&|_| {});
+    let server = Postgres::shared();
+    let count = "SELECT count(*) FROM journal";
+    let before = server.run(&database, count);
+    let mut blocker = Blocker::lock(&database, "LOCK TABLE journal IN SHARE MODE");
+    let answers = send_three(&|| proxy.rows(), &store, &|| {}, &database);
+    server.run(&database, "UPDATE nodes SET epoch = epoch + 1");
+    blocker.release();
+    for answer in answers {
+        match answer.recv().expect("an answer") {
+            Err(CommitError::Stopped(failure)) => assert_eq!(failure.kind, FailureKind::Fenced),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(server.run(&database, count), before);
+}
+
+/// Posts after every commit.
+fn posts_at_once(options: &mut postgres::Options) {
+    options.post_records = 1;
+}
+
+const POSTED: &str = "SELECT posted = (SELECT max(id) FROM journal) FROM node_marks";
+
+#[test]
+fn a_posting_that_is_cut_anywhere_is_made_once() {
+    for cut in [Cut::Before, Cut::During, Cut::After] {
+        for statement in [
+            "UPDATE node_marks\n    SET commits = (SELECT",
+            "INSERT INTO postings",
+            "UPDATE node_marks SET posted",
+            "COMMIT",
+        ] {
+            let (proxy, store, database) = behind_proxy_with(&posts_at_once);
+            proxy.cut_at(statement, cut);
+            for number in 1..=3 {
+                let part = charge(operation(number), account(1));
+                write(&store, [part]).expect("it is durable");
+            }
+            let server = Postgres::shared();
+            until("it is not posted", || server.run(&database, POSTED) == "t");
+            assert_eq!(proxy.cuts(), 1, "{statement} {cut:?}");
+            assert_eq!(available(&store), 97, "{statement} {cut:?}");
+            let pages = "SELECT count(*) FROM (SELECT DISTINCT account_id, id FROM postings) p";
+            assert_eq!(server.run(&database, pages), "103", "{statement} {cut:?}");
+            assert_chained(&store);
+            store.close();
+        }
+    }
+}
+
+#[test]
+fn a_posting_of_a_run_whose_node_has_a_later_epoch_changes_nothing() {
+    let (_proxy, store, database) = behind_proxy_with(&posts_at_once);
+    let server = Postgres::shared();
+    // Its statements are prepared, for which the server would be waited for.
+    write(&store, [charge(operation(1), account(1))]).expect("it is durable");
+    until("it is not posted", || server.run(&database, POSTED) == "t");
+    let pages = "SELECT count(*) FROM postings";
+    let before = server.run(&database, pages);
+    // What the fence writes.
+    let mut blocker = Blocker::lock(&database, "LOCK TABLE node_marks IN SHARE MODE");
+    write(&store, [charge(operation(2), account(1))]).expect("it is durable");
+    until("the posting does not wait", || is_blocked(&database));
+    server.run(&database, "UPDATE nodes SET epoch = epoch + 1");
+    blocker.release();
+    let stopped = || store.failure().map(|failure| failure.kind);
+    until("it has not stopped", || {
+        server.run(&database, pages);
+        stopped().is_some()
+    });
+    assert_eq!(stopped(), Some(FailureKind::Fenced));
+    assert_eq!(server.run(&database, pages), before);
+    assert_eq!(server.run(&database, POSTED), "f");
+    let reader = postgres::open_read(&options(&server.url(&database))).expect("it opens");
+    let row = reader
+        .account(account(1))
+        .expect("a read")
+        .expect("it is there");
+    assert_eq!(row.available.get(), 98, "a reader adds what is not posted");
+}
