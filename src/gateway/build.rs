@@ -553,6 +553,8 @@ fn spawn_tasks(
     if storage.store.has_allotments() {
         let (settings, store) = (settings.store.clone(), storage.store.clone());
         runtime.spawn(maintenance::recover_nodes(settings, store, clock.clone()));
+        let ledger = storage.ledger.clone();
+        runtime.spawn(maintenance::return_idle_credit(ledger, clock.clone()));
     }
     // Every observer of the store is there by now.
     storage.store.follow_changes();

@@ -164,6 +164,15 @@ fn recover_ended(settings: &config::Store, clock: &Clock) -> Result<(), OpenErro
     Ok(())
 }
 
+/// Returns the credit of accounts without requests to their shared balances, a part of the accounts at a time: requests wait for the commits of
+/// what is returned.
+pub(super) async fn return_idle_credit(ledger: Ledger, clock: Clock) {
+    for part in (0..Ledger::PARTS).cycle() {
+        tokio::time::sleep(RETURN_INTERVAL / Ledger::PARTS as u32).await;
+        ledger.return_idle(part, clock.now());
+    }
+}
+
 /// Runs the periodic tasks of a serving gateway.
 pub(super) async fn run_maintenance(
     proxy: Arc<Proxy>,
@@ -172,14 +181,9 @@ pub(super) async fn run_maintenance(
     sweeps: Vec<Sweep>,
 ) {
     let mut peak = 0;
-    let mut returned = clock.elapsed();
     let mut evicted = clock.elapsed();
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
-        if clock.elapsed() >= returned + RETURN_INTERVAL {
-            returned = clock.elapsed();
-            ledger.return_idle(clock.now());
-        }
         if clock.elapsed() >= evicted + EVICT_INTERVAL {
             evicted = clock.elapsed();
             ledger.evict_idle();

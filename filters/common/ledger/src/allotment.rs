@@ -18,7 +18,7 @@ use tollgate_store::{
 };
 
 use crate::account::Balance;
-use crate::accounts::{Inner, Shard, lock};
+use crate::accounts::{Inner, SHARDS, Shard, lock};
 use crate::allotment_state::{Allotment, Shortage, Unavailable};
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
@@ -498,21 +498,24 @@ impl Inner {
         allotment.forget_refusal();
     }
 
-    /// Returns the credit of accounts that have placed no hold since the last call. To be called every half a minute.
-    pub(crate) fn return_idle(&self, now: Timestamp) {
-        self.return_where(now, |allotment, balance| {
+    /// Returns the credit of those purses of one part that have not changed since the last call for it.
+    pub(crate) fn return_idle(&self, part: usize, now: Timestamp) {
+        let shard = &mut *lock(&self.shards[part % SHARDS]);
+        self.return_where(shard, now, |allotment, balance| {
             let is_idle = allotment.seen == Some(*balance);
             allotment.seen = Some(*balance);
             is_idle
         });
-        self.forget_caps(now);
+        shard.forget_caps(now);
     }
 
     /// Returns all credit that is not held, before the store is closed; other nodes wait for no answer of this one from then on.
     pub(crate) fn return_all(&self, now: Timestamp) {
         let is_handed_over = self.shards.iter().any(|shard| lock(shard).is_handed_over);
         if self.has_allotments && !is_handed_over {
-            self.return_where(now, |_, _| true);
+            for shard in &self.shards {
+                self.return_where(&mut lock(shard), now, |_, _| true);
+            }
             let leave = Part::Allotment(AllotmentPart::Leave);
             let unit = UnitOfWork::of(leave, Admission::Always);
             // A store that has stopped leaves it to the recovery.
@@ -522,43 +525,41 @@ impl Inner {
 
     fn return_where(
         &self,
+        shard: &mut Shard,
         now: Timestamp,
         mut is_returned: impl FnMut(&mut Allotment, &Balance) -> bool,
     ) {
-        for shard in &self.shards {
-            let mut shard = lock(shard);
-            if shard.is_handed_over {
-                continue;
+        if shard.is_handed_over {
+            return;
+        }
+        let Shard {
+            accounts,
+            allotments,
+            caps,
+            ..
+        } = &mut *shard;
+        let of_accounts = allotments.iter_mut().filter_map(|(account, allotment)| {
+            let balance: Balance = **accounts.get(account)?;
+            Some((Purse::Account(*account), allotment, balance))
+        });
+        let of_caps = caps
+            .iter_mut()
+            .map(|(cap, state)| (Purse::Cap(*cap), &mut state.allotment, state.balance));
+        let mut found = Vec::new();
+        for (purse, allotment, balance) in of_accounts.chain(of_caps) {
+            if balance.available.is_positive()
+                && allotment.surplus_takes == 0
+                && is_returned(allotment, &balance)
+            {
+                found.push((purse, balance));
             }
-            let Shard {
-                accounts,
-                allotments,
-                caps,
-                ..
-            } = &mut *shard;
-            let of_accounts = allotments.iter_mut().filter_map(|(account, allotment)| {
-                let balance: Balance = **accounts.get(account)?;
-                Some((Purse::Account(*account), allotment, balance))
-            });
-            let of_caps = caps
-                .iter_mut()
-                .map(|(cap, state)| (Purse::Cap(*cap), &mut state.allotment, state.balance));
-            let mut found = Vec::new();
-            for (purse, allotment, balance) in of_accounts.chain(of_caps) {
-                if balance.available.is_positive()
-                    && allotment.surplus_takes == 0
-                    && is_returned(allotment, &balance)
-                {
-                    found.push((purse, balance));
-                }
-            }
-            for (purse, balance) in found {
-                let answer = match balance.held == Micros::ZERO {
-                    true => Answer::Nothing,
-                    false => Answer::None,
-                };
-                self.give(&mut shard, purse, balance.available, answer, now);
-            }
+        }
+        for (purse, balance) in found {
+            let answer = match balance.held == Micros::ZERO {
+                true => Answer::Nothing,
+                false => Answer::None,
+            };
+            self.give(shard, purse, balance.available, answer, now);
         }
     }
 

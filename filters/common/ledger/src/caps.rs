@@ -205,18 +205,6 @@ impl Inner {
         }
     }
 
-    /// Removes the caps of earlier months of which this node has nothing.
-    pub(crate) fn forget_caps(&self, now: Timestamp) {
-        let month = Month::of(now);
-        for shard in &self.shards {
-            lock(shard).caps.retain(|cap, state| {
-                let is_over = cap.month.is_some_and(|it| it < month);
-                let is_empty = state.balance.total() == Micros::ZERO && state.allotment.takes == 0;
-                !(is_over && is_empty)
-            });
-        }
-    }
-
     /// A key was changed, or a cap of it is recalled.
     pub(crate) fn credential_changed(
         &self,
@@ -252,5 +240,17 @@ impl Inner {
         let unit = UnitOfWork::of(Part::Allotment(part), Admission::Always);
         // A stopped store has the charge in its journal, where the next start finds it.
         let _ = self.store.submit(unit, Box::new(log_refusal));
+    }
+}
+
+impl Shard {
+    /// Removes the caps of earlier months of which this node has nothing.
+    pub(crate) fn forget_caps(&mut self, now: Timestamp) {
+        let month = Month::of(now);
+        self.caps.retain(|cap, state| {
+            let is_over = cap.month.is_some_and(|it| it < month);
+            let is_empty = state.balance.total() == Micros::ZERO && state.allotment.takes == 0;
+            !(is_over && is_empty)
+        });
     }
 }

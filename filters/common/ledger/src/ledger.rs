@@ -11,7 +11,7 @@ use tollgate_store::{
 };
 
 use crate::account::Balance;
-use crate::accounts::Inner;
+use crate::accounts::{Inner, SHARDS};
 use crate::allotment_counters::AllotmentCounters;
 use crate::caps::CapHold;
 use crate::charge::{Charge, ChargeError, StartError, Started};
@@ -30,6 +30,9 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Parts of the accounts for [`Ledger::return_idle`].
+    pub const PARTS: usize = SHARDS;
+
     /// Releases the unresolved holds of earlier runs of this node; blocks until that is durable. To be called once per store, before anything
     /// is written to it. Accounts are loaded when they are used ([`Ledger::load`]).
     pub fn start(store: Arc<dyn Store>, now: Timestamp) -> Result<(Ledger, Started), StartError> {
@@ -211,10 +214,11 @@ impl Ledger {
         self.inner.count_charge(credential, charged, of, None);
     }
 
-    /// Returns the credit of accounts that have placed no hold since the last call to their shared balances. To be called every half a
-    /// minute; does nothing on a node that is alone.
-    pub fn return_idle(&self, now: Timestamp) {
-        self.inner.return_idle(now);
+    /// Returns the credit of those accounts of one of [`Ledger::PARTS`] that have placed no hold since the last call for it to their shared
+    /// balances. To be called for each part every half a minute, one after the other with pauses, since requests wait for the commits of what is
+    /// returned; does nothing on a node that is alone.
+    pub fn return_idle(&self, part: usize, now: Timestamp) {
+        self.inner.return_idle(part, now);
     }
 
     /// Returns all credit that is not held to the shared balances, before the store is closed.

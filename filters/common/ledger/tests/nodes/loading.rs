@@ -8,10 +8,14 @@ use tollgate_store::{ChangeRow, Effect, EntryKind, Observer, ReadError, flush};
 use super::*;
 
 impl Node {
+    fn return_idle(&self) {
+        (0..Ledger::PARTS).for_each(|part| self.ledger.return_idle(part, NOW));
+    }
+
     /// Removes what is idle from memory, once it is; returns the number of accounts.
     fn evict(&self) -> usize {
-        self.ledger.return_idle(NOW);
-        self.ledger.return_idle(NOW);
+        self.return_idle();
+        self.return_idle();
         // A change of the account that the node reads meanwhile counts as a use.
         let mut removed = 0;
         for _ in 0..20 {
@@ -263,7 +267,7 @@ fn exactly_what_an_account_has_is_held_while_nodes_remove_it_from_memory() {
             let is_over = is_over.lock().expect("no panic");
             while is_over.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
                 for node in &nodes {
-                    node.ledger.return_idle(NOW);
+                    node.return_idle();
                     node.ledger.evict_idle();
                     wait(flush(&*node.store)).expect("everything is durable");
                 }

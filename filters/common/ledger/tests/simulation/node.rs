@@ -232,7 +232,9 @@ impl Start {
             }
             if self.sim.now_us() >= idle_us {
                 idle_us = self.sim.now_us() + IDLE_US;
-                running.ledger.return_idle(self.now());
+                for part in 0..Ledger::PARTS {
+                    running.ledger.return_idle(part, self.now());
+                }
                 running.ledger.evict_idle();
             }
         }
