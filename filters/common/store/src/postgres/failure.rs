@@ -50,6 +50,8 @@ impl ServerError {
         match self.code.as_str() {
             // unique_violation; duplicate_table and duplicate_object, where two processes create one at once
             "23505" | "42P07" | "42710" => Fault::Key,
+            // not_null_violation, of the number of a commit: what fences the transaction
+            "23502" if self.message.contains("commits") => Fault::Fenced,
             code if code.starts_with("23") => Fault::Constraint,
             // disk_full
             "53100" => Fault::Full,

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use self::sent::SentCommits;
 use super::connection::{Connection, Sent, Target, is_select, refuse_nul};
-use super::failure::retry_login;
+use super::failure::{ServerError, retry_login};
 use super::key_set::SpillingSet;
 use super::lease;
 use super::row_values::RowValues;
@@ -30,16 +30,21 @@ use crate::entries::Seal;
 use crate::outage::Outage;
 use crate::threads;
 
-/// For how long a transaction that has locked what nodes share may be idle, for the server.
+/// For how long a transaction may be idle, for the server: others wait for what it has locked, the next attempt at it among them.
 const IDLE_MAX: &str = "5s";
 
 /// Pauses between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Begins a transaction: the fence, and its number.
-const FENCE: &str = "WITH f AS (SELECT 1 FROM nodes WHERE id = ?1 AND epoch = ?2 FOR SHARE)
-    UPDATE node_marks SET commits = ?3 FROM f WHERE id = ?1";
+/// Begins a transaction: the fence, and its number. The number may not be null, so that it is an error where the node has another epoch:
+/// `COMMIT` is sent with it.
+const FENCE: &str = "UPDATE node_marks
+    SET commits = (SELECT CAST(?3 AS BIGINT) FROM nodes WHERE id = ?1 AND epoch = ?2 FOR SHARE) WHERE id = ?1";
+
+/// Ends a transaction with a journal row, in the same way: the row is there.
+const CHECK_ROW: &str = "UPDATE node_marks
+    SET commits = (SELECT CAST(?2 AS BIGINT) FROM journal WHERE id = ?3 AND hash = ?4) WHERE id = ?1";
 
 /// Inserts a journal row in this epoch after the row before it.
 const INSERT_COMMIT: &str = "WITH f AS (SELECT 1 FROM nodes WHERE id = ?1 AND epoch = ?2 FOR SHARE),
@@ -116,7 +121,7 @@ impl Writer {
         (node, epoch): (i64, i64),
         outage: Arc<Outage>,
     ) -> Result<Writer, RowError> {
-        set_up(&connection, node)?;
+        set_up(&connection)?;
         let (first, greatest) = commit_id::range(node);
         let sql =
             "SELECT id, hash FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
@@ -196,27 +201,27 @@ impl Writer {
             return Ok(());
         }
         self.send_row()?;
-        // `COMMIT` is not sent with them: a fence that changes nothing is no error for the server.
-        self.in_transaction(&mut |link| link.complete())?;
+        let number = self.commits.get();
+        let inserted = self.transaction.borrow().inserted;
+        if let Some((id, hash)) = inserted {
+            self.in_transaction(&mut |link| {
+                let values = values![self.node, number, id, hash];
+                link.queue(CHECK_ROW, values.iter().copied(), Expected::Change)
+            })?;
+        }
         let mut is_sent = false;
         let is_done = self.reconnecting(&mut |link| {
             if std::mem::replace(&mut is_sent, true) {
-                if self.is_committed(link, self.commits.get())? {
+                if self.is_committed(link, number)? {
                     return Ok(true);
                 }
                 if self.is_one_of_many() {
                     return Ok(false);
                 }
                 self.run_again(link)?;
-                link.complete()?;
             }
-            match link.run("COMMIT", &[])?.as_str() {
-                "COMMIT" => Ok(true),
-                other => Err(EngineError {
-                    fault: Fault::Other,
-                    source: format!("the database answered COMMIT with {other}").into(),
-                }),
-            }
+            link.send("COMMIT", [].into_iter(), Expected::Commit)?;
+            link.result_of_sent().map(|()| true)
         });
         let is_done = is_done.map_err(|error| self.explained(error))?;
         if !is_done {
@@ -280,9 +285,10 @@ impl Writer {
         done.map_err(|error| self.explained(error))
     }
 
-    /// Says of a fence that changed nothing what it means.
+    /// Says of an error of a fence what it means.
     fn explained(&self, error: EngineError) -> EngineError {
-        match error.source.is::<NothingChanged>() {
+        let is_of_fence = error.source.is::<NothingChanged>() || error.source.is::<ServerError>();
+        match error.fault == Fault::Fenced && is_of_fence {
             true => self.fenced(),
             false => error,
         }
@@ -345,17 +351,16 @@ impl Writer {
     fn connect(&self) -> Result<(), EngineError> {
         if self.link.borrow().is_none() {
             let connection = Connection::open(&self.target).map_err(retry_login)?;
-            set_up(&connection, self.node)?;
+            set_up(&connection)?;
             *self.link.borrow_mut() = Some(connection);
         }
         Ok(())
     }
 
     /// Begins the transaction with its fence.
-    fn begin_on(&self, link: &Connection) -> Result<(), EngineError> {
+    fn begin_on(&self, link: &Connection, number: i64) -> Result<(), EngineError> {
         link.queue("BEGIN", [].into_iter(), Expected::Success)?;
-        let commits = self.commits.get();
-        let values = values![self.node, self.epoch, commits];
+        let values = values![self.node, self.epoch, number];
         link.queue(FENCE, values.iter().copied(), Expected::Change)
     }
 
@@ -374,7 +379,7 @@ impl Writer {
 
     /// Runs the transaction again up to where it was lost.
     fn run_again(&self, link: &Connection) -> Result<(), EngineError> {
-        self.begin_on(link)?;
+        self.begin_on(link, self.commits.get())?;
         for Written { sent, rows, queue } in &self.transaction.borrow().written {
             let Some(rows) = rows else {
                 queue(link, &sent.sql, &mut |run| sent.each(run))?;
@@ -613,19 +618,16 @@ impl KeySet for Writer {
 /// which it would compile first.
 const BY_KEYS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_seqscan = off; SET jit = off";
 
-/// Sets what holds for the writer's transactions. The server ends one of a paused node.
-fn set_up(connection: &Connection, node: i64) -> Result<(), EngineError> {
+/// Sets what holds for the writer's transactions. The server ends one of a paused node, or of a connection that was lost without its noticing.
+fn set_up(connection: &Connection) -> Result<(), EngineError> {
     let by_keys = connection.run_all(BY_KEYS);
     if let Err(error) = by_keys {
         // Servers with a planner of their own do not know it.
         tracing::debug!(error = %error.source, "the database has other settings for joins");
     }
-    match commit_id::has_allotments(node) {
-        true => connection.run_all(&format!(
-            "SET idle_in_transaction_session_timeout = '{IDLE_MAX}'"
-        )),
-        false => Ok(()),
-    }
+    connection.run_all(&format!(
+        "SET idle_in_transaction_session_timeout = '{IDLE_MAX}'"
+    ))
 }
 
 /// The whole commit has to be made again.

@@ -543,10 +543,13 @@ impl Lock {
 impl From<rusqlite::Error> for SqlError {
     fn from(error: rusqlite::Error) -> SqlError {
         use rusqlite::ErrorCode::ConstraintViolation;
-        use rusqlite::ffi::{SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE};
+        use rusqlite::ffi::{
+            SQLITE_CONSTRAINT_NOTNULL, SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE,
+        };
         let code = match &error {
             rusqlite::Error::SqliteFailure(failure, _) => match failure.extended_code {
                 SQLITE_CONSTRAINT_PRIMARYKEY | SQLITE_CONSTRAINT_UNIQUE => "23505",
+                SQLITE_CONSTRAINT_NOTNULL => "23502",
                 _ if failure.code == ConstraintViolation => "23514",
                 _ => "XX000",
             },

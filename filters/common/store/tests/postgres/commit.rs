@@ -18,8 +18,7 @@ use super::suite::support::{account, account_of, new_account, operation, time, w
 
 /// The statements of a commit of ledger parts alone, and of one of other parts.
 const ROW: &str = "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE),";
-const FENCE: &str =
-    "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE)\n    UPDATE";
+const FENCE: &str = "UPDATE node_marks\n    SET commits = (SELECT CAST($3";
 
 fn open(url: &str) -> Arc<dyn Store> {
     postgres::open(options(url)).expect("the store opens")
@@ -344,8 +343,16 @@ fn a_commit_after_lost_history_is_refused() {
         let server = Postgres::shared();
         let last = "(SELECT max(id) FROM journal)";
         server.run(&database, &format!("DELETE FROM journal WHERE id = {last}"));
+        let count =
+            "SELECT (SELECT count(*) FROM journal) + (SELECT count(*) FROM credit_references)";
+        let before = server.run(&database, count);
         let failure = stopped(&store, part);
         assert_eq!(failure.kind, FailureKind::Fenced, "{failure}");
+        assert_eq!(
+            server.run(&database, count),
+            before,
+            "nothing without its row"
+        );
     }
 }
 

@@ -20,7 +20,7 @@ use super::suite::support::{account, new_account, time, write};
 /// The statements of a commit that takes a part of a cap.
 const CAP_STATEMENTS: [&str; 7] = [
     "BEGIN",
-    "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE)\n    UPDATE",
+    "UPDATE node_marks\n    SET commits = (SELECT CAST($3",
     "SELECT number FROM cluster",
     "SELECT node_id, granted, spent FROM cap_allotments",
     "UPDATE cap_allotments SET recall",
@@ -29,13 +29,14 @@ const CAP_STATEMENTS: [&str; 7] = [
 ];
 
 /// The statements of a commit that takes credit, up to the start of each.
-const STATEMENTS: [&str; 7] = [
+const STATEMENTS: [&str; 8] = [
     "BEGIN",
-    "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE)\n    UPDATE",
+    "UPDATE node_marks\n    SET commits = (SELECT CAST($3",
     "SELECT number FROM cluster",
     "INSERT INTO allotments",
     "WITH v (id, moved)",
     "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE),",
+    "UPDATE node_marks\n    SET commits = (SELECT CAST($2",
     "COMMIT",
 ];
 
@@ -197,7 +198,7 @@ fn moves_of_one_commit_count_in_their_order() {
 
 /// Other nodes wait meanwhile.
 #[test]
-fn what_nodes_share_is_locked_for_three_round_trips() {
+fn what_nodes_share_is_locked_for_two_round_trips() {
     let direct = Postgres::shared().database();
     let database = direct.rsplit('/').next().expect("a name").to_owned();
     shared_account(&database, 100);
@@ -212,10 +213,10 @@ fn what_nodes_share_is_locked_for_three_round_trips() {
     waits(give(11, 1));
     assert_eq!(
         waits(take(12, 1)),
-        3,
-        "for what is shared, for the writes, for the commit"
+        2,
+        "for what is shared, for the commit with its writes"
     );
-    assert_eq!(waits(give(13, 1)), 2, "for the writes, for the commit");
+    assert_eq!(waits(give(13, 1)), 1, "for the commit with its writes");
     store.close();
     assert_eq!(shared(&database), 100);
 }

@@ -120,7 +120,12 @@ const POSTED: &str = "SELECT posted = (SELECT max(id) FROM journal) FROM node_ma
 
 #[test]
 fn a_posting_that_is_cut_anywhere_is_made_once() {
-    for cut in [Cut::Before, Cut::During, Cut::After] {
+    for (cut, is_whole) in [
+        (Cut::Before, true),
+        (Cut::During, true),
+        (Cut::After, true),
+        (Cut::During, false),
+    ] {
         for statement in [
             "UPDATE node_marks\n    SET commits = (SELECT",
             "INSERT INTO postings",
@@ -128,13 +133,23 @@ fn a_posting_that_is_cut_anywhere_is_made_once() {
             "COMMIT",
         ] {
             let (proxy, store, database) = behind_proxy_with(&posts_at_once);
-            proxy.cut_at(statement, cut);
-            for number in 1..=3 {
+            let server = Postgres::shared();
+            let post = |number| {
                 let part = charge(operation(number), account(1));
                 write(&store, [part]).expect("it is durable");
+                until("it is not posted", || server.run(&database, POSTED) == "t");
+            };
+            // The first prepares its statements, for which what was queued before each is sent.
+            if !is_whole {
+                until("it is not posted", || server.run(&database, POSTED) == "t");
+                proxy.cut_at(statement, cut);
             }
-            let server = Postgres::shared();
-            until("it is not posted", || server.run(&database, POSTED) == "t");
+            post(1);
+            if is_whole {
+                proxy.cut_at(statement, cut);
+            }
+            post(2);
+            post(3);
             assert_eq!(proxy.cuts(), 1, "{statement} {cut:?}");
             assert_eq!(available(&store), 97, "{statement} {cut:?}");
             let pages = "SELECT count(*) FROM (SELECT DISTINCT account_id, id FROM postings) p";

@@ -11,14 +11,10 @@ use std::time::Duration;
 use super::super::connection::Connection;
 use super::super::wire::{Expected, lost};
 use super::{JournalRow, Writer, Written};
-use crate::engine::{Committed, EngineError, Fault, values};
+use crate::engine::{Committed, EngineError, Fault};
 
 /// For how long the server may not answer, before the connection is taken for lost.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-
-/// [`FENCE`](super::FENCE) as an error of the server, where a `COMMIT` is sent with it: the number may not be null.
-const STRICT_FENCE: &str = "UPDATE node_marks
-    SET commits = (SELECT CAST(?3 AS BIGINT) FROM nodes WHERE id = ?1 AND epoch = ?2 FOR SHARE) WHERE id = ?1";
 
 /// What was sent.
 #[derive(Default)]
@@ -92,9 +88,7 @@ impl Writer {
     }
 
     fn send_on(&self, link: &Connection, posting: &Posting) -> Result<(), EngineError> {
-        link.queue("BEGIN", [].into_iter(), Expected::Success)?;
-        let fence = values![self.node, self.epoch, posting.number];
-        link.queue(STRICT_FENCE, fence.iter().copied(), Expected::Change)?;
+        self.begin_on(link, posting.number)?;
         for Written { sent, queue, .. } in &posting.written {
             queue(link, &sent.sql, &mut |run| sent.each(run))?;
         }
@@ -221,7 +215,7 @@ impl Writer {
                 fault: Fault::Lost,
                 ..error
             },
-            _ => error,
+            _ => self.explained(error),
         }
     }
 }
