@@ -37,8 +37,9 @@ struct Shared {
     armed: Mutex<Option<(String, Cut)>>,
     cuts: AtomicUsize,
     connections: AtomicUsize,
-    /// Journal rows that were to be inserted.
+    /// Journal rows that were to be inserted, and transactions that were to end.
     rows: AtomicUsize,
+    commits: AtomicUsize,
     /// How often the last transaction that locked what nodes share has waited for the server meanwhile.
     waits_with_lock: AtomicUsize,
     /// Connections to the server whose clients are gone.
@@ -56,6 +57,7 @@ impl Proxy {
             cuts: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             rows: AtomicUsize::new(0),
+            commits: AtomicUsize::new(0),
             waits_with_lock: AtomicUsize::new(0),
             kept: Mutex::default(),
         });
@@ -94,6 +96,11 @@ impl Proxy {
     /// How many journal rows were to be inserted.
     pub(super) fn rows(&self) -> usize {
         self.shared.rows.load(Ordering::SeqCst)
+    }
+
+    /// How many transactions of several statements were to end.
+    pub(super) fn commits(&self) -> usize {
+        self.shared.commits.load(Ordering::SeqCst)
     }
 
     /// How many connections were made.
@@ -138,7 +145,10 @@ fn forward(shared: &Arc<Shared>, mut client: UnixStream) {
                     }
                     match statement.as_str() {
                         LOCK => waits = 0,
-                        "COMMIT" => shared.waits_with_lock.store(waits + 1, Ordering::SeqCst),
+                        "COMMIT" => {
+                            shared.waits_with_lock.store(waits + 1, Ordering::SeqCst);
+                            shared.commits.fetch_add(1, Ordering::SeqCst);
+                        }
                         _ => {}
                     }
                     let mut armed = shared.armed.lock().expect("no panic");

@@ -160,6 +160,39 @@ fn a_posting_that_is_cut_anywhere_is_made_once() {
     }
 }
 
+/// Which of several has taken effect would not be known.
+#[test]
+fn of_two_postings_that_are_due_at_once_each_is_made_once_after_a_lost_connection() {
+    let (proxy, store, database) = behind_proxy_with(&posts_at_once);
+    let server = Postgres::shared();
+    write(&store, [charge(operation(1), account(1))]).expect("it is durable");
+    until("it is not posted", || server.run(&database, POSTED) == "t");
+    let mut blocker = Blocker::lock(&database, "LOCK TABLE journal IN SHARE MODE");
+    let (rows, commits) = (proxy.rows(), proxy.commits());
+    let first = submit(&store, charge(operation(2), account(1)));
+    until("the posting is not sent", || {
+        is_blocked(&database) && proxy.commits() > commits
+    });
+    proxy.cut_at("COMMIT", Cut::During);
+    let second = submit(&store, charge(operation(3), account(1)));
+    until("the commit is not sent", || {
+        is_blocked(&database) && proxy.rows() >= rows + 2
+    });
+    // A second posting would be sent at once after it, and is made by the server when the look has ended.
+    assert!(is_blocked(&database));
+    blocker.release();
+    for answer in [first, second] {
+        let answer = answer.recv().expect("an answer");
+        assert_eq!(answer.ok(), Some(Receipt::default()));
+    }
+    write(&store, [charge(operation(4), account(1))]).expect("it goes on");
+    until("it is not posted", || server.run(&database, POSTED) == "t");
+    assert_eq!(proxy.cuts(), 1);
+    assert_eq!(available(&store), 96);
+    assert_chained(&store);
+    store.close();
+}
+
 #[test]
 fn a_posting_of_a_run_whose_node_has_a_later_epoch_changes_nothing() {
     let (_proxy, store, database) = behind_proxy_with(&posts_at_once);

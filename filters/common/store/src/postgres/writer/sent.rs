@@ -67,6 +67,11 @@ impl Writer {
     }
 
     fn send_posting(&self, written: Vec<Written>) -> Result<Committed, EngineError> {
+        // Whether a lost one has taken effect is known by the number of the last transaction alone.
+        let is_posting = |commit: &SentCommit| matches!(commit, SentCommit::Posting(_));
+        if self.sent.unknown.borrow().iter().any(is_posting) {
+            self.finish_sent()?;
+        }
         self.commits.set(self.commits.get() + 1);
         let posting = Posting {
             number: self.commits.get(),
@@ -208,7 +213,7 @@ impl Writer {
     fn final_error(&self, error: EngineError) -> EngineError {
         match error.fault {
             Fault::Fenced => self.fenced(),
-            // Of a posting: of its fence, or of its rows.
+            // Of the rows of a posting: a later run may have written them.
             Fault::Constraint | Fault::Key => self.check_fence().err().unwrap_or(error),
             // The commit is not to be made again from what is durable: those after it follow it.
             Fault::Conflict => EngineError {
