@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -572,7 +573,7 @@ fn record(runtime: &Runtime, storage: &Storage, clock: &Clock) -> Box<dyn Fn() +
     let clock = clock.clone();
     Box::new(move || {
         runtime.block_on(async {
-            maintenance::record_uses(&credentials, &*store).await;
+            maintenance::record_uses(&credentials, &*store, Duration::ZERO).await;
             maintenance::record_refusals(&refused, &*store, &clock).await;
         });
     })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tollgate_clock::{Clock, Entropy};
-use tollgate_identity::{Credentials, RefusedRequests};
+use tollgate_identity::{CredentialUse, Credentials, RefusedRequests};
 use tollgate_ledger::Ledger;
 use tollgate_module::{Duty, Sweep};
 use tollgate_store::postgres::NodeLease;
@@ -38,7 +38,7 @@ const KEPT_IDLE: Duration = Duration::from_secs(600);
 const DISK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Credential uses in one unit of work: it must not delay the writes after it for long.
-const USES_PER_COMMIT: usize = 500;
+const USES_PER_COMMIT: usize = 256;
 
 /// With fewer concurrent exchanges than this there is no memory worth releasing.
 const RELEASE_THRESHOLD: usize = 100;
@@ -214,28 +214,33 @@ pub(super) async fn watch_disk(store: Arc<dyn Store>, folder: PathBuf, bytes_min
     }
 }
 
-/// Records which credentials have been used. No request waits for it, and a lost record has no effect.
+/// Records which credentials have been used, spread over the time until it is done again. No request waits for it, and a lost record has no effect.
 pub(super) async fn record_credential_uses(
     credentials: Arc<Credentials>,
     store: Arc<dyn Store>,
     clock: Clock,
 ) {
     loop {
-        tokio::time::sleep(RECORD_USES_INTERVAL).await;
-        record_uses(&credentials, &*store).await;
+        record_uses(&credentials, &*store, RECORD_USES_INTERVAL).await;
         credentials.evict_idle(clock.now() - KEPT_IDLE);
     }
 }
 
-/// Records which credentials have been used since the last time.
-pub(super) async fn record_uses(credentials: &Credentials, store: &dyn Store) {
-    for uses in credentials.take_uses().chunks(USES_PER_COMMIT) {
-        let part = Part::OAuth(Box::new(OAuthPart::NoteUses(uses.to_vec())));
-        if let Err(error) = commit(store, UnitOfWork::of(part, Admission::BestEffort)).await {
-            tracing::debug!(%error, "recording credential uses failed");
-            break;
+/// Records which credentials have been used since the last time, within `time`.
+pub(super) async fn record_uses(credentials: &Credentials, store: &dyn Store, time: Duration) {
+    let uses = credentials.unstored_uses();
+    let parts = uses.chunks(USES_PER_COMMIT);
+    let pause = time / u32::try_from(parts.len() + 1).unwrap_or(u32::MAX);
+    for uses in parts {
+        tokio::time::sleep(pause).await;
+        let rows = uses.iter().map(CredentialUse::row).collect();
+        let part = Part::OAuth(Box::new(OAuthPart::NoteUses(rows)));
+        match commit(store, UnitOfWork::of(part, Admission::BestEffort)).await {
+            Ok(_) => uses.iter().for_each(CredentialUse::is_stored),
+            Err(error) => tracing::debug!(%error, "recording credential uses failed"),
         }
     }
+    tokio::time::sleep(pause).await;
 }
 
 /// Writes refused requests for the owners of their accounts. No request waits for it, and what a crash loses has no effect.
@@ -258,5 +263,84 @@ pub(super) async fn record_refusals(refused: &RefusedRequests, store: &dyn Store
             tracing::debug!(%error, "recording refused requests failed");
             break;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_clock::Timestamp;
+    use tollgate_identity::Digest;
+    use tollgate_money::{AccountId, CredentialId, Micros};
+    use tollgate_store::sqlite;
+    use tollgate_store::{CacheScope, CredentialKind, NewAccount, NewCredential, RootSecret};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+    /// A store with so many keys that have been used.
+    async fn used(path: &std::path::Path, count: u32) -> (Arc<dyn Store>, Arc<Credentials>) {
+        let options = sqlite::Options::new(NOW, RootSecret([7; 32]));
+        let store = sqlite::open(path, options).expect("a store");
+        let account = AccountId::from_bytes([1; 16]);
+        let mut parts = vec![Part::CreateAccount(Box::new(NewAccount {
+            id: account,
+            class: Arc::from("free"),
+            cache_scope: CacheScope::Shared,
+            credit_limit: Micros::ZERO,
+            created_at: NOW,
+        }))];
+        let digest = |number: u32| Digest::of(&number.to_be_bytes());
+        parts.extend((0..count).map(|number| {
+            Part::InsertCredential(Box::new(NewCredential {
+                id: CredentialId::from_bytes(u128::from(number).to_be_bytes()),
+                hash: *digest(number).as_bytes(),
+                kind: CredentialKind::ApiKey,
+                account,
+                client_id: None,
+                grant_id: None,
+                resource: 1,
+                scopes: 1,
+                label: None,
+                hint: None,
+                models: None,
+                spending_cap: None,
+                created_at: NOW,
+                expires_at: None,
+            }))
+        }));
+        let unit = UnitOfWork::of_all(parts, Admission::Normal);
+        commit(&*store, unit).await.expect("they are durable");
+        let credentials = Credentials::open(&store);
+        for number in 0..count {
+            let found = credentials.look_up(digest(number), NOW);
+            found.await.expect("a read").expect("a key").used(NOW);
+        }
+        (store, credentials)
+    }
+
+    #[tokio::test]
+    async fn uses_of_credentials_are_recorded_in_parts_over_the_time_and_again_until_they_are_stored()
+     {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (clock, time) = (Clock::system(), Duration::from_millis(40));
+        //   keys, and their parts
+        for (keys, parts) in [(0, 0), (1, 1), (600, 3)] {
+            let path = folder.path().join(format!("{keys}.db"));
+            let (store, credentials) = used(&path, keys).await;
+            let commits = || store.gauges().commit_us.count();
+            let before = commits();
+            let began = clock.elapsed();
+            record_uses(&credentials, &*store, time).await;
+            assert!(clock.elapsed() >= began + time, "{keys} keys");
+            assert_eq!(commits() - before, parts, "{keys} keys");
+            assert_eq!(credentials.unstored_uses().len(), 0);
+        }
+        let (store, credentials) = used(&folder.path().join("stopped.db"), 300).await;
+        store.close();
+        let began = clock.elapsed();
+        record_uses(&credentials, &*store, time).await;
+        assert!(clock.elapsed() >= began + time, "not again at once");
+        assert_eq!(credentials.unstored_uses().len(), 300);
     }
 }

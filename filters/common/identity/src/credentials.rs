@@ -80,7 +80,7 @@ pub struct Credential {
     revoked: AtomicBool,
     /// Last use, in microseconds since 1970; zero if not used since the start.
     used_at: AtomicI64,
-    /// The last use that was already stored, in the same form.
+    /// The last use that is stored, in the same form.
     noted_at: AtomicI64,
 }
 
@@ -103,6 +103,25 @@ impl Credential {
     /// Whether it is live at `now`: neither expired nor revoked. For holders of a reference: a lookup returns no revoked one.
     pub fn is_live(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|end| now < end) && !self.revoked.load(Ordering::Acquire)
+    }
+}
+
+/// The last use of a credential.
+pub struct CredentialUse {
+    credential: Arc<Credential>,
+    at: Timestamp,
+}
+
+impl CredentialUse {
+    /// The credential, and when it was used.
+    pub fn row(&self) -> (CredentialId, Timestamp) {
+        (self.credential.id, self.at)
+    }
+
+    /// It is stored: no later [`Credentials::unstored_uses`] returns it.
+    pub fn is_stored(&self) {
+        let noted_at = &self.credential.noted_at;
+        noted_at.fetch_max(self.at.as_micros(), Ordering::Relaxed);
     }
 }
 
@@ -210,13 +229,16 @@ impl Credentials {
         (used_at > 0).then(|| Timestamp::from_micros(used_at))
     }
 
-    /// Last uses since the previous call, to be stored. Visits every credential.
-    pub fn take_uses(&self) -> Vec<(CredentialId, Timestamp)> {
+    /// Last uses that are not stored yet. Visits every credential.
+    pub fn unstored_uses(&self) -> Vec<CredentialUse> {
         let mut uses = Vec::new();
         for credential in &self.by_digest {
             let used_at = credential.used_at.load(Ordering::Relaxed);
-            if credential.noted_at.swap(used_at, Ordering::Relaxed) != used_at {
-                uses.push((credential.id, Timestamp::from_micros(used_at)));
+            if credential.noted_at.load(Ordering::Relaxed) != used_at {
+                uses.push(CredentialUse {
+                    credential: credential.clone(),
+                    at: Timestamp::from_micros(used_at),
+                });
             }
         }
         uses

@@ -20,7 +20,7 @@ pub use accounts::{
     AccountError, CreateAccountError, NewAccount, create_account, set_cache_scope, set_class,
     set_status,
 };
-pub use credentials::{Account, Credential, Credentials};
+pub use credentials::{Account, Credential, CredentialUse, Credentials};
 pub use digest::Digest;
 pub use form::Form;
 pub use keys::{

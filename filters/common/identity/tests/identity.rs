@@ -7,9 +7,10 @@ use secrecy::ExposeSecret;
 use tempfile::TempDir;
 use tollgate_clock::Timestamp;
 use tollgate_identity::{
-    AccountError, CreateAccountError, CreateKeyError, CreatedKey, Credential, Credentials, Form,
-    IssueTokenError, KeyId, Login, NewAccount, NewKey, NewToken, RevokeKeyError, create_account,
-    create_key, issue_token, list_keys, revoke_key, revoke_token, set_class, set_status,
+    AccountError, CreateAccountError, CreateKeyError, CreatedKey, Credential, CredentialUse,
+    Credentials, Form, IssueTokenError, KeyId, Login, NewAccount, NewKey, NewToken, RevokeKeyError,
+    create_account, create_key, issue_token, list_keys, revoke_key, revoke_token, set_class,
+    set_status,
 };
 use tollgate_money::{AccountId, CredentialId, Micros, SubscriptionId};
 use tollgate_store::sqlite::{self, Options};
@@ -251,7 +252,11 @@ async fn the_last_use_of_a_key_is_recorded_and_stored_once() {
     let account = bench.account(&[]).await.expect("an account");
     let made = bench.key(account, |_| {}).await.expect("a key");
     let credential = bench.find(&made).expect("it works");
-    assert_eq!(bench.credentials.take_uses(), []);
+    let unstored = || {
+        let uses = bench.credentials.unstored_uses();
+        uses.iter().map(CredentialUse::row).collect::<Vec<_>>()
+    };
+    assert_eq!(unstored(), []);
     assert_eq!(bench.credentials.used_at(made.id.0), None);
     //   used at, and the last use known then
     for (at, known) in [
@@ -262,9 +267,14 @@ async fn the_last_use_of_a_key_is_recorded_and_stored_once() {
         credential.used(at);
         assert_eq!(bench.credentials.used_at(made.id.0), Some(known));
     }
-    let uses = bench.credentials.take_uses();
-    assert_eq!(uses, [(made.id.0, later(60_000_000))]);
-    assert_eq!(bench.credentials.take_uses(), [], "it is taken once");
+    let last = bench.credentials.unstored_uses();
+    assert_eq!(unstored(), [(made.id.0, later(60_000_000))]);
+    credential.used(later(120_000_000));
+    last.iter().for_each(CredentialUse::is_stored);
+    let last = bench.credentials.unstored_uses();
+    assert_eq!(unstored(), [(made.id.0, later(120_000_000))]);
+    last.iter().for_each(CredentialUse::is_stored);
+    assert_eq!(unstored(), [], "it is stored");
 }
 
 #[tokio::test]

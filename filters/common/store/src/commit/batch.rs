@@ -548,6 +548,15 @@ pub(crate) fn are_shared(items: &[Item]) -> bool {
     })
 }
 
+/// Whether a unit only writes, in no order with others, what no decision is made by.
+pub(crate) fn is_write_only(item: &Item) -> bool {
+    match item.unit.parts() {
+        [Part::RecordRefusals(_)] => true,
+        [Part::OAuth(part)] => matches!(**part, OAuthPart::NoteUses(_)),
+        _ => false,
+    }
+}
+
 /// What a part changes that nodes keep in memory.
 fn changed_subject(part: &Part) -> Option<(ChangeKind, &[u8; 16], Timestamp)> {
     Some(match part {

@@ -2,14 +2,14 @@
 //!
 //! The commits of an engine with a server are sent one after the other, without a wait for the result of the one before: each follows the one
 //! before it by its hash, so the server makes them durable in order or not at all. Callers are notified in that order. A commit that reads, or
-//! writes anything but its journal row, waits for those before it.
+//! writes more than its journal row, waits for those before it; not so a posting, or records of no decision, which are a commit of their own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::batch::{Answers, Batch, are_shared};
+use super::batch::{Answers, Batch, are_shared, is_write_only};
 use super::writer::Shared;
 use crate::engine::{
     Committed, Engine, EngineError, Fault, RowError, Rows as _, Session, WriteError,
@@ -53,6 +53,7 @@ pub(super) fn serve<E: Engine>(
         session: engine.session()?,
         batch,
         monotonic_us,
+        write_only: Vec::new(),
         sent: VecDeque::new(),
         send_at_us: 0,
         acknowledged: 0,
@@ -70,7 +71,7 @@ pub(super) fn serve<E: Engine>(
         // The queue stops before any caller is notified of it: a notified caller finds it stopped.
         shared.queue.stop(failure.clone());
         let sent = committer.sent.drain(..).flat_map(|sent| sent.items);
-        for item in sent.chain(items) {
+        for item in sent.chain(items).chain(committer.write_only) {
             (item.done)(Err(CommitError::Stopped(failure.clone())));
         }
         return Err(failure);
@@ -100,6 +101,8 @@ struct Committer<'c, E: Engine> {
     session: E::Session<'c>,
     batch: &'c mut Batch,
     monotonic_us: &'c dyn Fn() -> u64,
+    /// Units of which no result is needed, until they are committed apart from the others.
+    write_only: Vec<Item>,
     /// Commits that are not known to be durable, oldest first.
     sent: VecDeque<SentCommit>,
     /// When the next one may be sent.
@@ -139,6 +142,30 @@ impl<E: Engine> Committer<'_, E> {
     /// Commits the units, or sends their commit.
     fn commit(&mut self, items: &mut Vec<Item>) -> Result<(), Failure> {
         let (shared, monotonic_us) = (self.shared, self.monotonic_us);
+        if <E::Session<'_> as Session>::SENDS && items.iter().any(is_write_only) {
+            (self.write_only, *items) = items.drain(..).partition(is_write_only);
+        }
+        if !items.is_empty() {
+            self.commit_units(items)?;
+        }
+        if !self.write_only.is_empty() {
+            self.commit_write_only()?;
+        }
+        if self.session.needs_maintenance() {
+            let began = monotonic_us();
+            if self.session.maintain()? {
+                let us = monotonic_us().saturating_sub(began);
+                shared.gauges.checkpoint_us.record(us);
+            }
+        }
+        if <E::Session<'_> as Session>::SENDS && self.batch.is_due(monotonic_us()) {
+            self.post()?;
+        }
+        Ok(())
+    }
+
+    fn commit_units(&mut self, items: &mut Vec<Item>) -> Result<(), Failure> {
+        let (shared, monotonic_us) = (self.shared, self.monotonic_us);
         if are_shared(items) {
             // Their callers do not wait for this commit too.
             self.acknowledge_sent()?;
@@ -153,24 +180,41 @@ impl<E: Engine> Committer<'_, E> {
         gauges.batch_size.record(items.len() as u64);
         gauges.folded.fetch_add(self.batch.coalesced, Relaxed);
         gauges.entries.fetch_add(self.batch.entries, Relaxed);
+        self.committed(committed, items, answers, began_us)
+    }
+
+    /// Commits units of which no result is needed, and that need nothing of what nodes share: other commits, of this node and of others, do not
+    /// wait for them.
+    fn commit_write_only(&mut self) -> Result<(), Failure> {
+        let began_us = (self.monotonic_us)();
+        self.wait_begins(began_us);
+        let items = &self.write_only;
+        let committed = retry_conflicts(&mut self.session, self.batch, |session, batch| {
+            session.begin_write_only()?;
+            let write = |session: &mut E::Session<'_>| batch.write(session, items);
+            finish(session, write, Session::send_commit)
+        });
+        let (answers, committed) = committed.map_err(|error| self.stopped_by(error))?;
+        let mut items = std::mem::take(&mut self.write_only);
+        self.committed(committed, &mut items, answers, began_us)
+    }
+
+    /// Notifies the callers of a commit that is durable, or keeps them until it is.
+    fn committed(
+        &mut self,
+        committed: Committed,
+        items: &mut Vec<Item>,
+        answers: Answers,
+        began_us: u64,
+    ) -> Result<(), Failure> {
         if committed == Committed::Sent {
             let items = std::mem::take(items);
             self.is_sent(false, items, answers, began_us);
         } else {
             self.acknowledge_sent()?;
             self.wait_ended();
-            let us = monotonic_us().saturating_sub(began_us);
+            let us = (self.monotonic_us)().saturating_sub(began_us);
             self.acknowledge(us, items, answers);
-        }
-        if self.session.needs_maintenance() {
-            let began = monotonic_us();
-            if self.session.maintain()? {
-                let us = monotonic_us().saturating_sub(began);
-                shared.gauges.checkpoint_us.record(us);
-            }
-        }
-        if <E::Session<'_> as Session>::SENDS && self.batch.is_due(monotonic_us()) {
-            self.post()?;
         }
         Ok(())
     }
@@ -191,7 +235,7 @@ impl<E: Engine> Committer<'_, E> {
     fn post(&mut self) -> Result<(), Failure> {
         let began_us = (self.monotonic_us)();
         self.wait_begins(began_us);
-        let begin = <E::Session<'_> as Session>::begin_posting;
+        let begin = <E::Session<'_> as Session>::begin_write_only;
         let commit = <E::Session<'_> as Session>::send_commit;
         let posted = posting(&mut self.session, self.batch, begin, commit);
         match posted.map_err(|error| self.stopped_by(error))? {

@@ -553,7 +553,7 @@ pub(crate) trait Session {
     fn begin(&mut self) -> Result<(), WriteError>;
 
     /// The same for a transaction of statements whose results are not needed, which [`Session::send_commit`] may send as a whole.
-    fn begin_posting(&mut self) -> Result<(), WriteError> {
+    fn begin_write_only(&mut self) -> Result<(), WriteError> {
         self.begin()
     }
 

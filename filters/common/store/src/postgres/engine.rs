@@ -78,7 +78,7 @@ impl Session for PostgresSession<'_> {
         Ok(())
     }
 
-    fn begin_posting(&mut self) -> Result<(), WriteError> {
+    fn begin_write_only(&mut self) -> Result<(), WriteError> {
         self.writer.begin_deferred();
         Ok(())
     }

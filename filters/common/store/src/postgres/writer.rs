@@ -6,8 +6,8 @@
 //! exclusively, for which it waits until the server has ended the lost transaction, and reads that number: it is there, or it will never be.
 //! A transaction that is not there is run again from the statements that were kept, and their results have to be the same.
 //!
-//! Commits of one statement and postings are sent without a wait for those before them (`sent`). Every other exchange with the server reads their
-//! results first.
+//! Commits of one statement and transactions that read nothing are sent without a wait for those before them (`sent`). Every other exchange with
+//! the server reads their results first.
 
 mod sent;
 

@@ -352,10 +352,13 @@ fn note_uses(connection: &dyn Sql, uses: &[(CredentialId, Timestamp)]) -> Result
              FROM (VALUES (CAST(?1 AS BYTEA), CAST(?2 AS BIGINT))) AS v (id, at) WHERE c.id = v.id",
             "UPDATE oauth_grants AS g SET used_at = greatest(g.used_at, u.at)
              FROM (SELECT c.grant_id, MAX(v.at) AS at FROM (VALUES (CAST(?1 AS BYTEA), CAST(?2 AS BIGINT))) AS v (id, at)
-                   JOIN credentials c ON c.id = v.id WHERE c.grant_id IS NOT NULL GROUP BY c.grant_id) AS u
+                   JOIN credentials c ON c.id = v.id WHERE c.grant_id IS NOT NULL GROUP BY c.grant_id ORDER BY c.grant_id) AS u
              WHERE g.id = u.grant_id",
         ],
     };
+    // All nodes lock the rows in this order.
+    let mut uses = uses.to_vec();
+    uses.sort_unstable();
     for sql in statements {
         connection.execute_rows(sql, &mut |run| {
             uses.iter().try_for_each(|(id, at)| run(values![id, at]))

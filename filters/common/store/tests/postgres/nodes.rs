@@ -15,6 +15,7 @@ use tollgate_testing::Postgres;
 
 use super::commit::Blocker;
 use super::proxy::{Cut, Proxy};
+use super::sent::{records, submit};
 use super::suite::support::{account, new_account, time, write};
 
 /// The statements of a commit that takes a part of a cap.
@@ -219,6 +220,30 @@ fn what_nodes_share_is_locked_for_two_round_trips() {
     assert_eq!(waits(give(13, 1)), 1, "for the commit with its writes");
     store.close();
     assert_eq!(shared(&database), 100);
+}
+
+/// There are hundreds at once, and requests at all nodes would wait for each other's.
+#[test]
+fn refused_requests_and_uses_of_keys_are_recorded_while_another_node_has_locked_what_nodes_share() {
+    let direct = Postgres::shared().database();
+    let database = direct.rsplit('/').next().expect("a name").to_owned();
+    shared_account(&database, 100);
+    let store = node(&direct, "a");
+    write(&store, [capped_key(10)]).expect("a key");
+    let lock = "DO 'BEGIN PERFORM number FROM cluster WHERE id = 1 FOR UPDATE; END'";
+    let mut other = Blocker::lock(&database, lock);
+    for part in records() {
+        let answer = submit(&store, part).recv_timeout(Duration::from_secs(20));
+        assert!(matches!(answer, Ok(Ok(_))), "{answer:?}");
+    }
+    let recorded = "SELECT used_at, requests FROM credentials, refusals";
+    let at = time(5).as_micros();
+    assert_eq!(
+        Postgres::shared().run(&database, recorded),
+        format!("{at}|3")
+    );
+    other.release();
+    store.close();
 }
 
 /// Its rows are those of thousands of accounts, and no other node waits while they are written.

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
+use tollgate_money::{CredentialId, OperationId};
 use tollgate_store::{
-    Admission, CommitError, FailureKind, Part, Receipt, Store, UnitOfWork, postgres,
+    Admission, CommitError, FailureKind, OAuthPart, Part, Receipt, RefusalRow, Store, UnitOfWork,
+    postgres,
 };
 use tollgate_testing::Postgres;
 
@@ -12,15 +14,15 @@ use super::commit::{
     Blocker, assert_chained, available, behind_proxy_with, charge, grant, options,
 };
 use super::proxy::Cut;
-use super::suite::support::{account, operation, write};
+use super::suite::support::{account, operation, time, write};
 
 const ROW: &str =
     "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE),\n        p AS";
 
-type Answer = Result<Receipt, CommitError>;
+pub(super) type Answer = Result<Receipt, CommitError>;
 
 /// Queues a unit; receives its result.
-fn submit(store: &Arc<dyn Store>, part: Part) -> Receiver<Answer> {
+pub(super) fn submit(store: &Arc<dyn Store>, part: Part) -> Receiver<Answer> {
     let (sender, answer) = channel();
     let unit = UnitOfWork::of(part, Admission::Always);
     let done = Box::new(move |answer| _ = sender.send(answer));
@@ -222,4 +224,69 @@ fn a_posting_of_a_run_whose_node_has_a_later_epoch_changes_nothing() {
         .expect("a read")
         .expect("it is there");
     assert_eq!(row.available.get(), 98, "a reader adds what is not posted");
+}
+
+/// Three refused requests of an account, whose row adds to what it counts, and the use of a key.
+pub(super) fn records() -> [Part; 2] {
+    let refused = RefusalRow {
+        id: OperationId::from_parts(1, [8; 10]),
+        account: account(1),
+        credential: None,
+        model: None,
+        status: 402,
+        code: Arc::from("insufficient_credit"),
+        total_us: None,
+        requests: 3,
+        at: time(5),
+    };
+    let uses = vec![(CredentialId::from_bytes([9; 16]), time(5))];
+    [
+        Part::RecordRefusals(vec![refused]),
+        Part::OAuth(Box::new(OAuthPart::NoteUses(uses))),
+    ]
+}
+
+#[test]
+fn records_that_are_cut_anywhere_are_made_once_and_commits_go_on_after_them() {
+    let (proxy, store, database) = behind_proxy_with(&|_| {});
+    let server = Postgres::shared();
+    let refused = || {
+        let found = server.run(&database, "SELECT coalesce(sum(requests), 0) FROM refusals");
+        found.parse::<u64>().expect("a number")
+    };
+    // Their statements are prepared, for which what was queued before each is sent.
+    write(&store, records()).expect("they are durable");
+    let mut expected = refused();
+    assert_eq!(expected, 3);
+    for cut in [Cut::Before, Cut::During, Cut::After] {
+        for statement in [
+            "UPDATE node_marks\n    SET commits = (SELECT",
+            "INSERT INTO refusals",
+            "UPDATE credentials AS c",
+            "COMMIT",
+        ] {
+            proxy.cut_at(statement, cut);
+            let cuts = proxy.cuts();
+            let mut answers = Vec::new();
+            for part in records() {
+                answers.push(submit(&store, part));
+            }
+            let number = u8::try_from(cuts).expect("a few") + 1;
+            answers.push(submit(&store, charge(operation(number), account(1))));
+            for answer in answers {
+                let answer = answer.recv().expect("an answer");
+                assert_eq!(answer.ok(), Some(Receipt::default()), "{statement} {cut:?}");
+            }
+            expected += 3;
+            assert_eq!(proxy.cuts(), cuts + 1, "{statement} {cut:?}");
+            assert_eq!(refused(), expected, "{statement} {cut:?}");
+            assert_eq!(
+                available(&store),
+                100 - i64::from(number),
+                "{statement} {cut:?}"
+            );
+        }
+    }
+    assert_chained(&store);
+    store.close();
 }

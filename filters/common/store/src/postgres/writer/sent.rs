@@ -1,6 +1,6 @@
 //! Commits that are sent before those before them are known to be durable.
 //!
-//! A journal row is only inserted after the row before it, and a posting fails where the node is in another epoch: whatever becomes of the
+//! A journal row is only inserted after the row before it, and a transaction fails where the node is in another epoch: whatever becomes of the
 //! connection, what the server has made durable is the beginning of what was sent. After a lost connection the rest is sent again.
 
 use std::cell::{Cell, RefCell};
@@ -29,11 +29,11 @@ pub(super) struct SentCommits {
 
 enum SentCommit {
     Row(JournalRow),
-    Posting(Posting),
+    Transaction(SentTransaction),
 }
 
 /// A transaction whose statements have no results that matter.
-struct Posting {
+struct SentTransaction {
     /// The number of the transaction.
     number: i64,
     written: Vec<Written>,
@@ -46,7 +46,7 @@ impl Writer {
         if transaction.is_deferred {
             let written = std::mem::take(&mut *transaction).written;
             drop(transaction);
-            return self.send_posting(written);
+            return self.send_transaction(written);
         }
         let row = match transaction.is_begun {
             false => transaction.row.take(),
@@ -66,19 +66,19 @@ impl Writer {
         self.is_sent(SentCommit::Row(row), is_sent)
     }
 
-    fn send_posting(&self, written: Vec<Written>) -> Result<Committed, EngineError> {
+    fn send_transaction(&self, written: Vec<Written>) -> Result<Committed, EngineError> {
         // Whether a lost one has taken effect is known by the number of the last transaction alone.
-        let is_posting = |commit: &SentCommit| matches!(commit, SentCommit::Posting(_));
-        if self.sent.unknown.borrow().iter().any(is_posting) {
+        let is_transaction = |commit: &SentCommit| matches!(commit, SentCommit::Transaction(_));
+        if self.sent.unknown.borrow().iter().any(is_transaction) {
             self.finish_sent()?;
         }
         self.commits.set(self.commits.get() + 1);
-        let posting = Posting {
+        let transaction = SentTransaction {
             number: self.commits.get(),
             written,
         };
-        let is_sent = self.on_link(|link| self.send_on(link, &posting));
-        self.is_sent(SentCommit::Posting(posting), is_sent)
+        let is_sent = self.on_link(|link| self.send_on(link, &transaction));
+        self.is_sent(SentCommit::Transaction(transaction), is_sent)
     }
 
     /// Runs `send` on the connection, which is made where there is none.
@@ -92,9 +92,9 @@ impl Writer {
         send(self.link.borrow().as_ref().expect("it is connected"))
     }
 
-    fn send_on(&self, link: &Connection, posting: &Posting) -> Result<(), EngineError> {
-        self.begin_on(link, posting.number)?;
-        for Written { sent, queue, .. } in &posting.written {
+    fn send_on(&self, link: &Connection, transaction: &SentTransaction) -> Result<(), EngineError> {
+        self.begin_on(link, transaction.number)?;
+        for Written { sent, queue, .. } in &transaction.written {
             queue(link, &sent.sql, &mut |run| sent.each(run))?;
         }
         link.send("COMMIT", [].into_iter(), Expected::Commit)
@@ -190,7 +190,7 @@ impl Writer {
         for commit in unknown {
             let done = match &commit {
                 SentCommit::Row(row) => self.insert_alone(row),
-                SentCommit::Posting(posting) => self.run_alone(posting),
+                SentCommit::Transaction(transaction) => self.run_alone(transaction),
             };
             done.map_err(|error| self.final_error(error))?;
             self.is_durable(&commit);
@@ -198,13 +198,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Runs a posting, or finds that it has been run.
-    fn run_alone(&self, posting: &Posting) -> Result<(), EngineError> {
+    /// Runs a transaction, or finds that it has been run.
+    fn run_alone(&self, transaction: &SentTransaction) -> Result<(), EngineError> {
         self.reconnecting(&mut |link| {
-            if self.is_committed(link, posting.number)? {
+            if self.is_committed(link, transaction.number)? {
                 return Ok(());
             }
-            self.send_on(link, posting)?;
+            self.send_on(link, transaction)?;
             link.result_of_sent()
         })
     }
@@ -213,7 +213,7 @@ impl Writer {
     fn final_error(&self, error: EngineError) -> EngineError {
         match error.fault {
             Fault::Fenced => self.fenced(),
-            // Of the rows of a posting: a later run may have written them.
+            // Of the rows of a transaction: a later run may have written them.
             Fault::Constraint | Fault::Key => self.check_fence().err().unwrap_or(error),
             // The commit is not to be made again from what is durable: those after it follow it.
             Fault::Conflict => EngineError {
