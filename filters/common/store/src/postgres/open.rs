@@ -417,6 +417,7 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
                 .map_err(|error| row_open_error(&name, error))?;
             end("COMMIT")?;
             claim.take_over(owner)?;
+            schema::leave_room(&connection);
             return Ok(Opened {
                 connection,
                 node,

@@ -108,6 +108,22 @@ pub(super) fn migrate(connection: &Connection, name: &str) -> Result<(), OpenErr
     record_version(connection).map_err(failed)
 }
 
+/// Leaves room in each page of `allotments` for new versions of its rows: a posting changes those of all its accounts, and a row that moves to
+/// another page is inserted into both indexes again. What an operator has set stays. Other servers of the protocol may refuse it.
+pub(super) fn leave_room(connection: &Connection) {
+    let sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = current_schema() AND c.relname = 'allotments' AND c.reloptions IS NULL";
+    if !matches!(connection.exists(sql, values![]), Ok(true)) {
+        return;
+    }
+    let set = "BEGIN; SET LOCAL lock_timeout = '1s'; ALTER TABLE allotments SET (fillfactor = 50); COMMIT";
+    if let Err(error) = connection.run_all(set) {
+        tracing::debug!(error = %error.source, "the table `allotments` keeps its `fillfactor`");
+        // If it fails, so does the next statement, which says so.
+        let _ = connection.run_all("ROLLBACK");
+    }
+}
+
 /// Records the schema of this release.
 pub(super) fn record_version(connection: &Connection) -> Result<(), EngineError> {
     let sql =

@@ -4,6 +4,7 @@ use tollgate_store::postgres::{self, DatabaseUrl, Options};
 use tollgate_store::{OpenError, RootSecret};
 use tollgate_testing::{Certificate, Postgres};
 
+use super::commit::Blocker;
 use super::suite::support::{account, new_account, time, write};
 
 fn options(url: &str, node: &str) -> Options {
@@ -137,6 +138,33 @@ fn a_database_of_another_program_or_a_later_release_is_refused() {
     match refused(options(&url, "a")) {
         OpenError::Newer { found: 1_000, .. } => {}
         other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_table_of_rows_that_change_has_room_for_that_unless_an_operator_has_decided_or_it_is_locked() {
+    let server = Postgres::shared();
+    for (before, room) in [
+        ("SELECT 1", "{fillfactor=50}"),
+        (
+            "ALTER TABLE allotments SET (fillfactor = 90)",
+            "{fillfactor=90}",
+        ),
+        ("LOCK TABLE allotments IN SHARE UPDATE EXCLUSIVE MODE", ""),
+    ] {
+        let url = server.database();
+        drop(postgres::open(options(&url, "a")).expect("it opens"));
+        server.run(name(&url), "ALTER TABLE allotments RESET (fillfactor)");
+        let is_lock = before.starts_with("LOCK");
+        let blocker = is_lock.then(|| Blocker::lock(name(&url), before));
+        if !is_lock {
+            server.run(name(&url), before);
+        }
+        let store = postgres::open(options(&url, "a")).expect("it opens");
+        let sql = "SELECT reloptions FROM pg_class WHERE relname = 'allotments'";
+        assert_eq!(server.run(name(&url), sql), room, "{before}");
+        write(&store, [new_account(1)]).expect("its connection is as before");
+        drop(blocker);
     }
 }
 
