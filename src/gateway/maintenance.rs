@@ -40,6 +40,9 @@ const DISK_INTERVAL: Duration = Duration::from_secs(1);
 /// Credential uses in one unit of work: it must not delay the writes after it for long.
 const USES_PER_COMMIT: usize = 256;
 
+/// The same at the end of the process, which waits for each.
+const LAST_USES_PER_COMMIT: usize = 4096;
+
 /// With fewer concurrent exchanges than this there is no memory worth releasing.
 const RELEASE_THRESHOLD: usize = 100;
 
@@ -214,7 +217,7 @@ pub(super) async fn watch_disk(store: Arc<dyn Store>, folder: PathBuf, bytes_min
     }
 }
 
-/// Records which credentials have been used, spread over the time until it is done again. No request waits for it, and a lost record has no effect.
+/// Records which credentials have been used, a part at a time. No request waits for all of it, and a lost record has no effect.
 pub(super) async fn record_credential_uses(
     credentials: Arc<Credentials>,
     store: Arc<dyn Store>,
@@ -226,10 +229,13 @@ pub(super) async fn record_credential_uses(
     }
 }
 
-/// Records which credentials have been used since the last time, within `time`.
+/// Records which credentials have been used since the last time, in parts that are spread over `time`.
 pub(super) async fn record_uses(credentials: &Credentials, store: &dyn Store, time: Duration) {
     let uses = credentials.unstored_uses();
-    let parts = uses.chunks(USES_PER_COMMIT);
+    let parts = uses.chunks(match time.is_zero() {
+        true => LAST_USES_PER_COMMIT,
+        false => USES_PER_COMMIT,
+    });
     let pause = time / u32::try_from(parts.len() + 1).unwrap_or(u32::MAX);
     for uses in parts {
         tokio::time::sleep(pause).await;

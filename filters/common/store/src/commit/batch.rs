@@ -548,7 +548,7 @@ pub(crate) fn are_shared(items: &[Item]) -> bool {
     })
 }
 
-/// Whether a unit only writes, in no order with others, what no decision is made by.
+/// Whether a unit only writes what no other unit reads: it is committed before the others of its batch, and without the lock of what nodes share.
 pub(crate) fn is_write_only(item: &Item) -> bool {
     match item.unit.parts() {
         [Part::RecordRefusals(_)] => true,

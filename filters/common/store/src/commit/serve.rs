@@ -2,7 +2,7 @@
 //!
 //! The commits of an engine with a server are sent one after the other, without a wait for the result of the one before: each follows the one
 //! before it by its hash, so the server makes them durable in order or not at all. Callers are notified in that order. A commit that reads, or
-//! writes more than its journal row, waits for those before it; not so a posting, or records of no decision, which are a commit of their own.
+//! writes more than its journal row, waits for those before it; not so a posting, or last uses and refused requests, which are a commit of their own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -113,11 +113,18 @@ struct Committer<'c, E: Engine> {
 
 /// A commit or a posting that is not known to be durable.
 struct SentCommit {
-    is_posting: bool,
+    kind: SentKind,
     items: Vec<Item>,
     answers: Answers,
     began_us: u64,
     sent_us: u64,
+}
+
+#[derive(Clone, Copy)]
+enum SentKind {
+    Units,
+    WriteOnly,
+    Posting,
 }
 
 impl<E: Engine> Committer<'_, E> {
@@ -145,11 +152,12 @@ impl<E: Engine> Committer<'_, E> {
         if <E::Session<'_> as Session>::SENDS && items.iter().any(is_write_only) {
             (self.write_only, *items) = items.drain(..).partition(is_write_only);
         }
-        if !items.is_empty() {
-            self.commit_units(items)?;
-        }
+        // First, so that what another unit removes stays removed.
         if !self.write_only.is_empty() {
             self.commit_write_only()?;
+        }
+        if !items.is_empty() {
+            self.commit_units(items)?;
         }
         if self.session.needs_maintenance() {
             let began = monotonic_us();
@@ -180,11 +188,18 @@ impl<E: Engine> Committer<'_, E> {
         gauges.batch_size.record(items.len() as u64);
         gauges.folded.fetch_add(self.batch.coalesced, Relaxed);
         gauges.entries.fetch_add(self.batch.entries, Relaxed);
-        self.committed(committed, items, answers, began_us)
+        if committed == Committed::Sent {
+            self.is_sent(SentKind::Units, std::mem::take(items), answers, began_us);
+        } else {
+            self.acknowledge_sent()?;
+            self.wait_ended();
+            let us = monotonic_us().saturating_sub(began_us);
+            self.acknowledge(us, items, answers);
+        }
+        Ok(())
     }
 
-    /// Commits units of which no result is needed, and that need nothing of what nodes share: other commits, of this node and of others, do not
-    /// wait for them.
+    /// Commits units of which no result is needed, and that need nothing of what nodes share, without its lock.
     fn commit_write_only(&mut self) -> Result<(), Failure> {
         let began_us = (self.monotonic_us)();
         self.wait_begins(began_us);
@@ -195,34 +210,21 @@ impl<E: Engine> Committer<'_, E> {
             finish(session, write, Session::send_commit)
         });
         let (answers, committed) = committed.map_err(|error| self.stopped_by(error))?;
-        let mut items = std::mem::take(&mut self.write_only);
-        self.committed(committed, &mut items, answers, began_us)
-    }
-
-    /// Notifies the callers of a commit that is durable, or keeps them until it is.
-    fn committed(
-        &mut self,
-        committed: Committed,
-        items: &mut Vec<Item>,
-        answers: Answers,
-        began_us: u64,
-    ) -> Result<(), Failure> {
         if committed == Committed::Sent {
-            let items = std::mem::take(items);
-            self.is_sent(false, items, answers, began_us);
+            let items = std::mem::take(&mut self.write_only);
+            self.is_sent(SentKind::WriteOnly, items, answers, began_us);
         } else {
             self.acknowledge_sent()?;
             self.wait_ended();
-            let us = (self.monotonic_us)().saturating_sub(began_us);
-            self.acknowledge(us, items, answers);
+            acknowledge(self.shared, &mut self.write_only, answers);
         }
         Ok(())
     }
 
-    fn is_sent(&mut self, is_posting: bool, items: Vec<Item>, answers: Answers, began_us: u64) {
+    fn is_sent(&mut self, kind: SentKind, items: Vec<Item>, answers: Answers, began_us: u64) {
         let sent_us = (self.monotonic_us)();
         self.sent.push_back(SentCommit {
-            is_posting,
+            kind,
             items,
             answers,
             began_us,
@@ -239,7 +241,9 @@ impl<E: Engine> Committer<'_, E> {
         let commit = <E::Session<'_> as Session>::send_commit;
         let posted = posting(&mut self.session, self.batch, begin, commit);
         match posted.map_err(|error| self.stopped_by(error))? {
-            Some(Committed::Sent) => self.is_sent(true, Vec::new(), Answers::new(), began_us),
+            Some(Committed::Sent) => {
+                self.is_sent(SentKind::Posting, Vec::new(), Answers::new(), began_us);
+            }
             Some(Committed::Durable) => {
                 self.acknowledge_sent()?;
                 self.wait_ended();
@@ -269,12 +273,14 @@ impl<E: Engine> Committer<'_, E> {
             self.wait_ended();
             let now = (self.monotonic_us)();
             let us = now.saturating_sub(sent.began_us);
-            if sent.is_posting {
-                posting_took(self.shared, self.batch, us);
-            } else {
-                let sync_us = now.saturating_sub(sent.sent_us);
-                self.shared.gauges.sync_us.record(sync_us);
-                self.acknowledge(us, &mut sent.items, sent.answers);
+            match sent.kind {
+                SentKind::Units => {
+                    let sync_us = now.saturating_sub(sent.sent_us);
+                    self.shared.gauges.sync_us.record(sync_us);
+                    self.acknowledge(us, &mut sent.items, sent.answers);
+                }
+                SentKind::WriteOnly => acknowledge(self.shared, &mut sent.items, sent.answers),
+                SentKind::Posting => posting_took(self.shared, self.batch, us),
             }
         }
         Ok(true)

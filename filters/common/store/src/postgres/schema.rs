@@ -109,7 +109,7 @@ pub(super) fn migrate(connection: &Connection, name: &str) -> Result<(), OpenErr
 }
 
 /// Leaves room in each page of `allotments` for new versions of its rows: a posting changes those of all its accounts, and a row that moves to
-/// another page is inserted into both indexes again. What an operator has set stays. Other servers of the protocol may refuse it.
+/// another page is inserted into both indexes again. A table with any setting of an operator stays as it is. Other servers of the protocol may refuse it.
 pub(super) fn leave_room(connection: &Connection) {
     let sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = current_schema() AND c.relname = 'allotments' AND c.reloptions IS NULL";

@@ -321,8 +321,11 @@ impl Wire {
     /// Keeps the results of transactions that were sent: that of the next statement comes after them.
     fn read_sent(&mut self) -> Result<(), EngineError> {
         while let Some(transaction) = self.sent.pop_front() {
-            let ended = self.end_transaction(transaction);
-            self.results.push_back(ended);
+            match self.end_transaction(transaction) {
+                // It has failed and is still open, so that the server refuses all that follows it. Only its own error says why.
+                Err(error) if self.is_in_transaction && !self.is_broken => return Err(error),
+                ended => self.results.push_back(ended),
+            }
             if self.is_broken {
                 return Err(lost(io::ErrorKind::NotConnected.into()));
             }

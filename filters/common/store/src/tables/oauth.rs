@@ -356,7 +356,7 @@ fn note_uses(connection: &dyn Sql, uses: &[(CredentialId, Timestamp)]) -> Result
              WHERE g.id = u.grant_id",
         ],
     };
-    // All nodes lock the rows in this order.
+    // Nodes lock credentials in this order. A deadlock, with a revocation or over grants, is repeated.
     let mut uses = uses.to_vec();
     uses.sort_unstable();
     for sql in statements {

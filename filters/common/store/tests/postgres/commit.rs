@@ -241,6 +241,14 @@ impl Blocker {
         Blocker(Some(child))
     }
 
+    /// Sends a statement without a wait for its end.
+    pub(super) fn send(&mut self, statement: &str) {
+        use std::io::Write as _;
+        let child = self.0.as_mut().expect("it is not released");
+        let input = child.stdin.as_mut().expect("a pipe");
+        writeln!(input, "{statement};").expect("it reads");
+    }
+
     /// The end of the input ends the session, and its transaction.
     pub(super) fn release(&mut self) {
         if let Some(mut child) = self.0.take() {

@@ -372,7 +372,7 @@ fn credential() -> CredentialId {
 }
 
 /// A key whose requests may cost so much in a month.
-fn capped_key(max: i64) -> Part {
+pub(super) fn capped_key(max: i64) -> Part {
     Part::InsertCredential(Box::new(NewCredential {
         id: credential(),
         hash: [9; 32],

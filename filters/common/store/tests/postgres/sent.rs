@@ -13,6 +13,7 @@ use tollgate_testing::Postgres;
 use super::commit::{
     Blocker, assert_chained, available, behind_proxy_with, charge, grant, options,
 };
+use super::nodes::capped_key;
 use super::proxy::Cut;
 use super::suite::support::{account, operation, time, write};
 
@@ -287,6 +288,40 @@ fn records_that_are_cut_anywhere_are_made_once_and_commits_go_on_after_them() {
             );
         }
     }
+    assert_chained(&store);
+    store.close();
+}
+
+/// A deadlock with a node that revokes keys, for example. The row that follows is not prepared on a new connection.
+#[test]
+fn records_that_a_deadlock_has_ended_are_made_again_with_the_commits_after_them() {
+    let (proxy, store, database) = behind_proxy_with(&|_| {});
+    write(&store, [capped_key(10)]).expect("a key");
+    let [refused, used] = records();
+    write(&store, [charge(operation(1), account(1))]).expect("its balance is in memory");
+    proxy.cut_at("COMMIT", Cut::Before);
+    write(&store, [used.clone()]).expect("its statements are prepared on a new connection");
+    assert_eq!(proxy.cuts(), 1);
+    let lock = "DO 'BEGIN UPDATE credentials SET used_at = 1; END'";
+    let mut other = Blocker::lock(&database, lock);
+    let connections = proxy.connections();
+    let recorded = submit(&store, used);
+    until("it does not wait", || is_blocked(&database));
+    let charged = submit(&store, charge(operation(2), account(1)));
+    other.send("UPDATE node_marks SET commits = commits");
+    until("none has ended", || {
+        let sql = "SELECT deadlocks > 0 FROM pg_stat_database WHERE datname = current_database()";
+        Postgres::shared().run(&database, sql) == "t"
+    });
+    other.release();
+    for answer in [recorded, charged, submit(&store, refused)] {
+        let answer = answer.recv().expect("an answer");
+        assert_eq!(answer.ok(), Some(Receipt::default()));
+    }
+    assert!(proxy.connections() > connections, "it was not the victim");
+    assert_eq!(available(&store), 98);
+    let used_at = Postgres::shared().run(&database, "SELECT used_at FROM credentials");
+    assert_eq!(used_at, time(5).as_micros().to_string());
     assert_chained(&store);
     store.close();
 }

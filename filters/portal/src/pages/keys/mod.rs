@@ -47,7 +47,7 @@ impl Keys {
         };
         let (mut keys, days) = reading(&context.store, read).await?;
         for key in &mut keys {
-            // The cache is up to one minute newer than the store.
+            // The cache is up to two minutes newer than the store.
             key.used_at = key.used_at.max(context.credentials.used_at(key.id.0));
         }
         let is_shown = |at: Timestamp| now.duration_since(at) < REVOKED_SHOWN;
