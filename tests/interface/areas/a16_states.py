@@ -9,8 +9,8 @@ from world import CHECKOUT, MPP, X402
 
 area = Area("states")
 
-# Until PayPal's notification is processed, on a busy machine.
-COMPLETED_SECS = 30
+# Until PayPal's notification is processed, on a busy machine: longer than the minute of the limit that the questions before it may use up.
+COMPLETED_SECS = 90
 
 
 @area.says("a checkout session is incomplete until it is finished")
