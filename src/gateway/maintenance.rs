@@ -242,7 +242,7 @@ pub(super) async fn record_uses(credentials: &Credentials, store: &dyn Store, ti
         let rows = uses.iter().map(CredentialUse::row).collect();
         let part = Part::OAuth(Box::new(OAuthPart::NoteUses(rows)));
         match commit(store, UnitOfWork::of(part, Admission::BestEffort)).await {
-            Ok(_) => uses.iter().for_each(CredentialUse::is_stored),
+            Ok(_) => uses.iter().for_each(CredentialUse::mark_stored),
             Err(error) => tracing::debug!(%error, "recording credential uses failed"),
         }
     }

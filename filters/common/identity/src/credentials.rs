@@ -118,8 +118,8 @@ impl CredentialUse {
         (self.credential.id, self.at)
     }
 
-    /// It is stored: no later [`Credentials::unstored_uses`] returns it.
-    pub fn is_stored(&self) {
+    /// Its row is durable: no later [`Credentials::unstored_uses`] returns it.
+    pub fn mark_stored(&self) {
         let noted_at = &self.credential.noted_at;
         noted_at.fetch_max(self.at.as_micros(), Ordering::Relaxed);
     }

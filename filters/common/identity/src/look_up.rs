@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(credentials.evict_idle(later), 0, "its use is not stored");
         let uses = credentials.unstored_uses();
         assert_eq!(credentials.evict_idle(later), 0, "nor is it yet");
-        uses.iter().for_each(CredentialUse::is_stored);
+        uses.iter().for_each(CredentialUse::mark_stored);
         assert_eq!(credentials.evict_idle(NOW), 0, "it is in use");
         assert_eq!(credentials.evict_idle(later), 1);
         assert!(credentials.is_empty() && !credentials.has_account(ACCOUNT));

@@ -270,10 +270,10 @@ async fn the_last_use_of_a_key_is_recorded_and_stored_once() {
     let last = bench.credentials.unstored_uses();
     assert_eq!(unstored(), [(made.id.0, later(60_000_000))]);
     credential.used(later(120_000_000));
-    last.iter().for_each(CredentialUse::is_stored);
+    last.iter().for_each(CredentialUse::mark_stored);
     let last = bench.credentials.unstored_uses();
     assert_eq!(unstored(), [(made.id.0, later(120_000_000))]);
-    last.iter().for_each(CredentialUse::is_stored);
+    last.iter().for_each(CredentialUse::mark_stored);
     assert_eq!(unstored(), [], "it is stored");
 }
 

@@ -189,7 +189,7 @@ impl<E: Engine> Committer<'_, E> {
         gauges.folded.fetch_add(self.batch.coalesced, Relaxed);
         gauges.entries.fetch_add(self.batch.entries, Relaxed);
         if committed == Committed::Sent {
-            self.is_sent(SentKind::Units, std::mem::take(items), answers, began_us);
+            self.keep_sent(SentKind::Units, std::mem::take(items), answers, began_us);
         } else {
             self.acknowledge_sent()?;
             self.wait_ended();
@@ -212,7 +212,7 @@ impl<E: Engine> Committer<'_, E> {
         let (answers, committed) = committed.map_err(|error| self.stopped_by(error))?;
         if committed == Committed::Sent {
             let items = std::mem::take(&mut self.write_only);
-            self.is_sent(SentKind::WriteOnly, items, answers, began_us);
+            self.keep_sent(SentKind::WriteOnly, items, answers, began_us);
         } else {
             self.acknowledge_sent()?;
             self.wait_ended();
@@ -221,7 +221,7 @@ impl<E: Engine> Committer<'_, E> {
         Ok(())
     }
 
-    fn is_sent(&mut self, kind: SentKind, items: Vec<Item>, answers: Answers, began_us: u64) {
+    fn keep_sent(&mut self, kind: SentKind, items: Vec<Item>, answers: Answers, began_us: u64) {
         let sent_us = (self.monotonic_us)();
         self.sent.push_back(SentCommit {
             kind,
@@ -242,7 +242,7 @@ impl<E: Engine> Committer<'_, E> {
         let posted = posting(&mut self.session, self.batch, begin, commit);
         match posted.map_err(|error| self.stopped_by(error))? {
             Some(Committed::Sent) => {
-                self.is_sent(SentKind::Posting, Vec::new(), Answers::new(), began_us);
+                self.keep_sent(SentKind::Posting, Vec::new(), Answers::new(), began_us);
             }
             Some(Committed::Durable) => {
                 self.acknowledge_sent()?;

@@ -63,7 +63,7 @@ impl Writer {
             })
         });
         self.last.set(Some((row.id, row.seal.hash)));
-        self.is_sent(SentCommit::Row(row), is_sent)
+        self.keep_sent(SentCommit::Row(row), is_sent)
     }
 
     fn send_transaction(&self, written: Vec<Written>) -> Result<Committed, EngineError> {
@@ -78,7 +78,7 @@ impl Writer {
             written,
         };
         let is_sent = self.on_link(|link| self.send_on(link, &transaction));
-        self.is_sent(SentCommit::Transaction(transaction), is_sent)
+        self.keep_sent(SentCommit::Transaction(transaction), is_sent)
     }
 
     /// Runs `send` on the connection, which is made where there is none.
@@ -100,7 +100,7 @@ impl Writer {
         link.send("COMMIT", [].into_iter(), Expected::Commit)
     }
 
-    fn is_sent(
+    fn keep_sent(
         &self,
         commit: SentCommit,
         is_sent: Result<(), EngineError>,
@@ -164,7 +164,7 @@ impl Writer {
         match result {
             Ok(()) => {
                 if let Some(commit) = self.sent.unknown.borrow_mut().pop_front() {
-                    self.is_durable(&commit);
+                    self.record_durable(&commit);
                 }
                 Ok(())
             }
@@ -172,7 +172,7 @@ impl Writer {
         }
     }
 
-    fn is_durable(&self, commit: &SentCommit) {
+    fn record_durable(&self, commit: &SentCommit) {
         if let SentCommit::Row(row) = commit {
             self.outage.row_is_durable(row.id);
         }
@@ -193,7 +193,7 @@ impl Writer {
                 SentCommit::Transaction(transaction) => self.run_alone(transaction),
             };
             done.map_err(|error| self.final_error(error))?;
-            self.is_durable(&commit);
+            self.record_durable(&commit);
         }
         Ok(())
     }
