@@ -24,6 +24,8 @@ pub(super) struct Wire {
     /// What is sent with the next flush.
     pub(super) out: BytesMut,
     received: BytesMut,
+    /// What one read fills.
+    buffer: Box<[u8; 16 << 10]>,
     /// What is expected of the statements whose results come before that of the next one.
     queued: Vec<Expected>,
     /// The same of transactions that were sent and whose results were not read.
@@ -80,6 +82,7 @@ impl Wire {
             socket,
             out: BytesMut::new(),
             received: BytesMut::new(),
+            buffer: Box::new([0; 16 << 10]),
             queued: Vec::new(),
             sent: VecDeque::new(),
             results: VecDeque::new(),
@@ -242,9 +245,8 @@ impl Wire {
     }
 
     fn receive(&mut self) -> Result<(), EngineError> {
-        let mut buffer = [0; 16 << 10];
         let read = loop {
-            match self.socket.read(&mut buffer) {
+            match self.socket.read(&mut *self.buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other,
             }
@@ -271,7 +273,7 @@ impl Wire {
             self.is_broken = true;
             lost(error)
         })?;
-        self.received.extend_from_slice(&buffer[..read]);
+        self.received.extend_from_slice(&self.buffer[..read]);
         Ok(())
     }
 
