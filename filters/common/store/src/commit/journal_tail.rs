@@ -4,12 +4,12 @@
 //! hold ends once, no balance drops below its limit. From time to time all accumulated changes are posted: balances, open holds, and the
 //! journal pages that owners see. That costs some rows per account and not one per request.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 
 use tollgate_clock::{Month, Timestamp};
-use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, IdHasher, Micros, OperationId};
 
 use super::posted_balances::PostedBalances;
 use super::posting_schedule::PostingSchedule;
@@ -40,6 +40,8 @@ pub(crate) struct JournalTail {
     accounts: Ids<AccountId, Balance>,
     /// Of other accounts: one that is used again is not read again. Only postings of this node change those rows.
     posted: PostedBalances,
+    /// Keys of whose caps this node of several has a row, which counts what they were charged.
+    capped: HashSet<CredentialId, BuildHasherDefault<IdHasher>>,
     open: Ids<OperationId, Open>,
     /// Posted holds that have ended since.
     ended: Vec<OperationId>,
@@ -104,6 +106,9 @@ impl JournalTail {
             }
         })?;
         tail.recent = RecentOperations::load(rows, node)?;
+        if commit_id::has_allotments(node) {
+            rows.cap_allotments(node, &mut |row| tail.count_cap_of(row.cap.credential))?;
+        }
         rows.bodies(JournalRows::UnpostedOfNode(node), &mut |id, body| {
             tail.replay_row(rows, id, body)
         })?;
@@ -144,6 +149,7 @@ impl JournalTail {
             schedule: PostingSchedule::new(records_max),
             accounts: Ids::default(),
             posted: PostedBalances::default(),
+            capped: HashSet::default(),
             open: Ids::default(),
             ended: Vec::new(),
             recent: RecentOperations::default(),
@@ -377,6 +383,11 @@ impl JournalTail {
         self.schedule.see(account);
     }
 
+    /// This node has a row of a cap of the key, or is to have it with the open transaction.
+    pub(crate) fn count_cap_of(&mut self, credential: CredentialId) {
+        self.capped.insert(credential);
+    }
+
     /// Adds a journal row.
     pub(crate) fn push_row(&mut self, id: i64, body: &[u8], records: usize) {
         self.buffer.bodies.extend_from_slice(body);
@@ -435,7 +446,6 @@ impl JournalTail {
             .map_err(unreadable)?;
         let mut records = Vec::with_capacity(self.buffer.records);
         let mut totals = DayTotals::default();
-        let is_one_of_many = commit_id::has_allotments(self.node);
         let mut spent = KeySpending::new();
         for (row, body) in &bodies {
             for record in body.records() {
@@ -443,7 +453,8 @@ impl JournalTail {
                 if record.is_owner_visible() {
                     if let Some(used) = record.part().map_err(unreadable)?.usage() {
                         totals.add(rows, &used)?;
-                        if let Some(credential) = used.usage.credential.filter(|_| is_one_of_many) {
+                        let credential = used.usage.credential;
+                        if let Some(credential) = credential.filter(|it| self.capped.contains(it)) {
                             let month = Month::of(used.operation.began_at());
                             *spent.entry((credential, month)).or_default() += used.cost.get();
                         }
@@ -459,7 +470,7 @@ impl JournalTail {
             }
         }
         rows.add_usage_days(&totals)?;
-        if is_one_of_many {
+        if !spent.is_empty() {
             rows.spend_caps(self.node, &spent)?;
         }
         // Stable: earlier records stay first.

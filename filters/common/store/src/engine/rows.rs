@@ -422,7 +422,7 @@ pub(crate) trait WriteRows: Rows {
     fn grant_cap(&self, node: i64, cap: KeyCap, by: i64) -> Result<bool, EngineError>;
 
     /// Adds what was charged to keys to what their node has spent of caps.
-    fn spend_caps(&self, node: i64, spent: &KeySpending) -> Result<(), RowError>;
+    fn spend_caps(&self, node: i64, spent: &KeySpending) -> Result<(), EngineError>;
 
     /// Records the answers of a node to recalls of accounts, each up to a number.
     fn answer_recalls(

@@ -364,11 +364,7 @@ pub(crate) fn spend_caps(
     connection: &dyn Sql,
     node: i64,
     spent: &KeySpending,
-) -> Result<(), RowError> {
-    let sql = "SELECT 1 FROM cap_allotments WHERE node_id = ?1";
-    if !connection.exists(sql, values![node])? {
-        return Ok(());
-    }
+) -> Result<(), EngineError> {
     let sql = "UPDATE cap_allotments SET spent = spent + ?4 WHERE credential_id = ?1 AND month IN (0, ?2) AND node_id = ?3";
     connection.execute_each(sql, &mut |run| {
         let mut spent = spent.iter().filter(|(_, sum)| **sum != 0);

@@ -464,7 +464,7 @@ impl<C: Sql + KeySet> WriteRows for C {
         allotment::grant_cap(self, node, cap, by)
     }
 
-    fn spend_caps(&self, node: i64, spent: &KeySpending) -> Result<(), RowError> {
+    fn spend_caps(&self, node: i64, spent: &KeySpending) -> Result<(), EngineError> {
         allotment::spend_caps(self, node, spent)
     }
 

@@ -55,7 +55,7 @@ fn numbered(number: u64) -> OperationId {
     OperationId::from_parts(number, [3; 10])
 }
 
-fn take(number: u64, amount: i64) -> Part {
+pub(super) fn take(number: u64, amount: i64) -> Part {
     Part::Allotment(AllotmentPart::Take {
         operation: numbered(number),
         purse: Purse::Account(account(1)),
@@ -347,7 +347,7 @@ fn of_cap() -> KeyCap {
     KeyCap::of(credential(), CapPeriod::Month, numbered(1))
 }
 
-fn take_of_cap(number: u64, amount: i64) -> Part {
+pub(super) fn take_of_cap(number: u64, amount: i64) -> Part {
     Part::Allotment(AllotmentPart::Take {
         operation: numbered(number),
         purse: Purse::Cap(of_cap()),
@@ -367,7 +367,7 @@ fn give_of_cap(number: u64, amount: i64) -> Part {
     })
 }
 
-fn credential() -> CredentialId {
+pub(super) fn credential() -> CredentialId {
     CredentialId::from_bytes([9; 16])
 }
 

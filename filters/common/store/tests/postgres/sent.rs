@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use tollgate_money::{CredentialId, OperationId};
+use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
     Admission, CommitError, FailureKind, OAuthPart, Part, Receipt, RefusalRow, Store, UnitOfWork,
     postgres,
@@ -13,7 +14,7 @@ use tollgate_testing::Postgres;
 use super::commit::{
     Blocker, assert_chained, available, behind_proxy_with, charge, grant, options,
 };
-use super::nodes::capped_key;
+use super::nodes::{capped_key, credential, take, take_of_cap};
 use super::proxy::Cut;
 use super::suite::support::{account, operation, time, write};
 
@@ -225,6 +226,79 @@ fn a_posting_of_a_run_whose_node_has_a_later_epoch_changes_nothing() {
         .expect("a read")
         .expect("it is there");
     assert_eq!(row.available.get(), 98, "a reader adds what is not posted");
+}
+
+/// A charge of the key whose spending is capped.
+fn charge_of_key(number: u8) -> Part {
+    // It began in the month of the cap.
+    let operation = OperationId::from_parts(u64::from(number), [8; 10]);
+    match charge(operation, account(1)) {
+        Part::Ledger(LedgerPart::Charge {
+            operation,
+            account,
+            charged,
+            written_off,
+            price_version,
+            mut usage,
+            at,
+        }) => {
+            usage.credential = Some(credential());
+            Part::Ledger(LedgerPart::Charge {
+                operation,
+                account,
+                charged,
+                written_off,
+                price_version,
+                usage,
+                at,
+            })
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Also after a start, for which the row of the cap is there already.
+#[test]
+fn a_posting_at_one_of_several_nodes_counts_what_a_capped_key_was_charged_without_a_wait() {
+    let one_of_many = |options: &mut postgres::Options| {
+        options.node_name = "a".to_owned();
+        options.role = postgres::NodeRole::OneOfMany;
+        posts_at_once(options);
+    };
+    let (proxy, store, database) = behind_proxy_with(&one_of_many);
+    let server = Postgres::shared();
+    let posted_after = |answer: Receiver<Answer>| {
+        let answer = answer.recv().expect("an answer");
+        assert_eq!(answer.ok(), Some(Receipt::default()));
+        until("it is not posted", || server.run(&database, POSTED) == "t");
+        server.run(
+            &database,
+            "SELECT node_id, spent FROM cap_allotments ORDER BY node_id",
+        )
+    };
+    write(&store, [capped_key(1_000)]).expect("a key");
+    write(&store, [take(1_000, 50)]).expect("credit of this node");
+    assert_eq!(posted_after(submit(&store, charge_of_key(1))), "", "no row");
+    write(&store, [take_of_cap(1_001, 20)]).expect("a row of the cap");
+    let node = store.node();
+    let spent = |here: i64| format!("0|1\n{node}|{here}");
+    // Its statements are prepared, for which the server is waited for.
+    assert_eq!(posted_after(submit(&store, charge_of_key(2))), spent(1));
+    let mut blocker = Blocker::lock(&database, "LOCK TABLE journal IN SHARE MODE");
+    let commits = proxy.commits();
+    let answer = submit(&store, charge_of_key(3));
+    until("the posting is not sent", || {
+        is_blocked(&database) && proxy.commits() > commits
+    });
+    blocker.release();
+    assert_eq!(posted_after(answer), spent(2));
+    store.close();
+    let mut again = options(&proxy.url(&database));
+    one_of_many(&mut again);
+    let store = postgres::open(again).expect("it opens again");
+    assert_eq!(posted_after(submit(&store, charge_of_key(4))), spent(3));
+    assert_chained(&store);
+    store.close();
 }
 
 /// Three refused requests of an account, whose row adds to what it counts, and the use of a key.

@@ -215,6 +215,7 @@ impl Batch {
         let tails = self.of_tails(rows, cap)?;
         let own = tails.iter().filter(|(node, _)| *node == self.node);
         let before = own.map(|(_, charged)| charged).sum::<i64>() + self.pending(cap)?;
+        self.tail.count_cap_of(cap.credential);
         Ok(rows.insert_cap_row(self.node, cap, 0, -before, recall)?)
     }
 
