@@ -30,3 +30,23 @@ impl Drop for LockedFile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in a child process between its fork and its program.
+    #[test]
+    fn a_dropped_lock_is_released_while_a_copy_of_its_descriptor_is_open() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        let file = File::create(&path).expect("a file");
+        let copy = file.try_clone().expect("a copy of the descriptor");
+        let locked = LockedFile::of(file).expect("it is free");
+        let lock = || LockedFile::of(File::open(&path).expect("it is there"));
+        assert!(matches!(lock(), Err(TryLockError::WouldBlock)));
+        drop(locked);
+        lock().expect("it is free again");
+        drop(copy);
+    }
+}
