@@ -223,6 +223,13 @@ impl std::fmt::Display for Holder {
     }
 }
 
+/// A connection for renewals.
+pub(super) fn connect(target: &Target) -> Result<Connection, EngineError> {
+    let connection = Connection::open(target)?;
+    connection.limit(WAIT)?;
+    Ok(connection)
+}
+
 /// Renews the lease of a run on a thread and a connection of its own.
 pub(super) struct Renewer {
     pub(super) target: Arc<Target>,
@@ -291,8 +298,7 @@ impl Renewer {
         match &mut self.connection {
             Some(connection) => Ok(connection),
             missing => {
-                let connection = Connection::open(&self.target)?;
-                connection.limit(WAIT)?;
+                let connection = connect(&self.target)?;
                 Ok(missing.insert(connection))
             }
         }

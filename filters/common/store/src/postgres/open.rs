@@ -82,7 +82,7 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         path: PathBuf::from(&name),
         source,
     };
-    let renewing = Connection::open(&target).map_err(|error| open_error(&name, "open", error))?;
+    let renewing = lease::connect(&target).map_err(|error| open_error(&name, "open", error))?;
     let renewer = Renewer {
         target: Arc::clone(&target),
         connection: Some(renewing),
