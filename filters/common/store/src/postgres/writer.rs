@@ -37,10 +37,10 @@ const IDLE_MAX: &str = "5s";
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Begins a transaction: the fence, and its number. The number may not be null, so that it is an error where the node has another epoch:
-/// `COMMIT` is sent with it.
+/// Begins a transaction: the fence, and its number. The number may not be null, so that it is an error where the node has another epoch, or the
+/// transaction was made already, of which the server has received a copy late: `COMMIT` is sent with it.
 const FENCE: &str = "UPDATE node_marks
-    SET commits = (SELECT CAST(?3 AS BIGINT) FROM nodes WHERE id = ?1 AND epoch = ?2 FOR SHARE) WHERE id = ?1";
+    SET commits = CASE WHEN commits < ?3 THEN (SELECT CAST(?3 AS BIGINT) FROM nodes WHERE id = ?1 AND epoch = ?2 FOR SHARE) END WHERE id = ?1";
 
 /// Ends a transaction with a journal row, in the same way: the row is there.
 const CHECK_ROW: &str = "UPDATE node_marks

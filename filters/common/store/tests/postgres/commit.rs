@@ -18,7 +18,7 @@ use super::suite::support::{account, account_of, new_account, operation, time, w
 
 /// The statements of a commit of ledger parts alone, and of one of other parts.
 const ROW: &str = "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE),";
-const FENCE: &str = "UPDATE node_marks\n    SET commits = (SELECT CAST($3";
+const FENCE: &str = "UPDATE node_marks\n    SET commits = CASE WHEN";
 
 fn open(url: &str) -> Arc<dyn Store> {
     postgres::open(options(url)).expect("the store opens")

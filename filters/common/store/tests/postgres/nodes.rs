@@ -21,7 +21,7 @@ use super::suite::support::{account, new_account, time, write};
 /// The statements of a commit that takes a part of a cap.
 const CAP_STATEMENTS: [&str; 7] = [
     "BEGIN",
-    "UPDATE node_marks\n    SET commits = (SELECT CAST($3",
+    "UPDATE node_marks\n    SET commits = CASE WHEN",
     "SELECT number FROM cluster",
     "SELECT node_id, granted, spent FROM cap_allotments",
     "UPDATE cap_allotments SET recall",
@@ -32,7 +32,7 @@ const CAP_STATEMENTS: [&str; 7] = [
 /// The statements of a commit that takes credit, up to the start of each.
 const STATEMENTS: [&str; 8] = [
     "BEGIN",
-    "UPDATE node_marks\n    SET commits = (SELECT CAST($3",
+    "UPDATE node_marks\n    SET commits = CASE WHEN",
     "SELECT number FROM cluster",
     "INSERT INTO allotments",
     "WITH v (id, moved)",

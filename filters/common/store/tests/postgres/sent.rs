@@ -38,7 +38,7 @@ fn is_blocked(database: &str) -> bool {
     Postgres::shared().run(database, sql) == "t"
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     // Each look is a program that asks the server.
     for _ in 0..1000 {
         if holds() {
@@ -131,7 +131,7 @@ fn a_posting_that_is_cut_anywhere_is_made_once() {
         (Cut::During, false),
     ] {
         for statement in [
-            "UPDATE node_marks\n    SET commits = (SELECT",
+            "UPDATE node_marks\n    SET commits = CASE WHEN",
             "INSERT INTO postings",
             "UPDATE node_marks SET posted",
             "COMMIT",
@@ -335,7 +335,7 @@ fn records_that_are_cut_anywhere_are_made_once_and_commits_go_on_after_them() {
     assert_eq!(expected, 3);
     for cut in [Cut::Before, Cut::During, Cut::After] {
         for statement in [
-            "UPDATE node_marks\n    SET commits = (SELECT",
+            "UPDATE node_marks\n    SET commits = CASE WHEN",
             "INSERT INTO refusals",
             "UPDATE credentials AS c",
             "COMMIT",
