@@ -487,6 +487,10 @@ impl Cluster {
                     }
                 }
             }
+            // Only of a database that it could not reach for its grace.
+            FailureKind::Io if !text.contains("could not be reached again") => {
+                self.violation(text.clone());
+            }
             _ => {}
         }
         self.kill(index, &text);

@@ -61,6 +61,10 @@ impl ServerError {
             "40001" | "40P01" => Fault::Conflict,
             // The server shuts down, crashed, starts, or has no connection left.
             "57P01" | "57P02" | "57P03" | "53300" => Fault::Lost,
+            // It has ended a session that was idle, in a transaction or not, or a transaction that took too long: of a node that was paused.
+            "25P03" | "57P05" | "25P04" => Fault::Lost,
+            // read_only_sql_transaction: the name leads to a standby, or to a server that is one since a failover.
+            "25006" => Fault::Lost,
             code if code.starts_with("08") => Fault::Lost,
             _ => Fault::Other,
         }

@@ -625,6 +625,11 @@ fn set_up(connection: &Connection) -> Result<(), EngineError> {
         // Servers with a planner of their own do not know it.
         tracing::debug!(error = %error.source, "the database has other settings for joins");
     }
+    // Not known before PostgreSQL 14. A gateway without requests commits nothing.
+    let stays = connection.run_all("SET idle_session_timeout = 0");
+    if let Err(error) = stays {
+        tracing::debug!(error = %error.source, "the database has no limit for idle sessions");
+    }
     connection.run_all(&format!(
         "SET idle_in_transaction_session_timeout = '{IDLE_MAX}'"
     ))

@@ -130,6 +130,10 @@ impl SimulatedSocket {
         let until_us = actor.after(self.limit.get());
         loop {
             if self.is_closed() {
+                if let Some(message) = world.server().last_message(self.session) {
+                    self.received = message;
+                    return Ok(());
+                }
                 return self.lose("");
             }
             let unreachable_until_us = self.process.unreachable_until_us();
@@ -200,7 +204,8 @@ impl Read for SimulatedSocket {
 
 impl Write for SimulatedSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.is_closed() {
+        let is_ended = self.is_lost || !self.process.world.server().takes_from(self.session);
+        if is_ended || self.process.is_dead.load(Relaxed) {
             return Err(ErrorKind::BrokenPipe.into());
         }
         self.process.world.server().send(self.session, bytes);

@@ -1,6 +1,6 @@
 //! The server's side of the protocol: messages in, messages out (PostgreSQL, "Message Formats").
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use bytes::{Buf as _, BufMut as _};
 use rusqlite::types::Value as Sqlite;
@@ -48,6 +48,8 @@ struct Link {
 pub(super) struct Server {
     pub(super) database: Database,
     links: BTreeMap<u64, Link>,
+    /// Sessions that were idle in a transaction for too long, until their clients read that.
+    idled_out: BTreeSet<u64>,
     pub(super) tamper: Option<Tamper>,
     /// For the trace.
     pub(super) lines: Vec<String>,
@@ -62,6 +64,7 @@ impl Server {
         Server {
             database: Database::new(),
             links: BTreeMap::new(),
+            idled_out: BTreeSet::new(),
             tamper: None,
             lines: Vec::new(),
             has_released: false,
@@ -148,7 +151,26 @@ impl Server {
                 "server ends session {session}: idle in its transaction"
             ));
             self.close(session);
+            self.idled_out.insert(session);
         }
+    }
+
+    /// Whether a client can still send to its session: the end of one that was idle is only noticed by the next read.
+    pub(super) fn takes_from(&self, session: u64) -> bool {
+        self.is_open(session) || self.idled_out.contains(&session)
+    }
+
+    /// The message with which the server has ended a session that was idle, once.
+    pub(super) fn last_message(&mut self, session: u64) -> Option<Vec<u8>> {
+        self.idled_out.remove(&session).then(|| {
+            let mut out = Vec::new();
+            let error = SqlError {
+                code: "25P03",
+                message: String::from("terminating connection due to idle-in-transaction timeout"),
+            };
+            error_response(&mut out, &error);
+            out
+        })
     }
 
     /// What a session has sent, for the trace.

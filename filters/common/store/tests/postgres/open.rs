@@ -4,8 +4,9 @@ use tollgate_store::postgres::{self, DatabaseUrl, Options};
 use tollgate_store::{OpenError, RootSecret};
 use tollgate_testing::{Certificate, Postgres};
 
-use super::commit::Blocker;
-use super::suite::support::{account, new_account, time, write};
+use super::commit::{Blocker, assert_chained, available, behind_proxy_with, charge};
+use super::sent::{submit, until};
+use super::suite::support::{account, new_account, operation, time, write};
 
 fn options(url: &str, node: &str) -> Options {
     let url = DatabaseUrl::parse(url).expect("an address");
@@ -283,4 +284,51 @@ fn a_password_that_has_changed_is_waited_for_by_the_writer() {
         waiting.join().expect("a thread").expect("written");
     });
     assert!(store.account(account(2)).expect("a read").is_some());
+}
+
+/// A failover, after which the name leads to a standby for some time.
+#[test]
+fn a_server_that_only_reads_is_waited_for_by_the_writer() {
+    let (proxy, store, database) = behind_proxy_with(&|_| {});
+    let server = Postgres::shared();
+    let is_standby = |is: &str| {
+        let set = format!(
+            "ALTER DATABASE {database} SET default_transaction_read_only = {is};
+             SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{database}'"
+        );
+        server.run("postgres", &set);
+    };
+    is_standby("on");
+    let rows = proxy.rows();
+    let answer = submit(&store, charge(operation(1), account(1)));
+    until("it is not tried again", || {
+        server.run("postgres", "SELECT 1");
+        proxy.rows() >= rows + 3
+    });
+    assert!(store.failure().is_none() && answer.try_recv().is_err());
+    is_standby("off");
+    answer.recv().expect("an answer").expect("it is durable");
+    assert_eq!(available(&store), 99);
+    assert_chained(&store);
+    store.close();
+}
+
+#[test]
+fn the_server_does_not_end_the_session_of_a_writer_without_units() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let set = format!(
+        "ALTER DATABASE {} SET idle_session_timeout = '100ms'",
+        name(&url)
+    );
+    server.run("postgres", &set);
+    let store = postgres::open(options(&url, "a")).expect("it opens");
+    let stays = format!(
+        "SELECT count(*) > 0 FROM pg_stat_activity
+         WHERE datname = '{}' AND state = 'idle' AND clock_timestamp() - state_change > '300 ms'",
+        name(&url)
+    );
+    until("each was ended", || server.run("postgres", &stays) == "t");
+    write(&store, [new_account(1)]).expect("it is durable");
+    store.close();
 }
