@@ -329,17 +329,26 @@ fn retry_conflicts<S: Session, T>(
     batch: &mut Batch,
     mut act: impl FnMut(&mut S, &mut Batch) -> Result<T, WriteError>,
 ) -> Result<T, WriteError> {
-    for _ in 1..CONFLICT_TRIES {
-        match act(session, batch) {
+    repeat_conflicts(|is_repeated| {
+        if is_repeated {
+            repeat_conflicts(|_| batch.reload(session.rows()))?;
+        }
+        act(session, batch)
+    })
+}
+
+/// Runs `act` until it has not ended in a conflict; it learns whether it is repeated.
+fn repeat_conflicts<T, E: Into<WriteError>>(
+    mut act: impl FnMut(bool) -> Result<T, E>,
+) -> Result<T, WriteError> {
+    for tries in 1..CONFLICT_TRIES {
+        match act(tries > 1).map_err(Into::into) {
             Err(WriteError::Engine(error) | WriteError::Row(RowError::Engine(error)))
-                if error.fault == Fault::Conflict =>
-            {
-                batch.reload(session.rows())?;
-            }
+                if error.fault == Fault::Conflict => {}
             other => return other,
         }
     }
-    act(session, batch)
+    act(true).map_err(Into::into)
 }
 
 fn commit<S: Session>(
@@ -390,15 +399,14 @@ pub(super) fn derive_days<S: Session>(session: &mut S, gauges: &Gauges) -> Resul
     if session.rows().are_days_posted()? {
         return Ok(());
     }
-    begin(session, gauges, POST_TRIES)?;
-    finish(
-        session,
-        |session| {
+    repeat_conflicts(|_| {
+        begin(session, gauges, POST_TRIES)?;
+        let write = |session: &mut S| {
             session.lock_shared()?;
             rebuild_days(session.rows())
-        },
-        S::commit,
-    )?;
+        };
+        finish(session, write, S::commit)
+    })?;
     Ok(())
 }
 

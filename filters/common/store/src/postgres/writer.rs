@@ -590,7 +590,11 @@ impl Sql for Writer {
             true => self.in_transaction(&mut act)?,
             false => self.reconnecting(&mut act)?,
         }
-        failed?;
+        failed.map_err(|error| match error {
+            // With the rows that were visited.
+            RowError::Engine(error) => RowError::Engine(self.begin_again_after(error)),
+            error => error,
+        })?;
         if !is_select {
             self.keep(sql, || RowValues::of(values), None);
         }
