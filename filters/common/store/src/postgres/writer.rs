@@ -9,6 +9,7 @@
 //! Commits of one statement and transactions that read nothing are sent without a wait for those before them (`sent`). Every other exchange with
 //! the server reads their results first.
 
+mod lost;
 mod sent;
 
 use std::cell::{Cell, RefCell};
@@ -201,17 +202,17 @@ impl Writer {
             return Ok(());
         }
         self.send_row()?;
-        let number = self.commits.get();
         let inserted = self.transaction.borrow().inserted;
         if let Some((id, hash)) = inserted {
             self.in_transaction(&mut |link| {
+                let number = self.commits.get();
                 let values = values![self.node, number, id, hash];
                 link.queue(CHECK_ROW, values.iter().copied(), Expected::Change)
             })?;
         }
-        let mut is_sent = false;
+        let mut sent = None;
         let is_done = self.reconnecting(&mut |link| {
-            if std::mem::replace(&mut is_sent, true) {
+            if let Some(number) = sent {
                 if self.is_committed(link, number)? {
                     return Ok(true);
                 }
@@ -220,6 +221,7 @@ impl Writer {
                 }
                 self.run_again(link)?;
             }
+            sent = Some(self.commits.get());
             link.send("COMMIT", [].into_iter(), Expected::Commit)?;
             link.result_of_sent().map(|()| true)
         });
@@ -265,11 +267,7 @@ impl Writer {
         &self,
         act: &mut dyn FnMut(&Connection) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let mut is_open = self.transaction.borrow().is_begun;
-        if !is_open {
-            self.commits.set(self.commits.get() + 1);
-            self.transaction.borrow_mut().is_begun = true;
-        }
+        let mut is_open = std::mem::replace(&mut self.transaction.borrow_mut().is_begun, true);
         if is_open && self.is_one_of_many() {
             let done = act(self.link.borrow().as_ref().expect("it is open"));
             let done = done.map_err(|error| self.begin_again_after(error));
@@ -291,20 +289,6 @@ impl Writer {
         match error.fault == Fault::Fenced && is_of_fence {
             true => self.fenced(),
             false => error,
-        }
-    }
-
-    /// What was read in a lost transaction may be different now that other nodes write: nothing of it is repeated here.
-    fn begin_again_after(&self, error: EngineError) -> EngineError {
-        match error.fault {
-            Fault::Lost | Fault::Conflict => {
-                if let Ok(mut link) = self.link.try_borrow_mut() {
-                    *link = None;
-                }
-                *self.transaction.borrow_mut() = Transaction::default();
-                begin_again(error.source)
-            }
-            _ => error,
         }
     }
 
@@ -375,40 +359,6 @@ impl Writer {
             true => Ok(()),
             false => Err(self.fenced()),
         }
-    }
-
-    /// Runs the transaction again up to where it was lost.
-    fn run_again(&self, link: &Connection) -> Result<(), EngineError> {
-        self.begin_on(link, self.commits.get())?;
-        for Written { sent, rows, queue } in &self.transaction.borrow().written {
-            let Some(rows) = rows else {
-                queue(link, &sent.sql, &mut |run| sent.each(run))?;
-                continue;
-            };
-            let mut found = 0;
-            sent.each(&mut |values| {
-                found += link.execute(&sent.sql, values)?;
-                Ok(())
-            })?;
-            if found != *rows {
-                return Err(EngineError {
-                    fault: Fault::Fenced,
-                    source: "a repeated transaction changed other rows than the lost one".into(),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the transaction that was lost at its `COMMIT` took effect. Waits until the server has ended it.
-    fn is_committed(&self, link: &Connection, number: i64) -> Result<bool, EngineError> {
-        link.run("BEGIN", &[])?;
-        let sql = "SELECT epoch FROM nodes WHERE id = ?1 FOR UPDATE";
-        link.run(sql, values![self.node])?;
-        let sql = "SELECT commits FROM node_marks WHERE id = ?1";
-        let found = link.number(sql, values![self.node]).map_err(engine_error)?;
-        link.run("ROLLBACK", &[])?;
-        Ok(found == number)
     }
 
     /// Sends the journal row within the transaction.

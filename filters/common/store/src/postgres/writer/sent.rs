@@ -72,12 +72,12 @@ impl Writer {
         if self.sent.unknown.borrow().iter().any(is_transaction) {
             self.finish_sent()?;
         }
-        self.commits.set(self.commits.get() + 1);
         let transaction = SentTransaction {
-            number: self.commits.get(),
+            number: self.next_number(),
             written,
         };
-        let is_sent = self.on_link(|link| self.send_on(link, &transaction));
+        let SentTransaction { number, written } = &transaction;
+        let is_sent = self.on_link(|link| self.send_on(link, *number, written));
         self.keep_sent(SentCommit::Transaction(transaction), is_sent)
     }
 
@@ -92,9 +92,14 @@ impl Writer {
         send(self.link.borrow().as_ref().expect("it is connected"))
     }
 
-    fn send_on(&self, link: &Connection, transaction: &SentTransaction) -> Result<(), EngineError> {
-        self.begin_on(link, transaction.number)?;
-        for Written { sent, queue, .. } in &transaction.written {
+    fn send_on(
+        &self,
+        link: &Connection,
+        number: i64,
+        written: &[Written],
+    ) -> Result<(), EngineError> {
+        self.begin_on(link, number)?;
+        for Written { sent, queue, .. } in written {
             queue(link, &sent.sql, &mut |run| sent.each(run))?;
         }
         link.send("COMMIT", [].into_iter(), Expected::Commit)
@@ -200,11 +205,13 @@ impl Writer {
 
     /// Runs a transaction, or finds that it has been run.
     fn run_alone(&self, transaction: &SentTransaction) -> Result<(), EngineError> {
+        let mut number = transaction.number;
         self.reconnecting(&mut |link| {
-            if self.is_committed(link, transaction.number)? {
+            if self.is_committed(link, number)? {
                 return Ok(());
             }
-            self.send_on(link, transaction)?;
+            number = self.next_number();
+            self.send_on(link, number, &transaction.written)?;
             link.result_of_sent()
         })
     }

@@ -1,0 +1,70 @@
+//! Transactions whose connection was lost: whether they have taken effect, and how they are made again.
+
+use super::super::connection::Connection;
+use super::{Transaction, Writer, Written, begin_again, engine_error};
+use crate::engine::{EngineError, Fault, Select as _, Sql as _, values};
+
+impl Writer {
+    /// What was read in a lost transaction may be different now that other nodes write: nothing of it is repeated here.
+    pub(super) fn begin_again_after(&self, error: EngineError) -> EngineError {
+        match error.fault {
+            Fault::Lost | Fault::Conflict => {
+                if let Ok(mut link) = self.link.try_borrow_mut() {
+                    *link = None;
+                }
+                *self.transaction.borrow_mut() = Transaction::default();
+                begin_again(error.source)
+            }
+            _ => error,
+        }
+    }
+
+    /// Begins the transaction, or runs it again up to where it was lost, under a new number.
+    pub(super) fn run_again(&self, link: &Connection) -> Result<(), EngineError> {
+        self.begin_on(link, self.next_number())?;
+        for Written { sent, rows, queue } in &self.transaction.borrow().written {
+            let Some(rows) = rows else {
+                queue(link, &sent.sql, &mut |run| sent.each(run))?;
+                continue;
+            };
+            let mut found = 0;
+            sent.each(&mut |values| {
+                found += link.execute(&sent.sql, values)?;
+                Ok(())
+            })?;
+            if found != *rows {
+                return Err(EngineError {
+                    fault: Fault::Fenced,
+                    source: "a repeated transaction changed other rows than the lost one".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the transaction that was lost at its `COMMIT` took effect. Waits until the server has ended it. Where it has not received it yet, a
+    /// later number is recorded, so that it never takes effect.
+    pub(super) fn is_committed(&self, link: &Connection, number: i64) -> Result<bool, EngineError> {
+        link.run("BEGIN", &[])?;
+        let sql = "SELECT epoch FROM nodes WHERE id = ?1 FOR UPDATE";
+        link.run(sql, values![self.node])?;
+        let sql = "SELECT commits FROM node_marks WHERE id = ?1";
+        let found = link.number(sql, values![self.node]).map_err(engine_error)?;
+        if found == number {
+            link.run("ROLLBACK", &[])?;
+            return Ok(true);
+        }
+        self.commits.set(self.commits.get().max(number + 1));
+        let sql = "UPDATE node_marks SET commits = ?3
+            WHERE id = ?1 AND commits < ?3 AND EXISTS (SELECT 1 FROM nodes WHERE id = ?1 AND epoch = ?2)";
+        link.run(sql, values![self.node, self.epoch, number + 1])?;
+        link.run("COMMIT", &[])?;
+        Ok(false)
+    }
+
+    /// The number of the next transaction.
+    pub(super) fn next_number(&self) -> i64 {
+        self.commits.set(self.commits.get() + 1);
+        self.commits.get()
+    }
+}
