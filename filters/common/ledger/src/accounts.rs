@@ -644,6 +644,14 @@ impl Inner {
         self.credit_in(account, amount, false);
     }
 
+    /// Credit was booked here. With it this node's row answers no recall any more.
+    pub(crate) fn credit_booked(&self, account: AccountId, amount: Micros, is_payment: bool) {
+        if let Some(allotment) = self.shard(account).allotments.get_mut(&account) {
+            allotment.answered = 0;
+        }
+        self.credit_in(account, amount, is_payment);
+    }
+
     pub(crate) fn credit_in(&self, account: AccountId, amount: Micros, is_payment: bool) {
         let mut shard = self.shard(account);
         if let Some(balance) = shard.accounts.get_mut(&account) {

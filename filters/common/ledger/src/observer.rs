@@ -35,9 +35,14 @@ impl Observer for CommitObserver {
                 amount,
                 kind,
                 ..
-            }) if amount.is_positive() => {
-                inner.credit_in(*account, *amount, *kind == EntryKind::TopUp);
-                inner.share_credit(*account, *amount);
+            }) => {
+                // What is taken away has left the memory before.
+                let booked = (*amount).max(Micros::ZERO);
+                let is_payment = amount.is_positive() && *kind == EntryKind::TopUp;
+                inner.credit_booked(*account, booked, is_payment);
+                if amount.is_positive() {
+                    inner.share_credit(*account, *amount);
+                }
             }
             // The plan may come without credit.
             Part::Plan(part) => {

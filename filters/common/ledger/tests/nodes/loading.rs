@@ -55,7 +55,7 @@ impl Node {
     }
 
     /// Queues a unit whose callback blocks the writer until the returned sender is dropped.
-    fn queue_stop(&self) -> (Sender<()>, Receiver<()>) {
+    pub(super) fn queue_stop(&self) -> (Sender<()>, Receiver<()>) {
         let (resume, wait_for) = channel::<()>();
         let (stopped, wait_stopped) = channel();
         let done = Box::new(move |_: Result<_, _>| {

@@ -183,3 +183,73 @@ fn while_a_node_does_not_answer_all_that_wait_are_unavailable_with_the_one_that_
     b.close();
     a.close();
 }
+
+/// The answer of one request, of a moment of its own: a refusal is repeated for a tenth of a second.
+fn one(to: &Node, account: AccountId, moment: u32, amount: i64) -> Acquired {
+    let sent = async { send(to, account, moment, 1, amount).join_all().await };
+    runtime().block_on(sent).remove(0)
+}
+
+/// The same, repeated while another node is asked, not without end.
+fn decided(to: &Node, account: AccountId, first_moment: u32, amount: i64) -> Option<Acquired> {
+    (first_moment..first_moment + 20)
+        .map(|moment| one(to, account, moment, amount))
+        .find(|it| !is_unavailable(it))
+}
+
+#[test]
+fn a_node_that_books_credit_after_its_answer_to_a_recall_answers_anew() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 100, 0);
+    for to in [&a, &b] {
+        let refused = to.acquire(account, 1, 101);
+        assert!(is_refused(&refused), "{refused:?}");
+    }
+    wait(b.ledger.grant(credit_of(account, 10, "more", 900))).expect("it is booked");
+    let all = decided(&a, account, 1, 110);
+    assert!(all.as_ref().is_some_and(Result::is_ok), "{all:?}");
+    let refused = decided(&a, account, 21, 1);
+    assert!(refused.as_ref().is_some_and(is_refused), "{refused:?}");
+    drop(all);
+    b.close();
+    a.close();
+}
+
+#[test]
+fn credit_that_a_node_has_booked_and_not_returned_is_no_reason_for_a_refusal() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 100, 0);
+    b.has_account(account);
+    let held = b.acquire(account, 1, 60).expect("a hold");
+    let refused = a.acquire(account, 2, 60);
+    assert!(
+        is_refused(&refused),
+        "all other nodes have answered: {refused:?}"
+    );
+    // The credit is durable, and its return waits.
+    let (resume, stopped) = {
+        let first = b.stop_writer();
+        let ledger = b.ledger.clone();
+        let booked = std::thread::spawn(move || {
+            wait(ledger.grant(credit_of(account, 50, "more", 900))).expect("it is booked");
+        });
+        eventually("it is queued", || {
+            b.store.gauges().queue_depth.load(Relaxed) == 1
+        });
+        let next = b.queue_stop();
+        drop(first);
+        booked.join().expect("no panic");
+        next
+    };
+    stopped.recv().expect("the writer stops");
+    let asked = one(&a, account, 1, 60);
+    assert!(is_unavailable(&asked), "{asked:?}");
+    drop(resume);
+    let placed = decided(&a, account, 2, 60);
+    assert!(placed.as_ref().is_some_and(Result::is_ok), "{placed:?}");
+    drop((held, placed));
+    b.close();
+    a.close();
+}

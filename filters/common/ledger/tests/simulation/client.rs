@@ -278,6 +278,7 @@ impl Client {
             let of = book.accounts.get_mut(&account).expect("it is known");
             of.at_most += amount;
         }
+        let mut is_booked = false;
         for attempt in 0..2 {
             credit.operation = operation(number * 2 + 1_000_000_000 + attempt);
             let booked = match amount > 0 {
@@ -285,6 +286,7 @@ impl Client {
                 false => self.ledger.correct(credit.clone()).await,
             };
             self.note(&format!("credit {number} of {amount}: {booked:?}"));
+            is_booked |= booked.is_ok();
             match booked {
                 Ok(credited) if attempt == 1 && !credited.repeated => {
                     let text = format!("credit {number} of {amount} was booked twice");
@@ -308,7 +310,11 @@ impl Client {
                 break;
             }
         }
-        self.freed(account).await;
+        // Credit that was acknowledged is the account's, wherever it is.
+        match amount > 0 && is_booked {
+            true => self.book().freed(account, self.run, self.sim.now_us()),
+            false => self.freed(account).await,
+        }
     }
 
     /// Takes credit back without asking whether this node has it.

@@ -370,12 +370,12 @@ impl Batch {
                 if !rows.account_exists(account)? {
                     return Err(WriteError::Refused(Refusal::NoAccount(account)));
                 }
-                if self.is_one_of_many() {
-                    self.shared.open(rows, self.node, account, 0)?;
-                    self.change(rows, ChangeKind::Credit, account.as_bytes(), at)?;
-                }
                 if !self.tail.begin(operation) {
                     return Err(WriteError::Refused(Refusal::OperationExists(operation)));
+                }
+                if self.is_one_of_many() {
+                    self.shared.book(rows, self.node, account)?;
+                    self.change(rows, ChangeKind::Credit, account.as_bytes(), at)?;
                 }
                 rows.book(Booking {
                     account,

@@ -241,7 +241,8 @@ pub(crate) fn open_allotments(
 ) -> Result<(), EngineError> {
     let sql = format!(
         "INSERT INTO allotments (account_id, node_id, recall) VALUES (?1, ?2, ?3)
-        ON CONFLICT (account_id, node_id) DO UPDATE SET recall = CASE WHEN allotments.recall = {LEFT} THEN excluded.recall ELSE allotments.recall END"
+        ON CONFLICT (account_id, node_id) DO UPDATE
+            SET recall = CASE WHEN allotments.recall = {LEFT} OR excluded.recall = 0 THEN excluded.recall ELSE allotments.recall END"
     );
     connection.execute_rows(&sql, &mut |run| {
         let mut opened = opened.iter();

@@ -1,7 +1,7 @@
 //! Shared balances within a batch: those that its takes need are read together, changed in memory, and written together before anything else
 //! reads or writes them. A node that returns the idle credit of a thousand accounts at once keeps the lock of what nodes share for a few statements.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 
 use tollgate_money::{AccountId, IdHasher};
@@ -19,6 +19,8 @@ pub(super) struct SharedBalances {
     moved: BTreeMap<AccountId, i64>,
     /// Allotments of this node to be opened, each with the recall that it knows of.
     opened: BTreeMap<AccountId, i64>,
+    /// Accounts for which credit is booked in this batch.
+    booked: BTreeSet<AccountId>,
     /// Answers to recalls, each up to a number.
     answered: BTreeMap<AccountId, i64>,
 }
@@ -29,6 +31,7 @@ impl SharedBalances {
         self.known.clear();
         self.moved.clear();
         self.opened.clear();
+        self.booked.clear();
         self.answered.clear();
     }
 
@@ -91,8 +94,21 @@ impl SharedBalances {
         if self.answered.contains_key(&account) {
             self.flush(rows, node)?;
         }
-        self.opened.entry(account).or_insert(recall);
+        let opened = self.opened.entry(account).or_insert(recall);
+        *opened = recall.min(*opened);
         Ok(())
+    }
+
+    /// Opens the allotment for credit that is booked here. This node has it until it returns it, and answers recalls anew: also one whose answer
+    /// is in this batch, from a time before the credit.
+    pub(super) fn book(
+        &mut self,
+        rows: &impl WriteRows,
+        node: i64,
+        account: AccountId,
+    ) -> Result<(), RowError> {
+        self.booked.insert(account);
+        self.open(rows, node, account, 0)
     }
 
     pub(super) fn answer(
@@ -102,6 +118,9 @@ impl SharedBalances {
         account: AccountId,
         number: i64,
     ) -> Result<(), RowError> {
+        if self.booked.contains(&account) {
+            return Ok(());
+        }
         if self.opened.contains_key(&account) {
             self.flush(rows, node)?;
         }
