@@ -30,6 +30,12 @@ use crate::store::Read;
 /// Time limit of one wait for the server: an index of a large table takes long.
 const WAIT: Duration = Duration::from_secs(3600);
 
+/// The tables of a file but for those that Litestream makes in each file that it ships. Any other table that the database does not have ends
+/// the import, since rows that are left out silently may be of value.
+const TABLES: &str =
+    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'
+    AND substr(name, 1, 12) <> '_litestream_'";
+
 /// Rows and bytes of one transaction.
 const BATCH_ROWS: usize = 10_000;
 const BATCH_BYTES: usize = 16 << 20;
@@ -179,9 +185,7 @@ fn begin(
         }
         let sql = "CREATE TABLE imports (name TEXT PRIMARY KEY, source BYTEA NOT NULL, copied BIGINT NOT NULL)";
         database.run_all(sql).map_err(failed)?;
-        let tables =
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'";
-        let tables = file.all(tables, values![], |row| row.get::<String>(0));
+        let tables = file.all(TABLES, values![], |row| row.get::<String>(0));
         for table in tables.map_err(|error| row_error("sqlite_master", error))? {
             // What the empty store has is replaced: its schema, its root secret and its nodes.
             let emptied = database.execute(&format!("DELETE FROM {table}"), values![]);

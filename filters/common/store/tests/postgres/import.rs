@@ -184,3 +184,30 @@ fn no_gateway_opens_the_file_of_an_import_while_the_copy_is_verified() {
     drop(imported);
     open().expect("it is free").close();
 }
+
+/// Litestream, which ships a file to another machine, leaves two tables of its own in it. The first of them failed each import.
+#[test]
+fn the_tables_of_litestream_are_not_copied_and_an_unknown_table_is_refused() {
+    let server = Postgres::shared();
+    let (_folder, path) = file(3, 8);
+    let execute = |sql| {
+        let connection = rusqlite::Connection::open(&path).expect("it opens");
+        connection.execute_batch(sql).expect("it is written");
+    };
+    execute(
+        "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER);
+         CREATE TABLE _litestream_lock (id INTEGER);
+         INSERT INTO _litestream_seq VALUES (1, 4)",
+    );
+    let url = server.database();
+    let copied = import(&path, &url).expect("the copy");
+    let is_own = |table: &Progress| table.table.starts_with("_litestream");
+    assert!(!copied.iter().any(is_own), "{copied:?}");
+    let accounts = copied.iter().find(|table| table.table == "accounts");
+    assert_eq!(accounts.expect("the table").rows, 3);
+
+    execute("CREATE TABLE litestream_notes (id INTEGER)");
+    let refused = import(&path, &server.database()).expect_err("no such table");
+    let refused = format!("{refused:?}");
+    assert!(refused.contains("litestream_notes"), "{refused}");
+}
