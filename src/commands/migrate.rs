@@ -1,7 +1,6 @@
 //! `tollgate migrate`: moves the accounts and the ledger from an SQLite file to a PostgreSQL database.
 
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
@@ -57,6 +56,13 @@ pub(super) fn migrate(
         .strip_prefix("sqlite:")
         .context("`--from` is not `sqlite:` and the path of a file")?;
     let path = sqlite::resolve(Path::new(path));
+    let renamed = renamed(&path);
+    if let Some(existing) = renamed.as_ref().filter(|to| to.exists()) {
+        bail!(
+            "`{}` exists already; move it elsewhere and migrate again",
+            existing.display()
+        );
+    }
     let mut progress = Progress::new(show_progress, &client.clock);
     let original = sqlite::open_read(&path)?;
     let before = audit_with_progress(&*original, "the original", &mut progress)?;
@@ -83,19 +89,13 @@ pub(super) fn migrate(
             "the audit or the last seals of the copy differ from those of `{from}`, which is as it was; empty the database and migrate again"
         );
     }
-    // Before gateways open the copy: one that was started on the original again would sell the same credit a second time. An attempt that was
-    // interrupted here may have renamed it.
-    let mut original = path.clone();
-    if path.extension().is_none_or(|ending| ending != RENAMED) {
-        let mut name = path.clone().into_os_string();
-        name.push(".");
-        name.push(RENAMED);
-        original = name.into();
-        fs::rename(&path, &original).with_context(|| {
-            let path = path.display();
-            format!("`{path}` could not be renamed, so that no gateway uses it; make that possible and migrate again")
+    // Before gateways open the copy: one that was started on the original again would sell the same credit a second time.
+    if let Some(to) = &renamed {
+        sqlite::rename(&path, to, &imported.lock).with_context(|| {
+            format!("`{from}` is copied, but a gateway could still use it; remove the cause and migrate again")
         })?;
     }
+    let original = renamed.unwrap_or(path);
     client.finish_import()?;
     drop(imported.lock);
     let migrated = Migrated {
@@ -120,6 +120,18 @@ pub(super) fn migrate(
     );
     out.line(&migrated, line)?;
     Ok(SUCCESS)
+}
+
+/// The name of the original once it is copied; `None` where an attempt that was interrupted has renamed it.
+fn renamed(path: &Path) -> Option<PathBuf> {
+    path.extension()
+        .is_none_or(|ending| ending != RENAMED)
+        .then(|| {
+            let mut name = path.to_owned().into_os_string();
+            name.push(".");
+            name.push(RENAMED);
+            name.into()
+        })
 }
 
 /// The last commits of all nodes.

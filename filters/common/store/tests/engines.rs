@@ -14,6 +14,7 @@ mod sqlite {
     mod journal_row;
     mod open;
     mod posting;
+    mod rename;
     #[path = "../suite/mod.rs"]
     mod suite;
 }

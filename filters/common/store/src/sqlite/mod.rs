@@ -20,6 +20,7 @@ mod open;
 mod options;
 mod read;
 mod recover;
+mod rename;
 mod sql;
 
 pub use self::backup::{
@@ -32,6 +33,7 @@ pub(crate) use self::open::open_exclusive;
 pub use self::open::{open, open_read};
 pub use self::options::{Durability, Options};
 pub use self::recover::{rebuild_postings, repair};
+pub use self::rename::{RenameError, rename};
 #[cfg(test)]
 pub(crate) use self::{
     open::new_engine,
