@@ -109,7 +109,7 @@ fn copy(database: &Path, to: &Path, replaces: bool, progress: &mut Progress) -> 
     Ok(())
 }
 
-/// Makes a backup with the time in its name, and removes all but the newest.
+/// Makes a backup with the time in its name, and removes all others but the newest.
 ///
 /// The copy gets its name once it is durable and verified, and only then earlier ones are removed: a copy that is damaged, and a run that is
 /// cut short, cost no backup.
@@ -147,8 +147,11 @@ fn rotate(
     fs::rename(&part, &file).with_context(failed)?;
     own.sync_all().with_context(failed)?;
     let mut found = backups(folder).with_context(failed)?;
+    // Not the one of this run, which other names follow when the clock was ahead for a time.
+    found.retain(|earlier| *earlier != file);
     found.sort_unstable();
-    let removed: Vec<PathBuf> = found.drain(..found.len().saturating_sub(keep)).collect();
+    let kept = keep.saturating_sub(1);
+    let removed: Vec<PathBuf> = found.drain(..found.len().saturating_sub(kept)).collect();
     for path in &removed {
         fs::remove_file(path).with_context(|| {
             format!(

@@ -81,6 +81,26 @@ fn the_newest_backups_are_kept_and_only_files_of_this_command_are_removed() {
     server.end();
 }
 
+/// The clock was ahead for a time: the names of backups of then follow that of each new one, which was removed as the oldest.
+#[test]
+fn a_new_backup_is_kept_although_others_have_later_names() {
+    let workspace = Workspace::new();
+    let server = workspace.serve();
+    workspace.rotate("--keep 2").expect("a backup");
+    let kept = workspace.folder.path().join("kept");
+    let later = ["2", "3"].map(|day| format!("tollgate-2999010{day}T000000.000Z.db"));
+    for name in &later {
+        std::fs::write(kept.join(name), "").expect("written");
+    }
+    let (_, text) = workspace.rotate("--keep 2 --json").expect("a backup");
+    let made: Value = serde_json::from_str(&text).expect("JSON");
+    let file = std::path::Path::new(made["file"].as_str().expect("a path"));
+    let name = file.file_name().and_then(|name| name.to_str());
+    let name = name.expect("a name").to_owned();
+    assert_eq!(workspace.backups(), [name, later[1].clone()]);
+    server.end();
+}
+
 #[test]
 fn a_copy_whose_books_do_not_balance_costs_no_earlier_backup() {
     let workspace = Workspace::new();
