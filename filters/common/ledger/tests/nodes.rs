@@ -21,6 +21,8 @@ use support::{NOW, account_with, balance_of, credit_of, request, settle, usage};
 mod loading;
 #[path = "nodes/refusals.rs"]
 mod refusals;
+#[path = "nodes/removed_months.rs"]
+mod removed_months;
 #[path = "support/mod.rs"]
 mod support;
 
@@ -693,7 +695,6 @@ fn the_audit_checks_what_every_node_has_of_accounts_and_caps() {
 fn open_recovery(url: &str, number: i64) {
     open(url, "a", NodeRole::Recovery(number)).close();
 }
-
 fn open_alone(url: &str) -> Node {
     open(url, "gateway", NodeRole::Alone)
 }

@@ -125,7 +125,8 @@ fn of_another_month(
     Ok(sum)
 }
 
-/// Visits every cap that nodes have parts of.
+/// Visits every cap that nodes have parts of, except those of months of which commits are removed: the totals of days remain of these, in which
+/// a charge is in the month in which it was made, and of the records that say in which month the request began only some.
 pub(crate) fn shares(rows: &impl Rows, each: &mut dyn FnMut(CapShares)) -> Result<(), RowError> {
     let mut nodes = vec![SPENT_BEFORE];
     rows.posted_marks(&mut |node, _| nodes.push(node))?;
@@ -138,9 +139,14 @@ pub(crate) fn shares(rows: &impl Rows, each: &mut dyn FnMut(CapShares)) -> Resul
     if caps.is_empty() {
         return Ok(());
     }
+    let mut removed_at = Timestamp::MIN;
+    rows.carried_nodes(&mut |node| removed_at = removed_at.max(node.at))?;
     let tails = tails(rows)?;
     for (credential, month) in caps {
         let cap = KeyCap::from_numbers(credential, month);
+        if cap.month.is_some_and(|month| month.start() <= removed_at) {
+            continue;
+        }
         let Some((account, set)) = owner_and_cap(rows, credential)? else {
             continue;
         };

@@ -1,0 +1,74 @@
+//! Caps of keys in months of which commits are removed.
+
+use tollgate_store::retention::Retention;
+
+use super::*;
+
+/// The first instant of the month after [`NEXT_MONTH`].
+const THIRD_MONTH: Timestamp = Timestamp::from_secs(1_704_067_200);
+
+/// Removes what is older, and returns how many commits are removed by now.
+fn remove(node: &Node, folder: &std::path::Path, before: Timestamp) -> u64 {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let retention = Retention {
+        store: &*node.store,
+        folder,
+        before,
+        now: &|| THIRD_MONTH,
+        new_operation: &|| operation_at(THIRD_MONTH, NUMBER.fetch_add(1, Relaxed)),
+        is_stopped: &|| false,
+    };
+    retention.run(&mut |_, _| {}).expect("it runs");
+    let report = audit(&*node.store).expect("the audit runs");
+    report.removed_commits
+}
+
+/// A charge of 1 December for a request of November counts in November. When both months are removed only the totals of days are left, in which
+/// it is one of December: the audit found that the caps of both count something else than was charged.
+#[test]
+fn the_audit_compares_the_caps_of_months_that_are_not_removed() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let a = node(&url, "a");
+    let account = account_with(&a.store, &a.ledger, 1, 1_000_000, 0);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    let hold = wait(a.reserve(CapPeriod::Month, account, 1, 400)).expect("it is allowed");
+    a.charge(account, 3, 400, NEXT_MONTH, Some(hold));
+    let wanted = HoldRequest {
+        operation: operation_at(NEXT_MONTH, 5),
+        at: NEXT_MONTH,
+        ..request(account, 5, 100)
+    };
+    let unused = wait(
+        a.ledger
+            .acquire_cap((KEY, CapPeriod::Month), wanted, |_| None),
+    );
+    unused
+        .expect("a month of its own")
+        .settle(Micros::ZERO, NEXT_MONTH);
+    // The last posted page stays, and this one is not to be it.
+    for number in 0..30 {
+        let credit = credit_of(account, 1, &format!("credit {number}"), 100 + number);
+        wait(a.ledger.grant(credit)).expect("it is booked");
+    }
+    a.close();
+    let a = node(&url, "a");
+    assert_balanced(&a.store);
+
+    let of_november = remove(&a, folder.path(), NEXT_MONTH);
+    assert!(of_november > 0);
+    assert_balanced(&a.store);
+    let database = url.rsplit('/').next().expect("a name");
+    let change_last_month = |by: &str| {
+        let month = "(SELECT max(month) FROM cap_allotments)";
+        let sql = format!("UPDATE cap_allotments SET spent = spent {by} WHERE month = {month}");
+        server.run(database, &sql);
+    };
+    change_last_month("+ 1");
+    let report = audit(&*a.store).expect("the audit runs");
+    assert!(!report.clean(), "December is compared");
+    change_last_month("- 1");
+    assert!(remove(&a, folder.path(), THIRD_MONTH) > of_november);
+    assert_balanced(&a.store);
+}
