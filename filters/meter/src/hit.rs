@@ -97,7 +97,7 @@ impl Meter {
         covered: Option<Hold>,
         mut kept: Option<Kept>,
     ) -> Result<Option<Settlement>, HitError> {
-        let mut flags = UsageFlags::CACHE_HIT;
+        let mut flags = UsageFlags::CACHE_HIT | UsageFlags::PRICE_OF_VERSION;
         if estimated {
             flags |= UsageFlags::ESTIMATED;
         }

@@ -1,6 +1,8 @@
 //! Whole answers, one after the other.
 
 use serde_json::{Value, json};
+use tollgate_clock::Timestamp;
+use tollgate_store::{PageCursor, RequestsQuery, UsageFlags};
 
 use super::{metadata, rig, status};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
@@ -47,10 +49,37 @@ async fn an_equal_request_is_a_free_cache_hit() {
     }
     assert_eq!(rig.available(rig.account), left);
     assert_eq!(rig.provider.call_count(), 1);
+    assert_priced_by_version(&rig).await;
     let after = rig.finish().await;
     assert_eq!(after.report.usage, 5, "every request has its record");
     assert_eq!(after.each("cache"), ["stored", "hit", "hit", "hit", "hit"]);
     assert_eq!(after.endings()[1..], ["answered"; 4]);
+}
+
+/// Each answer from the cache says that what it saves is computed with the price version of its record.
+async fn assert_priced_by_version(rig: &Rig) {
+    let store = &rig.books.store;
+    tollgate_store::flush(&**store)
+        .await
+        .expect("free answers are durable too");
+    let wanted = RequestsQuery {
+        account: rig.account,
+        from: Timestamp::MIN,
+        to: Timestamp::MAX,
+        model: None,
+        credential: None,
+        cursor: PageCursor::Newest,
+        limit: 10,
+    };
+    let rows = store.requests(&wanted).expect("a read");
+    for row in &rows {
+        let flags = row.usage.flags;
+        let is_hit = flags.contains(UsageFlags::CACHE_HIT);
+        let is_by_version = flags.contains(UsageFlags::PRICE_OF_VERSION);
+        assert_eq!(is_hit, is_by_version, "{row:?}");
+        assert!(row.price_version.is_some(), "{row:?}");
+    }
+    assert_eq!(rows.len(), 5);
 }
 
 #[tokio::test]

@@ -352,6 +352,7 @@ impl LedgerPart {
                 account,
                 charged,
                 written_off,
+                price_version,
                 ref usage,
                 at,
                 ..
@@ -361,6 +362,7 @@ impl LedgerPart {
                 account,
                 charged,
                 written_off,
+                price_version,
                 ref usage,
                 at,
                 ..
@@ -370,6 +372,7 @@ impl LedgerPart {
                 usage: usage.clone(),
                 cost: charged,
                 written_off,
+                price_version,
                 at,
             }),
             _ => None,

@@ -163,6 +163,10 @@ impl UsageFlags {
     pub const INCOMPLETE: UsageFlags = UsageFlags(1 << 3);
     /// The upstream failed. Not set in records older than this flag.
     pub const CUT_UPSTREAM: UsageFlags = UsageFlags(1 << 4);
+    /// An answer from the cache saves the price of the version that the record names, which was durable before. Without this flag, which records
+    /// older than it do not have, it saves the price that is the last to be in force at its time: another one for a request that began before a
+    /// change of the price, or after a return to an earlier price.
+    pub const PRICE_OF_VERSION: UsageFlags = UsageFlags(1 << 5);
 
     /// The bits, as they are stored.
     pub const fn bits(self) -> u32 {
@@ -232,6 +236,8 @@ pub struct UsageRow {
     pub cost: Micros,
     /// The cost beyond that, lost to the operator.
     pub written_off: Micros,
+    /// The price version that it was billed at.
+    pub price_version: Option<i64>,
     /// Its time.
     pub at: Timestamp,
 }

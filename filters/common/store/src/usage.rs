@@ -28,7 +28,7 @@ pub struct UsageDay {
     pub completion_tokens: u64,
     /// The amount charged.
     pub cost: Micros,
-    /// The cost of cached responses beyond the amount charged for them, at the price in force when they were served.
+    /// The cost of cached responses beyond the amount charged for them, at the price version of each.
     pub saved: Micros,
     /// The cost beyond what was charged, lost to the operator.
     pub written_off: Micros,

@@ -90,6 +90,7 @@ mod tests {
             },
             cost: Micros::new(5_600),
             written_off: Micros::ZERO,
+            price_version: None,
             at: Timestamp::from_secs(1_795_269_731),
         }
     }

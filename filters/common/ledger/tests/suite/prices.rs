@@ -9,7 +9,7 @@ use tollgate_clock::Timestamp;
 use tollgate_ledger::audit::audit;
 use tollgate_ledger::{Charge, PricesError, record_prices};
 use tollgate_money::{Micros, Price};
-use tollgate_store::{PriceRow, Store};
+use tollgate_store::{PriceRow, Store, UsageFlags, UsageRecord};
 
 /// A price for a million input tokens, and nothing else.
 fn row(version: i64, input: &str, valid_from: Timestamp) -> PriceRow {
@@ -96,4 +96,49 @@ fn check(version: i64, charged: i64, clean: bool) {
         "{charged} at version {version}: {:?}",
         report.violations
     );
+}
+
+/// An answer from the cache that is posted before a new price is durable, although it is later than the start of that price: the price was
+/// chosen by time, so the audit found other totals than were posted.
+#[test]
+fn an_answer_from_the_cache_saves_the_price_of_its_version_whenever_it_is_computed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let ledger = start(&store);
+    let payer = account_with(&store, &ledger, 1, 100_000_000, 0);
+    let later = |micros| NOW + Duration::from_micros(micros);
+    record_prices(&*store, [row(1, "1000000", NOW)]).expect("a new price");
+    let hit = |number: u64, version, flags, at| {
+        let charge = Charge {
+            operation: operation(number),
+            account: payer,
+            amount: Micros::ZERO,
+            price_version: Some(version),
+            usage: UsageRecord { flags, ..usage() },
+            at,
+        };
+        wait(ledger.charge(charge).expect("the queue has capacity")).expect("it is durable");
+    };
+    let hits = |numbers: std::ops::Range<u64>, version, flags, at| {
+        numbers.for_each(|number| hit(number, version, flags, at));
+    };
+    let versioned = UsageFlags::CACHE_HIT | UsageFlags::PRICE_OF_VERSION;
+    // More than a posting takes, so that they are posted when the price follows that begins before them.
+    hits(1..20, 1, versioned, later(7));
+    record_prices(&*store, [row(2, "2000000", later(5))]).expect("a new price");
+    assert_ledger_balances(&store);
+    // With the price that has returned, although the other one began later.
+    hits(20..40, 2, versioned, later(8));
+    hits(40..60, 1, versioned, later(9));
+    // As in the records of earlier releases, whose totals are posted: by their time.
+    hits(60..80, 1, UsageFlags::CACHE_HIT, later(9));
+    assert_ledger_balances(&store);
+    let days = store.usage_days(payer, Timestamp::MIN, Timestamp::MAX);
+    let saved: i64 = (days.expect("a read").iter())
+        .map(|day| day.saved.get())
+        .sum();
+    // Three input tokens each, at a credit or two.
+    let tokens = (19 + 20) * 3 + (20 + 20) * 3 * 2;
+    assert_eq!(saved, tokens * 1_000_000);
+    store.close();
 }

@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, CredentialId, Micros, Price};
+use tollgate_money::{AccountId, CredentialId, Micros};
 
 use super::records::RecordQuery;
 use crate::engine::{DayRange, RowError, Rows, WriteError, WriteRows};
 use crate::entries::{Body, DecodeError};
-use crate::rows::{UsageFlags, UsageRow};
+use crate::rows::{PriceRow, UsageFlags, UsageRow};
 use crate::usage::UsageDay;
 
 /// Totals kept in memory while all of them are derived again.
@@ -154,16 +154,15 @@ pub(crate) fn rebuild_days(rows: &impl WriteRows) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// The price of each model, and its start.
-struct Prices(HashMap<Arc<str>, Vec<(Timestamp, Price)>>);
+/// The versions of the price of each model, in the order of their start.
+struct Prices(HashMap<Arc<str>, Vec<PriceRow>>);
 
 impl Prices {
     fn read(rows: &impl Rows) -> Result<Prices, RowError> {
         let mut prices = Prices(HashMap::new());
-        // In order of their start.
         rows.prices(&mut |row| {
-            let versions = prices.0.entry(row.model).or_default();
-            versions.push((row.valid_from, row.price));
+            let versions = prices.0.entry(Arc::clone(&row.model)).or_default();
+            versions.push(row);
         })?;
         Ok(prices)
     }
@@ -171,16 +170,25 @@ impl Prices {
     /// The cost of a cached response beyond what was charged for it.
     fn saved(&self, used: &UsageRow) -> Micros {
         let usage = &used.usage;
-        let Some(price) = self.at(&usage.model, used.at) else {
+        let Some(row) = self.of(used) else {
             return Micros::ZERO;
         };
-        let whole = price.charge(usage.prompt_tokens, usage.completion_tokens);
+        let whole = row
+            .price
+            .charge(usage.prompt_tokens, usage.completion_tokens);
         Micros::new(whole.get().saturating_sub(used.cost.get()).max(0))
     }
 
-    fn at(&self, model: &str, at: Timestamp) -> Option<&Price> {
-        let versions = self.0.get(model)?;
-        let later = versions.partition_point(|(valid_from, _)| *valid_from <= at);
-        versions[..later].last().map(|(_, price)| price)
+    /// Whenever it is chosen it has to be the same one: when a record is posted, audited, removed, or read from an export file. A version that a
+    /// record names is there before the record; one that begins at a time may become durable after later records are posted.
+    fn of(&self, used: &UsageRow) -> Option<&PriceRow> {
+        let versions = self.0.get(&used.usage.model)?;
+        let named = used.price_version;
+        let named = named.filter(|_| used.usage.flags.contains(UsageFlags::PRICE_OF_VERSION));
+        if let Some(row) = named.and_then(|it| versions.iter().find(|row| row.version == it)) {
+            return Some(row);
+        }
+        let later = versions.partition_point(|row| row.valid_from <= used.at);
+        versions[..later].last()
     }
 }
