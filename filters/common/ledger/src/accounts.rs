@@ -374,6 +374,7 @@ impl Inner {
         let Some(Open { written, .. }) = open.remove(&operation) else {
             // Without a hold its account may be in memory no more.
             let available = accounts.get(&account).map(|balance| balance.available);
+            self.give_back(&mut shard, Purse::Account(account), settle.at);
             return Settlement {
                 operation,
                 settled: Settled {
@@ -490,6 +491,21 @@ impl Inner {
             }
         }
         released
+    }
+
+    /// Does what uses a hold. What is left of it is returned where the account is recalled.
+    pub(crate) fn with_held<T>(
+        &self,
+        account: AccountId,
+        held: Option<Hold>,
+        act: impl FnOnce(Option<Hold>) -> T,
+    ) -> T {
+        let has_held = held.is_some();
+        let done = act(held);
+        if has_held {
+            self.credit_back(account, Micros::ZERO);
+        }
+        done
     }
 
     pub(crate) fn charge(

@@ -247,7 +247,9 @@ impl Ledger {
         attached: Option<AttachedPart>,
         held: Option<Hold>,
     ) -> Result<Settlement, ChargeError> {
-        self.inner.charge(charge, attached, held)
+        let account = charge.account;
+        let charged = |held| self.inner.charge(charge, attached, held);
+        self.inner.with_held(account, held, charged)
     }
 
     /// Takes credit for a charge without a hold, on a node that is one of several: as much as the account has; none on a node that is alone.
@@ -377,7 +379,8 @@ impl Ledger {
             true => None,
             false => Some(self.hold_for(&credit).await?),
         };
-        let wait = self.inner.book(&credit, part, attached, held)?;
+        let booked = |held| self.inner.book(&credit, part, attached, held);
+        let wait = self.inner.with_held(credit.account, held, booked)?;
         let receipt = match wait.await {
             Ok(answer) => answer.map_err(|error| credit.error(error))?,
             Err(_) => return Err(credit.error(CommitError::Stopped(Failure::closed()))),

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tollgate_ledger::{Charge, ChargeError};
+use tollgate_store::flush;
 use tollgate_testing::within;
 
 use super::*;
@@ -250,6 +252,50 @@ fn credit_that_a_node_has_booked_and_not_returned_is_no_reason_for_a_refusal() {
     let placed = decided(&a, account, 2, 60);
     assert!(placed.as_ref().is_some_and(Result::is_ok), "{placed:?}");
     drop((held, placed));
+    b.close();
+    a.close();
+}
+
+#[test]
+fn credit_taken_for_a_charge_that_is_not_accepted_is_returned_where_the_account_is_recalled() {
+    let url = Postgres::shared().database();
+    let a = node(&url, "a");
+    let b = {
+        let few = Options {
+            queue_max: 8,
+            ..options(&url, "b", NodeRole::OneOfMany)
+        };
+        let store = postgres::open(few).expect("the store opens");
+        let ledger = support::start(&store);
+        Node { store, ledger }
+    };
+    let account = account_with(&a.store, &a.ledger, 1, 100, 0);
+    for to in [&a, &b] {
+        let refused = to.acquire(account, 1, 101);
+        assert!(is_refused(&refused), "{refused:?}");
+    }
+    let covered = wait(b.ledger.cover(account, Micros::new(60), NOW)).expect("it has 100");
+    let resume = b.stop_writer();
+    let fill = || UnitOfWork::of_all([], Admission::Normal);
+    while b.store.submit(fill(), Box::new(|_| {})).is_ok() {}
+    let charge = Charge {
+        operation: request(account, 900, 0).operation,
+        account,
+        amount: Micros::new(60),
+        price_version: None,
+        usage: usage(),
+        at: NOW,
+    };
+    let refused = b.ledger.charge_held(charge, None, Some(covered));
+    assert!(
+        matches!(refused, Err(ChargeError::Overloaded { .. })),
+        "{refused:?}"
+    );
+    drop(resume);
+    wait(flush(&*b.store)).expect("everything is durable");
+    let all = decided(&a, account, 1, 100);
+    assert!(all.as_ref().is_some_and(Result::is_ok), "{all:?}");
+    drop(all);
     b.close();
     a.close();
 }
