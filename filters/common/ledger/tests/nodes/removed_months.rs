@@ -2,6 +2,7 @@
 
 use tollgate_store::retention::Retention;
 
+use super::caps::*;
 use super::*;
 
 /// The first instant of the month after [`NEXT_MONTH`].

@@ -1,0 +1,355 @@
+//! Caps of keys that are charged at several nodes.
+
+use super::*;
+
+pub(super) const KEY: CredentialId = CredentialId::from_bytes([9; 16]);
+
+/// The first instant of the month after that of [`NOW`].
+pub(super) const NEXT_MONTH: Timestamp = Timestamp::from_secs(1_701_388_800);
+
+pub(super) fn cap(max: i64, period: CapPeriod) -> Option<SpendingCap> {
+    let max = Micros::new(max);
+    Some(SpendingCap { max, period })
+}
+
+/// Creates the key of an account.
+pub(super) fn key_with(node: &Node, account: AccountId, spending_cap: Option<SpendingCap>) {
+    let key = NewCredential {
+        id: KEY,
+        hash: [9; 32],
+        kind: CredentialKind::ApiKey,
+        account,
+        client_id: None,
+        grant_id: None,
+        resource: 1,
+        scopes: 1,
+        label: None,
+        hint: None,
+        models: None,
+        spending_cap,
+        created_at: NOW,
+        expires_at: None,
+    };
+    write(node, Part::InsertCredential(Box::new(key)));
+}
+
+pub(super) fn change_cap(node: &Node, account: AccountId, version: i64, cap: Option<SpendingCap>) {
+    let change = CredentialChange {
+        id: KEY,
+        account,
+        version,
+        label: Arc::from("ci"),
+        models: None,
+        spending_cap: cap,
+        spent: Micros::ZERO,
+        expires_at: None,
+        at: NOW,
+    };
+    write(node, Part::ChangeCredential(Box::new(change)));
+}
+
+pub(super) fn write(node: &Node, part: Part) {
+    let unit = UnitOfWork::of(part, Admission::Always);
+    wait(commit(&*node.store, unit)).expect("it is committed");
+}
+
+pub(super) fn operation_at(at: Timestamp, number: u64) -> OperationId {
+    let mut unique = [0; 10];
+    unique[2..].copy_from_slice(&number.to_be_bytes());
+    OperationId::from_parts(at.as_millis().unsigned_abs(), unique)
+}
+
+/// A request that began now.
+pub(super) fn of_now(account: AccountId, number: u64, amount: i64) -> HoldRequest {
+    HoldRequest {
+        operation: operation_at(NOW, number),
+        ..request(account, number, amount)
+    }
+}
+
+pub(super) fn of_key() -> UsageRecord {
+    UsageRecord {
+        credential: Some(KEY),
+        ..usage()
+    }
+}
+
+impl Node {
+    /// Reserves a part of the cap, again while other nodes are asked for theirs.
+    pub(super) async fn reserve(
+        &self,
+        period: CapPeriod,
+        account: AccountId,
+        number: u64,
+        amount: i64,
+    ) -> Result<CapHold, Micros> {
+        loop {
+            let wanted = HoldRequest {
+                at: NOW + Duration::from_millis(200 * number),
+                ..of_now(account, number, amount)
+            };
+            match self
+                .ledger
+                .acquire_cap((KEY, period), wanted, |_| None)
+                .await
+            {
+                Ok(hold) => return Ok(hold),
+                Err(HoldError::CreditUnavailable { .. }) => {}
+                Err(HoldError::InsufficientCredit { available, .. }) => return Err(available),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Charges the key, with a reservation of its cap or without.
+    pub(super) fn charge(
+        &self,
+        account: AccountId,
+        number: u64,
+        amount: i64,
+        at: Timestamp,
+        hold: Option<CapHold>,
+    ) {
+        self.has_account(account);
+        let placed = wait(
+            self.ledger
+                .acquire(of_now(account, number, amount), false, |_| None),
+        );
+        let settlement = placed.expect("there is credit").settle(Settle {
+            actual: Micros::new(amount),
+            usage: of_key(),
+            at,
+        });
+        match hold {
+            Some(hold) => hold.settle(Micros::new(amount), at),
+            None => {
+                let of = (operation_at(NOW, number), at);
+                self.ledger.count_uncapped(KEY, Micros::new(amount), of);
+            }
+        }
+        wait(settlement).expect("it is durable");
+    }
+
+    /// What a cap leaves, by a request for more than that; later than each before, since a refusal is repeated for a moment.
+    async fn left(&self, period: CapPeriod, account: AccountId) -> i64 {
+        static LATER: AtomicU64 = AtomicU64::new(100);
+        let number = LATER.fetch_add(1, Relaxed);
+        let refused = self.reserve(period, account, number, 1_000_000).await;
+        refused.expect_err("it is more than the cap").get()
+    }
+
+    /// Waits until a cap leaves so much: what others return is on its way.
+    fn leaves(&self, period: CapPeriod, account: AccountId, left: i64) {
+        let mut last = None;
+        let polled = async {
+            let mut often = tokio::time::interval(Duration::from_millis(10));
+            while last.replace(self.left(period, account).await) != Some(left) {
+                often.tick().await;
+            }
+        };
+        let found = wait(async { tokio::time::timeout(Duration::from_secs(10), polled).await });
+        assert!(found.is_ok(), "the cap leaves {last:?}, not {left}");
+    }
+
+    fn spent(&self, account: AccountId) -> i64 {
+        let spent = self.store.credential_spent(account, KEY, Timestamp::MIN);
+        spent.expect("a read").get()
+    }
+}
+
+#[test]
+fn of_five_times_the_requests_that_a_cap_allows_exactly_as_many_run_as_it_allows() {
+    const COUNT: usize = 40;
+    const AMOUNT: i64 = 1_000;
+    let url = Postgres::shared().database();
+    let nodes: Arc<[Node; 3]> = Arc::new([node(&url, "a"), node(&url, "b"), node(&url, "c")]);
+    let [a, b, c] = &*nodes;
+    let account = account_with(&a.store, &a.ledger, 1, 1_000_000_000, 0);
+    b.has_account(account);
+    c.has_account(account);
+    key_with(a, account, cap(COUNT as i64 * AMOUNT + 7, CapPeriod::Month));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    let held = runtime.block_on(async {
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..5 * COUNT {
+            let nodes = Arc::clone(&nodes);
+            tasks.spawn(async move {
+                let node = number % 3;
+                let number = 1 + number as u64 % 2;
+                let placed = nodes[node].reserve(CapPeriod::Month, account, number, AMOUNT);
+                placed.await.map(|hold| (node, hold))
+            });
+        }
+        tasks.join_all().await
+    });
+    let held: Vec<_> = held.into_iter().flatten().collect();
+    assert_eq!(held.len(), COUNT);
+    // Half of them cost less than they have reserved, which others can spend.
+    for (index, (node, hold)) in held.into_iter().enumerate() {
+        let amount = AMOUNT / (1 + index as i64 % 2);
+        nodes[node].charge(account, 1_000 + index as u64, amount, NOW, Some(hold));
+    }
+    let spent = COUNT as i64 / 2 * (AMOUNT + AMOUNT / 2);
+    let left = COUNT as i64 * AMOUNT + 7 - spent;
+    for node in nodes.iter() {
+        node.leaves(CapPeriod::Month, account, left);
+        assert_eq!(node.spent(account), spent, "pages show what all have spent");
+    }
+    assert_balanced(&a.store);
+}
+
+#[test]
+fn a_changed_cap_counts_what_was_spent_at_every_node() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 1_000_000, 0);
+    b.has_account(account);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    let hold = wait(b.reserve(CapPeriod::Month, account, 1, 100)).expect("it is allowed");
+    b.charge(account, 2, 100, NOW, Some(hold));
+    a.leaves(CapPeriod::Month, account, 900);
+    change_cap(&a, account, 0, cap(300, CapPeriod::Month));
+    b.leaves(CapPeriod::Month, account, 200);
+    // Spent at both nodes while there is no cap.
+    change_cap(&a, account, 1, None);
+    a.charge(account, 5, 30, NOW, None);
+    b.charge(account, 6, 70, NOW, None);
+    change_cap(&b, account, 2, cap(500, CapPeriod::Month));
+    a.leaves(CapPeriod::Month, account, 300);
+    change_cap(&b, account, 3, cap(1_000, CapPeriod::Total));
+    a.leaves(CapPeriod::Total, account, 800);
+    // A charge above its reservation counts, even where the cap is reached.
+    let all = wait(b.reserve(CapPeriod::Total, account, 9, 800)).expect("all of it");
+    b.charge(account, 10, 850, NOW, Some(all));
+    change_cap(&b, account, 4, cap(1_300, CapPeriod::Total));
+    a.leaves(CapPeriod::Total, account, 250);
+}
+
+#[test]
+fn a_request_counts_in_the_month_in_which_it_began() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 1_000_000, 0);
+    b.has_account(account);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    let hold = wait(b.reserve(CapPeriod::Month, account, 1, 1_000)).expect("all of it");
+    a.leaves(CapPeriod::Month, account, 0);
+    b.charge(account, 3, 400, NEXT_MONTH, Some(hold));
+    a.leaves(CapPeriod::Month, account, 600);
+    // Also where it is posted before anything of the new month is counted.
+    b.close();
+    let wanted = HoldRequest {
+        operation: operation_at(NEXT_MONTH, 5),
+        at: NEXT_MONTH,
+        ..request(account, 5, 1_001)
+    };
+    let refused = wait(
+        a.ledger
+            .acquire_cap((KEY, CapPeriod::Month), wanted, |_| None),
+    );
+    assert!(
+        matches!(&refused, Err(HoldError::InsufficientCredit { available, .. }) if *available == Micros::new(1_000)),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn what_a_crashed_node_had_of_a_cap_is_recovered_and_what_it_spent_counts() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let a = node(&url, "a");
+    let account = account_with(&a.store, &a.ledger, 1, 1_000_000, 0);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    let b = deaf(&url, "b", NodeRole::OneOfMany);
+    let hold = wait(b.reserve(CapPeriod::Month, account, 1, 100)).expect("it is allowed");
+    let open = wait(b.reserve(CapPeriod::Month, account, 2, 50)).expect("it is allowed");
+    b.charge(account, 3, 90, NOW, Some(hold));
+    let number = b.store.node();
+    server.run(
+        url.rsplit('/').next().expect("a name"),
+        &format!("DELETE FROM leases WHERE node = {number}"),
+    );
+    let all = a
+        .ledger
+        .acquire_cap((KEY, CapPeriod::Month), of_now(account, 4, 950), |_| None);
+    let waits = wait(all);
+    assert!(
+        matches!(waits, Err(HoldError::CreditUnavailable { .. })),
+        "a node that does not answer is no reason for a refusal: {waits:?}"
+    );
+    open_recovery(&url, number);
+    a.leaves(CapPeriod::Month, account, 910);
+    std::mem::forget(open);
+    // A node that starts again has what is left to it; one that is alone counts by itself, and several again what it has spent.
+    let hold = wait(a.reserve(CapPeriod::Month, account, 6, 10)).expect("it is allowed");
+    a.charge(account, 7, 10, NOW, Some(hold));
+    a.close();
+    let a = node(&url, "a");
+    a.leaves(CapPeriod::Month, account, 900);
+    a.close();
+    let alone = open_alone(&url);
+    balance_of(&alone.ledger, account);
+    let placed = alone.ledger.hold(of_now(account, 9, 200)).expect("a hold");
+    let settlement = placed.settle(Settle {
+        actual: Micros::new(200),
+        usage: of_key(),
+        at: NOW,
+    });
+    wait(settlement).expect("it is durable");
+    alone.store.close();
+    let c = node(&url, "c");
+    c.leaves(CapPeriod::Month, account, 700);
+    assert_balanced(&c.store);
+}
+
+/// An audit beside nodes that run finds nothing, and finds each figure that is not what the journals say.
+#[test]
+fn the_audit_checks_what_every_node_has_of_accounts_and_caps() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 1_000_000, 0);
+    b.has_account(account);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    let open = wait(a.reserve(CapPeriod::Month, account, 1, 100)).expect("it is allowed");
+    let hold = wait(b.reserve(CapPeriod::Month, account, 2, 100)).expect("it is allowed");
+    b.charge(account, 3, 90, NOW, Some(hold));
+    let number = b.store.node();
+    b.close();
+    assert_balanced(&a.store);
+    let database = url.rsplit('/').next().expect("a name");
+    for (change, undo) in [
+        (
+            "allotments SET available = available + 1",
+            "allotments SET available = available - 1",
+        ),
+        (
+            "allotments SET held = held + 1",
+            "allotments SET held = held - 1",
+        ),
+        (
+            "cap_allotments SET spent = spent + 1",
+            "cap_allotments SET spent = spent - 1",
+        ),
+        (
+            "cap_allotments SET granted = granted - 1",
+            "cap_allotments SET granted = granted + 1",
+        ),
+        (
+            "cap_allotments SET granted = granted + 1000",
+            "cap_allotments SET granted = granted - 1000",
+        ),
+    ] {
+        let of_node = |what: &str| format!("UPDATE {what} WHERE node_id = {number}");
+        server.run(database, &of_node(change));
+        let report = audit(&*a.store).expect("the audit runs");
+        assert!(!report.clean(), "{change}");
+        server.run(database, &of_node(undo));
+        assert_balanced(&a.store);
+    }
+    drop(open);
+}
