@@ -353,3 +353,26 @@ fn the_audit_checks_what_every_node_has_of_accounts_and_caps() {
     }
     drop(open);
 }
+
+/// The other node has begun to count before this one has heard of the cap.
+#[test]
+fn what_a_node_was_charged_before_it_has_heard_of_a_cap_counts_against_it() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let a = node(&url, "a");
+    let b = deaf(&url, "b", NodeRole::OneOfMany);
+    let account = account_with(&a.store, &a.ledger, 1, 100_000, 0);
+    key_with(&a, account, None);
+    change_cap(&a, account, 0, cap(1_000, CapPeriod::Total));
+    let first = wait(a.reserve(CapPeriod::Total, account, 1, 10)).expect("it is allowed");
+    b.charge(account, 2, 100, NOW, None);
+    let next = wait(b.reserve(CapPeriod::Total, account, 3, 10)).expect("it is allowed");
+    let database = url.rsplit('/').next().expect("a name");
+    let elsewhere = "SELECT granted FROM cap_allotments WHERE node_id = 0";
+    assert_eq!(server.run(database, elsewhere), "100");
+    drop((first, next));
+    b.close();
+    a.close();
+    let a = node(&url, "a");
+    assert_balanced(&a.store);
+}

@@ -201,7 +201,7 @@ impl Batch {
         Ok(sum)
     }
 
-    /// The row of this node, which counts the charges that come after it.
+    /// The row of this node, which counts the charges that come after it. Those before may be later than the row of what was spent without one.
     fn open_cap(
         &mut self,
         rows: &impl WriteRows,
@@ -216,7 +216,8 @@ impl Batch {
         let own = tails.iter().filter(|(node, _)| *node == self.node);
         let before = own.map(|(_, charged)| charged).sum::<i64>() + self.pending(cap)?;
         self.tail.count_cap_of(cap.credential);
-        Ok(rows.insert_cap_row(self.node, cap, 0, -before, recall)?)
+        rows.insert_cap_row(self.node, cap, 0, -before, recall)?;
+        self.count_without_row(rows, cap)
     }
 
     /// Counts what a key has spent while its cap was not in force, and has the nodes return what a lower cap does not leave.
