@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tokio::sync::oneshot;
 use tollgate_clock::{Clock, Reading, Timestamp};
@@ -63,6 +63,7 @@ pub(crate) struct Open {
 /// Every movement of credit is queued under the lock that decided it. So the queue has the order of the decisions, and a balance rebuilt
 /// from any prefix of the queue was true at some moment: what a crash leaves never reserves credit twice.
 pub(crate) struct Inner {
+    pub(crate) this: Weak<Inner>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) shards: Box<[Mutex<Shard>]>,
     /// The approximate latest time passed in by a caller, for holds that are dropped and have no time of their own.
@@ -93,7 +94,8 @@ impl Inner {
         store: Arc<dyn Store>,
         now: Timestamp,
     ) -> Result<(Arc<Inner>, Started), StartError> {
-        let inner = Arc::new(Inner {
+        let inner = Arc::new_cyclic(|this| Inner {
+            this: Weak::clone(this),
             has_allotments: store.has_allotments(),
             moves: AtomicU64::new(0),
             counters: AllotmentCounters::default(),

@@ -6,7 +6,7 @@
 //! recalled, the node keeps only what is held: what an end of a hold frees is returned under the lock that freed it.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -332,10 +332,10 @@ impl Inner {
                 is_pending,
             }) => {
                 allotment.recalled(recall, recall);
-                let has_surplus_takes = allotment.surplus_takes > 0;
+                let is_changing = allotment.surplus_takes > 0 || allotment.returning > 0;
                 let has_rest = shard.available(purse).is_positive();
-                // What this node returns now may be what the take has lacked.
-                let is_pending = is_pending || has_rest || has_surplus_takes;
+                // What this node returns now, or has returned since the take was decided, may be what it has lacked.
+                let is_pending = is_pending || has_rest || is_changing;
                 if !is_pending {
                     shard.allotment(purse).refuse(spendable, request.at);
                 }
@@ -405,16 +405,32 @@ impl Inner {
             answer,
             at,
         };
+        let is_counted = amount.is_positive() && shard.known_allotment(purse).is_some();
+        let this = Weak::clone(&self.this);
+        let done: Done = Box::new(move |result| {
+            log_refusal(result);
+            if is_counted && let Some(inner) = this.upgrade() {
+                inner.returned(purse);
+            }
+        });
         let unit = UnitOfWork::of(Part::Allotment(part), Admission::Always);
         // A stopped store keeps the credit of this node, and its recovery returns it.
-        if self.store.submit(unit, Box::new(log_refusal)).is_ok() {
+        if self.store.submit(unit, done).is_ok() {
             self.counters.returned(amount);
             if let Some(balance) = shard.balance(purse) {
                 balance.available -= amount;
             }
             if let Some(allotment) = shard.known_allotment(purse) {
                 allotment.returned(amount);
+                allotment.returning += usize::from(is_counted);
             }
+        }
+    }
+
+    /// A return of credit is durable, before the results of the takes after it are known.
+    fn returned(&self, purse: Purse) {
+        if let Some(allotment) = self.shard_of(purse).known_allotment(purse) {
+            allotment.returning = allotment.returning.saturating_sub(1);
         }
     }
 

@@ -299,3 +299,35 @@ fn credit_taken_for_a_charge_that_is_not_accepted_is_returned_where_the_account_
     b.close();
     a.close();
 }
+
+/// The feed has brought the recall that the take began before the result of the take was known.
+#[test]
+fn credit_that_a_node_has_returned_since_its_take_was_decided_is_no_reason_for_a_refusal() {
+    let url = Postgres::shared().database();
+    let a = node(&url, "a");
+    let account = account_with(&a.store, &a.ledger, 1, 100, 0);
+    drop(a.acquire(account, 1, 10).expect("a hold"));
+    wait(flush(&*a.store)).expect("everything is durable");
+    assert!(a.ledger.allotted().is_positive(), "it has taken ahead");
+    let queued = |units| {
+        eventually("it is queued", || {
+            a.store.gauges().queue_depth.load(Relaxed) == units
+        });
+    };
+    let first = a.stop_writer();
+    let (resume, stopped) = a.queue_stop();
+    let all = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| decided(&a, account, 1, 100));
+        queued(2);
+        drop(first);
+        stopped
+            .recv()
+            .expect("the take is durable, and its result is not known");
+        queued(1);
+        drop(resume);
+        asked.join().expect("no panic")
+    });
+    assert!(all.as_ref().is_some_and(Result::is_ok), "{all:?}");
+    drop(all);
+    a.close();
+}
