@@ -40,6 +40,7 @@ pub(super) fn processor(build: &mut Build<'_>) -> Result<Option<Processor>, Buil
     build.provide(credentials);
     let (plan, service): (Plan, ServiceIdentity) = (build.get()?, build.get()?);
     Ok(Some(Processor::new(X402Deps {
+        is_one_of_several: store.has_allotments(),
         store,
         plans: build.get()?,
         idempotency_keys: build.get()?,

@@ -50,6 +50,8 @@ pub struct X402Deps {
     pub product: Product,
     /// The clock.
     pub clock: Clock,
+    /// Whether other nodes use the store: a payment that this process is not submitting may be in progress on one of them.
+    pub is_one_of_several: bool,
     /// How long a request waits for the outcome of its payment ([`super::processor::WAIT`]).
     pub wait: Duration,
     /// How long the chain is read to confirm a reported success ([`super::processor::CONFIRM`]).
@@ -142,6 +144,12 @@ impl Context {
             terms: Terms::read(request.get("paymentRequirements")?)?,
             body: body.into(),
         })
+    }
+
+    /// Whether another node may be submitting a payment for which this one has no attempt in progress. A second call beside it would get an
+    /// answer about the first: that the nonce is used, or that the wallet has no money left.
+    pub(super) fn is_submitted_elsewhere(&self, row: &AuthorizationRow) -> bool {
+        self.deps.is_one_of_several && rows::is_being_submitted(row, self.now())
     }
 
     /// The outcome while an earlier payment of the account is open.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tollgate_evm::TxHash;
 use tollgate_purchase::idempotency::Claim;
 use tollgate_purchase::plan::{PayOutcome, PlanError};
 use tollgate_store::{AuthorizationState, Refusal};
@@ -11,7 +12,7 @@ use super::counters::X402Event;
 use super::purchase::{PurchaseOutcome, Stop};
 use super::record::Paid;
 use super::rows::FINAL;
-use super::transfer::Evidence;
+use super::transfer::{Evidence, IllegalTransition, Settlement, Transfer};
 
 /// Attempts to record a settled payment, before the next reconciliation retries it.
 const WRITE_ATTEMPTS_MAX: u32 = 6;
@@ -24,26 +25,14 @@ impl Context {
         claims: &[Claim],
     ) -> Result<PurchaseOutcome, Stop> {
         let Paid {
-            row: open,
+            row: mut open,
             transaction,
             is_proven,
         } = paid;
-        if open.state == AuthorizationState::RefusedAfterSubmit {
-            tracing::error!(account = %open.account, payment = %open, %transaction,
-                "payment settled although the facilitator had refused it: the account may have paid twice, and is granted both periods");
-        }
-        let now = self.now();
-        let evidence = Evidence {
-            transaction,
-            is_proven,
-            note: None,
-            // One more lookup when its block is final; only a node can do it.
-            final_at: self.deps.node.as_ref().map(|_| now + FINAL),
-        };
-        let settlement = open.settled(evidence, now)?;
-        let receipt = settlement.receipt();
         let mut wait = Duration::from_millis(100);
         for attempt in 1.. {
+            let settlement = self.settlement(&open, transaction, is_proven)?;
+            let receipt = settlement.receipt();
             let books = (&*self.deps.store, &self.deps.plans);
             let outcome = settlement.grant(books, |subscription| {
                 let answer = self.answer(subscription, Some(receipt), false);
@@ -75,7 +64,26 @@ impl Context {
                         "the facilitator names a transaction that has paid for another payment";
                     return Ok(self.leave_open(open, None, why).await?);
                 }
-                Err(error @ PlanError::AttachedPart(_)) => return Err(error.into()),
+                // Another node has changed the row meanwhile. The evidence stays what it is, and no other node may have it.
+                Err(PlanError::AttachedPart(Refusal::AuthorizationConflict))
+                    if attempt < WRITE_ATTEMPTS_MAX =>
+                {
+                    match self.read(open.account, &open.key).await {
+                        Ok((plan_state, Some(row))) if row.state == AuthorizationState::Settled => {
+                            return self.replay(&row, &plan_state, claims).await;
+                        }
+                        Ok((_, Some(row))) => open = row,
+                        Ok((_, None)) | Err(_) => {
+                            tokio::time::sleep(wait).await;
+                            wait *= 2;
+                        }
+                    }
+                }
+                Err(error @ PlanError::AttachedPart(_)) => {
+                    tracing::error!(account = %open.account, payment = %open, %transaction, %error,
+                        "recording settlement failed: the payment has moved the money");
+                    return Err(error.into());
+                }
                 Err(error) if attempt >= WRITE_ATTEMPTS_MAX => {
                     tracing::error!(account = %open.account, payment = %open, %transaction, %error,
                         "recording settlement failed, left to reconciliation");
@@ -88,5 +96,31 @@ impl Context {
             }
         }
         unreachable!("the loop ends with an answer or an error")
+    }
+
+    /// The transition to settled of an open payment.
+    fn settlement(
+        &self,
+        open: &Transfer,
+        transaction: TxHash,
+        is_proven: bool,
+    ) -> Result<Settlement, IllegalTransition> {
+        if open.state == AuthorizationState::RefusedAfterSubmit {
+            tracing::error!(account = %open.account, payment = %open, %transaction,
+                "payment settled although the facilitator had refused it: the account may have paid twice, and is granted both periods");
+        }
+        let now = self.now();
+        let evidence = Evidence {
+            transaction,
+            is_proven,
+            note: None,
+            // One more lookup when its block is final; only a node can do it.
+            final_at: self.deps.node.as_ref().map(|_| now + FINAL),
+        };
+        let settlement = open.settled(evidence, now);
+        settlement.inspect_err(|error| {
+            tracing::error!(account = %open.account, payment = %open, %transaction, %error,
+                "recording settlement failed: the payment has moved the money");
+        })
     }
 }

@@ -22,6 +22,9 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// Timeout of a call to the node.
 const NODE: Duration = Duration::from_secs(10);
 
+/// Timeout of `/settle`. A transfer takes as long as the chain; the buyer is answered before that and asked to retry.
+pub(super) const SETTLE: Duration = Duration::from_secs(60);
+
 /// The most bytes of an answer. The facilitator's have a few hundred; receipts and logs of the chain more.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
@@ -121,8 +124,7 @@ impl Facilitator for HttpFacilitator {
         let (method, time) = match operation {
             Operation::Supported => (Method::GET, Duration::from_secs(5)),
             Operation::Verify => (Method::POST, Duration::from_secs(10)),
-            // A transfer takes as long as the chain; the buyer is answered before that and asked to retry.
-            Operation::Settle => (Method::POST, Duration::from_secs(60)),
+            Operation::Settle => (Method::POST, SETTLE),
         };
         let mut address = self.base.clone();
         address.set_path(&format!(

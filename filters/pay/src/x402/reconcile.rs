@@ -97,7 +97,10 @@ impl Rail for Reconciliation {
             return Ok(false);
         };
         // An attempt in progress may be waiting for this answer.
-        if self.0.single_flight.has(&row.key) || rows::is_fresh(&row, self.0.now()) {
+        if self.0.single_flight.has(&row.key)
+            || rows::is_fresh(&row, self.0.now())
+            || self.0.is_submitted_elsewhere(&row)
+        {
             return Ok(true);
         }
         self.reconcile_alone(row, Occasion::Asked).await;
@@ -197,6 +200,7 @@ impl Context {
     ) -> Result<PurchaseOutcome, Stop> {
         let (plan_state, row) = self.read(due.account, &due.key).await?;
         match row {
+            Some(row) if self.is_submitted_elsewhere(&row) => Ok(self.open_outcome(&row)),
             Some(row) if is_open(row.state) => {
                 let row = match occasion {
                     Occasion::Due => row,

@@ -175,6 +175,23 @@ impl Context {
         Ok(row)
     }
 
+    /// Records that a payment is about to be submitted again, before the call, where its row says so far that there was one call. Its node
+    /// may still wait for the answer to that one: a refusal of either is not stored as such from now on.
+    pub(super) async fn record_repeated(&self, row: Transfer) -> Result<Transfer, StoreFailure> {
+        if row.state != AuthorizationState::Settling {
+            return Ok(row);
+        }
+        let is_asked = row.is_asked();
+        let why = row.note.as_deref().unwrap_or("the first answer is missing");
+        // The schedule counts the outcome of the call.
+        let repeated = row.clone().asked().unknown(None, why, self.now())?;
+        let row = self.store(repeated).await?;
+        Ok(match is_asked {
+            true => row.asked(),
+            false => row,
+        })
+    }
+
     /// Records the outcome of a submission where it is no payment, and returns a payment to be granted.
     pub(super) async fn record_outcome(
         &self,

@@ -12,6 +12,7 @@ use tollgate_purchase::idempotency;
 use tollgate_store::{AuthorizationKey, AuthorizationRow, AuthorizationState};
 
 use super::decide::StoredPayment;
+use super::http_client::SETTLE;
 use super::offer::Terms;
 use super::payment::Payment;
 use super::reason::{Reason, reason};
@@ -96,6 +97,16 @@ pub(crate) fn is_refused(row: &AuthorizationRow) -> bool {
 pub(crate) fn is_fresh(row: &AuthorizationRow, now: Timestamp) -> bool {
     row.state == AuthorizationState::Unknown
         && (row.updated_at..row.updated_at + SECOND).contains(&now)
+}
+
+/// How long after it was stored as submitted a payment can be in the hands of the node that stored it: one call of the facilitator, with
+/// the reads of the chain that follow it, and the difference between the clocks of two nodes.
+const SUBMISSION: Duration = SETTLE.saturating_add(Duration::from_secs(30));
+
+/// Whether the first call for a payment may be in progress, by the time at which its row was stored.
+pub(crate) fn is_being_submitted(row: &AuthorizationRow, now: Timestamp) -> bool {
+    let between = (now.as_micros() - row.updated_at.as_micros()).unsigned_abs();
+    row.state == AuthorizationState::Settling && u128::from(between) < SUBMISSION.as_micros()
 }
 
 /// The note of an open payment that the facilitator has reported as settled and that the latest block shows to be void.

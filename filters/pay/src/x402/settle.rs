@@ -74,7 +74,7 @@ impl Context {
 
     /// Settles a payment that was submitted before: the chain is read first, and if it does not decide, an identical call is submitted
     /// again. A facilitator that has submitted the transfer waits for the same transaction, and the token executes it once.
-    pub(super) async fn settle_again(&self, row: Transfer, cause: Cause) -> Result<Paid, Stop> {
+    pub(super) async fn settle_again(&self, mut row: Transfer, cause: Cause) -> Result<Paid, Stop> {
         let last = Settled::Unknown {
             transaction: row.transaction.map(TxHash),
             why: row.note.as_deref().unwrap_or_default().to_owned(),
@@ -91,6 +91,7 @@ impl Context {
             )
             && let Some(sent) = self.unseal(&row)
         {
+            row = self.record_repeated(row).await?;
             outcome = self.call_and_confirm(&row, sent.body, false).await;
         }
         self.record_outcome(row, outcome).await

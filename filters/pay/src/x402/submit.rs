@@ -95,7 +95,7 @@ impl Context {
             (Decision::Pay, row) => return Ok(Admitted::New(row)),
             (Decision::Recheck, Some(row)) => return Ok(Admitted::RefusedAfterSubmit(row)),
             (Decision::Join | Decision::Reconcile, Some(row)) => {
-                match rows::is_fresh(&row, self.now()) {
+                match rows::is_fresh(&row, self.now()) || self.is_submitted_elsewhere(&row) {
                     true => self.open_outcome(&row),
                     false => return Ok(Admitted::Submitted(row)),
                 }
@@ -132,7 +132,7 @@ impl Context {
     }
 
     /// The answer to a settled payment that is presented again, stored under the keys of this request.
-    async fn replay(
+    pub(super) async fn replay(
         &self,
         row: &Transfer,
         plan_state: &PlanState,

@@ -1,6 +1,7 @@
 //! Signed transfers through crashes, lost messages, clock jumps and chain reorganizations.
 
 mod facilitator_answers;
+mod other_nodes;
 mod other_rails;
 mod random;
 #[path = "../../../common/purchase/tests/support/mod.rs"]

@@ -29,7 +29,7 @@ use tollgate_testing::facilitator::{
     Effect, Fault, MERCHANT, NETWORK, Operation as Call, merchant,
 };
 use tollgate_testing::wallet::encoded;
-use tollgate_testing::{Facilitator as FakeFacilitator, Wallet};
+use tollgate_testing::{Facilitator as FakeFacilitator, Gate, Wallet};
 
 use crate::support::process::{ACCOUNT, DAY, Disk, OTHER_ACCOUNT, Process, START};
 
@@ -47,6 +47,8 @@ struct Wire {
     facilitator: Arc<FakeFacilitator>,
     crash: Arc<Mutex<Option<Crash>>>,
     crashed: Arc<Notify>,
+    /// Where calls of `/settle` wait before they reach the facilitator.
+    delay: Option<Gate>,
 }
 
 impl Wire {
@@ -66,6 +68,9 @@ impl Wire {
 impl Facilitator for Wire {
     async fn call(&self, operation: Operation, body: Bytes) -> Result<Response, CallError> {
         self.crash_at(Crash::Before(operation)).await;
+        if let (Operation::Settle, Some(gate)) = (operation, &self.delay) {
+            gate.pass().await;
+        }
         let path = format!("/{}", operation.word());
         let answer = self.facilitator.call(&path, &body).await;
         self.crash_at(Crash::After(operation)).await;
@@ -98,6 +103,7 @@ pub(crate) struct TestBed {
     gateway_time: ManualClock,
     clock: Clock,
     node: bool,
+    is_one_of_several: bool,
     wait: Duration,
     disk: Disk,
     crash: Arc<Mutex<Option<Crash>>>,
@@ -115,6 +121,14 @@ impl TestBed {
     /// Without a node: the facilitator is trusted.
     pub(crate) fn without_node() -> TestBed {
         TestBed::with(false, Duration::from_secs(25))
+    }
+
+    /// One of several nodes, without a node of the chain.
+    pub(crate) fn of_several() -> TestBed {
+        let mut bed = TestBed::without_node();
+        bed.is_one_of_several = true;
+        bed.restart();
+        bed
     }
 
     /// With this wait before a buyer is asked to retry.
@@ -137,6 +151,7 @@ impl TestBed {
             gateway_time,
             clock,
             node,
+            is_one_of_several: false,
             wait,
             disk: Disk::new(),
             crash: Arc::default(),
@@ -161,13 +176,20 @@ impl TestBed {
 
     fn start(&mut self) {
         let process = self.disk.start(self.clock.clone());
+        let processor = self.start_processor(&process, None);
+        self.running = Some((process, processor));
+    }
+
+    /// A processor over the store of a process.
+    fn start_processor(&self, process: &Process, delay: Option<&Gate>) -> Processor {
         let wire = || Wire {
             facilitator: self.facilitator.clone(),
             crash: self.crash.clone(),
             crashed: self.crashed.clone(),
+            delay: delay.cloned(),
         };
         let plan = process.plans.plan();
-        let processor = Processor::new(X402Deps {
+        Processor::new(X402Deps {
             store: process.store.clone(),
             plans: process.plans.clone(),
             idempotency_keys: IdempotencyKeys::new(process.store.clone(), self.clock.clone()),
@@ -176,11 +198,35 @@ impl TestBed {
             terms: terms(),
             product: Product::new(plan, "https://api.example", PlanProtocols::ALL),
             clock: self.clock.clone(),
+            is_one_of_several: self.is_one_of_several,
             wait: self.wait,
             confirm: Duration::ZERO,
             runtime: process.tasks.clone(),
-        });
-        self.running = Some((process, processor));
+        })
+    }
+
+    /// Presents a payment at another node, whose call of `/settle` is delayed by the gate, if there is one.
+    pub(crate) fn present_elsewhere(
+        &self,
+        payment: &Payment,
+        delay: Option<&Gate>,
+    ) -> JoinHandle<PurchaseOutcome> {
+        let process = self.process();
+        let other = self.start_processor(process, delay);
+        let request = request(ACCOUNT, Some(payment), None);
+        process
+            .runtime
+            .spawn(async move { other.purchase(request).await })
+    }
+
+    /// Waits until so many calls have reached a gate.
+    pub(crate) fn reached(&self, gate: &Gate, calls: usize) {
+        self.block_on(gate.reached_by(calls));
+    }
+
+    /// The outcome of a request that was made at another node.
+    pub(crate) fn end(&self, presented: JoinHandle<PurchaseOutcome>) -> PurchaseOutcome {
+        self.block_on(presented).expect("it ends")
     }
 
     /// Kills the process, and starts another one.
