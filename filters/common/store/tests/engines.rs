@@ -31,6 +31,7 @@ mod postgres {
     mod open;
     mod proxy;
     mod sent;
+    mod silent;
     #[path = "../suite/mod.rs"]
     mod suite;
 }

@@ -24,7 +24,7 @@ use crate::engine::{
 };
 
 /// Time limit of a wait for the server, unless a connection has another.
-const WAIT: Duration = Duration::from_secs(30);
+pub(super) const WAIT: Duration = Duration::from_secs(30);
 
 /// Rows that a portal returns at once, at first and at most. A read of 64 accounts is complete with the first: the server would not say so if it
 /// was asked for as many.
@@ -92,6 +92,11 @@ impl Connection {
     /// Sets the time limit of each wait for the server.
     pub(super) fn limit(&self, limit: Duration) -> Result<(), EngineError> {
         self.wire()?.socket.limit(limit).map_err(lost)
+    }
+
+    /// Whether its end was noticed: no statement of it can succeed any more.
+    pub(super) fn is_lost(&self) -> bool {
+        self.wire.try_borrow().is_ok_and(|wire| wire.is_broken)
     }
 
     /// Whether it can be used for an unrelated statement.

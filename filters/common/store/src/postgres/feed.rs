@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::connection::{Connection, Target};
+use super::read::limit_reads_of_this_thread;
 use crate::commit::Shared;
 use crate::engine::{EngineError, Fault, RowError, Rows as _};
 use crate::error::ReadError;
@@ -17,6 +18,10 @@ const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Changes of one read.
 const CHANGES_MAX: usize = 1000;
+
+/// Time limit of each wait for the server, for the feed and for what observers read: a node that does not follow the feed for two seconds
+/// answers no request with a key, so a connection that is silent for as long is replaced by another one.
+const WAIT: Duration = Duration::from_secs(2);
 
 /// The thread that reads the feed, on a connection of its own.
 pub(super) struct Feed {
@@ -65,6 +70,7 @@ fn run(
     monotonic_us: &dyn Fn() -> u64,
     (flag, wake): &(Mutex<bool>, Condvar),
 ) {
+    limit_reads_of_this_thread(WAIT);
     let mut connection = None;
     let mut is_late = false;
     let mut stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,7 +138,11 @@ fn read(
 ) -> Result<(Vec<ChangeRow>, i64), RowError> {
     let connection = match connection {
         Some(connection) => connection,
-        None => connection.insert(Connection::open(target)?),
+        None => {
+            let opened = Connection::open(target)?;
+            opened.limit(WAIT)?;
+            connection.insert(opened)
+        }
     };
     let mut found = Vec::new();
     connection.changes(after, CHANGES_MAX, &mut |change| found.push(change))?;

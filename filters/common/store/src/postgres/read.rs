@@ -1,15 +1,33 @@
 //! The connection pool for reads.
 
+use std::cell::Cell;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use super::connection::{Connection, Target};
+use tollgate_clock::Clock;
+
+use super::connection::{Connection, Target, WAIT};
 use crate::engine::{RowError, Select as _, values};
 use crate::error::ReadError;
 use crate::opened::{Connections, OpenedStore};
 
 /// Connections kept for the next reader.
 const IDLE_MAX: usize = 8;
+
+/// How long a connection may be idle and is reused. The other end may be gone without a sign by then: a firewall forgets connections, and an
+/// address moves to another server.
+const REUSE: Duration = Duration::from_mins(1);
+
+thread_local! {
+    /// The time limit of each wait for the server in reads of this thread, where it has one of its own.
+    static LIMIT: Cell<Option<Duration>> = const { Cell::new(None) };
+}
+
+/// Sets the time limit of each wait for the server in reads of this thread.
+pub(super) fn limit_reads_of_this_thread(limit: Duration) {
+    LIMIT.set(Some(limit));
+}
 
 /// What a read of several statements sees: one state of the database.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -20,7 +38,14 @@ pub(super) type PostgresStore<W = ()> = OpenedStore<Pool, W>;
 /// A connection pool: opens connections on demand, and keeps a few.
 pub(super) struct Pool {
     target: Arc<Target>,
-    idle: Mutex<Vec<Connection>>,
+    /// The one that was released last is the last.
+    idle: Mutex<Vec<Idle>>,
+    clock: Clock,
+}
+
+struct Idle {
+    connection: Connection,
+    since: Duration,
 }
 
 impl Pool {
@@ -28,13 +53,38 @@ impl Pool {
         Pool {
             target,
             idle: Mutex::default(),
+            clock: clock(),
         }
     }
 
+    /// The connection that was released last, unless it has been idle for too long: then the others have been so too.
     fn pop(&self) -> Option<Connection> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.pop()
+        let last = self.idle().pop()?;
+        if self.clock.elapsed().saturating_sub(last.since) > REUSE {
+            self.drop_idle();
+            return None;
+        }
+        Some(last.connection)
     }
+
+    fn drop_idle(&self) {
+        // Closed without the lock.
+        let idle = std::mem::take(&mut *self.idle());
+        drop(idle);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The clock of a pool. Under a simulation no connection is idle for too long: the system's clock would decide otherwise in each run.
+fn clock() -> Clock {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::Actor::current().is_some() {
+        return Clock::manual(tollgate_clock::Timestamp::UNIX_EPOCH).0;
+    }
+    Clock::system()
 }
 
 impl Connections for Pool {
@@ -46,18 +96,32 @@ impl Connections for Pool {
 
     fn acquire(&self, what: &'static str) -> Result<Connection, ReadError> {
         // The server may have closed those that were idle.
-        while let Some(connection) = self.pop() {
-            if connection.is_reusable() {
-                return Ok(connection);
+        let reused = std::iter::from_fn(|| self.pop()).find(Connection::is_reusable);
+        let connection = match reused {
+            Some(connection) => Ok(connection),
+            None => Connection::open(&self.target),
+        };
+        let limited = connection.and_then(|connection| {
+            if let Some(limit) = LIMIT.get() {
+                connection.limit(limit)?;
             }
-        }
-        Connection::open(&self.target).map_err(|error| RowError::from(error).reading(what))
+            Ok(connection)
+        });
+        limited.map_err(|error| RowError::from(error).reading(what))
     }
 
     fn release(&self, connection: Connection) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if connection.is_lost() {
+            // What has cut it off has cut off the others, and each of them would take its time limit to say so.
+            return self.drop_idle();
+        }
+        if LIMIT.get().is_some() && connection.limit(WAIT).is_err() {
+            return;
+        }
+        let since = self.clock.elapsed();
+        let mut idle = self.idle();
         if idle.len() < IDLE_MAX && connection.is_reusable() {
-            idle.push(connection);
+            idle.push(Idle { connection, since });
         }
     }
 
@@ -108,10 +172,62 @@ impl Deref for PoolSnapshot<'_> {
 
 impl Drop for PoolSnapshot<'_> {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take()
-            && connection.run("ROLLBACK", &[]).is_ok()
-        {
+        if let Some(connection) = self.connection.take() {
+            // One that is lost or stays in the transaction is not kept.
+            let _ = connection.run("ROLLBACK", &[]);
             self.pool.release(connection);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_clock::{ManualClock, Timestamp};
+    use tollgate_testing::Postgres;
+
+    use super::*;
+    use crate::postgres::url::DatabaseUrl;
+
+    fn pool() -> (Pool, ManualClock) {
+        let url = DatabaseUrl::parse(&Postgres::shared().database()).expect("an address");
+        let mut pool = Pool::new(Arc::new(Target::new(url, None).expect("no TLS")));
+        let (clock, time) = Clock::manual(Timestamp::UNIX_EPOCH);
+        pool.clock = clock;
+        (pool, time)
+    }
+
+    fn acquire(pool: &Pool) -> (Connection, i64) {
+        let connection = pool.acquire("a test").expect("it opens");
+        let process = connection.number("SELECT pg_backend_pid()", values![]);
+        (connection, process.expect("a read"))
+    }
+
+    #[test]
+    fn a_connection_that_was_idle_for_more_than_a_minute_is_not_reused() {
+        let (pool, time) = pool();
+        let (first, second) = (acquire(&pool), acquire(&pool));
+        pool.release(first.0);
+        pool.release(second.0);
+        time.advance(REUSE);
+        let (connection, process) = acquire(&pool);
+        assert_eq!(process, second.1);
+        pool.release(connection);
+        time.advance(REUSE + Duration::from_millis(1));
+        let (_connection, process) = acquire(&pool);
+        assert!(![first.1, second.1].contains(&process));
+        assert_eq!(pool.idle().len(), 0, "the other one is closed too");
+    }
+
+    #[test]
+    fn after_a_lost_connection_the_idle_ones_are_not_reused() {
+        let (pool, _) = pool();
+        let (idle, lost) = (acquire(&pool), acquire(&pool));
+        pool.release(idle.0);
+        let end = format!("SELECT pg_terminate_backend({}, 60000)", lost.1);
+        assert_eq!(Postgres::shared().run("postgres", &end), "t");
+        lost.0.run("SELECT 1", &[]).expect_err("it is lost");
+        pool.release(lost.0);
+        let (_connection, process) = acquire(&pool);
+        assert_ne!(process, idle.1);
     }
 }

@@ -11,6 +11,7 @@ use bytes::BytesMut;
 use postgres_protocol::message::frontend;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -21,6 +22,14 @@ use crate::simulation::SimulatedSocket;
 
 /// Time limit for a connection to be made.
 const CONNECT: Duration = Duration::from_secs(5);
+
+/// When the system asks the other end of a quiet TCP connection whether it is still there: after so long, then so often.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+
+/// How long it may leave questions or data without an acknowledgement before the connection counts as lost: less than a wait for an answer, so
+/// that a read of a connection whose other end is gone fails earlier.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
 pub(super) enum Socket {
     Plain(RawSocket),
@@ -114,6 +123,16 @@ impl Socket {
     }
 }
 
+/// Has the system notice that the other end is gone without a sign.
+fn notice_loss(socket: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, KEEPALIVE)?;
+    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_EVERY)?;
+    // With it the number of questions does not count.
+    sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED.as_millis() as u32)?;
+    Ok(())
+}
+
 impl RawSocket {
     fn connect(url: &DatabaseUrl) -> io::Result<RawSocket> {
         #[cfg(feature = "simulation")]
@@ -132,6 +151,7 @@ impl RawSocket {
             match TcpStream::connect_timeout(&address, CONNECT) {
                 Ok(socket) => {
                     socket.set_nodelay(true)?;
+                    notice_loss(&socket)?;
                     return Ok(RawSocket::Tcp(socket));
                 }
                 Err(error) => last = error,
@@ -249,5 +269,29 @@ impl Write for Socket {
             Socket::Plain(_) => Ok(()),
             Socket::Tls(stream) => stream.flush(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn the_system_notices_that_the_other_end_of_a_tcp_connection_is_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let url = format!("postgres://test@127.0.0.1:{port}/test");
+        let url = DatabaseUrl::parse(&url).expect("an address");
+        let RawSocket::Tcp(socket) = RawSocket::connect(&url).expect("a connection") else {
+            panic!("the address is one of TCP");
+        };
+        let asks = sockopt::socket_keepalive(&socket).expect("an option");
+        let unacknowledged = sockopt::tcp_user_timeout(&socket).expect("an option");
+        assert_eq!((asks, unacknowledged), (true, 20_000));
+        let idle = sockopt::tcp_keepidle(&socket).expect("an option");
+        let every = sockopt::tcp_keepintvl(&socket).expect("an option");
+        assert_eq!((idle, every), (KEEPALIVE, KEEPALIVE_EVERY));
     }
 }

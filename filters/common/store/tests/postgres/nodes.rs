@@ -41,7 +41,7 @@ const STATEMENTS: [&str; 8] = [
     "COMMIT",
 ];
 
-fn node(url: &str, name: &str) -> Arc<dyn Store> {
+pub(super) fn node(url: &str, name: &str) -> Arc<dyn Store> {
     let url = DatabaseUrl::parse(url).expect("an address");
     let options = Options {
         node_name: name.to_owned(),

@@ -21,6 +21,8 @@ pub(super) enum Cut {
     Before,
     /// After the server has answered the statement, and before the client has.
     After,
+    /// Before the server has received the statement: both connections stay open.
+    Silent,
     /// After the server has received the statement: its connection stays open until the proxy ends, and its answer is not read.
     During,
 }
@@ -37,12 +39,14 @@ struct Shared {
     armed: Mutex<Option<(String, Cut)>>,
     cuts: AtomicUsize,
     connections: AtomicUsize,
+    /// The beginning of the statement at which connections fall silent, up to the one of this number.
+    silent: Mutex<Option<(String, usize)>>,
     /// Journal rows that were to be inserted, and transactions that were to end.
     rows: AtomicUsize,
     commits: AtomicUsize,
     /// How often the last transaction that locked what nodes share has waited for the server meanwhile.
     waits_with_lock: AtomicUsize,
-    /// Connections to the server whose clients are gone.
+    /// Connections to the server whose clients are gone, and those that are silent.
     kept: Mutex<Vec<UnixStream>>,
 }
 
@@ -56,6 +60,7 @@ impl Proxy {
             armed: Mutex::default(),
             cuts: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            silent: Mutex::default(),
             rows: AtomicUsize::new(0),
             commits: AtomicUsize::new(0),
             waits_with_lock: AtomicUsize::new(0),
@@ -65,8 +70,8 @@ impl Proxy {
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let shared = accepting.clone();
-                shared.connections.fetch_add(1, Ordering::SeqCst);
-                thread::spawn(move || forward(&shared, client));
+                let number = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
+                thread::spawn(move || forward(&shared, client, number));
             }
         });
         Proxy { folder, shared }
@@ -81,6 +86,13 @@ impl Proxy {
     /// Cuts the next connection that sends a statement which begins so.
     pub(super) fn cut_at(&self, statement: &str, cut: Cut) {
         *self.shared.armed.lock().expect("no panic") = Some((statement.to_owned(), cut));
+    }
+
+    /// From now on the connections of today pass nothing on from a statement which begins so, and stay open: their other end is gone without a
+    /// sign.
+    pub(super) fn silence_at(&self, statement: &str) {
+        let silent = Some((statement.to_owned(), self.connections()));
+        *self.shared.silent.lock().expect("no panic") = silent;
     }
 
     /// How many connections were cut.
@@ -110,7 +122,7 @@ impl Proxy {
 }
 
 /// Forwards messages of the client, and recognizes the statements that they bind.
-fn forward(shared: &Arc<Shared>, mut client: UnixStream) {
+fn forward(shared: &Arc<Shared>, mut client: UnixStream, number: usize) {
     let mut server = UnixStream::connect(&shared.server).expect("the server");
     let is_swallowing = Arc::new(Mutex::new(false));
     let answers = {
@@ -158,12 +170,18 @@ fn forward(shared: &Arc<Shared>, mut client: UnixStream) {
                     {
                         cut = armed.take().map(|(_, cut)| cut);
                     }
+                    let silent = shared.silent.lock().expect("no panic");
+                    if silent.as_ref().is_some_and(|(begins, last)| {
+                        number <= *last && statement.starts_with(begins.as_str())
+                    }) {
+                        cut = Some(Cut::Silent);
+                    }
                 }
                 b'S' => waits += 1,
                 _ => {}
             }
             match cut {
-                Some(Cut::Before) => break,
+                Some(Cut::Before | Cut::Silent) => break,
                 Some(_) if kind == b'S' => {
                     *is_swallowing.lock().expect("no panic") = true;
                     server.write_all(&message).expect("the server reads");
@@ -181,6 +199,15 @@ fn forward(shared: &Arc<Shared>, mut client: UnixStream) {
         Some(Cut::After) => {
             // Ends with the answer.
             answers.join().expect("no panic");
+        }
+        Some(Cut::Silent) => {
+            shared
+                .kept
+                .lock()
+                .expect("no panic")
+                .extend([server, client]);
+            shared.cuts.fetch_add(1, Ordering::SeqCst);
+            return;
         }
         Some(Cut::During) => {
             let kept = server.try_clone().expect("a socket");
