@@ -9,6 +9,7 @@ mod fields;
 mod gcra;
 mod lease;
 mod module;
+mod outstanding;
 mod partitions;
 mod prepared;
 mod quota;

@@ -7,6 +7,7 @@ use tollgate_shared::Shared;
 
 use crate::gcra::SharedGcra;
 use crate::lease::{Leases, Lookup};
+use crate::outstanding::Reservations;
 use crate::partitions::Partition;
 use crate::quota::{Decision, Quota};
 use crate::shared_permits::SharedPermits;
@@ -17,6 +18,7 @@ pub(crate) struct SharedLimits {
     shared: Shared,
     gcra: SharedGcra,
     leases: Leases,
+    reservations: Arc<Reservations>,
     pub(crate) permits: Arc<SharedPermits>,
 }
 
@@ -41,6 +43,7 @@ impl SharedLimits {
             gcra: SharedGcra::new(shared.clone()),
             permits: SharedPermits::new(shared.clone()),
             leases: Leases::default(),
+            reservations: Arc::default(),
             shared,
         }
     }
@@ -105,8 +108,10 @@ impl SharedLimits {
             clock: clock.clone(),
             quota: *quota,
             key,
-            cost,
-            at,
+            number: self.reservations.add(partition.partition, cost, at),
+            reservations: self.reservations.clone(),
+            partition: partition.partition,
+            is_over: false,
         });
         Some((decision, reservation))
     }
@@ -118,10 +123,12 @@ pub(crate) struct SharedReservation {
     clock: Clock,
     quota: TokenQuota,
     key: Arc<str>,
-    /// The nanoseconds that were counted; none after settlement.
-    cost: u64,
-    /// The time of the reservation.
-    at: u64,
+    reservations: Arc<Reservations>,
+    partition: Partition,
+    /// Of the reservation, in those of its partition.
+    number: u64,
+    /// It was settled.
+    is_over: bool,
 }
 
 impl SharedReservation {
@@ -134,11 +141,13 @@ impl SharedReservation {
 
     fn replace_by(&mut self, used: u64) {
         let now = self.clock.elapsed().as_nanos() as u64;
-        let left = self.cost.saturating_sub(now.saturating_sub(self.at));
-        let used = self.quota.nanos(used).min(self.quota.window());
-        self.cost = 0;
+        let capacity = self.quota.window();
+        let used = self.quota.nanos(used).min(capacity);
+        let reservation = (self.partition, self.number);
+        let left = self.reservations.replace(reservation, used, capacity, now);
+        self.is_over = true;
         if used != left {
-            let (key, capacity) = (self.key.clone(), self.quota.window());
+            let key = self.key.clone();
             self.gcra.correct(key, used as i64 - left as i64, capacity);
         }
     }
@@ -146,7 +155,7 @@ impl SharedReservation {
 
 impl Drop for SharedReservation {
     fn drop(&mut self) {
-        if self.cost > 0 {
+        if !self.is_over {
             self.replace_by(0);
         }
     }

@@ -312,6 +312,27 @@ async fn tokens_that_have_drained_are_not_returned() {
     );
 }
 
+/// At the server all reservations drain together, one second a second. Each was taken to have drained by the whole time of its request: ten that
+/// ran as long as one of them takes to drain had nothing returned, and an account that had used a tenth of its quota was refused.
+#[tokio::test]
+async fn unused_tokens_of_requests_in_parallel_are_returned() {
+    let redis = Redis::start();
+    let nodes = nodes(&redis, PATIENT).await;
+    let mut running = Vec::new();
+    for _ in 0..10 {
+        running.push(nodes[0].reserved(540).await.expect("tokens are left"));
+    }
+    assert!(nodes[1].reserved(700).await.is_none());
+    // By its clock 600 have drained, by the server's none.
+    nodes[0].manual.advance(Duration::from_secs(86_400 / 10));
+    for exchange in &mut running {
+        ended(&nodes[0].filter, exchange, 30, 30);
+    }
+    // 600 of them are used, and another 600 would have drained.
+    let _rest = eventually("the rest", async || nodes[1].reserved(4_800).await).await;
+    assert!(nodes[2].reserved(100).await.is_none());
+}
+
 /// What an attempt has as its result at last.
 async fn eventually(what: &str, attempt: impl AsyncFn() -> Option<Exchange>) -> Exchange {
     let repeated = async {

@@ -1,0 +1,217 @@
+//! The reservations of tokens that requests of this node hold at the shared server, by partition.
+//!
+//! At the server all reservations of a partition are one arrival time, which drains one second a second, however many there are. So they are
+//! one count here too: time drains what requests have used first, then the reservations in their order, each second once. What is left of a
+//! reservation is what its request may take back. The server has at least as much of this node as is counted here, since it counts from
+//! before the call and drains no faster; what a request takes back was never used or drained by another one.
+
+use std::collections::VecDeque;
+
+use crate::partitions::{ByPartition, Partition};
+
+/// What a partition has outstanding, in nanoseconds of its quota.
+#[derive(Clone, Debug, Default)]
+struct Outstanding {
+    /// Until when it has drained.
+    drained_to: u64,
+    /// Of requests that are over.
+    used: u64,
+    /// Of running requests, by their number.
+    reserved: VecDeque<(u64, u64)>,
+    /// The number of the next one.
+    next: u64,
+}
+
+impl Outstanding {
+    /// Adds a reservation that the server has counted at `at` or later; returns its number.
+    fn add(&mut self, cost: u64, at: u64) -> u64 {
+        self.drain(at);
+        // Others may have drained since the call began; the server may have drained this one meanwhile.
+        let left = cost.saturating_sub(self.drained_to - at);
+        let number = self.next;
+        self.next += 1;
+        self.reserved.push_back((number, left));
+        number
+    }
+
+    /// Replaces a reservation by what its request has used, within the capacity; returns what was left of it.
+    fn replace(&mut self, number: u64, used: u64, capacity: u64, now: u64) -> u64 {
+        self.drain(now);
+        let place = self.reserved.iter().position(|(other, _)| *other == number);
+        let left = place.and_then(|place| self.reserved.remove(place));
+        self.used = self.used.saturating_add(used).min(capacity);
+        // The server counts no more than the capacity: what was used beyond a reservation takes the place of others.
+        let reserved: u64 = self.reserved.iter().map(|(_, left)| left).sum();
+        self.drain_reserved((self.used + reserved).saturating_sub(capacity));
+        left.map_or(0, |(_, left)| left)
+    }
+
+    fn drain(&mut self, now: u64) {
+        let elapsed = now.saturating_sub(self.drained_to);
+        self.drained_to += elapsed;
+        let used = elapsed.min(self.used);
+        self.used -= used;
+        self.drain_reserved(elapsed - used);
+    }
+
+    fn drain_reserved(&mut self, mut nanos: u64) {
+        for (_, left) in &mut self.reserved {
+            let drained = nanos.min(*left);
+            *left -= drained;
+            nanos -= drained;
+            if nanos == 0 {
+                break;
+            }
+        }
+    }
+}
+
+/// What all partitions have outstanding. One without a running request is forgotten.
+#[derive(Default)]
+pub(crate) struct Reservations(ByPartition<Outstanding>);
+
+impl Reservations {
+    /// Adds a reservation of so many nanoseconds that the server has counted at `at` or later; returns its number.
+    pub(crate) fn add(&self, partition: Partition, cost: u64, at: u64) -> u64 {
+        self.0.entry(partition).or_default().add(cost, at)
+    }
+
+    /// Replaces a reservation by what its request has used, within the capacity of its quota; returns what was left of it.
+    pub(crate) fn replace(
+        &self,
+        (partition, number): (Partition, u64),
+        used: u64,
+        capacity: u64,
+        now: u64,
+    ) -> u64 {
+        let Some(mut outstanding) = self.0.get_mut(&partition) else {
+            return 0;
+        };
+        let left = outstanding.replace(number, used, capacity, now);
+        let is_last = outstanding.reserved.is_empty();
+        drop(outstanding);
+        if is_last {
+            let is_over =
+                |_: &Partition, outstanding: &Outstanding| outstanding.reserved.is_empty();
+            self.0.remove_if(&partition, is_over);
+        }
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const CAPACITY: u64 = 60 * SECOND;
+
+    /// Reservations of so many nanoseconds at the start, all replaced after `elapsed` by `used` each: what is left of each.
+    fn check(costs: &[u64], elapsed: u64, used: u64, left: &[u64]) {
+        let mut outstanding = Outstanding::default();
+        let numbers: Vec<_> = costs.iter().map(|cost| outstanding.add(*cost, 7)).collect();
+        let found: Vec<_> = numbers
+            .iter()
+            .map(|number| outstanding.replace(*number, used, CAPACITY, 7 + elapsed))
+            .collect();
+        assert_eq!(found, left, "{costs:?} after {elapsed}");
+    }
+
+    #[test]
+    fn each_second_drains_one_second_of_all_reservations_together() {
+        check(&[10], 3, 1, &[7]);
+        check(&[10], 12, 1, &[0]);
+        check(&[10, 10, 10], 3, 1, &[7, 10, 10]);
+        check(&[10, 10, 10], 12, 1, &[0, 8, 10]);
+        check(&[10, 10, 10], 30, 1, &[0, 0, 0]);
+        // Ten that may use 9,000 tokens of 100,000 in a minute each, over after six seconds.
+        let costs = [5_400_000_000; 10];
+        let mut left = costs;
+        (left[0], left[1]) = (0, 4_800_000_000);
+        check(&costs, 6 * SECOND, 600_000_000, &left);
+    }
+
+    #[test]
+    fn what_requests_have_used_drains_before_what_is_reserved() {
+        let mut outstanding = Outstanding::default();
+        let (first, second) = (outstanding.add(10, 0), outstanding.add(10, 0));
+        assert_eq!(outstanding.replace(first, 4, CAPACITY, 0), 10);
+        assert_eq!(
+            outstanding.replace(second, 0, CAPACITY, 6),
+            8,
+            "four of them were used"
+        );
+        assert_eq!(outstanding.replace(second, 0, CAPACITY, 6), 0, "once");
+    }
+
+    #[test]
+    fn what_a_request_uses_beyond_its_reservation_takes_the_place_of_others() {
+        let mut outstanding = Outstanding::default();
+        let (first, second) = (outstanding.add(30, 0), outstanding.add(30, 0));
+        assert_eq!(outstanding.replace(first, 50, 60, 0), 30);
+        assert_eq!(outstanding.replace(second, 0, 60, 30), 10);
+    }
+
+    #[test]
+    fn a_reservation_whose_call_took_long_has_drained_meanwhile() {
+        let mut outstanding = Outstanding::default();
+        let first = outstanding.add(10, 0);
+        outstanding.replace(first, 0, CAPACITY, 8);
+        let second = outstanding.add(10, 5);
+        assert_eq!(outstanding.replace(second, 0, CAPACITY, 8), 7);
+    }
+
+    #[test]
+    fn a_partition_without_a_running_request_is_forgotten() {
+        let reservations = Reservations::default();
+        let partition = Partition {
+            owner: crate::partitions::Owner::Address(tollgate_filter::AddressPrefix::V6(1)),
+            lane: 0,
+        };
+        let (first, second) = (
+            reservations.add(partition, 5, 0),
+            reservations.add(partition, 5, 0),
+        );
+        assert_eq!(reservations.replace((partition, first), 0, CAPACITY, 0), 5);
+        assert_eq!(reservations.0.len(), 1);
+        assert_eq!(reservations.replace((partition, second), 0, CAPACITY, 0), 5);
+        assert_eq!(reservations.0.len(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_is_taken_back_than_the_server_has(
+            steps in prop::collection::vec((any::<bool>(), 0..20_u64, 0..20_u64, any::<prop::sample::Index>()), 1..60),
+        ) {
+            let reservations = Reservations::default();
+            let partition = Partition {
+                owner: crate::partitions::Owner::Address(tollgate_filter::AddressPrefix::V6(1)),
+                lane: 0,
+            };
+            let capacity = 50;
+            let (mut now, mut ahead, mut running) = (0, 0_u64, Vec::new());
+            for (begins, elapsed, amount, which) in steps {
+                if begins {
+                    // The call takes as long as that, and is counted at its end.
+                    let at = now;
+                    now += elapsed;
+                    ahead = ahead.saturating_sub(elapsed);
+                    if ahead + amount > capacity {
+                        continue;
+                    }
+                    ahead += amount;
+                    running.push(reservations.add(partition, amount, at));
+                } else if !running.is_empty() {
+                    now += elapsed;
+                    ahead = ahead.saturating_sub(elapsed);
+                    let number = running.swap_remove(which.index(running.len()));
+                    let left = reservations.replace((partition, number), amount, capacity, now);
+                    prop_assert!(left <= ahead, "{left} of {ahead}");
+                    ahead = (ahead + amount - left).min(capacity);
+                }
+            }
+        }
+    }
+}
