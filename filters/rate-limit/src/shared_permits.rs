@@ -61,6 +61,8 @@ return {held}
 struct Held {
     /// Requests in progress.
     used: u32,
+    /// Requests that wait for a permit.
+    waiting: u32,
     /// Permits that the server counts for this run. Fewer than are used only after the server was lost.
     granted: u32,
     limit: NonZeroU32,
@@ -94,6 +96,12 @@ pub(crate) struct SharedPermits {
 /// The permit of one request in progress. Dropping it releases it.
 pub(crate) struct SharedPermit {
     permits: Arc<SharedPermits>,
+    partition: Partition,
+}
+
+/// A request that waits for a permit. Dropping it ends the wait.
+struct Waiting<'p> {
+    permits: &'p SharedPermits,
     partition: Partition,
 }
 
@@ -134,13 +142,21 @@ impl SharedPermits {
         }
     }
 
-    /// Asks the server for a permit, and a few spare ones; `None` where the limit is reached. Without an answer this node's share decides.
+    /// Asks the server for a permit, those for other requests of the partition that wait, and a few spare ones; `None` where the limit is
+    /// reached. Without an answer this node's share decides.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         partition: &SharedPartition,
         limit: NonZeroU32,
     ) -> Option<SharedPermit> {
-        let turn = self.with(partition, limit, |held| held.turn.clone());
+        let turn = self.with(partition, limit, |held| {
+            held.waiting += 1;
+            held.turn.clone()
+        });
+        let _waiting = Waiting {
+            permits: self,
+            partition: partition.partition,
+        };
         let turn = tokio::time::timeout(self.shared.call_limit(), turn.lock_owned()).await;
         if turn.is_err() {
             return self.issue(partition, limit, |_| self.share(limit));
@@ -152,7 +168,7 @@ impl SharedPermits {
                 Acquired::Refused => return None,
                 Acquired::Ask => {}
             }
-            let wanted = |held: &Held| held.used + 1 + self.spare(limit);
+            let wanted = |held: &Held| held.used + held.waiting + self.spare(limit);
             match self.call(partition.partition, wanted).await {
                 Some((used, granted)) if granted <= used => return None,
                 // Requests that did not wait for their turn may take what was granted for this one.
@@ -182,7 +198,8 @@ impl SharedPermits {
                 due.push(*partition);
             }
             // Not during a call, which may bring permits.
-            held.used > 0 || held.rounds < held.rounds_max() || held.turn.try_lock().is_err()
+            let is_called = held.waiting > 0 || held.turn.try_lock().is_err();
+            held.used > 0 || held.rounds < held.rounds_max() || is_called
         });
         due
     }
@@ -210,7 +227,8 @@ impl SharedPermits {
         }
         let wanted = |held: &Held| held.granted.max(held.used);
         self.call(partition, wanted).await;
-        let is_unused = |_: &Partition, held: &Held| held.used == 0 && held.granted == 0;
+        let is_unused =
+            |_: &Partition, held: &Held| held.used == 0 && held.granted == 0 && held.waiting == 0;
         self.held.remove_if(&partition, is_unused);
     }
 
@@ -232,8 +250,14 @@ impl SharedPermits {
             (held.key.clone(), held.used, life, arguments)
         };
         let answer = self.shared.invoke(&self.hold, &key, &arguments).await;
-        let granted = u32::try_from(*answer.ok()?.first()?).ok()?;
+        let answer = answer.ok();
+        let granted = answer.and_then(|numbers| u32::try_from(*numbers.first()?).ok());
         let mut held = self.held.get_mut(&partition)?;
+        let Some(granted) = granted else {
+            // It may have been executed: then the server counts what this run has for that time only.
+            held.life = held.life.min(life);
+            return None;
+        };
         (held.granted, held.life, held.rounds) = (granted, life, 0);
         Some((used, granted))
     }
@@ -266,6 +290,7 @@ impl SharedPermits {
         let held = self.held.entry(partition.partition);
         let mut held = held.or_insert_with(|| Held {
             used: 0,
+            waiting: 0,
             granted: 0,
             limit,
             active: true,
@@ -306,6 +331,14 @@ impl SharedPermits {
     }
 }
 
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(mut held) = self.permits.held.get_mut(&self.partition) {
+            held.waiting = held.waiting.saturating_sub(1);
+        }
+    }
+}
+
 impl Drop for SharedPermit {
     fn drop(&mut self) {
         self.permits.release(self.partition);
@@ -318,35 +351,96 @@ mod tests {
     use tollgate_module::{Services, check_text};
     use tollgate_money::AccountId;
     use tollgate_shared::RawShared;
-    use tollgate_testing::{Redis, within};
+    use tollgate_testing::{Redis, RedisLink, within};
 
     use super::*;
     use crate::partitions::Owner;
 
-    #[tokio::test]
-    async fn spare_permits_of_an_idle_account_are_forgotten_without_a_call() {
-        let redis = Redis::start();
-        let text = format!("url = '{}'", redis.url());
+    /// The connection of a node.
+    async fn connect(url: &str, call_limit: Duration) -> Shared {
+        let text = format!("url = '{url}'");
         let settings = check_text::<RawShared>(&text, &Services::default());
         let mut settings = settings.expect("a good URL").expect("a server");
-        settings.call_limit = Duration::from_secs(60);
+        settings.call_limit = call_limit;
         let shared = Shared::new(settings, Entropy::system()).expect("a name");
         tokio::spawn(shared.clone().run());
-        let permits = SharedPermits::new(shared.clone());
-        let partition = SharedPartition {
+        until("the connection", || shared.is_reachable()).await;
+        shared
+    }
+
+    async fn until(what: &str, is_so: impl Fn() -> bool) {
+        let polled = async {
+            while !is_so() {
+                tokio::task::yield_now().await;
+            }
+        };
+        within(what, polled).await;
+    }
+
+    fn partition() -> SharedPartition {
+        SharedPartition {
             partition: Partition {
                 owner: Owner::Account(AccountId::from_bytes([1; 16])),
                 lane: 0,
             },
             lane: None,
-        };
+        }
+    }
+
+    /// The permits of a node that is alone, and a partition with a limit of forty: ten spare ones are kept.
+    async fn node(
+        redis: &Redis,
+        call_limit: Duration,
+    ) -> (Arc<SharedPermits>, SharedPartition, NonZeroU32) {
+        let shared = connect(&redis.url(), call_limit).await;
         let limit = NonZeroU32::new(40).expect("not zero");
-        let connected = async {
-            while !shared.is_reachable() {
-                tokio::task::yield_now().await;
-            }
-        };
-        within("the connection", connected).await;
+        (SharedPermits::new(shared), partition(), limit)
+    }
+
+    /// Each of them was asked for by a call of its own, after those before it. Those that had waited for the time of a call were decided by
+    /// the node's share, and refused although the limit was free.
+    #[tokio::test]
+    async fn requests_at_once_are_asked_for_together() {
+        let redis = Redis::start();
+        let link = RedisLink::start(&redis);
+        // Seven calls take longer than one may, and two do not.
+        let shared = connect(&link.url(), Duration::from_secs(2)).await;
+        let _other = connect(&redis.url(), Duration::from_secs(60)).await;
+        until("two live nodes", || shared.nodes() == 2).await;
+        let (permits, partition) = (SharedPermits::new(shared), partition());
+        let limit = NonZeroU32::new(7).expect("not zero");
+        // The server has the script from now on.
+        drop(permits.acquire(&partition, limit).await);
+        permits.reduce(partition.partition, |_| 0).await;
+        link.delay(Duration::from_millis(350));
+        let all = (0..7).map(|_| permits.acquire(&partition, limit));
+        let issued = join_all(all).await;
+        let issued = issued.iter().flatten().count();
+        assert_eq!(issued, 7, "all that the limit allows");
+    }
+
+    /// The call may have been executed, and states the shorter life that many permits have. Permits in use were renewed too late then, and
+    /// other nodes had them too.
+    #[tokio::test]
+    async fn permits_are_renewed_soon_after_a_call_without_an_answer() {
+        let mut redis = Redis::start();
+        let (permits, partition, limit) = node(&redis, Duration::from_secs(1)).await;
+        let mut running = Vec::new();
+        while running.len() < 11 {
+            running.extend(permits.acquire(&partition, limit).await);
+        }
+        assert_eq!(permits.begin_round(), [], "they live for thirty seconds");
+        redis.pause();
+        running.extend(permits.acquire(&partition, limit).await);
+        assert_eq!(running.len(), 12, "by the share");
+        redis.resume();
+        assert_eq!(permits.begin_round(), [partition.partition]);
+    }
+
+    #[tokio::test]
+    async fn spare_permits_of_an_idle_account_are_forgotten_without_a_call() {
+        let redis = Redis::start();
+        let (permits, partition, limit) = node(&redis, Duration::from_secs(60)).await;
         let is_spare = || match permits.acquire_now(&partition, limit) {
             Acquired::Permit(permit) => drop(permit),
             Acquired::Refused | Acquired::Ask => panic!("no permit is spare"),
