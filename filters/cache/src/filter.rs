@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tollgate_clock::{Clock, Entropy};
@@ -274,22 +275,40 @@ impl Cache {
         let model = exchange
             .get::<Forward>()
             .map(|forward| forward.model.id.clone());
-        let entry = match (&self.shared, model) {
-            (Some(shared), Some(model)) => {
+        let entry = match model {
+            Some(model) => {
                 let limits = (settings.entry_bytes_max, settings.ttl);
-                shared.get(&key, model, limits, &self.clock).await
+                self.read_second_level(key, model, limits).await
             }
-            _ => None,
+            None => None,
         };
         exchange.invalidate_now();
         let Some(entry) = entry else {
             self.miss(exchange, key, Some(leader));
             return Ok(Outcome::Continue);
         };
-        let entry = Arc::new(entry);
-        self.store.insert(key, entry.clone());
         leader.complete(&entry);
         self.reply(exchange, key, &entry)
+    }
+
+    /// The second level's entry of a key, which is stored in the first one, unless it was purged meanwhile.
+    pub(crate) async fn read_second_level(
+        &self,
+        key: Key,
+        model: Arc<str>,
+        limits: (usize, Duration),
+    ) -> Option<Arc<Entry>> {
+        let shared = self.shared.as_ref()?;
+        let epoch = shared.epoch();
+        let found = shared.get((epoch, &key), model, limits, &self.clock);
+        let entry = Arc::new(found.await?);
+        self.store.insert(key, entry.clone());
+        // Compared afterwards: a purge that begins now removes it.
+        if shared.epoch() != epoch {
+            self.store.purge_where(|stored| stored.id == entry.id);
+            return None;
+        }
+        Some(entry)
     }
 
     fn miss(&self, exchange: &mut Exchange, key: Key, leader: Option<Leader>) {

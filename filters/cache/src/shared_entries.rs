@@ -27,6 +27,8 @@ const EPOCH_EVERY: Duration = Duration::from_secs(1);
 /// An answer that is to be written.
 pub(crate) struct Write {
     key: Key,
+    /// Of the time at which it was queued: a purge since then applies to it.
+    epoch: u64,
     entry: Arc<Entry>,
     expires: Timestamp,
 }
@@ -73,16 +75,21 @@ impl SharedEntries {
         self.is_known.load(Relaxed) && self.shared.is_reachable()
     }
 
-    /// The entry of a key, if there is one.
+    /// The epoch of the entries that are in reach now.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Relaxed)
+    }
+
+    /// The entry of a key in an epoch, if there is one.
     pub(crate) async fn get(
         &self,
-        key: &Key,
+        (epoch, key): (u64, &Key),
         model: Arc<str>,
         (bytes_max, ttl): (usize, Duration),
         clock: &Clock,
     ) -> Option<Entry> {
         let count = |result| self.counters.shared.inc(result);
-        let record = match self.shared.get(&self.name(key)).await {
+        let record = match self.shared.get(&name(epoch, key)).await {
             Ok(Some(record)) => record,
             Ok(None) => {
                 count(SharedResult::Miss);
@@ -114,6 +121,7 @@ impl SharedEntries {
         let entry = entry.clone();
         let write = Write {
             key,
+            epoch: self.epoch(),
             entry,
             expires,
         };
@@ -180,10 +188,11 @@ impl SharedEntries {
     async fn write(&self, write: Write, metadata: &str, clock: &Clock) {
         let left = write.expires.as_micros() - clock.now().as_micros();
         let life = u64::try_from(left).ok().filter(|left| *left > 0);
-        let (Some(life), Ok(text)) = (life, write.entry.text(metadata)) else {
+        let is_purged = write.epoch != self.epoch();
+        let (Some(life), Ok(text), false) = (life, write.entry.text(metadata), is_purged) else {
             return self.counters.shared.inc(SharedResult::Dropped);
         };
-        let name = self.name(&write.key);
+        let name = name(write.epoch, &write.key);
         let record = self
             .seal
             .write(&write.key, &write.entry, &text, write.expires);
@@ -194,18 +203,18 @@ impl SharedEntries {
             Err(_) => SharedResult::Dropped,
         });
     }
+}
 
-    fn name(&self, key: &Key) -> String {
-        let (epoch, key) = (
-            self.epoch.load(Relaxed),
-            base16ct::lower::encode_string(&key.0),
-        );
-        format!("tollgate:cache:{VERSION}:{epoch:x}:{key}")
-    }
+fn name(epoch: u64, key: &Key) -> String {
+    let key = base16ct::lower::encode_string(&key.0);
+    format!("tollgate:cache:{VERSION}:{epoch:x}:{key}")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use tollgate_clock::Entropy;
     use tollgate_filter::CacheEntryId;
     use tollgate_module::{Services, check_text};
@@ -257,9 +266,8 @@ mod tests {
         within(what, polled).await;
     }
 
-    /// Stores an answer on a node, in both levels.
-    async fn store(cache: &Cache, text: &str) {
-        let entry = Arc::new(Entry {
+    fn entry(text: &str) -> Arc<Entry> {
+        Arc::new(Entry {
             id: CacheEntryId([7; 16]),
             model: "m".into(),
             tokens: None,
@@ -267,7 +275,12 @@ mod tests {
             endpoint: Endpoint::Chat,
             answer: Answer::as_sent(text.as_bytes()),
             events: [None, None],
-        });
+        })
+    }
+
+    /// Stores an answer on a node, in both levels.
+    async fn store(cache: &Cache, text: &str) {
+        let entry = entry(text);
         cache.first_level().insert(KEY, entry.clone());
         let counters = cache.counters();
         let stored = counters.shared.get(SharedResult::Stored);
@@ -282,7 +295,8 @@ mod tests {
     async fn read(cache: &Cache) -> Option<String> {
         let limits = (1 << 20, Duration::from_secs(60));
         let clock = Clock::system();
-        let entry = second(cache).get(&KEY, "m".into(), limits, &clock).await?;
+        let name = (second(cache).epoch(), &KEY);
+        let entry = second(cache).get(name, "m".into(), limits, &clock).await?;
         let text = entry.text("x_svc").expect("a text");
         Some(String::from_utf8_lossy(&text).into_owned())
     }
@@ -335,6 +349,43 @@ mod tests {
         }
     }
 
+    /// It was written under the name that entries have after the purge, and all nodes read it.
+    #[tokio::test]
+    async fn an_answer_that_waits_to_be_written_is_purged_too() {
+        let redis = Redis::start();
+        let cache = node(&redis, 1).await;
+        let expires = Clock::system().now() + Duration::from_secs(60);
+        second(&cache).put(KEY, &entry("purged"), expires);
+        cache.purge(&Purge::All);
+        let counters = cache.counters();
+        let count = |result| counters.shared.get(result);
+        until("the write", || {
+            count(SharedResult::Stored) + count(SharedResult::Dropped) > 0
+        })
+        .await;
+        assert_eq!(read(&cache).await, None);
+        store(&cache, "after the purge").await;
+        assert_eq!(read(&cache).await.as_deref(), Some("after the purge"));
+    }
+
+    /// It was stored in the first level after the purge, for as long as an answer is kept there.
+    #[tokio::test]
+    async fn an_answer_that_is_read_during_a_purge_is_not_kept() {
+        let redis = Redis::start();
+        let (cache, other) = (node(&redis, 1).await, node(&redis, 1).await);
+        store(&other, "purged").await;
+        let limits = (1 << 20, Duration::from_secs(60));
+        let found = cache.read_second_level(KEY, "m".into(), limits).await;
+        assert!(found.is_some());
+        cache.purge_where(|_| true);
+        let mut fetched = pin!(cache.read_second_level(KEY, "m".into(), limits));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(fetched.as_mut().poll(&mut context).is_pending());
+        cache.purge(&Purge::All);
+        assert!(within("the answer", fetched).await.is_none());
+        assert_eq!(cache.totals().entries, 0);
+    }
+
     #[tokio::test]
     async fn without_the_server_nothing_waits() {
         let mut redis = Redis::start();
@@ -342,15 +393,7 @@ mod tests {
         redis.kill();
         until("the loss of the server", || !second(&cache).is_ready()).await;
         assert_eq!(read(&cache).await, None);
-        let entry = Arc::new(Entry {
-            id: CacheEntryId([7; 16]),
-            model: "m".into(),
-            tokens: None,
-            expires: Duration::MAX,
-            endpoint: Endpoint::Chat,
-            answer: Answer::as_sent(b"{}"),
-            events: [None, None],
-        });
+        let entry = entry("{}");
         for _ in 0..2 * QUEUE {
             second(&cache).put(KEY, &entry, Clock::system().now());
         }
