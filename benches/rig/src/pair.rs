@@ -37,6 +37,10 @@ pub(crate) struct Options {
     /// Requests a second to each node of a target. Without, as many as it answers.
     #[arg(long)]
     per_sec: Option<f64>,
+    /// The nodes of a target serve one after the other, each an equal part of a round with all requests in flight. On one processor each has its
+    /// caches to itself then, as on a machine of its own.
+    #[arg(long, conflicts_with = "per_sec")]
+    in_turn: bool,
     /// Requests to each target before the first round.
     #[arg(long, default_value_t = 2000)]
     warm_up: usize,
@@ -51,7 +55,8 @@ pub(crate) struct Options {
 /// The rounds of one target.
 struct Side {
     target: Target,
-    load: Load,
+    /// To all its nodes at once, or to one after the other.
+    loads: Vec<Load>,
     /// Requests a second to all its nodes.
     per_sec_max: Option<f64>,
     sent: usize,
@@ -63,12 +68,19 @@ struct Side {
 impl Side {
     async fn open(name: &str, options: &Options) -> Result<Side> {
         let target = Target::named(&options.targets, name)?;
-        let load = Load::open(&target, options.workload, options.in_flight).await?;
+        let parts = match options.in_turn {
+            true => target.nodes(),
+            false => vec![target.clone()],
+        };
+        let mut loads = Vec::new();
+        for part in &parts {
+            loads.push(Load::open(part, options.workload, options.in_flight).await?);
+        }
         let nodes = 1 + target.more.len();
         let mut side = Side {
             per_sec_max: options.per_sec.map(|each| each * nodes as f64),
             target,
-            load,
+            loads,
             sent: 0,
             per_sec: Vec::new(),
             gateway_us: Vec::new(),
@@ -79,9 +91,12 @@ impl Side {
     }
 
     async fn send(&mut self, requests: usize) -> Result<()> {
-        let sent = (self.load).run(self.sent, requests, self.per_sec_max).await;
-        sent.with_context(|| format!("in {}", self.target.name))?;
-        self.sent += requests;
+        let requests = requests / self.loads.len();
+        for load in &mut self.loads {
+            let sent = load.run(self.sent, requests, self.per_sec_max).await;
+            sent.with_context(|| format!("in {}", self.target.name))?;
+            self.sent += requests;
+        }
         Ok(())
     }
 
@@ -90,10 +105,11 @@ impl Side {
             Some(_) => options.requests * (1 + self.target.more.len()),
             None => options.requests,
         };
-        let count = requests as f64;
+        let sent = self.sent;
         let (gateway, servers) = (self.target.cpu_us()?, cpu_us(&self.target.servers)?);
         let began = Instant::now();
         self.send(requests).await?;
+        let count = (self.sent - sent) as f64;
         self.per_sec.push(count / began.elapsed().as_secs_f64());
         let gateway = self.target.cpu_us()? - gateway;
         self.gateway_us.push(gateway / count);

@@ -74,6 +74,17 @@ impl Target {
         found.with_context(|| format!("no target `{name}`"))
     }
 
+    /// Each of its nodes alone.
+    pub(crate) fn nodes(&self) -> Vec<Target> {
+        let addresses = std::iter::once(&self.address).chain(&self.more);
+        let alone = addresses.map(|address| Target {
+            address: *address,
+            more: Vec::new(),
+            ..self.clone()
+        });
+        alone.collect()
+    }
+
     /// CPU time of all its processes so far, user and system, in microseconds. Steps of 10 ms.
     pub(crate) fn cpu_us(&self) -> Result<f64> {
         cpu_us(&self.pids).with_context(|| format!("processes of {}", self.name))
