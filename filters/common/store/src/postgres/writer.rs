@@ -3,8 +3,9 @@
 //! A commit of ledger parts alone is one statement, which inserts the journal row only after the row before it and in the node's own epoch.
 //! Sent again after a lost connection it either inserts the row, or finds it there. Any other commit is a transaction. It begins with the
 //! fence, which locks the node's row, and with the number of the transaction. After a lost `COMMIT` the writer locks the node's row
-//! exclusively, for which it waits until the server has ended the lost transaction, and reads that number: it is there, or it will never be.
-//! A transaction that is not there is run again from the statements that were kept, and their results have to be the same.
+//! exclusively, for which it waits until the server has ended the lost transaction, and reads that number. Where it is not there, a later number
+//! is recorded, so that a copy of the transaction that the server receives later fails (`lost`). Then it is run again under a new number from the
+//! statements that were kept, and their results have to be the same.
 //!
 //! Commits of one statement and transactions that read nothing are sent without a wait for those before them (`sent`). Every other exchange with
 //! the server reads their results first.
