@@ -373,6 +373,9 @@ fn records_that_a_deadlock_has_ended_are_made_again_with_the_commits_after_them(
     write(&store, [capped_key(10)]).expect("a key");
     let [refused, used] = records();
     write(&store, [charge(operation(1), account(1))]).expect("its balance is in memory");
+    // The one that has waited for so long looks for a deadlock: the store, which waits first, also on a busy machine.
+    let set = format!("ALTER DATABASE {database} SET deadlock_timeout = '3s'");
+    Postgres::shared().run("postgres", &set);
     proxy.cut_at("COMMIT", Cut::Before);
     write(&store, [used.clone()]).expect("its statements are prepared on a new connection");
     assert_eq!(proxy.cuts(), 1);
