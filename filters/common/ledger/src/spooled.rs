@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tollgate_clock::{Deadline, Timestamp};
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
     Admission, CommitError, Done, EntryKind, OpenHold, Part, Refusal, SpooledUnit, Store,
@@ -65,11 +65,20 @@ impl Inner {
                     .parts()
                     .iter()
                     .filter(|part| !matches!(part, Part::Ledger(_)));
+                let counted = charge_of_key(&part);
                 let parts = std::iter::once(Part::Ledger(part)).chain(others.cloned());
                 replay(&self.store, UnitOfWork::of_all(parts, Admission::Always));
+                self.count_replayed(counted);
             }
         }
         late
+    }
+
+    /// What this node has of the key's caps was read before the charge was committed.
+    fn count_replayed(&self, charge: Option<ChargeOfKey>) {
+        if let Some((credential, charged, of)) = charge {
+            self.count_charge(credential, charged, of, None);
+        }
     }
 
     /// The part that ends the operation, if it can be committed as it is.
@@ -206,8 +215,11 @@ impl Inner {
             let is_booked = match charge {
                 Late::Released { .. } => self.book_released(operation, held, now).await?,
                 Late::Charge(charge) => {
+                    let (credential, of) = (charge.usage.credential, (operation, charge.at));
                     let settlement = self.charge(charge, None, held);
                     let settlement = settlement.map_err(|error| error.to_string())?;
+                    let charged = settlement.settled().charged;
+                    self.count_replayed(credential.map(|credential| (credential, charged, of)));
                     settlement.await.map_err(|error| error.to_string())?;
                     true
                 }
@@ -286,6 +298,32 @@ impl Inner {
                 Err(error) => return Err(error.to_string()),
             }
         }
+    }
+}
+
+/// A charge of a key, by operation and time.
+type ChargeOfKey = (CredentialId, Micros, (OperationId, Timestamp));
+
+/// The charge of a part, if a key was used.
+fn charge_of_key(part: &LedgerPart) -> Option<ChargeOfKey> {
+    match part {
+        LedgerPart::Settle {
+            operation,
+            charged,
+            usage,
+            at,
+            ..
+        }
+        | LedgerPart::Charge {
+            operation,
+            charged,
+            usage,
+            at,
+            ..
+        } => usage
+            .credential
+            .map(|credential| (credential, *charged, (*operation, *at))),
+        _ => None,
     }
 }
 

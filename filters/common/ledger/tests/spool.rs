@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate_clock::{Clock, ManualClock};
 use tollgate_ledger::audit::audit;
-use tollgate_ledger::{Hold, HoldError, Ledger, LoadError, SettleError, Settled};
+use tollgate_ledger::{Hold, HoldError, Ledger, LoadError, Settle, SettleError, Settled};
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options, SpoolOptions};
 use tollgate_store::{OpenError, OutageTimes, RootSecret, Store, SubmitError, flush};
@@ -15,6 +15,8 @@ use tollgate_testing::{DatabaseLink, Postgres, TempDir, tempdir};
 
 use support::{NOW, account as account_id, account_with, balance_of, request, settle};
 
+#[path = "spool/caps.rs"]
+mod caps;
 #[path = "support/mod.rs"]
 mod support;
 
@@ -140,8 +142,12 @@ impl Node {
     }
 
     fn settled(&self, hold: Hold, actual: i64) -> Result<Settled, SettleError> {
+        self.settled_as(hold, settle(actual))
+    }
+
+    fn settled_as(&self, hold: Hold, settle: Settle) -> Result<Settled, SettleError> {
         wait(async {
-            tokio::time::timeout(Duration::from_secs(20), hold.settle(settle(actual)))
+            tokio::time::timeout(Duration::from_secs(20), hold.settle(settle))
                 .await
                 .expect("the answer ends")
         })

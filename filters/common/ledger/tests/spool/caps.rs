@@ -1,0 +1,171 @@
+//! A node of several whose process ended with charges of a key in the spool. Its next start read what it has of the key's cap and committed
+//! those charges afterwards, without counting them: it admitted as much again, or returned it, and the cap was exceeded. They count now.
+
+use std::time::Duration;
+
+use tollgate_ledger::{CapHold, HoldError, HoldRequest, Ledger, Settle};
+use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
+use tollgate_store::postgres::{self, NodeRole};
+use tollgate_store::{
+    Admission, CredentialKind, NewCredential, Part, UnitOfWork, UsageRecord, commit,
+};
+use tollgate_testing::Postgres;
+
+use super::support::{NOW, account_with, request, settle, usage};
+use super::{Fixture, Node, assert_books, eventually, start, wait};
+
+const KEY: CredentialId = CredentialId::from_bytes([9; 16]);
+
+fn key_with_cap(node: &Node, account: AccountId, max: i64) {
+    let key = NewCredential {
+        id: KEY,
+        hash: [9; 32],
+        kind: CredentialKind::ApiKey,
+        account,
+        client_id: None,
+        grant_id: None,
+        resource: 1,
+        scopes: 1,
+        label: None,
+        hint: None,
+        models: None,
+        spending_cap: Some(SpendingCap {
+            max: Micros::new(max),
+            period: CapPeriod::Month,
+        }),
+        created_at: NOW,
+        expires_at: None,
+    };
+    let part = Part::InsertCredential(Box::new(key));
+    let unit = UnitOfWork::of(part, Admission::Normal);
+    wait(commit(&*node.store, unit)).expect("the key is made");
+}
+
+impl Node {
+    fn reserve(&self, account: AccountId, number: u64, amount: i64) -> Result<CapHold, HoldError> {
+        wait(self.reserved(account, number, amount))
+    }
+
+    async fn reserved(
+        &self,
+        account: AccountId,
+        number: u64,
+        amount: i64,
+    ) -> Result<CapHold, HoldError> {
+        let wanted = HoldRequest {
+            // A refusal is repeated for a moment.
+            at: NOW + Duration::from_millis(200 * number),
+            ..request(account, number, amount)
+        };
+        let cap = (KEY, CapPeriod::Month);
+        self.ledger.acquire_cap(cap, wanted, |_| None).await
+    }
+
+    /// Charges the key what is reserved: as a request without a durable hold does, or with one.
+    fn charge_spooled(
+        &self,
+        (account, number, amount): (AccountId, u64, i64),
+        is_written: bool,
+        cut: impl FnOnce(),
+    ) {
+        let reserved = self.reserve(account, number, amount).expect("within");
+        let hold = match is_written {
+            true => self.hold(account, number, amount),
+            false => {
+                let wanted = request(account, number, amount);
+                wait(self.ledger.load(account)).expect("it can be loaded");
+                wait(self.ledger.acquire(wanted, false, |_| None)).expect("there is credit")
+            }
+        };
+        cut();
+        let usage = UsageRecord {
+            credential: Some(KEY),
+            ..usage()
+        };
+        let settle = Settle {
+            usage,
+            ..settle(amount)
+        };
+        self.settled_as(hold, settle).expect("it is in the spool");
+        reserved.settle(Micros::new(amount), NOW);
+    }
+
+    /// Waits until the cap leaves so much, by requests for more than it has: what others return is on its way.
+    fn leaves(&self, account: AccountId, left: i64) {
+        let mut last = None;
+        let polled = async {
+            let mut often = tokio::time::interval(Duration::from_millis(10));
+            for number in 1_000.. {
+                often.tick().await;
+                match self.reserved(account, number, 1_000_000).await {
+                    Err(HoldError::InsufficientCredit { available, .. }) => {
+                        last = Some(available.get());
+                    }
+                    Err(HoldError::CreditUnavailable { .. }) => {}
+                    other => panic!("{other:?}"),
+                }
+                if last == Some(left) {
+                    break;
+                }
+            }
+        };
+        let found = wait(async { tokio::time::timeout(Duration::from_secs(10), polled).await });
+        assert!(found.is_ok(), "the cap leaves {last:?}, not {left}");
+    }
+}
+
+#[test]
+fn charges_of_the_spool_count_against_what_the_node_has_of_the_cap_of_their_key() {
+    for is_written in [true, false] {
+        let fixture = Fixture::new();
+        let node = fixture.start(NodeRole::OneOfMany);
+        let account = account_with(&node.store, &node.ledger, 1, 10_000, 0);
+        key_with_cap(&node, account, 1_000);
+        node.charge_spooled((account, 1, 300), is_written, || fixture.link.cut());
+        node.die();
+        fixture.link.restore();
+
+        let node = fixture.start(NodeRole::OneOfMany);
+        let again = node.reserve(account, 2, 701);
+        assert!(
+            matches!(again, Err(HoldError::InsufficientCredit { .. })),
+            "300 of 1000 are spent: {again:?}"
+        );
+        let rest = node.reserve(account, 3, 700).expect("what is left");
+        drop(rest);
+        node.ledger.return_all();
+        node.store.close();
+        let b = start(fixture.elsewhere("b", NodeRole::OneOfMany));
+        b.leaves(account, 700);
+        assert_books(&b.store, account, 9_700);
+        b.store.close();
+    }
+}
+
+#[test]
+fn a_late_charge_counts_against_the_cap_of_its_key() {
+    let fixture = Fixture::new();
+    let node = fixture.start(NodeRole::OneOfMany);
+    let account = account_with(&node.store, &node.ledger, 1, 10_000, 0);
+    key_with_cap(&node, account, 1_000);
+    let number = node.store.node();
+    // Without a durable hold, the journal does not say that it was released.
+    node.charge_spooled((account, 1, 300), false, || fixture.link.cut());
+    node.die();
+    let end = format!("UPDATE leases SET held_until = 0 WHERE node = {number}");
+    Postgres::shared().run(&fixture.database, &end);
+    let recovering = postgres::open(fixture.elsewhere("b", NodeRole::Recovery(number)));
+    Ledger::recover_node(recovering.expect("it is over"), NOW).expect("it is recovered");
+
+    fixture.link.restore();
+    let b = start(fixture.elsewhere("b", NodeRole::OneOfMany));
+    let node = fixture.start(NodeRole::OneOfMany);
+    assert_eq!(node.late(), (1, 0));
+    eventually("the spool is empty", || node.spooled() == (0, 0));
+    b.leaves(account, 700);
+    node.ledger.return_all();
+    b.ledger.return_all();
+    assert_books(&node.store, account, 9_700);
+    b.store.close();
+    node.store.close();
+}
