@@ -10,7 +10,7 @@ use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::{CredentialUse, Credentials, RefusedRequests};
 use tollgate_ledger::Ledger;
 use tollgate_module::{Duty, Sweep};
-use tollgate_store::postgres::NodeLease;
+use tollgate_store::postgres::{NodeLease, NodeState};
 use tollgate_store::retention::overdue;
 use tollgate_store::{Admission, OAuthPart, OpenError, Part, Store, UnitOfWork, commit, reading};
 
@@ -145,7 +145,7 @@ pub(super) async fn recover_nodes(settings: config::Store, store: Arc<dyn Store>
         if let Ok(Err(error)) = recovered {
             tracing::warn!(
                 error = telemetry::chain(&error),
-                "recovering nodes failed, retrying"
+                "reading which nodes have ended failed, retrying"
             );
         }
     }
@@ -158,13 +158,39 @@ fn recover_ended(settings: &config::Store, clock: &Clock) -> Result<(), OpenErro
         clock,
         entropy: &entropy,
     };
-    for node in database::nodes(settings, &opener)? {
-        let is_ended = node.lease.as_ref().is_none_or(NodeLease::may_be_recovered);
-        if is_ended && !node.is_recovered && node.is_one_of_many {
-            database::recover_node(settings, &opener, node.node)?;
+    let nodes = || database::nodes(settings, &opener);
+    recover_each(nodes, |node| {
+        database::recover_node(settings, &opener, node)
+    })
+}
+
+/// Recovers each of the nodes that has ended, whether or not the recovery of one before it fails.
+fn recover_each(
+    nodes: impl Fn() -> Result<Vec<NodeState>, OpenError>,
+    recover: impl Fn(i64) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    for ended in nodes()?.into_iter().filter(has_ended) {
+        // Each recovery before may have taken minutes, in which the node may have started again.
+        let now = nodes()?.into_iter().find(|node| node.node == ended.node);
+        if !now.as_ref().is_some_and(has_ended) {
+            continue;
+        }
+        if let Err(error) = recover(ended.node) {
+            tracing::warn!(
+                node = ended.node,
+                name = ended.name,
+                error = telemetry::chain(&error),
+                "recovering a node failed, retrying; unless its process runs, start it again, or run `tollgate nodes recover` with its name"
+            );
         }
     }
     Ok(())
+}
+
+/// Whether others are to recover a node by themselves.
+fn has_ended(node: &NodeState) -> bool {
+    let is_over = node.lease.as_ref().is_none_or(NodeLease::may_be_recovered);
+    is_over && !node.is_recovered && node.is_one_of_many
 }
 
 /// Returns the credit of accounts without requests to their shared balances, a part of the accounts at a time: requests wait for the commits of
@@ -274,6 +300,8 @@ pub(super) async fn record_refusals(refused: &RefusedRequests, store: &dyn Store
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use tollgate_clock::Timestamp;
     use tollgate_identity::Digest;
     use tollgate_money::{AccountId, CredentialId, Micros};
@@ -283,6 +311,55 @@ mod tests {
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+    /// A node that has left something, and whose lease has ended so many seconds ago.
+    fn node_ended(number: i64, secs: i64) -> NodeState {
+        NodeState {
+            node: number,
+            name: format!("node {number}"),
+            epoch: 1,
+            started_at: NOW,
+            is_one_of_many: true,
+            lease: Some(NodeLease {
+                holder: String::from("process 1"),
+                until: Timestamp::from_secs(1_000),
+                now: Timestamp::from_secs(1_000 + secs),
+                grace: Duration::ZERO,
+            }),
+            is_recovered: false,
+        }
+    }
+
+    /// One node that could not be recovered kept all after it from being recovered, and a node that had come back during a recovery was judged
+    /// by the lease that it had before: cut off a second time, it would have been recovered within its grace.
+    #[test]
+    fn a_node_that_cannot_be_recovered_and_one_that_came_back_keep_no_other_from_it() {
+        let tried = RefCell::new(Vec::new());
+        let nodes = || {
+            let came_back = match tried.borrow().is_empty() {
+                true => 3_600,
+                false => 1,
+            };
+            Ok(vec![
+                node_ended(16, 3_600),
+                node_ended(17, came_back),
+                node_ended(18, 3_600),
+                node_ended(19, 1),
+            ])
+        };
+        let recovered = recover_each(nodes, |node| {
+            tried.borrow_mut().push(node);
+            match node {
+                16 => Err(OpenError::Unrecovered {
+                    database: String::from("a database"),
+                    nodes: vec![16],
+                }),
+                _ => Ok(()),
+            }
+        });
+        recovered.expect("they can be read");
+        assert_eq!(tried.into_inner(), [16, 18]);
+    }
 
     /// A store with so many keys that have been used.
     async fn used(path: &std::path::Path, count: u32) -> (Arc<dyn Store>, Arc<Credentials>) {
