@@ -551,9 +551,11 @@ fn spawn_tasks(
     ));
     let duties = maintenance::run_duties(storage.store.clone(), std::mem::take(&mut built.duties));
     let duties = runtime.spawn(duties);
+    let mut recovery = None;
     if storage.store.has_allotments() {
         let (settings, store) = (settings.store.clone(), storage.store.clone());
-        runtime.spawn(maintenance::recover_nodes(settings, store, clock.clone()));
+        let recover = maintenance::recover_nodes(settings, store, clock.clone());
+        recovery = Some(runtime.spawn(recover));
         let ledger = storage.ledger.clone();
         runtime.spawn(maintenance::return_idle_credit(ledger, clock.clone()));
     }
@@ -562,6 +564,7 @@ fn spawn_tasks(
     let tasks = built.tasks.drain(..).map(|task| runtime.spawn(task));
     tasks
         .chain([uses, refusals, duties])
+        .chain(recovery)
         .map(|task| task.abort_handle())
         .collect()
 }

@@ -43,13 +43,13 @@ impl Engine for PostgresEngine {
         self.name.clone()
     }
 
-    fn close(self, stopped: Option<&Failure>, _hands_over: bool) -> Vec<File> {
+    fn close(self, stopped: Option<&Failure>, hands_over: bool) -> Vec<File> {
         drop(self.feed);
         drop(self.outage);
         drop(self.renewal);
         // A database that has failed is not waited for once more.
         if stopped.is_none_or(|failure| failure.kind == FailureKind::Closed) {
-            self.writer.release_lease();
+            self.writer.release_lease(hands_over);
         }
         if let Some(spool) = &self.spool {
             spool.leave();

@@ -122,10 +122,27 @@ pub(super) fn record_spool(
         .map(|_| ())
 }
 
-/// Ends the lease of a run.
+/// Removes the lease of a run that has ended.
 pub(super) fn release(connection: &Connection, node: i64, epoch: i64) -> Result<(), EngineError> {
     let sql = "DELETE FROM leases WHERE node = ?1 AND epoch = ?2";
     connection.execute(sql, values![node, epoch])?;
+    release_others(connection, node, epoch)
+}
+
+/// Ends the lease of a run for its successor, which takes it at once. Its row stays: a node without one may be recovered by others, and this
+/// one has holds of requests that go on.
+pub(super) fn hand_over(connection: &Connection, node: i64, epoch: i64) -> Result<(), EngineError> {
+    let sql = concat!(
+        "UPDATE leases SET held_until = ",
+        now_us!(),
+        " WHERE node = ?1 AND epoch = ?2"
+    );
+    connection.execute(sql, values![node, epoch])?;
+    release_others(connection, node, epoch)
+}
+
+/// Removes what a run has beside the lease of its node.
+fn release_others(connection: &Connection, node: i64, epoch: i64) -> Result<(), EngineError> {
     let sql = "DELETE FROM spools WHERE node_id = ?1 AND epoch = ?2";
     connection.execute(sql, values![node, epoch])?;
     let sql = "DELETE FROM leases WHERE node = ?1 AND holder = ?2";

@@ -255,9 +255,12 @@ impl Writer {
         }
     }
 
-    /// Ends the lease of the run.
-    pub(super) fn release_lease(&self) {
-        let released = self.reconnecting(&mut |link| lease::release(link, self.node, self.epoch));
+    /// Ends the lease of the run: for the next run of the node alone with `hands_over`.
+    pub(super) fn release_lease(&self, hands_over: bool) {
+        let released = self.reconnecting(&mut |link| match hands_over {
+            true => lease::hand_over(link, self.node, self.epoch),
+            false => lease::release(link, self.node, self.epoch),
+        });
         if let Err(error) = released {
             tracing::warn!(error = %error.source, "releasing the node's lease failed; the next start waits for its end");
         }

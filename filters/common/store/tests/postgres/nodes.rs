@@ -651,3 +651,42 @@ fn a_gateway_that_is_alone_writes_no_changes() {
     await_number(database, "SELECT count(*) FROM changes", 0);
     assert!(store.size().expect("a size").bytes > 1_000_000);
 }
+
+/// In an upgrade the lease was removed, and a node without one counts as ended: until the next process had it, another node could release the
+/// holds of every open request. The lease is ended now, so that others leave the node alone for a minute.
+#[test]
+fn a_node_that_is_handed_over_is_taken_at_once_by_its_next_run_and_by_no_recovery() {
+    let url = Postgres::shared().database();
+    let database = url.rsplit('/').next().expect("a name");
+    shared_account(database, 100);
+    let a = node(&url, "a");
+    write(&a, [take(10, 60)]).expect("credit");
+    let lease = || {
+        let options = Options::new(
+            DatabaseUrl::parse(&url).expect("an address"),
+            time(1),
+            RootSecret([7; 32]),
+        );
+        let nodes = postgres::nodes(&options).expect("they can be read");
+        let found = nodes.into_iter().find(|node| node.name == "a");
+        let found = found.expect("it is there");
+        assert!(!found.is_recovered, "it has credit");
+        found.lease
+    };
+    let handover = a.hand_over().expect("it is open");
+    let ended = lease().expect("it has a lease");
+    assert!(ended.is_over(), "its next run waits for nothing: {ended:?}");
+    assert!(!ended.may_be_recovered(), "{ended:?}");
+    let next = node(&url, "a");
+    assert_eq!((next.node(), next.epoch()), (a.node(), a.epoch() + 1));
+    let taken = lease().expect("it has a lease");
+    assert!(!taken.is_over(), "{taken:?}");
+    drop(handover);
+    a.close();
+    assert!(
+        lease().is_some_and(|it| !it.is_over()),
+        "that of the next run"
+    );
+    next.close();
+    assert_eq!(lease(), None);
+}
