@@ -17,6 +17,8 @@ use support::{NOW, account as account_id, account_with, balance_of, request, set
 
 #[path = "spool/caps.rs"]
 mod caps;
+#[path = "spool/removed_months.rs"]
+mod removed_months;
 #[path = "support/mod.rs"]
 mod support;
 

@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::failure::row_open_error;
 use super::options::{NodeRole, Options};
 use crate::commit_id;
-use crate::engine::{RowError, Sql as _, values};
+use crate::engine::{RowError, Select as _, Sql as _, values};
 use crate::entries::{Body, LedgerPart};
 use crate::error::OpenError;
 use crate::spool::{Frame, Owner, SpoolFile, SpooledUnit, unfit};
@@ -111,14 +111,20 @@ impl Claim {
         let earliest = times.min().unwrap_or(Timestamp::UNIX_EPOCH);
         let ends = ends(connection, node, first, earliest);
         let ends = ends.map_err(|error| row_open_error(name, error))?;
+        let removed = removed_until(connection, node);
+        let removed = removed.map_err(|error| row_open_error(name, error))?;
         let mut left = Vec::new();
         for unit in frames.into_iter().flat_map(|frame| frame.units) {
-            let end = ledger_part(&unit).and_then(|part| ends.get(&part.operation()));
-            if end != Some(&End::Charged) {
-                left.push(SpooledUnit {
-                    unit,
+            let part = ledger_part(&unit);
+            let end = part.and_then(|part| ends.get(&part.operation()));
+            let was_removed = part.is_some_and(|part| removed.is_some_and(|it| part.at() <= it));
+            match (part, end) {
+                (_, Some(End::Charged)) => {}
+                (Some(part), None) if was_removed => log_removed(part),
+                _ => left.push(SpooledUnit {
                     is_released: end == Some(&End::Released),
-                });
+                    unit,
+                }),
             }
         }
         if !left.is_empty() {
@@ -159,6 +165,25 @@ fn ends(
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(ends)
+}
+
+/// The latest time in the node's journal that retention has removed. A charge of that time or before may have been committed there.
+fn removed_until(connection: &Connection, node: i64) -> Result<Option<Timestamp>, RowError> {
+    let sql = "SELECT at FROM carried_nodes WHERE node_id = ?1";
+    connection.first(sql, values![node], |row| row.get(0))
+}
+
+/// Reports a charge that is not made, since it may have been made already.
+fn log_removed(part: &LedgerPart) {
+    if let LedgerPart::Settle { charged, .. } | LedgerPart::Charge { charged, .. } = part {
+        tracing::error!(
+            operation = %part.operation(),
+            account = %part.account(),
+            amount = %charged,
+            at = part.at().as_micros(),
+            "did not charge a unit of the spool: retention has removed the journal of its time; if the exported months do not have its operation, correct the balance of its account"
+        );
+    }
 }
 
 /// What ends the operation of a unit.
