@@ -187,10 +187,11 @@ fn recover_each(
     Ok(())
 }
 
-/// Whether others are to recover a node by themselves.
+/// Whether others are to recover a node by themselves. For one that has left nothing but its lease, the changes that it has not read are kept.
 fn has_ended(node: &NodeState) -> bool {
     let is_over = node.lease.as_ref().is_none_or(NodeLease::may_be_recovered);
-    is_over && !node.is_recovered && node.is_one_of_many
+    let is_left = !node.is_recovered || node.lease.is_some();
+    is_over && is_left && node.is_one_of_many
 }
 
 /// Returns the credit of accounts without requests to their shared balances, a part of the accounts at a time: requests wait for the commits of
@@ -345,6 +346,15 @@ mod tests {
                 node_ended(17, came_back),
                 node_ended(18, 3_600),
                 node_ended(19, 1),
+                NodeState {
+                    is_recovered: true,
+                    ..node_ended(20, 3_600)
+                },
+                NodeState {
+                    is_recovered: true,
+                    lease: None,
+                    ..node_ended(21, 3_600)
+                },
             ])
         };
         let recovered = recover_each(nodes, |node| {
@@ -358,7 +368,7 @@ mod tests {
             }
         });
         recovered.expect("they can be read");
-        assert_eq!(tried.into_inner(), [16, 18]);
+        assert_eq!(tried.into_inner(), [16, 18, 20]);
     }
 
     /// A store with so many keys that have been used.
