@@ -37,8 +37,8 @@ pub(crate) struct Options {
     /// Requests a second to each node of a target. Without, as many as it answers.
     #[arg(long)]
     per_sec: Option<f64>,
-    /// The nodes of a target serve one after the other, each an equal part of a round with all requests in flight. On one processor each has its
-    /// caches to itself then, as on a machine of its own.
+    /// The nodes of a target serve one after the other, each an equal part of a round with an equal part of the requests in flight. On one
+    /// processor each has its caches to itself then, as on a machine of its own.
     #[arg(long, conflicts_with = "per_sec")]
     in_turn: bool,
     /// Requests to each target before the first round.
@@ -73,8 +73,9 @@ impl Side {
             false => vec![target.clone()],
         };
         let mut loads = Vec::new();
+        let in_flight = options.in_flight / parts.len();
         for part in &parts {
-            loads.push(Load::open(part, options.workload, options.in_flight).await?);
+            loads.push(Load::open(part, options.workload, in_flight).await?);
         }
         let nodes = 1 + target.more.len();
         let mut side = Side {
