@@ -662,21 +662,25 @@ impl Inner {
         self.credit_in(account, amount, false);
     }
 
-    /// Credit was booked here. With it this node's row answers no recall any more.
+    /// Credit was booked here. With it this node's row answers no recall any more, and has to answer not before the credit is returned.
     pub(crate) fn credit_booked(&self, account: AccountId, amount: Micros, is_payment: bool) {
-        if let Some(allotment) = self.shard(account).allotments.get_mut(&account) {
+        let mut shard = self.shard(account);
+        if let Some(allotment) = shard.allotments.get_mut(&account) {
             allotment.answered = 0;
         }
-        self.credit_in(account, amount, is_payment);
+        self.add_credit(&mut shard, account, amount, is_payment);
     }
 
     pub(crate) fn credit_in(&self, account: AccountId, amount: Micros, is_payment: bool) {
-        let mut shard = self.shard(account);
+        self.add_credit(&mut self.shard(account), account, amount, is_payment);
+    }
+
+    fn add_credit(&self, shard: &mut Shard, account: AccountId, amount: Micros, is_payment: bool) {
         if let Some(balance) = shard.accounts.get_mut(&account) {
             balance.available += amount;
             balance.has_paid |= is_payment;
         }
-        self.give_back(&mut shard, Purse::Account(account), self.latest());
+        self.give_back(shard, Purse::Account(account), self.latest());
     }
 }
 
