@@ -10,8 +10,8 @@ use tollgate_ledger::{CapHold, CreditError, Hold, HoldError, HoldRequest, Ledger
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
 use tollgate_store::{
-    Admission, CredentialChange, CredentialKind, NewCredential, OpenError, Part, RootSecret, Store,
-    UnitOfWork, UsageRecord, commit,
+    Admission, CredentialChange, OpenError, Part, RootSecret, Store, UnitOfWork, UsageRecord,
+    commit,
 };
 use tollgate_testing::Postgres;
 

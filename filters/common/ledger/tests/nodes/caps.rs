@@ -14,23 +14,7 @@ pub(super) fn cap(max: i64, period: CapPeriod) -> Option<SpendingCap> {
 
 /// Creates the key of an account.
 pub(super) fn key_with(node: &Node, account: AccountId, spending_cap: Option<SpendingCap>) {
-    let key = NewCredential {
-        id: KEY,
-        hash: [9; 32],
-        kind: CredentialKind::ApiKey,
-        account,
-        client_id: None,
-        grant_id: None,
-        resource: 1,
-        scopes: 1,
-        label: None,
-        hint: None,
-        models: None,
-        spending_cap,
-        created_at: NOW,
-        expires_at: None,
-    };
-    write(node, Part::InsertCredential(Box::new(key)));
+    write(node, support::key_of(KEY, account, spending_cap));
 }
 
 pub(super) fn change_cap(node: &Node, account: AccountId, version: i64, cap: Option<SpendingCap>) {

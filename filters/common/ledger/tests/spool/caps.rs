@@ -6,37 +6,20 @@ use std::time::Duration;
 use tollgate_ledger::{CapHold, HoldError, HoldRequest, Ledger, Settle};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::postgres::{self, NodeRole};
-use tollgate_store::{
-    Admission, CredentialKind, NewCredential, Part, UnitOfWork, UsageRecord, commit,
-};
+use tollgate_store::{Admission, UnitOfWork, UsageRecord, commit};
 use tollgate_testing::Postgres;
 
-use super::support::{NOW, account_with, request, settle, usage};
+use super::support::{NOW, account_with, key_of, request, settle, usage};
 use super::{Fixture, Node, assert_books, eventually, start, wait};
 
 const KEY: CredentialId = CredentialId::from_bytes([9; 16]);
 
 fn key_with_cap(node: &Node, account: AccountId, max: i64) {
-    let key = NewCredential {
-        id: KEY,
-        hash: [9; 32],
-        kind: CredentialKind::ApiKey,
-        account,
-        client_id: None,
-        grant_id: None,
-        resource: 1,
-        scopes: 1,
-        label: None,
-        hint: None,
-        models: None,
-        spending_cap: Some(SpendingCap {
-            max: Micros::new(max),
-            period: CapPeriod::Month,
-        }),
-        created_at: NOW,
-        expires_at: None,
+    let cap = SpendingCap {
+        max: Micros::new(max),
+        period: CapPeriod::Month,
     };
-    let part = Part::InsertCredential(Box::new(key));
+    let part = key_of(KEY, account, Some(cap));
     let unit = UnitOfWork::of(part, Admission::Normal);
     wait(commit(&*node.store, unit)).expect("the key is made");
 }

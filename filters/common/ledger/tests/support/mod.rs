@@ -10,11 +10,11 @@ use std::time::Duration;
 use tollgate_clock::{Deadline, Timestamp};
 use tollgate_ledger::audit::audit;
 use tollgate_ledger::{Balance, Credit, HoldRequest, Ledger, Settle};
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
-    Admission, CacheScope, Endpoint, NewAccount, Part, RootSecret, Store, UnitOfWork, UsageFlags,
-    UsageRecord, commit,
+    Admission, CacheScope, CredentialKind, Endpoint, NewAccount, NewCredential, Part, RootSecret,
+    Store, UnitOfWork, UsageFlags, UsageRecord, commit,
 };
 
 /// An arbitrary time.
@@ -152,4 +152,28 @@ pub(crate) fn assert_ledger_balances(store: &Arc<dyn Store>) {
         violations.join("\n")
     );
     assert_eq!(report.sums.total(), Micros::ZERO, "{:?}", report.sums);
+}
+
+/// An API key of an account.
+pub(crate) fn key_of(
+    id: CredentialId,
+    account: AccountId,
+    spending_cap: Option<SpendingCap>,
+) -> Part {
+    Part::InsertCredential(Box::new(NewCredential {
+        id,
+        hash: [9; 32],
+        kind: CredentialKind::ApiKey,
+        account,
+        client_id: None,
+        grant_id: None,
+        resource: 1,
+        scopes: 1,
+        label: None,
+        hint: None,
+        models: None,
+        spending_cap,
+        created_at: NOW,
+        expires_at: None,
+    }))
 }
