@@ -44,6 +44,24 @@ pub(crate) enum Late {
     Charge(Charge),
 }
 
+impl Late {
+    fn of(&self) -> (OperationId, AccountId) {
+        match self {
+            Late::Released {
+                operation, account, ..
+            } => (*operation, *account),
+            Late::Charge(charge) => (charge.operation, charge.account),
+        }
+    }
+
+    fn amount(&self) -> Micros {
+        match self {
+            Late::Released { amount, .. } => *amount,
+            Late::Charge(charge) => charge.amount,
+        }
+    }
+}
+
 impl Inner {
     /// Commits what still has its credit, and returns the rest.
     pub(crate) fn replay(&self, spooled: Vec<SpooledUnit>, orphans: &mut Orphans) -> Vec<Late> {
@@ -182,8 +200,21 @@ impl Inner {
             return self.store.spooled_is_durable();
         }
         started.late = late.len();
-        match block_on(self.book_each(late, now)).flatten() {
-            Ok(()) => self.store.spooled_is_durable(),
+        let booked = block_on(async {
+            let mut is_complete = true;
+            // An account that other nodes do not return credit for in time does not keep the others from being charged.
+            for charge in late {
+                let (operation, account) = charge.of();
+                if let Err(error) = self.book_one(charge, now).await {
+                    is_complete = false;
+                    tracing::error!(%operation, %account, error, "booking a late charge failed, the next start books it");
+                }
+            }
+            is_complete
+        });
+        match booked {
+            Ok(true) => self.store.spooled_is_durable(),
+            Ok(false) => {}
             Err(error) => {
                 tracing::error!(
                     error,
@@ -193,42 +224,34 @@ impl Inner {
         }
     }
 
-    async fn book_each(self: &Arc<Self>, late: Vec<Late>, now: Timestamp) -> Result<(), String> {
-        for charge in late {
-            let (operation, account, amount) = match &charge {
-                Late::Released {
-                    operation,
-                    account,
-                    amount,
-                } => (*operation, *account, *amount),
-                Late::Charge(charge) => (charge.operation, charge.account, charge.amount),
-            };
-            let loaded = self.load(account).await;
-            loaded.map_err(|error| error.to_string())?;
-            if !self.shard(account).accounts.contains_key(&account) {
-                self.wrote_off(amount);
-                tracing::error!(%operation, %account, %amount, "wrote off a charge of the spool: the database does not have its account");
-                continue;
+    async fn book_one(self: &Arc<Self>, charge: Late, now: Timestamp) -> Result<(), String> {
+        let (operation, account) = charge.of();
+        let amount = charge.amount();
+        let loaded = self.load(account).await;
+        loaded.map_err(|error| error.to_string())?;
+        if !self.shard(account).accounts.contains_key(&account) {
+            self.wrote_off(amount);
+            tracing::error!(%operation, %account, %amount, "wrote off a charge of the spool: the database does not have its account");
+            return Ok(());
+        }
+        let held = self.hold_rest(account, amount, now).await?;
+        let booked = held.as_ref().map_or(Micros::ZERO, Hold::amount);
+        let is_booked = match charge {
+            Late::Released { .. } => self.book_released(operation, held, now).await?,
+            Late::Charge(charge) => {
+                let (credential, of) = (charge.usage.credential, (operation, charge.at));
+                let settlement = self.charge(charge, None, held);
+                let settlement = settlement.map_err(|error| error.to_string())?;
+                let charged = settlement.settled().charged;
+                self.count_replayed(credential.map(|credential| (credential, charged, of)));
+                settlement.await.map_err(|error| error.to_string())?;
+                true
             }
-            let held = self.hold_rest(account, amount, now).await?;
-            let booked = held.as_ref().map_or(Micros::ZERO, Hold::amount);
-            let is_booked = match charge {
-                Late::Released { .. } => self.book_released(operation, held, now).await?,
-                Late::Charge(charge) => {
-                    let (credential, of) = (charge.usage.credential, (operation, charge.at));
-                    let settlement = self.charge(charge, None, held);
-                    let settlement = settlement.map_err(|error| error.to_string())?;
-                    let charged = settlement.settled().charged;
-                    self.count_replayed(credential.map(|credential| (credential, charged, of)));
-                    settlement.await.map_err(|error| error.to_string())?;
-                    true
-                }
-            };
-            if is_booked {
-                self.store.gauges().late_charges.fetch_add(1, Relaxed);
-                self.wrote_off(amount - booked);
-                tracing::warn!(%operation, %account, %amount, %booked, "booked a late charge of the spool");
-            }
+        };
+        if is_booked {
+            self.store.gauges().late_charges.fetch_add(1, Relaxed);
+            self.wrote_off(amount - booked);
+            tracing::warn!(%operation, %account, %amount, %booked, "booked a late charge of the spool");
         }
         Ok(())
     }

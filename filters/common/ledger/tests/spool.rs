@@ -95,6 +95,14 @@ impl Fixture {
         start(self.options("a", role))
     }
 
+    /// Recovers a node from elsewhere, as an operator does, whom the grace does not bind.
+    fn recover(&self, number: i64) {
+        let end = format!("UPDATE leases SET held_until = 0 WHERE node = {number}");
+        Postgres::shared().run(&self.database, &end);
+        let recovering = postgres::open(self.elsewhere("b", NodeRole::Recovery(number)));
+        Ledger::recover_node(recovering.expect("it is over"), NOW).expect("it is recovered");
+    }
+
     fn refused(&self, options: Options) -> String {
         match postgres::open(options) {
             Ok(_) => panic!("it opens"),
@@ -281,11 +289,7 @@ fn a_charge_of_a_node_that_was_recovered_meanwhile_is_booked_late_once_and_down_
     node.die();
     let copy = std::fs::read(fixture.file()).expect("the spool");
 
-    // By an operator, whom the grace does not bind.
-    let end = format!("UPDATE leases SET held_until = 0 WHERE node = {number}");
-    Postgres::shared().run(&fixture.database, &end);
-    let recovering = postgres::open(fixture.elsewhere("b", NodeRole::Recovery(number)));
-    Ledger::recover_node(recovering.expect("it is over"), NOW).expect("it is recovered");
+    fixture.recover(number);
     let b = start(fixture.elsewhere("b", NodeRole::OneOfMany));
     b.settled(b.hold(other, 3, 35), 35).expect("it is durable");
     b.ledger.return_all();
@@ -305,6 +309,43 @@ fn a_charge_of_a_node_that_was_recovered_meanwhile_is_booked_late_once_and_down_
     let node = fixture.start(NodeRole::OneOfMany);
     node.ledger.return_all();
     assert_books(&node.store, account, 930);
+    node.store.close();
+}
+
+#[test]
+fn a_late_charge_that_waits_for_another_nodes_credit_does_not_keep_others_from_being_booked() {
+    let fixture = Fixture::new();
+    let node = fixture.start(NodeRole::OneOfMany);
+    let awaited = account_with(&node.store, &node.ledger, 1, 1_000, 0);
+    let other = account_with(&node.store, &node.ledger, 2, 1_000, 0);
+    let number = node.store.node();
+    let holds = [(awaited, 1), (other, 2)].map(|(account, at)| node.hold(account, at, 100));
+    fixture.link.cut();
+    for hold in holds {
+        node.settled(hold, 70).expect("it is in the spool");
+    }
+    node.die();
+    fixture.recover(number);
+
+    // It has all credit of the account and does not read what others ask for.
+    let store = postgres::open(fixture.elsewhere("b", NodeRole::OneOfMany)).expect("it opens");
+    let ledger = support::start(&store);
+    let b = Node { store, ledger };
+    drop(b.hold(awaited, 3, 1_000));
+
+    fixture.link.restore();
+    let node = fixture.start(NodeRole::OneOfMany);
+    assert_eq!(node.late(), (1, 0), "that of the other account");
+    node.ledger.return_all();
+    node.store.close();
+    b.ledger.return_all();
+    b.store.close();
+    let node = fixture.start(NodeRole::OneOfMany);
+    assert_eq!(node.late(), (1, 0), "that of the first account");
+    eventually("the spool is empty", || node.spooled() == (0, 0));
+    node.ledger.return_all();
+    assert_books(&node.store, awaited, 930);
+    assert_books(&node.store, other, 930);
     node.store.close();
 }
 

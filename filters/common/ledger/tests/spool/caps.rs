@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use tollgate_ledger::{CapHold, HoldError, HoldRequest, Ledger, Settle};
+use tollgate_ledger::{CapHold, HoldError, HoldRequest, Settle};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
-use tollgate_store::postgres::{self, NodeRole};
+use tollgate_store::postgres::NodeRole;
 use tollgate_store::{Admission, UnitOfWork, UsageRecord, commit};
-use tollgate_testing::Postgres;
 
 use super::support::{NOW, account_with, key_of, request, settle, usage};
 use super::{Fixture, Node, assert_books, eventually, start, wait};
@@ -135,10 +134,7 @@ fn a_late_charge_counts_against_the_cap_of_its_key() {
     // Without a durable hold, the journal does not say that it was released.
     node.charge_spooled((account, 1, 300), false, || fixture.link.cut());
     node.die();
-    let end = format!("UPDATE leases SET held_until = 0 WHERE node = {number}");
-    Postgres::shared().run(&fixture.database, &end);
-    let recovering = postgres::open(fixture.elsewhere("b", NodeRole::Recovery(number)));
-    Ledger::recover_node(recovering.expect("it is over"), NOW).expect("it is recovered");
+    fixture.recover(number);
 
     fixture.link.restore();
     let b = start(fixture.elsewhere("b", NodeRole::OneOfMany));
