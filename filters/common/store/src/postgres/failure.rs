@@ -63,6 +63,8 @@ impl ServerError {
             "57P01" | "57P02" | "57P03" | "53300" => Fault::Lost,
             // It has ended a session that was idle, in a transaction or not, or a transaction that took too long: of a node that was paused.
             "25P03" | "57P05" | "25P04" => Fault::Lost,
+            // query_canceled, by an administrator or a limit: as after a lost connection, the store looks up whether it was committed.
+            "57014" => Fault::Lost,
             // read_only_sql_transaction: the name leads to a standby, or to a server that is one since a failover.
             "25006" => Fault::Lost,
             code if code.starts_with("08") => Fault::Lost,

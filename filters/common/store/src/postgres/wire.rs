@@ -96,6 +96,11 @@ impl Wire {
             ("application_name", "tollgate"),
             // A commit is durable when it returns, whatever the default of the role says.
             ("synchronous_commit", "on"),
+            // Neither are the limits of the role: a commit that waits for another node's is not ended.
+            ("statement_timeout", "0"),
+            ("lock_timeout", "0"),
+            // What a commit reads after it has waited for a lock is what the other one has written.
+            ("default_transaction_isolation", "read committed"),
             ("DateStyle", "ISO"),
         ];
         frontend::startup_message(parameters, &mut wire.out).map_err(unusable)?;

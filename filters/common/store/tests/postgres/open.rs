@@ -4,7 +4,7 @@ use tollgate_store::postgres::{self, DatabaseUrl, Options};
 use tollgate_store::{OpenError, RootSecret};
 use tollgate_testing::{Certificate, Postgres};
 
-use super::commit::{Blocker, assert_chained, available, behind_proxy_with, charge};
+use super::commit::{Blocker, assert_chained, available, behind_proxy_with, charge, grant};
 use super::sent::{submit, until};
 use super::suite::support::{account, new_account, operation, time, write};
 
@@ -330,5 +330,37 @@ fn the_server_does_not_end_the_session_of_a_writer_without_units() {
     );
     until("each was ended", || server.run("postgres", &stays) == "t");
     write(&store, [new_account(1)]).expect("it is durable");
+    store.close();
+}
+
+#[test]
+fn a_commit_that_waits_for_a_lock_outlasts_the_limits_of_the_database_and_a_cancelled_one_is_repeated()
+ {
+    let server = Postgres::shared();
+    let url = server.database();
+    let database = name(&url);
+    for limit in ["statement_timeout", "lock_timeout"] {
+        let set = format!("ALTER DATABASE {database} SET {limit} = '100ms'");
+        server.run("postgres", &set);
+    }
+    let store = postgres::open(options(&url, "a")).expect("it opens");
+    write(&store, [new_account(1), grant(100)]).expect("they are durable");
+    let mut blocker = Blocker::lock(database, "LOCK TABLE journal IN EXCLUSIVE MODE");
+    let answer = submit(&store, charge(operation(1), account(1)));
+    let waiting = format!(
+        "FROM pg_stat_activity WHERE datname = '{database}'
+         AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > '300 ms'"
+    );
+    let waits = format!("SELECT count(*) > 0 {waiting}");
+    until("a limit ended it", || server.run("postgres", &waits) == "t");
+    let cancel = format!("SELECT pg_cancel_backend(pid) {waiting}");
+    server.run("postgres", &cancel);
+    until("it is not repeated", || {
+        server.run("postgres", &waits) == "t"
+    });
+    blocker.release();
+    answer.recv().expect("an answer").expect("it is durable");
+    assert_eq!(available(&store), 0);
+    assert_chained(&store);
     store.close();
 }

@@ -21,15 +21,27 @@ fn connect(url: &str) -> Connection {
 }
 
 #[test]
-fn commits_are_durable_where_the_default_of_the_database_says_otherwise() {
+fn sessions_have_settings_of_their_own_where_the_defaults_of_the_database_are_others() {
     let server = Postgres::shared();
     let url = server.database();
     let name = url.rsplit('/').next().expect("a name");
-    let off = format!("ALTER DATABASE {name} SET synchronous_commit = off");
-    server.run("postgres", &off);
-    assert_eq!(server.run(name, "SHOW synchronous_commit"), "off");
-    let own = connect(&url).first("SHOW synchronous_commit", &[], |row| row.get::<String>(0));
-    assert_eq!(own.expect("a setting").as_deref(), Some("on"));
+    for (setting, default, own) in [
+        ("synchronous_commit", "off", "on"),
+        (
+            "default_transaction_isolation",
+            "repeatable read",
+            "read committed",
+        ),
+        ("statement_timeout", "30s", "0"),
+        ("lock_timeout", "30s", "0"),
+    ] {
+        let set = format!("ALTER DATABASE {name} SET {setting} = '{default}'");
+        server.run("postgres", &set);
+        let show = format!("SHOW {setting}");
+        assert_eq!(server.run(name, &show), default);
+        let found = connect(&url).first(&show, &[], |row| row.get::<String>(0));
+        assert_eq!(found.expect("a setting").as_deref(), Some(own), "{setting}");
+    }
 }
 
 #[test]
