@@ -10,10 +10,11 @@ use super::connection::Connection;
 use super::failure::row_open_error;
 use super::options::{NodeRole, Options};
 use crate::commit_id;
-use crate::engine::{RowError, Select as _, Sql as _, values};
+use crate::engine::{RowError, Select as _, values};
 use crate::entries::{Body, LedgerPart};
 use crate::error::OpenError;
 use crate::spool::{Frame, Owner, SpoolFile, SpooledUnit, unfit};
+use crate::tables::{StepOrder, each_step, step};
 use crate::unit::{Part, UnitOfWork};
 
 /// The locked spool of a start, if it has one.
@@ -142,12 +143,12 @@ fn ends(
     after: i64,
     earliest: Timestamp,
 ) -> Result<HashMap<OperationId, End>, RowError> {
-    let (first, last) = commit_id::range(node);
     let since = earliest.as_micros() - CLOCK_STEP_MICROS_MAX;
-    let sql = "SELECT id, at, body FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC";
+    let (sql, newest) = (step!("at, body", " DESC"), StepOrder::NewestFirst);
+    let range = commit_id::range(node);
     let damaged = |error: crate::entries::DecodeError| RowError::Damaged(error.to_string());
     let mut ends = HashMap::new();
-    connection.query(sql, values![first, last], &mut |row| {
+    each_step(connection, sql, newest, range, &mut |row| {
         let (id, at): (i64, i64) = (row.get(0)?, row.get(1)?);
         if id <= after && at < since {
             return Ok(ControlFlow::Break(()));

@@ -3,16 +3,77 @@
 use std::ops::ControlFlow;
 
 use crate::commit_id;
-use crate::engine::{Dialect, EachBody, EachPage, Page, RowError, Sql, SqlRow, Value};
+use crate::engine::{
+    Dialect, EachBody, EachPage, EachRow, Page, RowError, Sql, SqlRow, Value, values,
+};
 use crate::entries::Seal;
 use crate::store::BatchRows;
 
-pub(super) const ALL: &str =
-    "SELECT body, id, entries, sum_avail, sum_held, prev, hash, at FROM journal ORDER BY id";
+/// Rows that one statement on the journal returns at most.
+const STEP: usize = 4096;
+
+/// A statement that returns a step of the rows between two ids. Of a whole node PostgreSQL sorts the rows on disk before it returns the first
+/// one, since those of several nodes lie between each other; a few thousand it finds by their key, in order.
+macro_rules! step {
+    ($columns:literal) => {
+        step!($columns, "")
+    };
+    ($columns:literal, $direction:literal) => {
+        concat!(
+            "SELECT id, ",
+            $columns,
+            " FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id",
+            $direction,
+            " LIMIT 4096"
+        )
+    };
+}
+pub(crate) use step;
+
+pub(super) const BODIES: &str = step!("body");
+
+pub(super) const NEWEST_BODIES: &str = step!("body", " DESC");
+
+pub(super) const COMMITS: &str = step!("body, entries, sum_avail, sum_held, prev, hash, at");
 
 pub(super) const AFTER: &str =
-    "SELECT body, id, entries, sum_avail, sum_held, prev, hash, at FROM journal
+    "SELECT id, body, entries, sum_avail, sum_held, prev, hash, at FROM journal
      WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3";
+
+/// The order in which a `step!` returns rows.
+#[derive(Clone, Copy)]
+pub(crate) enum StepOrder {
+    OldestFirst,
+    NewestFirst,
+}
+
+/// Visits the rows of the journal between two ids by repeated runs of a `step!`, until `each` breaks.
+pub(crate) fn each_step(
+    connection: &dyn Sql,
+    sql: &str,
+    order: StepOrder,
+    (mut first, mut last): (i64, i64),
+    each: &mut EachRow<'_>,
+) -> Result<(), RowError> {
+    while first <= last {
+        let (mut found, mut is_over) = (0, false);
+        let mut reached = 0;
+        connection.query(sql, values![first, last], &mut |row| {
+            (found, reached) = (found + 1, row.get(0)?);
+            let next = each(row)?;
+            is_over = next.is_break();
+            Ok(next)
+        })?;
+        if is_over || found < STEP {
+            break;
+        }
+        match order {
+            StepOrder::OldestFirst => first = reached + 1,
+            StepOrder::NewestFirst => last = reached - 1,
+        }
+    }
+    Ok(())
+}
 
 /// A statement on the marks of the nodes: how far the journal of each is posted. PostgreSQL has them in a table of their own, since each
 /// commit locks the node's row against changes there.
@@ -30,23 +91,14 @@ pub(super) use on_marks;
 pub(super) fn unposted_rows(connection: &dyn Sql) -> &'static str {
     on_marks!(
         connection,
-        "SELECT j.body, j.id FROM ",
+        "SELECT j.id, j.body FROM ",
         " n JOIN journal j ON j.id BETWEEN CASE WHEN n.posted >= (n.id << 56) THEN n.posted + 1 ELSE n.id << 56 END
             AND ((n.id << 56) | 72057594037927935) ORDER BY n.id, j.id"
     )
 }
 
-/// Every node's rows up to its last posted one.
-pub(super) fn posted_rows(connection: &dyn Sql) -> &'static str {
-    on_marks!(
-        connection,
-        "SELECT j.body, j.id FROM ",
-        " n JOIN journal j ON j.id BETWEEN (n.id << 56) AND n.posted ORDER BY n.id, j.id"
-    )
-}
-
 pub(super) fn batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
-    let (node, epoch, number) = commit_id::numbers(row.get(1)?);
+    let (node, epoch, number) = commit_id::numbers(row.get(0)?);
     Ok(BatchRows {
         seal: Seal {
             node,
@@ -59,7 +111,7 @@ pub(super) fn batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
             hash: row.get(6)?,
             at: row.get(7)?,
         },
-        body: row.get(0)?,
+        body: row.get(1)?,
     })
 }
 
@@ -70,9 +122,27 @@ pub(super) fn each_body(
     each: &mut EachBody<'_>,
 ) -> Result<(), RowError> {
     connection.query(sql, values, &mut |row| {
-        each(row.get(1)?, row.get(0)?)?;
+        each(row.get(0)?, row.get(1)?)?;
         Ok(ControlFlow::Continue(()))
     })
+}
+
+/// Visits the bodies of the rows between two ids, in order.
+pub(super) fn each_body_between(
+    connection: &dyn Sql,
+    range: (i64, i64),
+    each: &mut EachBody<'_>,
+) -> Result<(), RowError> {
+    each_step(
+        connection,
+        BODIES,
+        StepOrder::OldestFirst,
+        range,
+        &mut |row| {
+            each(row.get(0)?, row.get(1)?)?;
+            Ok(ControlFlow::Continue(()))
+        },
+    )
 }
 
 /// Visits pages, whose columns are account, row, times and body.
@@ -95,12 +165,19 @@ pub(super) fn each_page(
 
 #[cfg(test)]
 mod tests {
+    use tollgate_testing::Postgres;
+
     use super::*;
-    use crate::engine::{Select as _, values};
+    use crate::engine::Select as _;
     use crate::sqlite;
 
+    fn between(sql: &str, (first, last): (i64, i64)) -> String {
+        let sql = sql.replace("?1", &first.to_string());
+        sql.replace("?2", &last.to_string())
+    }
+
     #[test]
-    fn posted_and_unposted_rows_are_read_without_a_sort() {
+    fn rows_are_read_without_a_sort_from_a_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let (engine, _) = sqlite::new_engine(&folder.path().join("t.db"));
         let connection = &engine.connection;
@@ -110,20 +187,77 @@ mod tests {
                 unposted_rows(connection),
                 "SEARCH j USING INTEGER PRIMARY KEY",
             ),
-            (
-                posted_rows(connection),
-                "SEARCH j USING INTEGER PRIMARY KEY",
-            ),
-            (ALL, "SCAN journal"),
+            (BODIES, "SEARCH journal USING INTEGER PRIMARY KEY"),
+            (NEWEST_BODIES, "SEARCH journal USING INTEGER PRIMARY KEY"),
+            (COMMITS, "SEARCH journal USING INTEGER PRIMARY KEY"),
         ] {
             let plan: Vec<String> = connection
-                .all(&format!("EXPLAIN QUERY PLAN {sql}"), values![], |row| {
-                    row.get(3)
-                })
+                .all(
+                    &format!("EXPLAIN QUERY PLAN {}", between(sql, (0, 9))),
+                    values![],
+                    |row| row.get(3),
+                )
                 .expect("a plan");
             assert!(plan.iter().any(|step| step.starts_with(way)), "{plan:#?}");
             let sorts = plan.iter().any(|step| step.contains("TEMP B-TREE"));
             assert!(!sorts, "`{sql}`: {plan:#?}");
         }
+    }
+
+    #[test]
+    fn a_step_of_a_journal_whose_rows_lie_between_those_of_other_nodes_is_read_without_a_sort() {
+        let server = Postgres::shared();
+        let url = server.database();
+        let name = url.rsplit('/').next().expect("a name");
+        server.run(
+            name,
+            "CREATE TABLE journal (id BIGINT PRIMARY KEY, body BYTEA, entries INT, sum_avail INT, sum_held INT, prev INT, hash INT, at INT);
+             INSERT INTO journal SELECT ((g % 3 + 16) << 56) + g, decode(repeat('ab', 200), 'hex') FROM generate_series(1::BIGINT, 100000) g;
+             ANALYZE journal",
+        );
+        for sql in [BODIES, NEWEST_BODIES, COMMITS] {
+            let explain = |sql: &str| {
+                let sql = between(sql, commit_id::range(16));
+                server.run(name, &format!("EXPLAIN {sql}"))
+            };
+            let plan = explain(sql);
+            assert!(!plan.contains("Sort"), "{sql}: {plan}");
+            let whole = explain(sql.split(" LIMIT").next().expect("a statement"));
+            assert!(whole.contains("Sort"), "{sql}: {whole}");
+        }
+    }
+
+    #[test]
+    fn steps_visit_each_row_once_in_their_order_and_end_where_they_are_broken_off() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (engine, _) = sqlite::new_engine(&folder.path().join("t.db"));
+        let connection = &engine.connection;
+        let rows = 2 * STEP + 1;
+        let insert = format!(
+            "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < {rows})
+             INSERT INTO journal (id, body, entries, sum_avail, sum_held, prev, hash, at)
+             SELECT id, zeroblob(1), 0, 0, 0, zeroblob(32), zeroblob(32), 0 FROM n"
+        );
+        connection.execute(&insert, ()).expect("rows");
+        let visited = |sql: &str, order, range, max: usize| {
+            let mut ids = Vec::new();
+            let visit = &mut |row: &dyn SqlRow| {
+                ids.push(row.get::<i64>(0)?);
+                Ok(match ids.len() < max {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                })
+            };
+            each_step(connection, sql, order, range, visit).expect("a read");
+            ids
+        };
+        let all: Vec<i64> = (1..).take(rows).collect();
+        let (oldest, newest) = (StepOrder::OldestFirst, StepOrder::NewestFirst);
+        let every = (0, i64::MAX);
+        assert_eq!(visited(BODIES, oldest, every, usize::MAX), all);
+        assert_eq!(visited(BODIES, oldest, (2, 3), usize::MAX), [2, 3]);
+        let descending = visited(NEWEST_BODIES, newest, every, usize::MAX);
+        assert!(descending.iter().rev().eq(&all));
+        assert_eq!(visited(NEWEST_BODIES, newest, every, STEP).len(), STEP);
     }
 }

@@ -33,6 +33,7 @@ mod x402;
 #[cfg(test)]
 pub(crate) use self::allotment::posted_balances_sql;
 pub(crate) use self::allotment::remove_caps;
+pub(crate) use self::journal::{StepOrder, each_step, step};
 use crate::engine::WriteError;
 use crate::error::Refusal;
 

@@ -9,7 +9,8 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::columns::{all_credentials, all_prices, hold, login, posted_accounts};
 use super::journal::{
-    AFTER, ALL, batch_rows, each_body, each_page, on_marks, posted_rows, unposted_rows,
+    AFTER, COMMITS, NEWEST_BODIES, StepOrder, batch_rows, each_body, each_body_between, each_page,
+    each_step, on_marks, unposted_rows,
 };
 use super::{
     acme, allotment, audit_log, carry, checkout, erasure, keys, loaded, mandate, oauth, parts,
@@ -33,29 +34,29 @@ use crate::store::{BatchRows, ChangeRow, StoreSize};
 use crate::unit::{LoadedAccount, Part};
 use crate::usage::UsageDay;
 
+/// The ids of every commit.
+const EVERY_NODE: (i64, i64) = (0, i64::MAX);
+
 impl<C: Sql + KeySet> Rows for C {
     fn bodies(&self, which: JournalRows, each: &mut EachBody<'_>) -> Result<(), RowError> {
         carry::bodies(self, which, each)?;
         match which {
             JournalRows::Carried => Ok(()),
-            JournalRows::All => each_body(
-                self,
-                "SELECT body, id FROM journal ORDER BY id",
-                values![],
-                each,
-            ),
-            JournalRows::Posted => each_body(self, posted_rows(self), values![], each),
-            JournalRows::Unposted => each_body(self, unposted_rows(self), values![], each),
-            JournalRows::OfNode(node) => {
-                let (first, last) = commit_id::range(node);
-                let sql = "SELECT body, id FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id";
-                each_body(self, sql, values![first, last], each)
+            JournalRows::All => each_body_between(self, EVERY_NODE, each),
+            JournalRows::Posted => {
+                let mut marks = Vec::new();
+                self.posted_marks(&mut |node, mark| marks.push((commit_id::range(node).0, mark)))?;
+                marks
+                    .into_iter()
+                    .try_for_each(|range| each_body_between(self, range, each))
             }
+            JournalRows::Unposted => each_body(self, unposted_rows(self), values![], each),
+            JournalRows::OfNode(node) => each_body_between(self, commit_id::range(node), each),
             JournalRows::UnpostedOfNode(node) => {
                 let (first, last) = commit_id::range(node);
                 let sql = on_marks!(
                     self,
-                    "SELECT body, id FROM journal WHERE id BETWEEN ?1 AND ?2 AND id > (SELECT posted FROM ",
+                    "SELECT id, body FROM journal WHERE id BETWEEN ?1 AND ?2 AND id > (SELECT posted FROM ",
                     " WHERE id = ?3) ORDER BY id"
                 );
                 each_body(self, sql, values![first, last, node], each)
@@ -68,13 +69,23 @@ impl<C: Sql + KeySet> Rows for C {
         node: i64,
         each: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<(), RowError> {
-        let (first, last) = commit_id::range(node);
-        let sql = "SELECT body FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC";
-        self.query(sql, values![first, last], &mut |row| Ok(each(row.get(0)?)))
+        let (range, order) = (commit_id::range(node), StepOrder::NewestFirst);
+        each_step(self, NEWEST_BODIES, order, range, &mut |row| {
+            Ok(each(row.get(1)?))
+        })
     }
 
     fn commits(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), RowError> {
-        self.each(ALL, values![], batch_rows, each)
+        each_step(
+            self,
+            COMMITS,
+            StepOrder::OldestFirst,
+            EVERY_NODE,
+            &mut |row| {
+                each(batch_rows(row)?);
+                Ok(ControlFlow::Continue(()))
+            },
+        )
     }
 
     fn commits_after(
@@ -127,7 +138,7 @@ impl<C: Sql + KeySet> Rows for C {
     }
 
     fn commit(&self, id: i64) -> Result<Option<BatchRows>, RowError> {
-        let sql = "SELECT body, id, entries, sum_avail, sum_held, prev, hash, at FROM journal WHERE id = ?1";
+        let sql = "SELECT id, body, entries, sum_avail, sum_held, prev, hash, at FROM journal WHERE id = ?1";
         self.first(sql, values![id], batch_rows)
     }
 
