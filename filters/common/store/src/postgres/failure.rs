@@ -73,6 +73,12 @@ impl ServerError {
     }
 }
 
+/// Whether a statement waited for a lock for longer than its limit: `lock_not_available`.
+pub(super) fn is_locked(error: &EngineError) -> bool {
+    let found = error.source.downcast_ref::<ServerError>();
+    found.is_some_and(|server| server.code == "55P03")
+}
+
 /// An error of a login by which a lost connection was to be replaced: with a refused password it is tried again, as after the loss of one.
 /// The role has another password, and a reload of the settings may bring it.
 pub(super) fn retry_login(mut error: EngineError) -> EngineError {

@@ -9,7 +9,6 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
@@ -26,9 +25,6 @@ use crate::error::OpenError;
 use crate::schema::SCHEMA;
 use crate::sqlite;
 use crate::store::Read;
-
-/// Time limit of one wait for the server: an index of a large table takes long.
-const WAIT: Duration = Duration::from_secs(3600);
 
 /// The tables of a file but for those that Litestream makes in each file that it ships. Any other table that the database does not have ends
 /// the import, since rows that are left out silently may be of value.
@@ -111,7 +107,7 @@ pub fn import(
     let database = Connection::open(&target(options)?);
     let database = database.map_err(|error| ImportError::Open(open_error(&name, "open", error)))?;
     schema::check_server(&database, &name)?;
-    let limited = database.limit(WAIT);
+    let limited = database.limit(schema::MIGRATION_MAX);
     limited.map_err(|error| ImportError::Open(open_error(&name, "write", error)))?;
     let tables = begin(&file, &database, options, &name)?;
     let mut copied = Vec::new();
@@ -132,7 +128,7 @@ pub fn finish_import(options: &Options) -> Result<(), ImportError> {
     let name = options.url.to_string();
     let failed = |error| ImportError::Open(open_error(&name, "write", error));
     let database = Connection::open(&target(options)?).map_err(failed)?;
-    database.limit(WAIT).map_err(failed)?;
+    database.limit(schema::MIGRATION_MAX).map_err(failed)?;
     let tables = database.all("SELECT name FROM imports", values![], |row| {
         row.get::<String>(0)
     });
@@ -173,7 +169,7 @@ fn begin(
     let source = identity(file).map_err(|error| row_error("nodes", error))?;
     schema::lock(database).map_err(failed)?;
     if !schema::is_importing(database).map_err(row_failed)? {
-        schema::migrate(database, name)?;
+        schema::migrate(database, name, &options.clock)?;
         // A gateway that has just made its store has no accounts yet.
         if let (_, Some(held)) = choose(database, options, &Claim::none())? {
             let (path, holder) = (PathBuf::from(name), Holder::describe(&held.holder));

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::claim::Claim;
-use super::connection::{Connection, Target};
+use super::connection::{Connection, Target, WAIT};
 use super::engine::PostgresEngine;
 use super::failure::{open_error, row_open_error, write_open_error};
 use super::feed::Feed;
@@ -16,7 +16,7 @@ use super::options::{NodeRole, Options};
 use super::read::{Pool, PostgresStore};
 use super::schema;
 use super::ticker::Ticker;
-use super::writer::Writer;
+use super::writer::{Writer, set_idle_limit};
 use crate::allotment::LEFT;
 use crate::commit::{self, Settings, Shared, StartError};
 use crate::commit_id;
@@ -351,6 +351,12 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
     let name = options.url.to_string();
     let connection = Connection::open(target).map_err(|error| open_error(&name, "open", error))?;
     schema::check_server(&connection, &name)?;
+    // A start that is paused while it has the lock of all nodes must not stop them.
+    set_idle_limit(&connection).map_err(|error| open_error(&name, "open", error))?;
+    let limit = |time| {
+        let limited = connection.limit(time);
+        limited.map_err(|error| open_error(&name, "open", error))
+    };
     let clock = &options.clock;
     // For how long the end of a lease is waited for that is not renewed.
     let wait_max = options.outage.lease + Duration::from_secs(1);
@@ -359,8 +365,10 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
     let mut first = None;
     let mut waits_for = None;
     loop {
+        limit(schema::MIGRATION_MAX)?;
         schema::lock(&connection).map_err(|error| open_error(&name, "lock", error))?;
-        schema::migrate(&connection, &name)?;
+        schema::migrate(&connection, &name, clock)?;
+        limit(WAIT)?;
         let root_secret = root_secret(&connection, &options.random)
             .map_err(|error| write_open_error(&name, error))?;
         let (node, held) = choose(&connection, options, &claim)?;

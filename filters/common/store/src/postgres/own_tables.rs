@@ -7,6 +7,10 @@ pub(crate) const OWN_TABLES: &str = "
     CREATE TABLE IF NOT EXISTS node_marks (
         id BIGINT PRIMARY KEY, posted BIGINT NOT NULL DEFAULT 0, days_posted BIGINT NOT NULL DEFAULT 0, commits BIGINT NOT NULL DEFAULT 0);
     CREATE TABLE IF NOT EXISTS leases (
-        node BIGINT PRIMARY KEY, epoch BIGINT NOT NULL, held_until BIGINT NOT NULL, holder TEXT NOT NULL);
-    ALTER TABLE leases ADD COLUMN IF NOT EXISTS feed BIGINT NOT NULL DEFAULT 0;
-    ALTER TABLE cluster ADD COLUMN IF NOT EXISTS pruned BIGINT NOT NULL DEFAULT 0";
+        node BIGINT PRIMARY KEY, epoch BIGINT NOT NULL, held_until BIGINT NOT NULL, holder TEXT NOT NULL)";
+
+/// Columns of tables that earlier releases have made: table, name and type.
+pub(crate) const OWN_COLUMNS: [(&str, &str, &str); 2] = [
+    ("leases", "feed", "BIGINT NOT NULL DEFAULT 0"),
+    ("cluster", "pruned", "BIGINT NOT NULL DEFAULT 0"),
+];

@@ -1,16 +1,12 @@
 //! Recovery of the ledger in a database that no gateway uses as this node: rebuilding of what is derived.
 
-use std::time::Duration;
-
 use super::failure::{open_error, row_open_error, write_open_error};
 use super::lease;
 use super::open::{enter, target};
 use super::options::Options;
+use super::schema::{self, MIGRATION_MAX};
 use crate::error::OpenError;
 use crate::recovery;
-
-/// Time limit of one statement: some change every row of a table.
-const WAIT: Duration = Duration::from_secs(3600);
 
 /// Rebuilds everything derived from the journal, in one transaction; the journal stays unchanged. Refused while a gateway has the
 /// database, and where a commit of the journal differs from what was sealed: its changes would be lost permanently.
@@ -24,8 +20,9 @@ pub fn rebuild_postings(options: &Options) -> Result<(), OpenError> {
     let opened = enter(&target(&alone)?, &alone)?;
     let connection = &opened.connection;
     let failed = |error| open_error(&name, "write", error);
-    connection.limit(WAIT).map_err(failed)?;
-    connection.run_all("BEGIN").map_err(failed)?;
+    connection.limit(MIGRATION_MAX).map_err(failed)?;
+    // Nothing renews the lease. Every start waits for this lock, until the rebuild is committed.
+    schema::lock(connection).map_err(failed)?;
     let rebuilt = recovery::verify_seals(connection)
         .map_err(|error| row_open_error(&name, error))
         .and_then(|()| {

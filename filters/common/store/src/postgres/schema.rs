@@ -1,14 +1,19 @@
 //! The schema: verification of the server, and migrations under a lock.
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+use tollgate_clock::Clock;
 
 use super::connection::Connection;
-use super::failure::{open_error, row_open_error};
-use super::own_tables::OWN_TABLES;
+use super::failure::{is_locked, open_error, row_open_error};
+use super::own_tables::{OWN_COLUMNS, OWN_TABLES};
+use super::writer::engine_error;
 use crate::carry;
 use crate::engine::{EngineError, Fault, RowError, Select as _, Sql as _, values};
 use crate::error::OpenError;
 use crate::schema::{COMPATIBLE_FROM, Dialect, SCHEMA};
+use crate::threads;
 
 /// PostgreSQL's keywords for the schema.
 const DIALECT: Dialect = Dialect {
@@ -26,6 +31,16 @@ const COMPATIBLE_WITH_NODES: i64 = 17;
 
 /// Attempts to create the table of the lock, which two processes may do at once.
 const CREATE_TRIES: usize = 5;
+
+/// Time limit of one statement of a migration: some change every row of a table.
+pub(super) const MIGRATION_MAX: Duration = Duration::from_secs(3600);
+
+/// For how long a statement of a migration waits for a table, commits of other gateways behind it.
+const TABLE_LOCK_MAX: &str = "500ms";
+
+/// For how long a start tries again while tables are in use, and the pause between two attempts.
+const TABLES_MAX: Duration = Duration::from_secs(600);
+const TABLES_PAUSE: Duration = Duration::from_secs(2);
 
 /// Verifies that the server keeps what it has confirmed.
 pub(super) fn check_server(connection: &Connection, name: &str) -> Result<(), OpenError> {
@@ -94,18 +109,47 @@ pub(super) fn lock(connection: &Connection) -> Result<(), EngineError> {
         .map(|_| ())
 }
 
-/// Runs the missing migrations, under the lock.
-pub(super) fn migrate(connection: &Connection, name: &str) -> Result<(), OpenError> {
+/// Runs the missing migrations, under the lock. One that has to wait for a table is rolled back and tried again: commits of every gateway would wait
+/// behind it, for as long as another program reads the table, a backup for example.
+pub(super) fn migrate(connection: &Connection, name: &str, clock: &Clock) -> Result<(), OpenError> {
     let failed = |error| open_error(name, "migrate", error);
-    let found = version(connection, name)?.unwrap_or_default();
-    if found >= SCHEMA {
-        return Ok(());
+    let give_up = clock.elapsed() + TABLES_MAX;
+    loop {
+        let found = version(connection, name)?.unwrap_or_default();
+        if found >= SCHEMA {
+            return Ok(());
+        }
+        match run_steps(connection, found) {
+            Err(error) if is_locked(&error) && clock.elapsed() < give_up => {
+                tracing::warn!(database = %name, error = %error.source, "migration waits for a table that another program uses, a backup for example");
+                connection.run_all("ROLLBACK").map_err(failed)?;
+                threads::sleep(TABLES_PAUSE);
+                lock(connection).map_err(failed)?;
+            }
+            other => return other.map_err(failed),
+        }
     }
-    for step in DIALECT.steps(found) {
-        connection.run_all(&step).map_err(failed)?;
+}
+
+fn run_steps(connection: &Connection, from: i64) -> Result<(), EngineError> {
+    connection.run_all(&format!("SET LOCAL lock_timeout = '{TABLE_LOCK_MAX}'"))?;
+    for step in DIALECT.steps(from) {
+        connection.run_all(&step)?;
     }
-    connection.run_all(OWN_TABLES).map_err(failed)?;
-    record_version(connection).map_err(failed)
+    connection.run_all(OWN_TABLES)?;
+    for (table, column, of_type) in OWN_COLUMNS {
+        // With `IF NOT EXISTS` the statement waits for the table all the same.
+        let sql = "SELECT 1 FROM information_schema.columns
+            WHERE table_schema = current_schema() AND CAST(table_name AS TEXT) = ?1 AND CAST(column_name AS TEXT) = ?2";
+        let is_there = connection.exists(sql, values![table, column]);
+        if !is_there.map_err(engine_error)? {
+            connection.run_all(&format!(
+                "ALTER TABLE {table} ADD COLUMN {column} {of_type}"
+            ))?;
+        }
+    }
+    record_version(connection)?;
+    connection.run_all("SET LOCAL lock_timeout = 0")
 }
 
 /// Leaves room in each page of `allotments` for new versions of its rows: a posting changes those of all its accounts, and a row that moves to

@@ -576,7 +576,7 @@ impl KeySet for Writer {
 /// which it would compile first.
 const BY_KEYS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_seqscan = off; SET jit = off";
 
-/// Sets what holds for the writer's transactions. The server ends one of a paused node, or of a connection that was lost without its noticing.
+/// Sets what holds for the writer's transactions.
 fn set_up(connection: &Connection) -> Result<(), EngineError> {
     let by_keys = connection.run_all(BY_KEYS);
     if let Err(error) = by_keys {
@@ -588,6 +588,11 @@ fn set_up(connection: &Connection) -> Result<(), EngineError> {
     if let Err(error) = stays {
         tracing::debug!(error = %error.source, "the database has no limit for idle sessions");
     }
+    set_idle_limit(connection)
+}
+
+/// Has the server end a transaction of a process that is paused, or of a connection that was lost without its noticing.
+pub(super) fn set_idle_limit(connection: &Connection) -> Result<(), EngineError> {
     connection.run_all(&format!(
         "SET idle_in_transaction_session_timeout = '{IDLE_MAX}'"
     ))
@@ -601,7 +606,7 @@ fn begin_again(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> E
     }
 }
 
-fn engine_error(error: RowError) -> EngineError {
+pub(super) fn engine_error(error: RowError) -> EngineError {
     match error {
         RowError::Engine(error) => error,
         other => EngineError {

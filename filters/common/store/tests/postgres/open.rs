@@ -364,3 +364,87 @@ fn a_commit_that_waits_for_a_lock_outlasts_the_limits_of_the_database_and_a_canc
     assert_chained(&store);
     store.close();
 }
+
+/// The database of a store as an earlier release has left it: this one has a table and a column to make.
+fn of_an_earlier_release() -> String {
+    let server = Postgres::shared();
+    let url = server.database();
+    postgres::open(options(&url, "a"))
+        .expect("it opens")
+        .close();
+    server.run(
+        name(&url),
+        "DROP TABLE spools; ALTER TABLE cluster DROP COLUMN pruned; UPDATE meta SET v = '18' WHERE k = 'schema'",
+    );
+    url
+}
+
+/// Whether a statement waits for a lock.
+fn is_waiting(database: &str, statement: &str) -> bool {
+    let sql = format!(
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = '{database}'
+         AND wait_event_type = 'Lock' AND query LIKE '%{statement}%'"
+    );
+    Postgres::shared().run("postgres", &sql) == "t"
+}
+
+#[test]
+fn a_migration_that_waits_for_a_table_does_not_keep_others_waiting_behind_it() {
+    let url = of_an_earlier_release();
+    let database = name(&url);
+    std::thread::scope(|scope| {
+        // As a backup does.
+        let mut blocker = Blocker::lock(database, "LOCK TABLE cluster IN ACCESS SHARE MODE");
+        let start = scope.spawn(|| postgres::open(options(&url, "a")));
+        until("it does not wait", || is_waiting(database, "ALTER TABLE"));
+        let commits =
+            "SET lock_timeout = '10s'; SELECT number FROM cluster WHERE id = 1 FOR UPDATE";
+        Postgres::shared().run(database, commits);
+        until("it is not tried again", || {
+            is_waiting(database, "ALTER TABLE")
+        });
+        blocker.release();
+        let store = start.join().expect("no panic").expect("it opens");
+        write(&store, [new_account(1)]).expect("it is durable");
+        store.close();
+    });
+}
+
+#[test]
+fn a_column_that_is_there_is_not_waited_for() {
+    let url = of_an_earlier_release();
+    let database = name(&url);
+    let server = Postgres::shared();
+    server.run(
+        database,
+        "ALTER TABLE cluster ADD COLUMN pruned BIGINT NOT NULL DEFAULT 0",
+    );
+    let mut blocker = Blocker::lock(database, "LOCK TABLE cluster IN ACCESS SHARE MODE");
+    let store = postgres::open(options(&url, "a")).expect("it opens");
+    blocker.release();
+    store.close();
+}
+
+#[test]
+fn no_gateway_starts_while_what_is_derived_is_rebuilt() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let database = name(&url);
+    let store = postgres::open(options(&url, "a")).expect("it opens");
+    write(&store, [new_account(1), grant(100)]).expect("they are durable");
+    store.close();
+    std::thread::scope(|scope| {
+        let mut blocker = Blocker::lock(database, "LOCK TABLE postings IN EXCLUSIVE MODE");
+        let rebuild = scope.spawn(|| postgres::rebuild_postings(&options(&url, "a")));
+        until("it does not wait", || is_waiting(database, "postings"));
+        server.run(database, "UPDATE leases SET held_until = 0");
+        let start = scope.spawn(|| postgres::open(options(&url, "a")));
+        until("it has started", || is_waiting(database, "schema_lock"));
+        blocker.release();
+        rebuild.join().expect("no panic").expect("it is rebuilt");
+        let store = start.join().expect("no panic").expect("it opens");
+        assert_eq!(available(&store), 1);
+        assert_chained(&store);
+        store.close();
+    });
+}
