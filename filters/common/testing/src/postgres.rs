@@ -242,6 +242,16 @@ impl Postgres {
         assert_eq!(self.line(), "restarted 0");
     }
 
+    /// Starts again as a standby that follows no server, as after a failover whose name still leads there.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start again.
+    pub fn become_standby(&mut self) {
+        std::fs::write(self.folder.join("data/standby.signal"), "").expect("a file");
+        self.crash_and_restart();
+    }
+
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("text");

@@ -46,6 +46,8 @@ pub(super) struct Target {
     /// Of connections from now on.
     password: Mutex<Option<Arc<[u8]>>>,
     pub(super) tls: Option<Arc<ClientConfig>>,
+    /// Whether a standby will do. What a gateway reads from one may be old: a key that was revoked is valid there.
+    allows_standby: bool,
 }
 
 impl Target {
@@ -54,7 +56,16 @@ impl Target {
             tls: tls::config(&url)?,
             url,
             password: Mutex::new(password.map(Arc::from)),
+            allows_standby: true,
         })
+    }
+
+    /// The same for a gateway.
+    pub(super) fn of_primary(self) -> Target {
+        Target {
+            allows_standby: false,
+            ..self
+        }
     }
 
     pub(super) fn password(&self) -> Option<Arc<[u8]>> {
@@ -80,6 +91,12 @@ impl Connection {
     /// Connects and authenticates.
     pub(super) fn open(target: &Target) -> Result<Connection, EngineError> {
         let wire = Wire::start(target)?;
+        if wire.is_standby && !target.allows_standby {
+            return Err(EngineError {
+                fault: Fault::Lost,
+                source: "the server is a standby; `store.url` has to lead to the primary".into(),
+            });
+        }
         wire.socket.limit(WAIT).map_err(lost)?;
         Ok(Connection {
             wire: RefCell::new(wire),

@@ -55,7 +55,7 @@ pub(super) struct Opened {
 /// Opens the store of a database with exclusive ownership, and creates it in an empty database.
 pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
     let name = options.url.to_string();
-    let target = Arc::new(target(&options)?);
+    let target = Arc::new(target(&options)?.of_primary());
     let opened = enter(&target, &options)?;
     let Opened {
         connection,

@@ -34,6 +34,8 @@ pub(super) struct Wire {
     results: VecDeque<Result<(), EngineError>>,
     is_in_transaction: bool,
     pub(super) is_broken: bool,
+    /// What the server says of itself (version 14 and later).
+    pub(super) is_standby: bool,
 }
 
 /// What is expected of a statement whose result is read later.
@@ -88,6 +90,7 @@ impl Wire {
             results: VecDeque::new(),
             is_in_transaction: false,
             is_broken: false,
+            is_standby: false,
         };
         let parameters = [
             ("user", target.url.user.as_str()),
@@ -237,7 +240,12 @@ impl Wire {
                 lost(error)
             })?;
             match message {
-                Some(Message::ParameterStatus(_) | Message::NotificationResponse(_)) => {}
+                Some(Message::ParameterStatus(body)) => {
+                    if matches!(body.name(), Ok("in_hot_standby")) {
+                        self.is_standby = matches!(body.value(), Ok("on"));
+                    }
+                }
+                Some(Message::NotificationResponse(_)) => {}
                 Some(Message::NoticeResponse(body)) => {
                     tracing::debug!(notice = %ServerError::read(body.fields()).source, "notice of the database");
                 }

@@ -314,6 +314,28 @@ fn a_server_that_only_reads_is_waited_for_by_the_writer() {
 }
 
 #[test]
+fn a_gateway_reads_nothing_from_a_standby_and_goes_on_when_it_is_promoted() {
+    let mut server = Postgres::start();
+    let url = server.database();
+    let store = postgres::open(options(&url, "a")).expect("it opens");
+    write(&store, [new_account(1), grant(100)]).expect("they are durable");
+    server.become_standby();
+    let error = store
+        .account(account(1))
+        .expect_err("what it has may be old");
+    let source = std::error::Error::source(&error).expect("a source");
+    assert!(source.to_string().contains("is a standby"), "{source}");
+    let report = postgres::open_read(&options(&url, "a")).expect("an audit may read it");
+    assert!(report.account(account(1)).expect("a read").is_some());
+    let answer = submit(&store, charge(operation(1), account(1)));
+    server.run("postgres", "SELECT pg_promote()");
+    answer.recv().expect("an answer").expect("it is durable");
+    assert_eq!(available(&store), 0);
+    assert_chained(&store);
+    store.close();
+}
+
+#[test]
 fn the_server_does_not_end_the_session_of_a_writer_without_units() {
     let server = Postgres::shared();
     let url = server.database();
