@@ -152,6 +152,16 @@ fn settle(number: u64, payer: AccountId, at: Timestamp) -> Part {
     })
 }
 
+fn new_account(id: AccountId) -> Part {
+    Part::CreateAccount(Box::new(NewAccount {
+        id,
+        class: Arc::from("free"),
+        cache_scope: CacheScope::Shared,
+        credit_limit: Micros::ZERO,
+        created_at: NOW,
+    }))
+}
+
 /// Requests of all accounts over the days, of which some begin in one month and end in the next, and one hold that stays open.
 fn fill(store: &Arc<dyn Store>) {
     fill_from(store, 0);
@@ -161,14 +171,7 @@ fn fill(store: &Arc<dyn Store>) {
 fn fill_from(store: &Arc<dyn Store>, first: u64) {
     let account = |number: u64| account(first + number);
     for number in 0..ACCOUNTS {
-        let new = NewAccount {
-            id: account(number),
-            class: Arc::from("free"),
-            cache_scope: CacheScope::Shared,
-            credit_limit: Micros::ZERO,
-            created_at: NOW,
-        };
-        write(store, vec![Part::CreateAccount(Box::new(new))]).expect("an account");
+        write(store, vec![new_account(account(number))]).expect("an account");
         write(store, vec![grant(first + number, account(number), NOW)]).expect("credit");
     }
     write(store, vec![hold(first + 999_999, account(0), NOW)]).expect("it stays open");
@@ -274,6 +277,17 @@ fn retain(
     before: Timestamp,
     steps: u64,
 ) -> Result<Vec<ClosedMonth>, RetentionError> {
+    retain_reporting(store, folder, before, steps, &mut |_| {})
+}
+
+/// The same; reports the number of removed commits after each removal.
+fn retain_reporting(
+    store: &Arc<dyn Store>,
+    folder: &Path,
+    before: Timestamp,
+    steps: u64,
+    report: &mut dyn FnMut(u64),
+) -> Result<Vec<ClosedMonth>, RetentionError> {
     static NUMBER: AtomicU64 = AtomicU64::new(2_000_000);
     let asked = AtomicU64::new(0);
     let retention = Retention {
@@ -284,7 +298,7 @@ fn retain(
         new_operation: &|| operation(NUMBER.fetch_add(1, Relaxed)),
         is_stopped: &|| asked.fetch_add(1, Relaxed) >= steps,
     };
-    retention.run(&mut |_, _| {})
+    retention.run(&mut |_, commits| report(commits))
 }
 
 #[test]
@@ -411,6 +425,28 @@ fn a_run_that_stops_anywhere_is_continued_by_the_next() {
         assert!(replayed.is_carried, "after {steps} and the rest");
         store.close();
     }
+}
+
+#[test]
+fn a_removal_ends_when_it_has_the_commits_of_some_accounts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Engine::Sqlite(folder.path().join("t.db")).open();
+    for number in 1_000..1_100 {
+        let parts = vec![
+            new_account(account(number)),
+            grant(800_000 + number, account(number), NOW),
+        ];
+        write(&store, parts).expect("an account with credit");
+    }
+    fill(&store);
+    let mut removals = Vec::new();
+    let december = first_kept(day(DAYS), 1);
+    retain_reporting(&store, folder.path(), december, u64::MAX, &mut |commits| {
+        removals.push(commits);
+    })
+    .expect("the month is removed");
+    assert_eq!(removals[..4], [0, 32, 64, 96]);
+    store.close();
 }
 
 /// The removal of all commits of a node up to one.

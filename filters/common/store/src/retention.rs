@@ -3,7 +3,7 @@
 //! A file has commits of one node and one month. It is complete, durable and verified before the first of its commits is removed, and each
 //! removal is a commit. A crash leaves all commits that are not removed, and a file that has them too: the next run exports them again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::OperationId;
 
 use crate::carry::CarryPart;
+use crate::entries::Body;
 use crate::error::{CommitError, ReadError};
 use crate::export::{EXPORT_SUFFIX, ExportError, ExportReader, ExportWriter};
 use crate::file_lock::LockedFile;
@@ -23,6 +24,10 @@ const COMMITS: usize = 512;
 
 /// Bytes of bodies after which a removal has enough commits.
 const BYTES: usize = 256 << 10;
+
+/// Accounts after which a removal has enough commits: sums, days and pages of each are read and written one after the other, a dozen round trips
+/// to a database server, while no node can commit what nodes share.
+const ACCOUNTS: usize = 32;
 
 /// Bytes of bodies after which a file ends: a month of many requests has several files, each of which is written and removed in some minutes
 /// at most.
@@ -290,17 +295,24 @@ impl Retention<'_> {
         // The last commit of each removal, and the number of commits up to it.
         let mut removals = Vec::new();
         let (mut commits, mut since, mut bytes) = (0, 0, 0);
+        let mut accounts = HashSet::new();
         let mut last = None;
         let mut file = ExportReader::open(path)?;
         while let Some(commit) = file.next()? {
             commits += 1;
             since += 1;
             bytes += commit.body.len();
+            // What cannot be read is refused by the removal.
+            if let Ok(body) = Body::read(&commit.body) {
+                let records = body.records().flatten();
+                accounts.extend(records.map(|record| record.account()));
+            }
             let place = (commit.seal.epoch, commit.seal.number);
             last = Some((place, commit.seal.hash, commits));
-            if since >= COMMITS || bytes >= BYTES {
+            if since >= COMMITS || bytes >= BYTES || accounts.len() >= ACCOUNTS {
                 removals.extend(last.take());
                 (since, bytes) = (0, 0);
+                accounts.clear();
             }
         }
         removals.extend(last);
