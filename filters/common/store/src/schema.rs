@@ -31,6 +31,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/017.sql"),
     include_str!("migrations/018.sql"),
     include_str!("migrations/019.sql"),
+    include_str!("migrations/020.sql"),
 ];
 
 /// The SQL keywords that differ between engines.

@@ -154,15 +154,19 @@ pub(super) fn lapse(
     Ok(())
 }
 
+/// With the state as a number, so that every engine finds the claims by their index.
+const UNCOUNT_CLAIMS: &str = "UPDATE completion_key_totals SET keys = keys - claimed.number
+     FROM (SELECT account_id AS account, count(*) AS number FROM completion_keys
+           WHERE state = 0 AND token >= ?1 AND token < ?2 GROUP BY account_id) AS claimed
+     WHERE account_id = claimed.account";
+const DELETE_CLAIMS: &str =
+    "DELETE FROM completion_keys WHERE state = 0 AND token >= ?1 AND token < ?2";
+
 /// Frees the keys whose claims have a smaller token.
 pub(super) fn free_before(connection: &dyn Sql, least: i64, token: i64) -> Result<(), WriteError> {
-    let sql = "UPDATE completion_key_totals SET keys = keys - claimed.number
-             FROM (SELECT account_id AS account, count(*) AS number FROM completion_keys
-                   WHERE state = ?1 AND token >= ?2 AND token < ?3 GROUP BY account_id) AS claimed
-             WHERE account_id = claimed.account";
-    connection.execute(sql, values![state::CLAIMED, least, token])?;
-    let sql = "DELETE FROM completion_keys WHERE state = ?1 AND token >= ?2 AND token < ?3";
-    connection.execute(sql, values![state::CLAIMED, least, token])?;
+    for sql in [UNCOUNT_CLAIMS, DELETE_CLAIMS] {
+        connection.execute(sql, values![least, token])?;
+    }
     Ok(())
 }
 
@@ -267,4 +271,50 @@ fn name(key: &IdempotencyKey) -> [u8; 16] {
     let mut name = [0; 16];
     name.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_testing::Postgres;
+
+    use super::*;
+    use crate::sqlite;
+
+    #[test]
+    fn the_claims_of_a_run_are_found_by_their_index() {
+        let fill =
+            "INSERT INTO completion_keys (account_id, name, request_hash, state, token, expires_at)
+             SELECT account, account, account, CASE WHEN n % 1000 = 0 THEN 0 ELSE 1 END, n, n FROM";
+        let folder = tempfile::tempdir().expect("a folder");
+        let (engine, _) = sqlite::new_engine(&folder.path().join("t.db"));
+        let file = &engine.connection;
+        let rows =
+            "(WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < 50000)
+             SELECT n, randomblob(16) AS account FROM g); ANALYZE";
+        file.execute_batch(&format!("{fill} {rows}")).expect("rows");
+
+        let server = Postgres::shared();
+        let url = server.database();
+        let database = url.rsplit('/').next().expect("a name");
+        let schema = "CREATE TABLE completion_keys (account_id BYTEA, name BYTEA, request_hash BYTEA, state BIGINT, token BIGINT, expires_at BIGINT);
+             CREATE TABLE completion_key_totals (account_id BYTEA PRIMARY KEY, keys BIGINT);";
+        let index = include_str!("../migrations/020.sql");
+        let rows = "(SELECT n, decode(md5(CAST(n AS TEXT)), 'hex') AS account FROM generate_series(1, 50000) n) g; ANALYZE";
+        server.run(database, &format!("{schema} {index} {fill} {rows}"));
+
+        for sql in [UNCOUNT_CLAIMS, DELETE_CLAIMS] {
+            let sql = sql.replace("?1", "1").replace("?2", "49000");
+            let plan: Vec<String> = file
+                .all(&format!("EXPLAIN QUERY PLAN {sql}"), values![], |row| {
+                    row.get(3)
+                })
+                .expect("a plan");
+            assert!(
+                plan.concat().contains("completion_keys_claims"),
+                "{plan:#?}"
+            );
+            let plan = server.run(database, &format!("EXPLAIN {sql}"));
+            assert!(plan.contains("completion_keys_claims"), "{plan}");
+        }
+    }
 }
