@@ -80,51 +80,70 @@ impl DatabaseUrl {
         }
         let (host, port) = split_port(host)
             .ok_or_else(|| failed("has a port that is not a number from 1 to 65535".to_owned()))?;
-        let host = decode(host).ok_or_else(|| failed("has an invalid host".to_owned()))?;
-        let host = match host.as_str() {
-            "" => return Err(failed("names no host".to_owned())),
-            folder if folder.starts_with('/') => Host::Folder(PathBuf::from(folder)),
-            name => Host::Name(name.trim_matches(['[', ']']).to_owned()),
-        };
+        let mut host = decode(host).ok_or_else(|| failed("has an invalid host".to_owned()))?;
         let decoded = |part: &str, what: &str| {
             decode(part)
                 .filter(|text| !text.contains('\0'))
                 .ok_or_else(|| failed(format!("has an invalid {what}")))
         };
-        let mut url = DatabaseUrl {
-            // A socket of this machine has no use for TLS.
-            tls: match host {
-                Host::Name(_) => TlsMode::default(),
-                Host::Folder(_) => TlsMode::Disable,
-            },
-            host,
-            port,
-            user: decoded(user, "user")?,
-            database: decoded(database, "name of a database")?,
-            root_certificates: None,
-            text: Arc::from(text),
-        };
+        let (mut tls, mut root_certificates) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = decoded(value, name)?;
             match name {
                 "sslmode" => {
-                    url.tls = TlsMode::parse(&value).ok_or_else(|| {
+                    tls = Some(TlsMode::parse(&value).ok_or_else(|| {
                         failed(format!(
                             "has the `sslmode` `{value}`; use `disable`, `prefer`, `require`, `verify-ca` or `verify-full`"
                         ))
-                    })?;
+                    })?);
                 }
-                "sslrootcert" => url.root_certificates = Some(PathBuf::from(value)),
-                "host" => url.host = Host::Folder(PathBuf::from(value)),
+                "sslrootcert" => root_certificates = Some(PathBuf::from(value)),
+                "host" => host = value,
                 _ => {
                     return Err(failed(format!(
-                        "has the unknown parameter `{name}`; use `sslmode` and `sslrootcert`"
+                        "has the unknown parameter `{name}`; use `host`, `sslmode` and `sslrootcert`"
                     )));
                 }
             }
         }
-        Ok(url)
+        let host = match host.as_str() {
+            "" => return Err(failed("names no host".to_owned())),
+            folder if folder.starts_with('/') => Host::Folder(PathBuf::from(folder)),
+            several if several.contains(',') => {
+                return Err(failed(
+                    "names several hosts; use one name that leads to the primary".to_owned(),
+                ));
+            }
+            name => Host::Name(name.trim_matches(['[', ']']).to_owned()),
+        };
+        let tls = tls.unwrap_or(match host {
+            Host::Name(_) => TlsMode::default(),
+            // A socket of this machine has no use for TLS.
+            Host::Folder(_) => TlsMode::Disable,
+        });
+        let is_verified = matches!(tls, TlsMode::VerifyCa | TlsMode::VerifyFull);
+        if root_certificates.is_some() && !is_verified {
+            return Err(failed(
+                "has `sslrootcert`, which is not used without `sslmode=verify-ca` or `verify-full`"
+                    .to_owned(),
+            ));
+        }
+        if root_certificates.is_none() && tls == TlsMode::VerifyCa {
+            return Err(failed(
+                "has `sslmode=verify-ca`, by which any certificate of a public authority would do; use `verify-full`, or name your authority by `sslrootcert`"
+                    .to_owned(),
+            ));
+        }
+        Ok(DatabaseUrl {
+            host,
+            port,
+            user: decoded(user, "user")?,
+            database: decoded(database, "name of a database")?,
+            tls,
+            root_certificates,
+            text: Arc::from(text),
+        })
     }
 }
 
@@ -179,6 +198,11 @@ mod tests {
         let url = DatabaseUrl::parse("postgres://a@%2Frun%2Fpostgresql:5433/b").expect("a folder");
         assert_eq!(url.host, Host::Folder(PathBuf::from("/run/postgresql")));
         assert_eq!((url.port, url.tls), (5433, TlsMode::Disable));
+        let url = DatabaseUrl::parse("postgres://a@/b?host=/run/postgresql").expect("libpq's form");
+        assert_eq!(url.host, Host::Folder(PathBuf::from("/run/postgresql")));
+        assert_eq!((url.port, url.tls), (PORT, TlsMode::Disable));
+        let url = DatabaseUrl::parse("postgres://a@h/b?host=db2").expect("an address");
+        assert_eq!(url.host, Host::Name("db2".to_owned()));
     }
 
     #[test]
@@ -190,6 +214,13 @@ mod tests {
             ("postgres://a:secret@host/name", "`store.password_file`"),
             ("postgres://a@host:70000/name", "port"),
             ("postgres://a@/name", "names no host"),
+            ("postgres://a@one,two/name", "several hosts"),
+            ("postgres://a@one:5432,two:5432/name", "several hosts"),
+            ("postgres://a@h/n?sslmode=verify-ca", "`sslrootcert`"),
+            (
+                "postgres://a@h/n?sslmode=require&sslrootcert=/ca.pem",
+                "`verify-full`",
+            ),
             ("postgres://a@h/n?sslmode=on", "`verify-full`"),
             ("postgres://a@h/n?pool=3", "unknown parameter `pool`"),
             ("postgres://a@h%/n", "invalid host"),
