@@ -1,11 +1,9 @@
-//! Statements on the journal and on pages of accounts' histories, and their rows.
+//! Statements on the journal, and its rows.
 
 use std::ops::ControlFlow;
 
 use crate::commit_id;
-use crate::engine::{
-    Dialect, EachBody, EachPage, EachRow, Page, RowError, Sql, SqlRow, Value, values,
-};
+use crate::engine::{Dialect, EachBody, EachRow, RowError, Sql, SqlRow, Value, values};
 use crate::entries::Seal;
 use crate::store::BatchRows;
 
@@ -143,24 +141,6 @@ pub(super) fn each_body_between(
             Ok(ControlFlow::Continue(()))
         },
     )
-}
-
-/// Visits pages, whose columns are account, row, times and body.
-pub(super) fn each_page(
-    connection: &dyn Sql,
-    sql: &str,
-    values: &[Value<'_>],
-    each: &mut EachPage<'_>,
-) -> Result<(), RowError> {
-    connection.query(sql, values, &mut |row| {
-        each(Page {
-            account: row.get(0)?,
-            row: row.get(1)?,
-            at_min: row.get(2)?,
-            at_max: row.get(3)?,
-            body: row.get(4)?,
-        })
-    })
 }
 
 #[cfg(test)]

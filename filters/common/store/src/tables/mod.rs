@@ -18,6 +18,7 @@ mod keys;
 mod loaded;
 mod mandate;
 mod oauth;
+mod pages;
 mod parts;
 mod plan;
 mod recovery;

@@ -9,12 +9,12 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::columns::{all_credentials, all_prices, hold, login, posted_accounts};
 use super::journal::{
-    AFTER, COMMITS, NEWEST_BODIES, StepOrder, batch_rows, each_body, each_body_between, each_page,
-    each_step, on_marks, unposted_rows,
+    AFTER, COMMITS, NEWEST_BODIES, StepOrder, batch_rows, each_body, each_body_between, each_step,
+    on_marks, unposted_rows,
 };
 use super::{
-    acme, allotment, audit_log, carry, checkout, erasure, keys, loaded, mandate, oauth, parts,
-    plan, refusals, signin, size, topup, usage_days, x402,
+    acme, allotment, audit_log, carry, checkout, erasure, keys, loaded, mandate, oauth, pages,
+    parts, plan, refusals, signin, size, topup, usage_days, x402,
 };
 use crate::allotment::{AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, SharedBalance};
 use crate::audit_log::AuditRecord;
@@ -23,8 +23,8 @@ use crate::codes::{ChangeKind, LoginKind};
 use crate::commit_id;
 use crate::engine::{
     Accounts, Balance, Booking, Credentials, DayRange, Dialect, EachBody, EachDay, EachPage,
-    EngineError, JournalRows, KeySet, PageFeed, PageOrder, PageRange, RowError, Rows, Select, Sql,
-    SqlRow, WriteError, WriteRows, values,
+    EngineError, JournalRows, KeySet, PageFeed, PageRange, RowError, Rows, Select, Sql, SqlRow,
+    WriteError, WriteRows, values,
 };
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::plan::{PaymentRow, SubscriptionRow};
@@ -263,28 +263,12 @@ impl<C: Sql + KeySet> Rows for C {
     }
 
     fn pages(&self, which: PageRange, each: &mut EachPage<'_>) -> Result<(), RowError> {
-        const NO_ORDER: &str = "SELECT account_id, id, at_min, at_max, body FROM postings
-             WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3";
-        const NEWEST_FIRST: &str = "SELECT account_id, id, at_min, at_max, body FROM postings
-             WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3 ORDER BY at_max DESC, id DESC";
-        const OLDEST_FIRST: &str = "SELECT account_id, id, at_min, at_max, body FROM postings
-             WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3 ORDER BY at_max, id";
-        let sql = match which.order {
-            PageOrder::None => NO_ORDER,
-            PageOrder::NewestFirst => NEWEST_FIRST,
-            PageOrder::OldestFirst => OLDEST_FIRST,
-        };
-        each_page(
-            self,
-            sql,
-            values![which.account, which.from, which.to],
-            each,
-        )
+        pages::of_account(self, which, each)
     }
 
     fn all_pages(&self, each: &mut EachPage<'_>) -> Result<(), RowError> {
         let sql = "SELECT account_id, id, at_min, at_max, body FROM postings";
-        each_page(self, sql, values![], each)
+        pages::each(self, sql, values![], each)
     }
 
     fn usage_days(&self, which: DayRange, each: &mut EachDay<'_>) -> Result<(), RowError> {
