@@ -162,7 +162,7 @@ fn a_file_of_a_newer_version_is_not_changed_unless_it_says_that_it_may_be() {
 }
 
 /// The migrations.
-const STEPS: [&str; 19] = [
+const STEPS: [&str; 20] = [
     include_str!("../../src/migrations/001.sql"),
     include_str!("../../src/migrations/002.sql"),
     include_str!("../../src/migrations/003.sql"),
@@ -182,6 +182,7 @@ const STEPS: [&str; 19] = [
     include_str!("../../src/migrations/017.sql"),
     include_str!("../../src/migrations/018.sql"),
     include_str!("../../src/migrations/019.sql"),
+    include_str!("../../src/migrations/020.sql"),
 ];
 
 /// Reverts all migrations after this schema.
