@@ -10,7 +10,7 @@ use tollgate_ledger::audit::audit;
 use tollgate_ledger::{Hold, HoldError, Ledger, LoadError, Settle, SettleError, Settled};
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options, SpoolOptions};
-use tollgate_store::{OpenError, OutageTimes, RootSecret, Store, SubmitError, flush};
+use tollgate_store::{OpenError, OutageTimes, RootSecret, Store, SubmitError, flush, reading};
 use tollgate_testing::{DatabaseLink, Postgres, TempDir, tempdir};
 
 use support::{NOW, account as account_id, account_with, balance_of, request, settle};
@@ -460,7 +460,23 @@ fn a_node_that_is_cut_off_admits_nothing_new_and_goes_on_after_a_stall() {
     let loading = std::thread::spawn(move || wait(ledger.load(idle)));
     let queued = &node.store.gauges().queue_depth;
     eventually("the load is queued", || queued.load(Relaxed) == 1);
+    // More than there may be at a time.
+    let readers = tokio::runtime::Runtime::new().expect("a runtime");
+    let reads = Vec::from_iter((0..20).map(|_| {
+        let store = Arc::clone(&node.store);
+        readers.spawn(async move { reading(&store, move |read| read.account(idle)).await })
+    }));
     hand.advance(Duration::from_secs(12));
+    let all = async {
+        for read in reads {
+            let refused = read.await.expect("no panic");
+            assert!(refused.is_err(), "{refused:?}");
+        }
+    };
+    let ended =
+        readers.block_on(async { tokio::time::timeout(Duration::from_secs(15), all).await });
+    assert!(ended.is_ok(), "they wait for the time limit of a read");
+    readers.shutdown_background();
     let refused = loading.join().expect("no panic");
     assert!(matches!(refused, Err(LoadError::CutOff)), "{refused:?}");
     for unused in [idle, account_id(9)] {

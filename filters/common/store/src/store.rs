@@ -456,25 +456,36 @@ pub async fn commit_unless_cut_off(
 /// Concurrent readers in total: pages of history read a lot, and must leave processor time to paid completions.
 static READERS: Semaphore = Semaphore::const_new(8);
 
-/// Reads on a blocking thread, for callers that must not block.
+/// Reads on a blocking thread, for callers that must not block. Refused while the database does not answer new operations, also when that
+/// begins meanwhile: each read would wait for its time limit, and the others for it.
 pub async fn reading<T: Send + 'static>(
     store: &Arc<dyn Store>,
     read: impl FnOnce(&dyn Read) -> Result<T, ReadError> + Send + 'static,
 ) -> Result<T, ReadError> {
-    // A caller that is dropped while it waits here has read nothing.
-    let permit = READERS.acquire().await;
-    let store = Arc::clone(store);
-    threads::blocking(move || {
-        let _permit = permit;
-        read(&*store)
-    })
-    .await
-    .unwrap_or_else(|error| {
-        Err(ReadError::Engine {
-            what: "anything",
-            source: Box::new(error),
-        })
-    })
+    let failed = |source| ReadError::Engine {
+        what: "anything",
+        source,
+    };
+    let of_store = Arc::clone(store);
+    let reading = async {
+        // A caller that is dropped while it waits here has read nothing.
+        let permit = READERS.acquire().await;
+        let ended = threads::blocking(move || {
+            let _permit = permit;
+            read(&*of_store)
+        });
+        ended
+            .await
+            .unwrap_or_else(|error| Err(failed(Box::new(error))))
+    };
+    match store.outage() {
+        None => reading.await,
+        Some(outage) => tokio::select! {
+            biased;
+            () = outage.began() => Err(failed("the database does not answer".into())),
+            result = reading => result,
+        },
+    }
 }
 
 /// Waits until everything queued before is durable.
