@@ -25,8 +25,6 @@ pub(crate) enum KeyError {
     Read(#[source] ReadError),
     #[error("the stored answer has an unknown format; another version wrote it")]
     Unreadable,
-    #[error("the thread that read the answer has ended")]
-    Ended(#[source] tokio::task::JoinError),
 }
 
 impl From<KeyError> for FilterError {

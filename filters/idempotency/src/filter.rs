@@ -17,7 +17,7 @@ use tollgate_money::Micros;
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{
     Admission, CommitError, IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse,
-    Part, Refusal, Store, UnitOfWork, commit, commit_unless_cut_off, first_token,
+    Part, Refusal, Store, UnitOfWork, commit, commit_unless_cut_off, first_token, reading,
 };
 
 use crate::IdempotencySettings;
@@ -208,9 +208,9 @@ impl Idempotency {
     }
 
     async fn read(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, KeyError> {
-        let (store, key) = (Arc::clone(&self.store), key.clone());
-        let read = tokio::task::spawn_blocking(move || store.idempotency(&key)).await;
-        read.map_err(KeyError::Ended)?.map_err(KeyError::Read)
+        let key = key.clone();
+        let read = reading(&self.store, move |store| store.idempotency(&key)).await;
+        read.map_err(KeyError::Read)
     }
 
     fn busy(&self) -> Outcome {
