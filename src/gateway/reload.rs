@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arc_swap::ArcSwap;
 use secrecy::ExposeSecret;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -56,6 +57,8 @@ const RELOADED: [&str; 12] = [
 /// Reloads the settings of one gateway.
 pub(crate) struct Reloader {
     parts: Parts,
+    /// Read without a lock: periodic tasks and the admin address look at it.
+    in_force: ArcSwap<InForce>,
     state: Mutex<State>,
     counts: Arc<Counts>,
 }
@@ -77,9 +80,14 @@ pub(super) struct Parts {
     pub(super) access: Arc<Access>,
 }
 
-struct State {
+/// The settings in force, and what the modules have made of them.
+struct InForce {
     settings: Arc<Settings>,
     services: Services,
+}
+
+/// Locked for the time of a reload, which waits for the database.
+struct State {
     version: u64,
     /// The maintenance of the providers in force.
     maintenance: JoinHandle<()>,
@@ -152,10 +160,9 @@ impl Reloader {
         let counts = Counts::default();
         counts.version.store(generation.version, Relaxed);
         Reloader {
+            in_force: ArcSwap::from_pointee(InForce { settings, services }),
             state: Mutex::new(State {
                 maintenance: maintain(&parts.runtime, &generation.providers),
-                settings,
-                services,
                 version: generation.version,
             }),
             counts: Arc::new(counts),
@@ -183,7 +190,7 @@ impl Reloader {
         let mut state = self.state();
         // After a rotation, which asks for a reload as well.
         self.parts.telemetry.reopen_log();
-        let built = self.check(&state).and_then(|checked| self.build(checked));
+        let built = self.check().and_then(|checked| self.build(checked));
         match built {
             Ok(built) => {
                 let reloaded = self.apply(&mut state, built);
@@ -208,8 +215,9 @@ impl Reloader {
     /// Reads the certificates again whose files have changed, and uses them from the next handshake on; all other settings stay as they are.
     /// One that cannot be used leaves the earlier one in use. Returns why. Blocks for the disk.
     pub(super) fn reload_certificates(&self) -> Vec<String> {
-        let mut state = self.state();
-        let mut settings = Settings::clone(&state.settings);
+        let _state = self.state();
+        let in_force = self.in_force.load_full();
+        let mut settings = Settings::clone(&in_force.settings);
         let (mut read, mut failed) = (Vec::new(), Vec::new());
         for certificate in settings.certificates_mut().filter(|one| one.has_changed()) {
             match certificate.read_again() {
@@ -228,7 +236,10 @@ impl Reloader {
             source.record_certificates(&files, &parts.declarations);
             parts.certificates.configure(&settings);
             parts.access.replace(&settings.admin);
-            state.settings = Arc::new(settings);
+            self.in_force.store(Arc::new(InForce {
+                settings: Arc::new(settings),
+                services: in_force.services.clone(),
+            }));
         }
         for one in read {
             let expires_at = one.expires_at.rfc3339();
@@ -244,22 +255,23 @@ impl Reloader {
     }
 
     /// Reads and checks the file, and what each module says of it.
-    fn check(&self, state: &State) -> Result<Checked, ReloadError> {
+    fn check(&self) -> Result<Checked, ReloadError> {
+        let in_force = self.in_force.load_full();
         let Parts {
             modules,
             declarations,
             ..
         } = &self.parts;
-        let new = state.settings.source.read(declarations);
+        let new = in_force.settings.source.read(declarations);
         let new = Arc::new(new.map_err(ReloadError::Invalid)?);
-        let mut services = state.services.clone();
+        let mut services = in_force.services.clone();
         services.extend(&settings::services(&new));
         let mut apply = Vec::new();
         let mut fixed: Vec<String> = Vec::new();
         let mut differing: Vec<String> = Vec::new();
         for module in modules {
             let mut sections = module.sections();
-            let reload = module.reload(&state.services, &services);
+            let reload = module.reload(&in_force.services, &services);
             match reload.map_err(ReloadError::Module)? {
                 Reload::Ready(call) => apply.push(call),
                 Reload::NeedsRestart(keys) => {
@@ -275,7 +287,7 @@ impl Reloader {
                 Reload::Fixed => fixed.extend(sections.drain(..).map(|one| one.name().to_owned())),
             }
         }
-        differing.extend(restarted(&state.settings, &new));
+        differing.extend(restarted(&in_force.settings, &new));
         fixed.extend(differing.iter().cloned());
         let needs_restart = |key: &str| {
             let of_module = declarations
@@ -284,7 +296,7 @@ impl Reloader {
                 .any(|one| is_in(key, one.name()));
             fixed.iter().any(|prefix| is_in(key, prefix)) || !(of_module || is_reloaded(key))
         };
-        let (old, source) = (&state.settings.source, &new.source);
+        let (old, source) = (&in_force.settings.source, &new.source);
         let mut differences = old.differences(source, declarations, needs_restart);
         for key in differing {
             // Its value follows from another setting.
@@ -370,12 +382,15 @@ impl Reloader {
         });
         state.maintenance.abort();
         state.maintenance = maintain(&parts.runtime, &providers);
-        state.settings = checked.settings;
-        state.services = checked.services;
+        let digest = checked.settings.source.digest();
+        self.in_force.store(Arc::new(InForce {
+            settings: checked.settings,
+            services: checked.services,
+        }));
         self.counts.version.store(state.version, Relaxed);
         ReloadedSettings {
             version: state.version,
-            digest: state.settings.source.digest(),
+            digest,
             changes: checked.differences,
         }
     }
@@ -387,14 +402,14 @@ impl RunningSettings for Reloader {
     }
 
     fn differences(&self) -> Result<Vec<Difference>, String> {
-        let checked = self.check(&self.state());
+        let checked = self.check();
         checked
             .map(|checked| checked.differences)
             .map_err(|error| telemetry::chain(&error))
     }
 
     fn settings(&self) -> Arc<Settings> {
-        self.state().settings.clone()
+        self.in_force.load().settings.clone()
     }
 }
 
