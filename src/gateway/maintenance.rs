@@ -1,5 +1,6 @@
 //! Periodic maintenance, independent of requests.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -51,6 +52,9 @@ const RETURN_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Interval at which a node looks whether it has the duties of the cluster.
 const DUTIES_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Pause before a duty that has panicked is started again.
+const RESTART_PAUSE: Duration = Duration::from_secs(5);
 
 /// Interval at which the node that has the duties looks for nodes whose process has ended.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
@@ -116,20 +120,36 @@ async fn read_owed(store: &Arc<dyn Store>) {
     }
 }
 
-/// Runs the duties of the cluster while this node has them.
+/// Runs the duties of the cluster while this node has them. One that panics is started again: no other node does its work.
 pub(super) async fn run_duties(store: Arc<dyn Store>, duties: Vec<Duty>) {
     let mut running = JoinSet::new();
+    let mut started = HashMap::new();
     loop {
-        match (store.has_duties(), running.is_empty()) {
+        match (store.has_duties(), started.is_empty()) {
             (true, true) => {
-                for duty in &duties {
-                    running.spawn(duty());
+                for (at, duty) in duties.iter().enumerate() {
+                    started.insert(running.spawn(duty()).id(), at);
                 }
             }
-            (false, false) => running.shutdown().await,
+            (false, false) => {
+                running.shutdown().await;
+                started.clear();
+            }
             _ => {}
         }
         tokio::time::sleep(DUTIES_INTERVAL).await;
+        while let Some(ended) = running.try_join_next_with_id() {
+            let Err(panicked) = ended else { continue };
+            if let Some(at) = started.remove(&panicked.id()) {
+                tracing::error!("duty of the cluster panicked, starting it again");
+                let duty = duties[at]();
+                let again = running.spawn(async {
+                    tokio::time::sleep(RESTART_PAUSE).await;
+                    duty.await;
+                });
+                started.insert(again.id(), at);
+            }
+        }
     }
 }
 
@@ -302,6 +322,7 @@ pub(super) async fn record_refusals(refused: &RefusedRequests, store: &dyn Store
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::sync::atomic::AtomicU32;
 
     use tollgate_clock::Timestamp;
     use tollgate_identity::Digest;
@@ -435,5 +456,33 @@ mod tests {
         record_uses(&credentials, &*store, time).await;
         assert!(clock.elapsed() >= began + time, "not again at once");
         assert_eq!(credentials.unstored_uses().len(), 300);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_duty_that_panics_is_started_again_and_the_others_go_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = sqlite::Options::new(NOW, RootSecret([7; 32]));
+        let store = sqlite::open(&folder.path().join("t.db"), options).expect("a store");
+        let (starts, mut started) = tokio::sync::mpsc::unbounded_channel();
+        let duty = |name: &'static str, panics: u32| -> Duty {
+            let (starts, begun) = (starts.clone(), AtomicU32::new(0));
+            Box::new(move || {
+                starts.send(name).expect("it is received");
+                let is_last = begun.fetch_add(1, Relaxed) == panics;
+                Box::pin(async move {
+                    assert!(is_last, "a row that was not expected");
+                    std::future::pending().await
+                })
+            })
+        };
+        let duties = vec![duty("mail", 0), duty("payments", 2)];
+        let running = tokio::spawn(run_duties(store.clone(), duties));
+        for expected in ["mail", "payments", "payments", "payments"] {
+            assert_eq!(started.recv().await, Some(expected));
+        }
+        tokio::time::sleep(4 * RESTART_PAUSE).await;
+        assert!(started.try_recv().is_err(), "it runs");
+        running.abort();
+        store.close();
     }
 }
