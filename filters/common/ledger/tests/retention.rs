@@ -428,6 +428,27 @@ fn a_run_that_stops_anywhere_is_continued_by_the_next() {
 }
 
 #[test]
+fn the_export_files_of_another_store_are_not_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let december = first_kept(day(DAYS), 1);
+    let filled = |name: &str, first: u64| {
+        let store = Engine::Sqlite(folder.path().join(name)).open();
+        fill_from(&store, first);
+        store
+    };
+    let (one, other) = (filled("one.db", 0), filled("other.db", 2_000_000));
+    let months = retain(&one, folder.path(), december, u64::MAX).expect("it is exported");
+    let file = months[0].file.as_ref().expect("a file");
+    let before = std::fs::read(file).expect("the file");
+    let refused = retain(&other, folder.path(), december, u64::MAX);
+    let refused = refused.expect_err("it has the same name").to_string();
+    assert!(refused.contains("`store.exports`"), "{refused}");
+    assert_eq!(std::fs::read(file).expect("the file"), before);
+    one.close();
+    other.close();
+}
+
+#[test]
 fn a_removal_ends_when_it_has_the_commits_of_some_accounts() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = Engine::Sqlite(folder.path().join("t.db")).open();

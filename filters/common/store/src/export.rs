@@ -54,6 +54,14 @@ pub enum ExportError {
         /// What is wrong.
         problem: &'static str,
     },
+    /// The file has the commits of another store, which may be nowhere else any more.
+    #[error(
+        "export file `{path}` has other commits, of another store; give each store a folder of its own (`store.exports`)"
+    )]
+    OfAnotherStore {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 /// An export file that is being written.
@@ -65,7 +73,15 @@ pub(crate) struct ExportWriter {
 }
 
 impl ExportWriter {
-    pub(crate) fn create(path: PathBuf, node: i64) -> Result<ExportWriter, ExportError> {
+    /// Begins a file of commits from `first` on. One with its name that begins with the same commit is replaced: the export was interrupted
+    /// after it.
+    pub(crate) fn create(path: PathBuf, first: &Seal) -> Result<ExportWriter, ExportError> {
+        if fs::exists(&path).map_err(failed(&path))? {
+            let found = ExportReader::open(&path)?.next()?;
+            if found.is_none_or(|found| found.seal != *first) {
+                return Err(ExportError::OfAnotherStore { path });
+            }
+        }
         let mut part = path.clone().into_os_string();
         part.push(PART_SUFFIX);
         let part = PathBuf::from(part);
@@ -84,7 +100,7 @@ impl ExportWriter {
             out: Hashed::new(encoder),
             commits: 0,
         };
-        writer.write(&[&MAGIC[..], &node.to_le_bytes()])?;
+        writer.write(&[&MAGIC[..], &first.node.to_le_bytes()])?;
         Ok(writer)
     }
 

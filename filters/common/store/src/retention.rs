@@ -273,7 +273,7 @@ impl Retention<'_> {
                         seal.epoch,
                         seal.number
                     );
-                    writer.insert(ExportWriter::create(self.folder.join(name), seal.node)?)
+                    writer.insert(ExportWriter::create(self.folder.join(name), seal)?)
                 }
             };
             Ok(writer.add(commit)?)
