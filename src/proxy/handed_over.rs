@@ -34,8 +34,10 @@ pub(crate) const TOKEN_BYTES: usize = 32;
 /// The token, the flags and the client's address as IPv6 (RFC 4291 section 2.5.5.2).
 const PREFACE_BYTES: usize = TOKEN_BYTES + 1 + 16;
 
+/// The flags. A release ignores those that it does not know, so that either process of an upgrade may be of an earlier one.
 const TLS: u8 = 1;
 const OLD_TLS: u8 = 2;
+const HEALTH: u8 = 4;
 
 /// Fields of one connection (RFC 9110 section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 5] = [
@@ -80,7 +82,7 @@ impl Relayed {
             source: Source::of(client, None),
             tls: flags & TLS != 0,
             old_tls: flags & OLD_TLS != 0,
-            health: false,
+            health: flags & HEALTH != 0,
         })
     }
 }
@@ -179,9 +181,10 @@ async fn connect(
         IpAddr::V6(address) => address,
     };
     let flag = |is_set, flag| if is_set { flag } else { 0 };
+    let flags = flag(origin.tls, TLS) | flag(origin.old_tls, OLD_TLS) | flag(origin.health, HEALTH);
     let mut preface = BytesMut::with_capacity(PREFACE_BYTES);
     preface.extend_from_slice(&target.token);
-    preface.extend_from_slice(&[flag(origin.tls, TLS) | flag(origin.old_tls, OLD_TLS)]);
+    preface.extend_from_slice(&[flags]);
     preface.extend_from_slice(&client.octets());
     let mut stream = TcpStream::connect(target.address).await?;
     stream.set_nodelay(true)?;

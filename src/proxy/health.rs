@@ -39,13 +39,15 @@ impl Probe {
 
     /// Its answer: 200, or 503 with the opposite word.
     pub(super) async fn reply(self, proxy: &Proxy) -> Reply {
-        let is_good = match (proxy.health.get(), self) {
-            // While the gateway starts.
-            (None, Probe::Ready) => false,
-            (None, Probe::Live) => true,
-            (Some(checks), Probe::Live) => (checks.is_live)().await,
-            (Some(checks), Probe::Ready) => (checks.is_live)().await && (checks.is_ready)(),
-        };
+        // There within milliseconds of the first connection, which a successor may accept while its predecessor is ready.
+        let checks = proxy.health.wait().await;
+        let is_good = (checks.is_live)().await
+            && match self {
+                Probe::Live => true,
+                // Between two processes requests wait, and none is refused; the store, which readiness is about, is closed. It may end while
+                // this probe is answered, and later ones are relayed.
+                Probe::Ready => proxy.is_gated() || (checks.is_ready)(),
+            };
         let (status, body) = match (self, is_good) {
             (Probe::Live, true) => (StatusCode::OK, "live\n"),
             (Probe::Ready, true) => (StatusCode::OK, "ready\n"),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, SetOnce, watch};
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ErrorPage, ErrorShape};
@@ -25,7 +25,7 @@ pub(crate) struct Proxy {
     /// Challenges of certificate authorities, which are answered before the routes.
     pub(super) challenges: Arc<AcmeChallenges>,
     /// Set when the gateway is built.
-    pub(super) health: OnceLock<HealthChecks>,
+    pub(super) health: SetOnce<HealthChecks>,
     /// The version of the current generation.
     pub(super) version: AtomicU64,
     /// Renders error pages for addresses without a route.
@@ -128,7 +128,7 @@ impl Proxy {
             workers,
         } = deps;
         Proxy {
-            health: OnceLock::new(),
+            health: SetOnce::new(),
             version: AtomicU64::new(generation.version),
             generation: ArcSwap::from_pointee(generation),
             in_process: OnceLock::new(),
@@ -166,6 +166,11 @@ impl Proxy {
     pub(crate) fn close_gate(&self) {
         self.state.is_gated.store(true, Ordering::SeqCst);
         self.state.gate.send_replace(Gate::Closed);
+    }
+
+    /// Whether requests that begin wait, or another process decides on them.
+    pub(super) fn is_gated(&self) -> bool {
+        self.state.is_gated.load(Ordering::SeqCst)
     }
 
     /// Serves requests again, also those that wait.

@@ -177,22 +177,28 @@ impl Worker {
     }
 
     /// Waits until a request that began while the gate was closed can be served, here or, where a target is returned, by the successor.
+    ///
+    /// A probe does not wait, since its sender takes a gateway out that does not answer in time. `/live` is about this process, and `/ready` about
+    /// the one that decides on requests.
     async fn wait_at_gate(
         &self,
         session: &ServerSession,
         origin: &Origin,
     ) -> (OpenExchange<'_>, Option<Arc<Target>>) {
         let proxy = &*self.proxy;
+        let head = session.req_header();
+        let probe = Probe::of(&head.method, head.uri.path()).filter(|_| origin.health);
         let mut gate = proxy.state.gate.subscribe();
-        let gate = gate.wait_for(|gate| !matches!(gate, Gate::Closed)).await;
+        let is_passed = |gate: &Gate| probe.is_some() || !matches!(gate, Gate::Closed);
+        let gate = gate.wait_for(is_passed).await;
         let target = match gate.as_deref() {
-            Ok(Gate::Relayed(target)) => Some(target.clone()),
+            Ok(Gate::Relayed(target)) if probe != Some(Probe::Live) => Some(target.clone()),
             _ => None,
         };
         let open = OpenExchange::enter(&proxy.state);
         // The successor does not see the head as it was received: what two programs could read differently is refused here.
         let id = OperationId::generate(proxy.clock.now(), &proxy.entropy);
-        let (request, known) = head::request(id, session.req_header(), origin);
+        let (request, known) = head::request(id, head, origin);
         let raw = session.as_http1().map(|h1| h1.get_headers_raw_bytes());
         let checked = head::check(&request, raw.as_deref(), &proxy.limits).and(known);
         (open, target.filter(|_| checked.is_ok()))

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use http::HeaderValue;
 use serde_json::Value;
-use tollgate_testing::{Client, Postgres, RawClient, Script, within};
+use tollgate_testing::{Client, Head, Postgres, RawClient, Script, within};
 use toml::Table;
 
 use super::installation::{Installation, Serving, ended};
@@ -22,7 +23,7 @@ impl Successor {
         Successor(upgraded["process"].as_u64().expect("a process"))
     }
 
-    fn signal(&self, name: &str) {
+    pub(super) fn signal(&self, name: &str) {
         let id = self.0.to_string();
         let _ = Command::new("sh")
             .args(["-c", r#"kill -s "$1" "$2" 2>/dev/null"#, "sh", name, &id])
@@ -30,7 +31,7 @@ impl Successor {
     }
 
     /// A process that has ended and was not waited for yet is a zombie.
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0));
         stat.map_or(true, |stat| stat.contains(") Z "))
     }
@@ -288,6 +289,73 @@ async fn a_connection_to_the_process_before_the_last_one_carries_its_next_reques
     assert_eq!(head.header("connection"), Some("close"));
     assert_eq!(first_ended(&mut serving).await, Some(0));
     third.stop().await;
+}
+
+/// A request whose body does not arrive: an upgrade waits for it for two seconds with the gate closed.
+pub(super) async fn slow_body(serving: &Serving, installation: &Installation) -> RawClient {
+    let mut connection = RawClient::connect(address(serving)).await;
+    let key = &installation.key;
+    let head =
+        format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n");
+    let rest = "content-type: application/json\r\ncontent-length: 1000\r\n\r\n{";
+    connection.send(head + rest).await;
+    connection
+}
+
+/// For how long a balancer waits for the answer to a probe. The gate is closed for longer.
+const PROBE_LIMIT: Duration = Duration::from_secs(1);
+
+async fn probe(connection: &mut RawClient, path: &str) -> Head {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    connection.send(request).await;
+    let answer = tokio::time::timeout(PROBE_LIMIT, connection.read_answer()).await;
+    let (head, body) = answer.unwrap_or_else(|_| panic!("no answer to {path}"));
+    assert_eq!(head.status(), 200, "{path}: {body:?}");
+    head
+}
+
+/// Sends the probes of a balancer again and again, on one connection as long as the gateway keeps it.
+async fn probe_until(address: SocketAddr, path: &str, keeps: bool, over: Arc<AtomicBool>) {
+    let mut connection = RawClient::connect(address).await;
+    while !over.load(Ordering::Relaxed) {
+        let head = probe(&mut connection, path).await;
+        if !keeps || head.header("connection") == Some("close") {
+            connection = RawClient::connect(address).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn probes_of_a_load_balancer_are_answered_before_during_and_after_an_upgrade() {
+    let installation = Installation::new("[[listener]]\nhealth = true").await;
+    let serving = installation.serve().await;
+    let address = address(&serving);
+    let mut connections = Vec::new();
+    for path in ["/live", "/ready"] {
+        let mut connection = RawClient::connect(address).await;
+        probe(&mut connection, path).await;
+        connections.push((connection, path));
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    let balancers = [("/live", true), ("/ready", true), ("/ready", false)]
+        .map(|(path, keeps)| tokio::spawn(probe_until(address, path, keeps, over.clone())));
+    let slow = slow_body(&serving, &installation).await;
+    let successor = Successor::of(&installation).await;
+    let log = serving.process.output();
+    assert!(
+        log.contains("upgrading while requests are received"),
+        "{log}"
+    );
+    over.store(true, Ordering::Relaxed);
+    for balancer in balancers {
+        balancer.await.expect("no probe fails");
+    }
+    for (connection, path) in &mut connections {
+        let head = probe(connection, path).await;
+        assert_eq!(head.header("connection"), Some("close"), "{path}");
+    }
+    drop(slow);
+    successor.stop().await;
 }
 
 #[tokio::test]
