@@ -27,7 +27,7 @@ use super::certificates::ListenerCertificates;
 use super::conditions::Conditions;
 use super::prices::{ledger_error, record_new_prices};
 use super::reload::{Parts, Reloader};
-use super::upgrade::{AdoptedAdmin, Followed, Predecessor, Upgrader};
+use super::upgrade::{AdoptedAdmin, Followed, Predecessor, Record, Upgrader};
 use super::{
     Address, Gateway, GatewayBuilder, StartError, file_watch, health, maintenance, routes,
     service_manager, settings,
@@ -211,7 +211,7 @@ pub(super) fn start(
         listeners: Mutex::new(std::mem::take(&mut running.sockets)),
         admin: Mutex::default(),
         tasks: Mutex::new(tasks),
-        record: record(&runtime, &storage, &clock),
+        record: record(&storage, &clock),
         is_handed_over,
         is_done: Mutex::new(false),
         program: std::env::current_exe(),
@@ -569,16 +569,17 @@ fn spawn_tasks(
         .collect()
 }
 
-/// Writes what is recorded from time to time.
-fn record(runtime: &Runtime, storage: &Storage, clock: &Clock) -> Box<dyn Fn() + Send + Sync> {
-    let (runtime, store) = (runtime.handle().clone(), storage.store.clone());
+fn record(storage: &Storage, clock: &Clock) -> Record {
+    let store = storage.store.clone();
     let (credentials, refused) = (storage.credentials.clone(), storage.refused.clone());
     let clock = clock.clone();
     Box::new(move || {
-        runtime.block_on(async {
+        let (store, clock) = (store.clone(), clock.clone());
+        let (credentials, refused) = (credentials.clone(), refused.clone());
+        Box::pin(async move {
             maintenance::record_uses(&credentials, &*store, Duration::ZERO).await;
             maintenance::record_refusals(&refused, &*store, &clock).await;
-        });
+        })
     })
 }
 

@@ -46,4 +46,5 @@ mod stops;
 mod ucp;
 mod unix_socket;
 mod upgrade;
+mod upgrade_faults;
 mod upgrade_purchases;

@@ -1,10 +1,11 @@
 //! Upgrade: a new process takes over sockets and store while this one ends its open requests.
 //!
-//! The steps, of which the first two can fail without an effect:
+//! The steps, of which the first three can fail without an effect:
 //!
 //! 1. This process starts the program, with a connection as its standard input, and sends it the listening sockets.
 //! 2. The new process reads its settings, and reports that it is ready.
 //! 3. Requests that begin wait. Those that are not forwarded yet end within a short time, or are refused with 503 when they need credit.
+//!    Everything that is queued is committed.
 //! 4. The holds of the rest are made durable, the store is closed, and its locks are sent.
 //! 5. The new process opens the store, accepts connections, and reports that it serves.
 //! 6. Waiting requests, and the next one on each connection that is open here, are relayed to it (`crate::proxy`). The ends of open requests
@@ -25,13 +26,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tollgate_clock::Entropy;
 use tollgate_ledger::Ledger;
 use tollgate_purchase::PurchaseTasks;
-use tollgate_store::{Failure, Handover, Store, SuccessorLink};
+use tollgate_store::{Failure, Handover, Outage, Store, SuccessorLink, flush};
 
 pub(super) use self::link::Sockets;
 use self::link::{Link, Message, STEP_TIMEOUT, VARIABLE};
@@ -49,6 +51,12 @@ const DECISIONS: Duration = Duration::from_secs(2);
 
 /// For how long purchases under way are waited for before the gate is closed.
 const PURCHASES: Duration = Duration::from_secs(20);
+
+/// For how long commits are waited for before the gate is closed: those of what has been recorded since the last time are the most of them.
+const RECORDS: Duration = Duration::from_secs(10);
+
+/// The same while it is closed.
+const COMMITS: Duration = Duration::from_secs(2);
 
 /// Interval of the look at what is waited for.
 const LOOK: Duration = Duration::from_millis(1);
@@ -70,6 +78,8 @@ pub(crate) enum UpgradeError {
     Link(#[source] io::Error),
     #[error("a purchase is under way; try again when it is complete")]
     Purchase,
+    #[error("the database does not answer; try again when it does")]
+    Database,
     #[error("could not share a listening socket")]
     Sockets(#[source] io::Error),
     #[error("the store has stopped")]
@@ -79,6 +89,9 @@ pub(crate) enum UpgradeError {
     )]
     Lost(String),
 }
+
+/// Writes what is recorded from time to time.
+pub(super) type Record = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// What an upgrade changes in this process.
 pub(super) struct Upgrader {
@@ -98,8 +111,7 @@ pub(super) struct Upgrader {
     pub(super) admin: Mutex<Option<AdminSockets>>,
     /// Tasks that write to the store.
     pub(super) tasks: Mutex<Vec<AbortHandle>>,
-    /// Writes what is recorded from time to time.
-    pub(super) record: Box<dyn Fn() + Send + Sync>,
+    pub(super) record: Record,
     pub(super) is_handed_over: watch::Sender<bool>,
     /// Held while an upgrade is under way; set when it is done.
     pub(super) is_done: Mutex<bool>,
@@ -131,6 +143,7 @@ impl Upgrader {
                 return Err(error);
             }
         };
+        tracing::info!("handing the store over to the new process");
         // From here on only the new process can write.
         *is_done = true;
         let handover = self.hand_over();
@@ -243,6 +256,7 @@ impl Upgrader {
             .and_then(|()| link.send(&message, &sockets.files()))
             .map_err(UpgradeError::Link)?;
         expect(link, &Message::Prepared)?;
+        tracing::info!("the new process is ready to take over");
         Ok(address)
     }
 
@@ -279,7 +293,14 @@ impl Upgrader {
         if !self.wait_until(PURCHASES, idle) {
             return Err(UpgradeError::Purchase);
         }
+        self.commit_all(RECORDS)?;
         self.proxy.close_gate();
+        let settled = self.settle();
+        settled.inspect_err(|_| self.proxy.open_gate())
+    }
+
+    /// Waits, with the gate closed, for what the hand-over of the store would have to wait for.
+    fn settle(&self) -> Result<(), UpgradeError> {
         let undecided = || self.proxy.undecided_exchanges();
         if !self.wait_until(DECISIONS, || undecided() == 0) {
             tracing::warn!(
@@ -287,11 +308,30 @@ impl Upgrader {
                 "upgrading while requests are received or answered here: those that need credit are refused with 503"
             );
         }
-        if !self.wait_until(DECISIONS, idle) {
-            self.proxy.open_gate();
+        if !self.wait_until(DECISIONS, || self.purchase_tasks.running() == 0) {
             return Err(UpgradeError::Purchase);
         }
-        Ok(())
+        self.commit_all(COMMITS)
+    }
+
+    /// Commits what is recorded from time to time, and all that is queued. The hand-over of the store has no time limit: it is not begun with a
+    /// database that does not answer.
+    fn commit_all(&self, limit: Duration) -> Result<(), UpgradeError> {
+        let commits = async {
+            (self.record)().await;
+            flush(&*self.store).await
+        };
+        let committed = self
+            .runtime
+            .block_on(async { tokio::time::timeout(limit, commits).await });
+        if let Some(failure) = self.store.failure() {
+            return Err(UpgradeError::Store(failure));
+        }
+        let is_cut_off = self.store.outage().is_some_and(Outage::is_cut_off);
+        match committed {
+            Ok(Ok(())) if !is_cut_off => Ok(()),
+            _ => Err(UpgradeError::Database),
+        }
     }
 
     fn wait_until(&self, limit: Duration, is_reached: impl Fn() -> bool) -> bool {
@@ -306,7 +346,6 @@ impl Upgrader {
 
     fn hand_over(&self) -> Result<Handover, UpgradeError> {
         self.purchase_tasks.close();
-        (self.record)();
         for task in self.tasks().drain(..) {
             task.abort();
         }

@@ -54,7 +54,12 @@ async fn balance(installation: &Installation) -> (i64, i64) {
 }
 
 /// Streams that have begun, and wait for their provider at a gate.
-async fn begun(client: &Client, installation: &Installation, gate: &str, count: usize) -> Streams {
+pub(super) async fn begun(
+    client: &Client,
+    installation: &Installation,
+    gate: &str,
+    count: usize,
+) -> Streams {
     let script = Script::hold(2, gate).times(count as u32);
     installation.provider.script(script);
     let mut streams = Vec::new();
@@ -67,11 +72,11 @@ async fn begun(client: &Client, installation: &Installation, gate: &str, count: 
     Streams(streams)
 }
 
-struct Streams(Vec<EventStream>);
+pub(super) struct Streams(Vec<EventStream>);
 
 impl Streams {
     /// Waits for their whole ends.
-    async fn end(self) {
+    pub(super) async fn end(self) {
         for mut stream in self.0 {
             let (events, _) = within("the stream ends", stream.rest()).await;
             assert!(events.last().expect("an event").is_done(), "{events:?}");
@@ -98,7 +103,7 @@ fn with_key(client: &Client) -> Request<Bytes> {
 }
 
 /// Asks until the gateway admits requests again.
-async fn admitted(client: &Client) -> Answer {
+pub(super) async fn admitted(client: &Client) -> Answer {
     within("it admits again", async {
         loop {
             let answer = client.post(CHAT, &chat(false)).await;
