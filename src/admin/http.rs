@@ -1,7 +1,7 @@
 //! The admin HTTP endpoints: `/live`, `/ready`, `/metrics`, `/providers`, `/cache`, and the admin API.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,8 +27,10 @@ use crate::telemetry::Telemetry;
 const CONNECTIONS_MAX: usize = 64;
 /// Time limit for a TLS handshake, and for the head of a request.
 const HEAD: Duration = Duration::from_secs(5);
-/// Time limit for a connection, so that one that stops reading is closed.
+/// For how long a connection takes requests. One that is under way then is answered, however long it takes.
 const CONNECTION: Duration = Duration::from_secs(60);
+/// Time limit for the last answer of such a connection to be read.
+const LAST_ANSWER: Duration = Duration::from_secs(10);
 /// The text format of Prometheus.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -109,16 +111,41 @@ async fn serve_connection(
     endpoints: Arc<Endpoints>,
     peer: Peer,
 ) {
-    let service = service_fn(move |request: Request<Incoming>| {
+    let (under_way, mut is_under_way) = watch::channel(false);
+    let service = service_fn(|request: Request<Incoming>| {
         let endpoints = endpoints.clone();
-        async move { Ok::<_, Infallible>(endpoints.answer(request, peer).await) }
+        under_way.send_replace(true);
+        // A task of its own: an operator's act is completed and recorded, also when its client has disconnected meanwhile.
+        let answer = tokio::spawn(async move { endpoints.answer(request, peer).await });
+        let under_way = &under_way;
+        async move {
+            let answer = answer.await;
+            under_way.send_replace(false);
+            answer
+        }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
     // Errors of a scraper's connection are ignored.
-    let _ = tokio::time::timeout(CONNECTION, connection).await;
+    if tokio::time::timeout(CONNECTION, connection.as_mut())
+        .await
+        .is_ok()
+    {
+        return;
+    }
+    connection.as_mut().graceful_shutdown();
+    let limit = async {
+        // The sender lives until the end of this function.
+        let _ = is_under_way.wait_for(|is| !is).await;
+        tokio::time::sleep(LAST_ANSWER).await;
+    };
+    tokio::select! {
+        _ = connection => {}
+        () = limit => {}
+    }
 }
 
 /// The next connection, and its place.
@@ -309,3 +336,6 @@ fn response(
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
+
+#[cfg(test)]
+mod tests;

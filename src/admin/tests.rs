@@ -78,6 +78,12 @@ impl TestAdmin {
     }
 }
 
+pub(super) fn default_settings() -> config::Settings {
+    let (file, modules) = (Path::new("t.toml"), Declarations::default());
+    let read = config::load_text(file, "", &Environment::default(), &modules);
+    read.expect("defaults are good")
+}
+
 fn start(socket: &Path, ready: Arc<AtomicBool>, stuck: Stuck) -> Result<Admin, AdminError> {
     start_with(socket, ready, stuck, |_| {})
 }
@@ -89,13 +95,7 @@ fn start_with(
     stuck: Stuck,
     change: impl FnOnce(&mut config::Admin),
 ) -> Result<Admin, AdminError> {
-    let mut settings = config::load_text(
-        Path::new("t.toml"),
-        "",
-        &Environment::default(),
-        &Declarations::default(),
-    )
-    .expect("defaults are good");
+    let mut settings = default_settings();
     change(&mut settings.admin);
     Admin::start(Options {
         adopted: None,
