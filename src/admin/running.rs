@@ -5,6 +5,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::changes::ChangeError;
 use crate::config::{Difference, Settings};
 
 /// Readiness: whether clients should be routed here, evaluated on each request.
@@ -30,8 +31,12 @@ pub type JsonSource = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 /// The settings of a running gateway.
 pub trait RunningSettings: Send + Sync {
-    /// Reads the settings file again and puts it in force, all or nothing; the error is for the operator. Blocks.
-    fn reload(&self) -> Result<ReloadedSettings, String>;
+    /// Reads the settings file again and puts it in force, all or nothing. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Unavailable when the database is; else a conflict with what the files say.
+    fn reload(&self) -> Result<ReloadedSettings, ChangeError>;
 
     /// What a reload would change; the error is for the operator. Blocks.
     fn differences(&self) -> Result<Vec<Difference>, String>;

@@ -224,10 +224,7 @@ impl AdminService {
             Change::SettingsReload {} => {
                 let running = self.running()?;
                 let reload = tokio::task::spawn_blocking(move || running.reload());
-                let reloaded = reload.await.map_err(panicked)?;
-                reloaded
-                    .map(Applied::Reloaded)
-                    .map_err(ChangeError::conflict)
+                Ok(Applied::Reloaded(reload.await.map_err(panicked)??))
             }
             Change::Upgrade { program } => {
                 let upgrade = self.upgrade.clone();

@@ -231,7 +231,8 @@ pub(super) fn start(
     }
     let changes: Arc<dyn Changes> = Arc::new(service);
     if settings.server.watch_settings {
-        let watch = file_watch::watch_settings(reloader.clone(), changes.clone());
+        let watch =
+            file_watch::watch_settings(reloader.clone(), changes.clone(), conditions.clone());
         upgrader.add_task(runtime.spawn(watch).abort_handle());
     }
     let admin = start_admin(

@@ -3,6 +3,7 @@
 //! `/ready` shows them, and the log has a line when one begins and one when it ends. Each has a metric for alerts.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub(super) struct Conditions {
     certificates: Snapshot<Vec<Certificate>>,
     acme: AcmeStatus,
     refusals: Mutex<Refusals>,
+    /// Whether the watch over the files of the settings has found others than those in force, and has not put them in force.
+    is_reload_due: AtomicBool,
     /// The conditions that the log has.
     logged: Mutex<BTreeSet<String>>,
 }
@@ -56,8 +59,14 @@ impl Conditions {
             store,
             clock,
             refusals: Mutex::default(),
+            is_reload_due: AtomicBool::new(false),
             logged: Mutex::default(),
         }
+    }
+
+    /// Sets whether the settings in force are those of the watched files.
+    pub(super) fn settings_in_force(&self, are: bool) {
+        self.is_reload_due.store(!are, Relaxed);
     }
 
     /// The conditions that hold now. Their texts contain nothing that changes while they hold.
@@ -71,6 +80,11 @@ impl Conditions {
             .warnings
             .extend(expiries.filter_map(|one| one.expiry_warning(now)));
         found.warnings.extend(self.acme.warnings());
+        if self.is_reload_due.load(Relaxed) {
+            found.warnings.push(
+                "the files of the settings differ from those in force, and are not reloaded: the log has the cause".into(),
+            );
+        }
         found
     }
 
@@ -185,6 +199,7 @@ mod tests {
                 certificates: Snapshot::from(certificates),
                 acme: AcmeStatus::default(),
                 refusals: Mutex::default(),
+                is_reload_due: AtomicBool::new(false),
                 logged: Mutex::default(),
             };
             Fixture {

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::conditions::Conditions;
 use super::reload::Reloader;
 use crate::admin::control::Change;
-use crate::admin::{Actor, Changes, RunningSettings};
+use crate::admin::{Actor, ChangeErrorKind, Changes, RunningSettings};
 use crate::config::Stamp;
 
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -43,9 +44,17 @@ pub(super) async fn watch_certificates(reloader: Arc<Reloader>) {
 }
 
 /// Watches the files of the settings in force; does not end. What changed since they were read is noticed, also before the watch began.
-pub(super) async fn watch_settings(reloader: Arc<Reloader>, changes: Arc<dyn Changes>) {
+///
+/// A reload that was refused because of what the files say is not repeated before they change. One that the database refused, while it did not
+/// answer for example, is retried with exponential backoff.
+pub(super) async fn watch_settings(
+    reloader: Arc<Reloader>,
+    changes: Arc<dyn Changes>,
+    conditions: Arc<Conditions>,
+) {
     let mut seen = Vec::new();
     let mut refused = Vec::new();
+    let mut backoff = Backoff::default();
     loop {
         tokio::time::sleep(INTERVAL).await;
         let settings = RunningSettings::settings(&*reloader);
@@ -54,13 +63,65 @@ pub(super) async fn watch_settings(reloader: Arc<Reloader>, changes: Arc<dyn Cha
             .iter()
             .map(|(file, _)| (file.clone(), Stamp::of(file)))
             .collect();
-        if now != read && now == seen && now != refused {
+        if now != seen {
+            backoff = Backoff::default();
+        }
+        if now == read {
+            conditions.settings_in_force(true);
+        } else if now == seen && now != refused && backoff.is_over() {
+            // Before the attempt, whose record in the audit log waits for the database too.
+            conditions.settings_in_force(false);
             let reload = changes.apply(Change::SettingsReload {}, Actor::FileWatch.into());
             // The result is logged.
-            drop(reload.await);
-            // A failure is not repeated before the next change.
-            refused.clone_from(&now);
+            match reload.await {
+                Ok(_) => conditions.settings_in_force(true),
+                Err(error) if error.kind == ChangeErrorKind::Unavailable => backoff.extend(),
+                Err(_) => refused.clone_from(&now),
+            }
         }
         seen = now;
+    }
+}
+
+/// How many looks at the files pass before the next attempt: twice as many after each failure.
+#[derive(Default)]
+struct Backoff {
+    left: u32,
+    last: u32,
+}
+
+impl Backoff {
+    /// The most of them: a minute.
+    const LOOKS_MAX: u32 = 30;
+
+    fn extend(&mut self) {
+        self.last = (2 * self.last).clamp(1, Self::LOOKS_MAX);
+        self.left = self.last;
+    }
+
+    /// Whether the next attempt is due, at one look.
+    fn is_over(&mut self) -> bool {
+        let is_over = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_doubles_the_looks_before_the_next_attempt() {
+        let mut backoff = Backoff::default();
+        let mut looks = |failures: u32| {
+            let mut looks = Vec::new();
+            for _ in 0..failures {
+                backoff.extend();
+                looks.push((1..).find(|_| backoff.is_over()).expect("it ends") - 1);
+            }
+            looks
+        };
+        assert_eq!(looks(7), [1, 2, 4, 8, 16, 30, 30]);
     }
 }

@@ -26,7 +26,7 @@ use super::prices::record_new_prices;
 use super::routes::{self, NamedFilter};
 use super::settings;
 use crate::acme::Acme;
-use crate::admin::{Access, ReloadedSettings, RunningSettings};
+use crate::admin::{Access, ChangeError, ReloadedSettings, RunningSettings};
 use crate::config::{Certificate, Difference, DifferenceKind, Report, Settings};
 use crate::proxy::{Generation, Proxy, Routes};
 use crate::telemetry::{self, PreparedTraces, Telemetry};
@@ -397,8 +397,14 @@ impl Reloader {
 }
 
 impl RunningSettings for Reloader {
-    fn reload(&self) -> Result<ReloadedSettings, String> {
-        Reloader::reload(self).map_err(|error| telemetry::chain(&error))
+    fn reload(&self) -> Result<ReloadedSettings, ChangeError> {
+        Reloader::reload(self).map_err(|error| {
+            let message = telemetry::chain(&error);
+            match error {
+                ReloadError::Start(StartError::Books(_)) => ChangeError::unavailable(message),
+                _ => ChangeError::conflict(message),
+            }
+        })
     }
 
     fn differences(&self) -> Result<Vec<Difference>, String> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::CommandFactory as _;
 
 use super::*;
-use crate::admin::{ReloadedSettings, RunningSettings, Upgrade, Upgraded};
+use crate::admin::{ChangeError, ReloadedSettings, RunningSettings, Upgrade, Upgraded};
 use crate::config::{Difference, DifferenceKind};
 
 /// Commands that need another program or a network, and where their members are compared.
@@ -110,7 +110,7 @@ fn difference() -> Difference {
 }
 
 impl RunningSettings for Running {
-    fn reload(&self) -> Result<ReloadedSettings, String> {
+    fn reload(&self) -> Result<ReloadedSettings, ChangeError> {
         Ok(ReloadedSettings {
             version: 2,
             digest: String::from("0011"),

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use tollgate_testing::paypal::PayPal;
-use tollgate_testing::{Certificate, Client, RawClient, Script};
+use tollgate_testing::{Certificate, Client, RawClient, Script, within};
 use toml::Table;
 
 use super::installation::{Installation, Serving, ended};
+use super::spool::{admitted, linked_database};
 use crate::pay::mpp::{Offer, ask, secrets, selling, submit};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, SECRETS, audited, chat, micros};
 
@@ -352,6 +353,28 @@ async fn a_changed_file_is_reloaded_where_the_settings_say_so() {
     assert_eq!(charged(&answer.json()), 150 + 16 * 700);
     let act = ["file watch", "settings_reload", "done"];
     installation.acts(&[act]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_file_is_reloaded_when_the_database_answers_again() {
+    let (link, url, _) = linked_database();
+    let installation = Installation::on_postgres(&url, "[server]\nwatch_settings = true").await;
+    let serving = installation.serve().await;
+    let is_warned = async || {
+        let ready = Client::new(&serving.admin_url).get("/ready").await;
+        ready.text().contains("differ from those in force")
+    };
+    assert!(!is_warned().await);
+    link.cut();
+    set_price(&installation, 700);
+    let failed = async { while serving.metric(FAILED).await == 0 {} };
+    within("a reload that fails", failed).await;
+    within("a warning", async { while !is_warned().await {} }).await;
+    link.restore();
+    serving.metric_becomes(RELOADED, 1).await;
+    let answer = admitted(&serving.client(&installation)).await;
+    assert_eq!(charged(&answer.json()), 150 + 16 * 700);
+    within("its end", async { while is_warned().await {} }).await;
 }
 
 #[tokio::test]
