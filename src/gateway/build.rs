@@ -194,7 +194,7 @@ pub(super) fn start(
     );
     let checks = health::for_listeners(running.liveness.clone(), readiness);
     running.proxy.set_health(checks);
-    let (is_handed_over, handed_over) = watch::channel(false);
+    let (successor, handed_over) = watch::channel(None);
     let upgrader = Arc::new(Upgrader {
         proxy: running.proxy.clone(),
         store: storage.store.clone(),
@@ -212,8 +212,9 @@ pub(super) fn start(
         admin: Mutex::default(),
         tasks: Mutex::new(tasks),
         record: record(&storage, &clock),
-        is_handed_over,
+        successor,
         is_done: Mutex::new(false),
+        stop: Mutex::default(),
         program: std::env::current_exe(),
     });
     let mut service = AdminService::new(

@@ -137,8 +137,8 @@ pub struct Gateway {
     /// What makes operators' changes.
     changes: Arc<dyn Changes>,
     upgrader: Arc<Upgrader>,
-    /// Whether a new process serves.
-    handed_over: watch::Receiver<bool>,
+    /// The new process that serves.
+    handed_over: watch::Receiver<Option<u32>>,
     workers: Vec<JoinHandle<()>>,
     addresses: Vec<Address>,
     failure: watch::Receiver<Option<Failure>>,
@@ -224,7 +224,7 @@ impl Gateway {
     pub fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
         let end = self.runtime.block_on(async {
             let failed = self.failure.wait_for(Option::is_some);
-            let handed_over = self.handed_over.wait_for(|is_handed_over| *is_handed_over);
+            let handed_over = self.handed_over.wait_for(Option::is_some);
             tokio::select! {
                 () = stop => End::Stop,
                 _ = handed_over => End::HandedOver,

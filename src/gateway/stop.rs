@@ -15,7 +15,11 @@ const FINAL_RESPONSES: Duration = Duration::from_secs(1);
 
 impl Gateway {
     /// Drains open exchanges unless the store has failed, then ends every thread.
-    pub(super) fn shut_down(mut self, end: End) -> Result<(), Failure> {
+    pub(super) fn shut_down(mut self, requested: End) -> Result<(), Failure> {
+        let end = match requested {
+            End::Stop if self.upgrader.request_stop() => End::HandedOver,
+            end => end,
+        };
         self.upgrader.close_listeners();
         if !matches!(end, End::HandedOver) {
             self.upgrader.remove_files();

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -90,12 +91,15 @@ impl Link {
         let mut length = [0; 4];
         let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(
-            &self.0,
-            &mut [IoSliceMut::new(&mut length)],
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        )?;
+        // With a time limit a read ends when the process has been stopped and continues (signal(7)).
+        let received = retry_on_intr(|| {
+            recvmsg(
+                &self.0,
+                &mut [IoSliceMut::new(&mut length)],
+                &mut ancillary,
+                RecvFlags::CMSG_CLOEXEC,
+            )
+        })?;
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(received) = message {
                 files.extend(received);

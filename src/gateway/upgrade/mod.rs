@@ -18,7 +18,7 @@ mod predecessor;
 
 use std::ffi::OsString;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -76,6 +77,8 @@ pub(crate) enum UpgradeError {
     Failed(String),
     #[error("the new process did not answer; its log shows the cause")]
     Link(#[source] io::Error),
+    #[error("a stop was requested")]
+    Stopped,
     #[error("a purchase is under way; try again when it is complete")]
     Purchase,
     #[error("the database does not answer; try again when it does")]
@@ -92,6 +95,13 @@ pub(crate) enum UpgradeError {
 
 /// Writes what is recorded from time to time.
 pub(super) type Record = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Whether a stop was requested, and the connection to a new process that a stop still ends.
+#[derive(Default)]
+pub(super) struct StopRequest {
+    is_made: bool,
+    link: Option<UnixStream>,
+}
 
 /// What an upgrade changes in this process.
 pub(super) struct Upgrader {
@@ -112,9 +122,11 @@ pub(super) struct Upgrader {
     /// Tasks that write to the store.
     pub(super) tasks: Mutex<Vec<AbortHandle>>,
     pub(super) record: Record,
-    pub(super) is_handed_over: watch::Sender<bool>,
+    /// The new process, once it serves.
+    pub(super) successor: watch::Sender<Option<u32>>,
     /// Held while an upgrade is under way; set when it is done.
     pub(super) is_done: Mutex<bool>,
+    pub(super) stop: Mutex<StopRequest>,
     /// The program of this process, as it was when it started.
     pub(super) program: io::Result<PathBuf>,
 }
@@ -132,20 +144,19 @@ impl Upgrader {
         let mut token = [0; TOKEN_BYTES];
         token.copy_from_slice(&self.entropy.bytes::<TOKEN_BYTES>());
         let (mut child, link) = self.start(program)?;
-        let prepared = self.prepare(&link, &token).and_then(|address| {
-            self.close_gate()?;
-            Ok(address)
-        });
-        let address = match prepared {
+        let address = match self.make_ready(&link, &token) {
             Ok(address) => address,
             Err(error) => {
                 end(&mut child);
-                return Err(error);
+                return Err(match self.is_stop_requested() {
+                    true => UpgradeError::Stopped,
+                    false => error,
+                });
             }
         };
-        tracing::info!("handing the store over to the new process");
-        // From here on only the new process can write.
+        // The point of no return. So far an error has no effect; from here on only the new process can write, and an error ends this one.
         *is_done = true;
+        tracing::info!("handing the store over to the new process");
         let handover = self.hand_over();
         let handed = handover.and_then(|handover| {
             complete(&link, &handover, self.store.earliest_epoch()).map(|()| handover)
@@ -166,11 +177,66 @@ impl Upgrader {
             admin.release();
         }
         let open = self.proxy.open_exchanges();
-        self.is_handed_over.send_replace(true);
+        self.successor.send_replace(Some(child.id()));
         Ok(Upgraded {
             process: child.id(),
             open,
         })
+    }
+
+    /// Everything before the point of no return. Returns where the new process accepts relayed requests.
+    fn make_ready(&self, link: &Link, token: &[u8]) -> Result<SocketAddr, UpgradeError> {
+        self.stop().link = Some(link.0.try_clone().map_err(UpgradeError::Link)?);
+        if self.is_stop_requested() {
+            return Err(UpgradeError::Stopped);
+        }
+        let address = self.prepare(link, token)?;
+        self.wait_for_purchases()?;
+        self.commit_all(RECORDS)?;
+        self.proxy.close_gate();
+        let settled = self.settle().and_then(|()| {
+            let mut stop = self.stop();
+            match stop.is_made {
+                true => Err(UpgradeError::Stopped),
+                false => {
+                    stop.link = None;
+                    Ok(())
+                }
+            }
+        });
+        settled.inspect_err(|_| self.proxy.open_gate())?;
+        Ok(address)
+    }
+
+    /// Ends an upgrade that has not handed over yet, and permits no other one. One that hands over is completed, and then the new process is
+    /// requested to stop too. Returns whether it serves.
+    pub(super) fn request_stop(&self) -> bool {
+        {
+            let mut stop = self.stop();
+            stop.is_made = true;
+            if let Some(link) = stop.link.take() {
+                // The new process may have ended by itself.
+                let _ = link.shutdown(Shutdown::Both);
+            }
+        }
+        // Held until the upgrade has ended.
+        drop(self.is_done.lock());
+        let successor = *self.successor.borrow();
+        if let Some(process) = successor.and_then(|process| Pid::from_raw(process.cast_signed())) {
+            tracing::info!(process = %process, "requesting a stop of the new process");
+            if let Err(error) = kill_process(process, Signal::TERM) {
+                tracing::warn!(%error, "requesting a stop of the new process failed");
+            }
+        }
+        successor.is_some()
+    }
+
+    fn stop(&self) -> MutexGuard<'_, StopRequest> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stop_requested(&self) -> bool {
+        self.stop().is_made
     }
 
     pub(super) fn set_admin(&self, sockets: Option<AdminSockets>) {
@@ -280,8 +346,7 @@ impl Upgrader {
         })
     }
 
-    /// Closes the gate, and waits until nothing that is under way writes anything but the end of a hold.
-    fn close_gate(&self) -> Result<(), UpgradeError> {
+    fn wait_for_purchases(&self) -> Result<(), UpgradeError> {
         let idle = || self.purchase_tasks.running() == 0;
         if !idle() {
             tracing::info!(
@@ -290,19 +355,16 @@ impl Upgrader {
                 "waiting for purchases under way before the upgrade"
             );
         }
-        if !self.wait_until(PURCHASES, idle) {
-            return Err(UpgradeError::Purchase);
+        match self.wait_until(PURCHASES, idle) {
+            true => Ok(()),
+            false => Err(UpgradeError::Purchase),
         }
-        self.commit_all(RECORDS)?;
-        self.proxy.close_gate();
-        let settled = self.settle();
-        settled.inspect_err(|_| self.proxy.open_gate())
     }
 
-    /// Waits, with the gate closed, for what the hand-over of the store would have to wait for.
+    /// Waits, with the gate closed, until nothing that is under way writes anything but the end of a hold, and everything else is durable.
     fn settle(&self) -> Result<(), UpgradeError> {
         let undecided = || self.proxy.undecided_exchanges();
-        if !self.wait_until(DECISIONS, || undecided() == 0) {
+        if !self.wait_until(DECISIONS, || undecided() == 0) && !self.is_stop_requested() {
             tracing::warn!(
                 requests = undecided(),
                 "upgrading while requests are received or answered here: those that need credit are refused with 503"
@@ -334,14 +396,19 @@ impl Upgrader {
         }
     }
 
+    /// `false` when it was not reached in time, or a stop was requested before.
     fn wait_until(&self, limit: Duration, is_reached: impl Fn() -> bool) -> bool {
         let reached = async {
             while !is_reached() {
+                if self.is_stop_requested() {
+                    return false;
+                }
                 tokio::time::sleep(LOOK).await;
             }
+            true
         };
         self.runtime
-            .block_on(async { tokio::time::timeout(limit, reached).await.is_ok() })
+            .block_on(async { tokio::time::timeout(limit, reached).await == Ok(true) })
     }
 
     fn hand_over(&self) -> Result<Handover, UpgradeError> {

@@ -61,3 +61,44 @@ async fn available(installation: &Installation) -> i64 {
     let words = ["credits", "show", "--account", &installation.account];
     micros(&installation.ask(&words).await["available"])
 }
+
+#[tokio::test]
+async fn a_stop_ends_an_upgrade_that_has_not_handed_over() {
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
+    let slow = slow_body(&serving, &installation).await;
+    let mut upgrade = installation.spawn(installation.command(&["upgrade"]));
+    logged(&serving, "the new process is ready to take over").await;
+    let new = new_process(&serving);
+    serving.process.signal("TERM");
+    logged(&serving, "draining: refusing new connections").await;
+    drop(slow);
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    within("the end of the new process", poll(|| new.has_ended())).await;
+    assert_eq!(ended(&mut upgrade).await.code(), Some(1));
+    let output = upgrade.output();
+    assert!(output.contains("a stop was requested"), "{output}");
+    audited(&installation.database());
+}
+
+#[tokio::test]
+async fn a_stop_after_the_hand_over_ends_the_new_process_too() {
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
+    let slow = slow_body(&serving, &installation).await;
+    let mut upgrade = installation.spawn(installation.command(&["upgrade"]));
+    logged(&serving, "the new process is ready to take over").await;
+    let new = new_process(&serving);
+    // It has the store then, and does not serve.
+    new.signal("STOP");
+    logged(&serving, "handing the store over").await;
+    serving.process.signal("TERM");
+    drop(slow);
+    new.signal("CONT");
+    let status = first_ended(&mut serving).await;
+    assert_eq!(status, Some(0), "{}", serving.process.output());
+    within("the end of the new process", poll(|| new.has_ended())).await;
+    let status = ended(&mut upgrade).await;
+    assert_eq!(status.code(), Some(0), "{}", upgrade.output());
+    audited(&installation.database());
+}
