@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_store::OpenError;
 
@@ -46,7 +46,8 @@ fn serve_after(
 ) -> anyhow::Result<u8> {
     let _diagnostics = telemetry::diagnostics(&settings.telemetry)?;
     let signals = SignalHandler::default();
-    let mut stop = Box::pin(stop(Some(signals.clone()))?);
+    let requests = stop_requests(Some(signals.clone()))?;
+    let mut stop = Box::pin(requests.number(1));
     if settings.store.standby && predecessor.is_none() {
         let ended = standby(&settings, &mut stop)?;
         if ended.is_break() {
@@ -60,7 +61,7 @@ fn serve_after(
     }
     tracing::info!(address = %gateway.admin_address(), "listening for health and metrics");
     service_manager::ready(gateway.addresses().len());
-    match gateway.run(stop) {
+    match gateway.run_until(stop, requests.number(2)) {
         Ok(()) => Ok(SUCCESS),
         // Logged when the store failed.
         Err(_) => Ok(FAILURE),
@@ -120,7 +121,8 @@ pub(super) fn demo(
 ) -> anyhow::Result<u8> {
     let mut out = out;
     // It belongs to a terminal and ends with it.
-    demo::run(builder, options, environment, stop(None)?, &mut out)?;
+    let stop = stop_requests(None)?.number(1);
+    demo::run(builder, options, environment, stop, &mut out)?;
     Ok(SUCCESS)
 }
 
@@ -156,28 +158,39 @@ impl SignalHandler {
     }
 }
 
-/// Completes when a terminal or a service manager requests a stop. Signals are handled from the return of this function, so that one that
-/// arrives while the gateway starts does not abort it. SIGHUP keeps its default where it has no handler.
-fn stop(handler: Option<SignalHandler>) -> anyhow::Result<impl Future<Output = ()>> {
-    let (ready, listening) = std::sync::mpsc::sync_channel(1);
-    let (request_stop, stop_requested) = oneshot::channel();
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || handle_signals(&ready, request_stop, handler))
-        .context("cannot start a thread")?;
-    listening.recv().context("the thread for signals ended")??;
-    Ok(async {
-        // Without the thread there is no graceful shutdown; the process can still be killed, and recovers.
-        if stop_requested.await.is_err() {
-            std::future::pending::<()>().await;
+/// How often a terminal or a service manager has requested a stop.
+struct StopRequests(watch::Receiver<u32>);
+
+impl StopRequests {
+    /// Completes with the request of this number, from 1.
+    fn number(&self, number: u32) -> impl Future<Output = ()> + use<> {
+        let mut count = self.0.clone();
+        async move {
+            // Without the thread there is no graceful shutdown; the process can still be killed, and recovers.
+            if count.wait_for(|count| *count >= number).await.is_err() {
+                std::future::pending::<()>().await;
+            }
         }
-    })
+    }
 }
 
-/// Waits for signals: forwards the first stop request, and runs the handler for each other one, while the gateway drains as well.
+/// Handles signals from its return on, so that one that arrives while the gateway starts does not abort it. SIGHUP keeps its default where it
+/// has no handler.
+fn stop_requests(handler: Option<SignalHandler>) -> anyhow::Result<StopRequests> {
+    let (ready, listening) = std::sync::mpsc::sync_channel(1);
+    let (count, requests) = watch::channel(0);
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || handle_signals(&ready, &count, handler))
+        .context("cannot start a thread")?;
+    listening.recv().context("the thread for signals ended")??;
+    Ok(StopRequests(requests))
+}
+
+/// Waits for signals: counts the stop requests, and runs the handler for each other one, while the gateway drains as well.
 fn handle_signals(
     ready: &SyncSender<anyhow::Result<()>>,
-    request_stop: oneshot::Sender<()>,
+    count: &watch::Sender<u32>,
     handler: Option<SignalHandler>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -199,14 +212,19 @@ fn handle_signals(
                 };
                 // The parent thread waits for it.
                 let _ = ready.send(Ok(()));
+                let stops = async {
+                    loop {
+                        tokio::select! {
+                            _ = terminate.recv() => {}
+                            _ = interrupt.recv() => {}
+                        }
+                        count.send_modify(|count| *count += 1);
+                    }
+                };
                 tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
+                    () = stops => {}
                     () = handle_others(others.as_mut()) => {}
                 }
-                // The gateway may have ended by itself.
-                let _ = request_stop.send(());
-                handle_others(others.as_mut()).await;
                 anyhow::Ok(())
             })
         });

@@ -85,6 +85,9 @@ pub(crate) struct RawServer {
     pub(crate) workers: Number<1, 1_024>,
     /// Grace period for open requests after a stop was requested.
     pub(crate) grace_secs: Whole<600, 1, 86_400>,
+    /// For how long a gateway that was requested to stop serves on while its `/ready` is 503, so that load balancers send new requests elsewhere
+    /// before connections are refused. Longer than they take to notice, and 0 without any. See "Stop".
+    pub(crate) drain_delay_secs: Whole<0, 0, 3_600>,
     /// Maximum size of a request's head; beyond it 431.
     pub(crate) head_bytes_max: Whole<32_768, 4_096, 1_048_576>,
     /// Maximum number of fields in a request's head; beyond it 431.

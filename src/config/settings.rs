@@ -188,6 +188,8 @@ pub struct Server {
     pub workers: NonZeroUsize,
     /// Grace period of open requests after a stop was requested.
     pub grace: Duration,
+    /// Time between the request of a stop and the drain.
+    pub drain_delay: Duration,
     /// Silence in a stream after which a keep-alive comment is sent.
     pub comment: Duration,
     /// Limits on everything a client can hold open.

@@ -66,10 +66,10 @@ pub(super) fn readiness(
             ready.reasons.push("stopped".into());
             return ready;
         };
-        if proxy.is_draining() {
+        if proxy.is_leaving() {
             ready
                 .reasons
-                .push("draining: open requests finish, new connections are refused".into());
+                .push("draining: open requests finish, send new ones elsewhere".into());
         }
         if let Some(failure) = store.failure() {
             ready

@@ -221,7 +221,16 @@ impl Gateway {
     /// # Errors
     ///
     /// When the store has failed: an answer that was not durable was not delivered, and a restart recovers.
-    pub fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+    pub fn run(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+        self.run_until(stop, std::future::pending())
+    }
+
+    /// The same, and drains without the delay of the settings when `at_once` completes.
+    pub(crate) fn run_until(
+        mut self,
+        stop: impl Future<Output = ()>,
+        at_once: impl Future<Output = ()>,
+    ) -> Result<(), Failure> {
         let end = self.runtime.block_on(async {
             let failed = self.failure.wait_for(Option::is_some);
             let handed_over = self.handed_over.wait_for(Option::is_some);
@@ -234,6 +243,6 @@ impl Gateway {
                 },
             }
         });
-        self.shut_down(end)
+        self.shut_down(end, at_once)
     }
 }

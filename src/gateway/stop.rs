@@ -1,6 +1,8 @@
-//! Graceful shutdown: the exchanges drain first, since they may start a purchase, then purchases, even without a waiting client, then what
-//! modules have under way, such as a message that is being sent; then every thread ends and the queued writes are committed.
+//! Graceful shutdown: load balancers notice it first, where the settings give them time; then the exchanges drain, since they may start a
+//! purchase, then purchases, even without a waiting client, then what modules have under way, such as a message that is being sent; then every
+//! thread ends and the queued writes are committed.
 
+use std::future::Future;
 use std::time::Duration;
 
 use tollgate_module::LastWork;
@@ -10,31 +12,33 @@ use tollgate_store::Failure;
 use super::{End, Gateway, service_manager};
 use crate::proxy::Proxy;
 
+/// For how long connections stay open for their next request once no other is accepted.
+const LAST_REQUESTS: Duration = Duration::from_secs(5);
+
 /// Time limit for the last bytes of answers, once no work is under way or none can continue.
 const FINAL_RESPONSES: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// Drains open exchanges unless the store has failed, then ends every thread.
-    pub(super) fn shut_down(mut self, requested: End) -> Result<(), Failure> {
+    /// Drains open exchanges unless the store has failed, then ends every thread. `at_once` ends the delay before the drain.
+    pub(super) fn shut_down(
+        mut self,
+        requested: End,
+        at_once: impl Future<Output = ()>,
+    ) -> Result<(), Failure> {
         let end = match requested {
             End::Stop if self.upgrader.request_stop() => End::HandedOver,
             end => end,
         };
+        if matches!(end, End::Stop) {
+            service_manager::stopping(self.proxy.open_exchanges());
+            self.announce(at_once);
+        }
         self.upgrader.close_listeners();
         if !matches!(end, End::HandedOver) {
             self.upgrader.remove_files();
         }
-        match &end {
-            End::Stop => {
-                self.proxy.drain();
-                service_manager::stopping(self.proxy.open_exchanges());
-            }
-            // Connections that are open may have sent a request already, which the new process answers.
-            End::HandedOver => self.runtime.block_on(async {
-                let closed = self.proxy.closed();
-                let _ = tokio::time::timeout(LAST_REQUESTS, closed).await;
-            }),
-            End::Failed(_) => {}
+        if matches!(end, End::HandedOver) {
+            self.answer_last_requests();
         }
         self.proxy.drain();
         self.purchase_tasks.close();
@@ -61,6 +65,39 @@ impl Gateway {
         self.telemetry.close();
         tracing::info!("stopped");
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Serves on for a time in which load balancers and clients notice that this process ends.
+    fn announce(&mut self, at_once: impl Future<Output = ()>) {
+        let delay = self.settings.server.drain_delay;
+        if delay.is_zero() {
+            return;
+        }
+        tracing::info!(
+            ?delay,
+            "draining later: `/ready` is 503, requests are served on"
+        );
+        self.proxy.announce_end();
+        let is_over = self.runtime.block_on(async {
+            let failed = self.failure.wait_for(Option::is_some);
+            tokio::select! {
+                () = tokio::time::sleep(delay) => true,
+                () = at_once => false,
+                _ = failed => false,
+            }
+        });
+        if is_over {
+            self.proxy.stop_accepting();
+            self.answer_last_requests();
+        }
+    }
+
+    /// Leaves connections open for a short time: a request may be on its way on them, which is answered here or by the new process.
+    fn answer_last_requests(&self) {
+        self.runtime.block_on(async {
+            let closed = self.proxy.closed();
+            let _ = tokio::time::timeout(LAST_REQUESTS, closed).await;
+        });
     }
 
     /// Waits for open exchanges, for the grace period at most; returns the failure of the store meanwhile.
@@ -96,9 +133,6 @@ impl Gateway {
         }
     }
 }
-
-/// For how long connections of a process that has handed over stay open for their next request.
-const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
 /// Waits until no work is under way that could still change the books.
 async fn drained(proxy: &Proxy, purchase_tasks: &PurchaseTasks, last_work: &[LastWork]) {

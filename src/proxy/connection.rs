@@ -180,7 +180,7 @@ async fn one_h1(
         Box::pin(worker.refuse_head(session, cork.clone(), origin, fault)).await;
         return None;
     }
-    if worker.is_draining() {
+    if worker.is_leaving() {
         session.set_keepalive(None);
     }
     let mut session = worker.serve(session, Some(cork.clone()), origin).await?;

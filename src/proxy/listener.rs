@@ -29,6 +29,9 @@ use crate::upstream::within;
 /// Backoff when no connection can be accepted for lack of file descriptors or memory.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
+/// For how long no connection arrives before a listener is closed at the end of `server.drain_delay_secs`: closing it resets those that wait.
+const LAST_ACCEPT: Duration = Duration::from_millis(20);
+
 /// Shorter than any time limit of a request, and long enough to cost nothing.
 const TIMER_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -173,12 +176,21 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
         false => (worker.accepts_none(), worker.draining()),
     };
     let mut has_predecessor = worker.proxy().state.has_predecessor.subscribe();
+    let mut is_closing = false;
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = accepts_none.wait_for(|none| *none) => return,
+            _ = ends.wait_for(|ends| *ends) => return,
+            _ = accepts_none.wait_for(|none| *none), if !is_closing => {
+                if worker.proxy().has_handed_over() {
+                    return;
+                }
+                is_closing = true;
+                continue;
+            }
             _ = has_predecessor.wait_for(|has| !*has), if is_relay => return,
             accepted = listener.accept() => accepted,
+            () = tokio::time::sleep(LAST_ACCEPT), if is_closing => return,
         };
         let (mut tcp, peer) = match accepted {
             Ok(accepted) => accepted,

@@ -43,6 +43,9 @@ pub(crate) struct Proxy {
 
 /// The lifecycle of the gateway between start and end.
 pub(super) struct State {
+    /// Whether connections end after their next request, and `/ready` is 503. Read by each request.
+    is_leaving: AtomicBool,
+    /// Whether connections without a request are closed.
     pub(super) draining: watch::Sender<bool>,
     /// Whether connections are accepted by another process, or by none.
     pub(super) accepts_none: watch::Sender<bool>,
@@ -103,6 +106,7 @@ impl Proxy {
             errors: ErrorShape::Envelope,
         };
         let state = State {
+            is_leaving: AtomicBool::new(false),
             draining: watch::Sender::new(false),
             accepts_none: watch::Sender::new(false),
             stopped: watch::Sender::new(false),
@@ -151,15 +155,31 @@ impl Proxy {
         let _ = self.health.set(checks);
     }
 
+    /// Lets clients and load balancers notice that this process ends: it serves on, and connections are closed after their next request.
+    pub(crate) fn announce_end(&self) {
+        self.state.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Accepts the connections that wait, and then none. Those that are open are closed after their next request.
+    pub(crate) fn stop_accepting(&self) {
+        self.announce_end();
+        self.state.accepts_none.send_replace(true);
+    }
+
     /// Stops accepting and lets every connection close after its request under way.
     pub(crate) fn drain(&self) {
-        self.state.accepts_none.send_replace(true);
+        self.stop_accepting();
         self.state.draining.send_replace(true);
     }
 
-    /// Whether no connections are accepted any more, and those that are open are closed after their next request.
-    pub(crate) fn is_draining(&self) -> bool {
-        *self.state.accepts_none.borrow()
+    /// Whether connections are closed after their next request.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.state.is_leaving.load(Ordering::Relaxed)
+    }
+
+    /// Whether another process has the listening sockets.
+    pub(super) fn has_handed_over(&self) -> bool {
+        matches!(*self.state.gate.borrow(), Gate::Relayed(_))
     }
 
     /// Lets requests that begin from now on wait.
@@ -185,7 +205,7 @@ impl Proxy {
         self.state
             .gate
             .send_replace(Gate::Relayed(Arc::new(target)));
-        self.state.accepts_none.send_replace(true);
+        self.stop_accepting();
     }
 
     /// The number of exchanges that no filter has decided on yet.

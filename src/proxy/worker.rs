@@ -83,8 +83,8 @@ impl Worker {
         self.proxy.state.accepts_none.subscribe()
     }
 
-    pub(super) fn is_draining(&self) -> bool {
-        self.proxy.is_draining()
+    pub(super) fn is_leaving(&self) -> bool {
+        self.proxy.is_leaving()
     }
 
     /// Serves the request whose head a session has read. Returns the session if its connection can be reused.

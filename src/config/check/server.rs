@@ -123,6 +123,11 @@ pub(super) fn server(
     Server {
         workers,
         grace: Duration::from_secs(whole!(grace_secs)),
+        drain_delay: Duration::from_secs(
+            raw.drain_delay_secs
+                .check(key("drain_delay_secs"), problems)
+                .unwrap_or_default(),
+        ),
         comment: Duration::from_secs(whole!(comment_secs)),
         limits: ConnectionLimits {
             head_bytes_max: whole!(head_bytes_max) as usize,

@@ -1,9 +1,13 @@
 //! Graceful shutdown.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::Value;
-use tollgate_testing::{Client, RawClient, Script};
+use tollgate_testing::{Client, RawClient, Script, within};
 
 use super::installation::{Installation, ended};
+use super::upgrade::{address, ask_until, charged};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, SECRETS, audited, chat};
 
 #[tokio::test]
@@ -51,7 +55,7 @@ async fn a_program_asked_to_end_finishes_what_is_under_way_and_ends_with_0() {
         serving.process.signal(signal);
         // The signal is handled when no new connection is accepted.
         let refused = || std::net::TcpStream::connect(plain).is_err();
-        tollgate_testing::within("the end of listening", crate::rig::poll(refused)).await;
+        within("the end of listening", crate::rig::poll(refused)).await;
         assert!(
             serving.process.has_ended().is_none(),
             "streams are under way"
@@ -129,6 +133,81 @@ async fn a_program_that_is_idle_ends_at_once_and_leaves_books_that_balance() {
         audited(&installation.database()).sums.spent.get(),
         PRICE_OF_A_CHAT
     );
+}
+
+/// Asks on a new connection each time; returns the sum of the charges.
+async fn ask_anew_until(client: Client, over: Arc<AtomicBool>) -> i64 {
+    let mut charges = 0;
+    while !over.load(Ordering::Relaxed) {
+        let answer = client.post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        charges += charged(&answer.json());
+    }
+    charges
+}
+
+/// Sends the last request of a connection; returns its charge.
+async fn ask_last(connection: &mut RawClient, key: &str) -> i64 {
+    connection.post(CHAT, key, &chat(false).to_string()).await;
+    let (head, answer) = connection.read_answer().await;
+    assert_eq!(head.status(), 200, "{answer:?}");
+    assert_eq!(head.header("connection"), Some("close"));
+    charged(&serde_json::from_slice(&answer).expect("JSON"))
+}
+
+/// A load balancer sends requests, on connections that stay open and on new ones, until its probe says that the gateway is not ready.
+#[tokio::test]
+async fn with_a_delay_requests_are_answered_until_the_balancer_has_noticed_and_a_second_signal_ends_it()
+ {
+    let settings = "[server]\ndrain_delay_secs = 600\n[[listener]]\nhealth = true";
+    let installation = Installation::new(settings).await;
+    let mut serving = installation.serve().await;
+    let key = &installation.key;
+    let (plain, probe) = (address(&serving), Client::new(&serving.url));
+    assert_eq!(probe.get("/ready").await.status, 200);
+    let over = Arc::new(AtomicBool::new(false));
+    let mut load = Vec::new();
+    for _ in 0..2 {
+        load.push(tokio::spawn(ask_until(plain, key.clone(), over.clone())));
+        let client = serving.client(&installation);
+        load.push(tokio::spawn(ask_anew_until(client, over.clone())));
+    }
+    let mut idle = RawClient::connect(plain).await;
+    serving.process.signal("TERM");
+    let unready = async { while probe.get("/ready").await.status != 503 {} };
+    within("a probe that fails", unready).await;
+    over.store(true, Ordering::Relaxed);
+    let mut charges = 0;
+    for client in load {
+        charges += client.await.expect("no request fails");
+    }
+    // Sent before the balancer has noticed.
+    let mut fresh = RawClient::connect(plain).await;
+    for connection in [&mut idle, &mut fresh] {
+        charges += ask_last(connection, key).await;
+    }
+    assert_eq!(probe.get("/live").await.status, 200);
+    serving.process.signal("TERM");
+    let status = ended(&mut serving.process).await;
+    assert_eq!(status.code(), Some(0), "{}", serving.process.output());
+    let report = audited(&installation.database());
+    assert_eq!(report.sums.spent.get(), charges);
+}
+
+#[tokio::test]
+async fn an_open_connection_carries_a_last_request_after_the_delay() {
+    let installation = Installation::new("[server]\ndrain_delay_secs = 1").await;
+    let mut serving = installation.serve().await;
+    let plain = address(&serving);
+    let mut idle = RawClient::connect(plain).await;
+    serving.process.signal("TERM");
+    let refused = || std::net::TcpStream::connect(plain).is_err();
+    within("the end of listening", crate::rig::poll(refused)).await;
+    let charge = ask_last(&mut idle, &installation.key).await;
+    let status = ended(&mut serving.process).await;
+    assert_eq!(status.code(), Some(0), "{}", serving.process.output());
+    let report = audited(&installation.database());
+    assert_eq!(report.sums.spent.get(), charge);
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ fn set_price(installation: &Installation, output: i64) {
     std::fs::write(&installation.config, text).expect("the folder takes files");
 }
 
-fn charged(answer: &Value) -> i64 {
+pub(super) fn charged(answer: &Value) -> i64 {
     micros(&answer["x_svc"]["credits_used"])
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn spent(installation: &Installation) -> i64 {
 }
 
 /// Asks again and again on connections that stay open, and on a new one where the gateway has closed one; returns the sum of the charges.
-async fn ask_until(address: SocketAddr, key: String, over: Arc<AtomicBool>) -> i64 {
+pub(super) async fn ask_until(address: SocketAddr, key: String, over: Arc<AtomicBool>) -> i64 {
     let body = chat(false).to_string();
     let mut charges = 0;
     let mut connection = RawClient::connect(address).await;
@@ -113,7 +113,7 @@ async fn ask_over_tls_until(client: Client, over: Arc<AtomicBool>) -> i64 {
     charges
 }
 
-fn address(serving: &Serving) -> SocketAddr {
+pub(super) fn address(serving: &Serving) -> SocketAddr {
     let address = serving.url.trim_start_matches("http://");
     address.parse().expect("an address")
 }
