@@ -103,7 +103,7 @@ pub(super) fn check(
     if let Some(raw) = raw {
         check_raw(raw, request)?;
     }
-    // RFC 9112 section 3.2: exactly one in HTTP/1.1.
+    // RFC 9112 section 3.2: exactly one in HTTP/1.1. The parser refuses a second one.
     if request.protocol == Protocol::Http11 && !headers.contains_key(header::HOST) {
         return Err(malformed("`Host` is missing. Send it once."));
     }
