@@ -175,15 +175,20 @@ impl Cache {
 
     /// Removes entries and returns how many there were. Replies under way keep theirs.
     pub fn purge(&self, what: &Purge) -> u64 {
-        if let Some(shared) = &self.shared {
-            shared.purge(self.entropy.bytes());
-        }
+        self.purge_second_level();
         self.store.purge(what)
     }
 
-    /// The same for a purge of another node, which the second level has seen already.
+    /// The same for a purge of another node, which may be gone before the server knows of it.
     pub(crate) fn purge_where(&self, matches: impl Fn(&Entry) -> bool) -> u64 {
+        self.purge_second_level();
         self.store.purge_where(matches)
+    }
+
+    fn purge_second_level(&self) {
+        if let Some(shared) = &self.shared {
+            shared.purge(self.clock.now());
+        }
     }
 
     /// Follows the purges of the other nodes of a cluster. Nothing to do on a node that is alone.

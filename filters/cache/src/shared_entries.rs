@@ -1,15 +1,16 @@
 //! The second level of the cache: answers of all nodes at the shared server, read within a budget and written behind.
 //!
-//! The names of entries contain a number, the epoch. A purge on any node replaces it, so that every entry of before is out of reach at once on
-//! that node, and on the others when they read the number next; they remove their own entries then.
+//! The names of entries contain a number, the epoch. A purge on any node raises it, so that every entry of before is out of reach at once on
+//! that node, and on the others when they read the number next; they remove their own entries then. It never decreases: a server that comes
+//! back with an earlier state, from a backup or a replica, gets the highest one of the nodes again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tollgate_clock::{Clock, Timestamp};
-use tollgate_shared::Shared;
+use tollgate_shared::{Script, Shared};
 
 use crate::counters::{CacheCounters, SharedResult};
 use crate::entry::Entry;
@@ -19,16 +20,36 @@ use crate::record::{Expected, Seal, VERSION};
 /// Answers that wait to be written. More are dropped: they are in the first level.
 const QUEUE: usize = 256;
 
-const EPOCH_KEY: &str = "tollgate:cache:epoch";
+/// Not the key of releases whose epochs were random numbers.
+const EPOCH_KEY: &str = "tollgate:cache:epoch_micros";
 
-/// How often each node reads the epoch.
+/// Raises the epoch at the server, and returns it. A new one begins with the time, which is later than every epoch that the server has lost.
+///
+/// Arguments: the epoch of the node, 1 where a purge of that node is to be announced and else 0. All numbers are below 2^53.
+const RAISE: &str = "
+local own, purges = tonumber(ARGV[1]), tonumber(ARGV[2])
+local stored = tonumber(redis.call('GET', KEYS[1]))
+local epoch
+if stored then
+  epoch = math.max(own, stored + purges)
+else
+  local time = redis.call('TIME')
+  epoch = math.max(own, time[1] * 1000000 + time[2])
+end
+if epoch ~= stored then
+  redis.call('SET', KEYS[1], string.format('%.0f', epoch))
+end
+return {epoch}
+";
+
+/// How often each node reads and raises the epoch.
 const EPOCH_EVERY: Duration = Duration::from_secs(1);
 
 /// An answer that is to be written.
 pub(crate) struct Write {
     key: Key,
     /// Of the time at which it was queued: a purge since then applies to it.
-    epoch: u64,
+    epoch: i64,
     entry: Arc<Entry>,
     expires: Timestamp,
 }
@@ -41,10 +62,12 @@ pub(crate) struct SharedEntries {
     shared: Shared,
     seal: Seal,
     queue: mpsc::Sender<Write>,
-    epoch: AtomicU64,
-    /// The epoch has been read or written: entries may be used.
+    raise: Script,
+    /// The highest one that this node knows of.
+    epoch: AtomicI64,
+    /// The epoch is that of the server: entries may be used.
     is_known: AtomicBool,
-    /// The epoch of this node has to be written.
+    /// A purge has to be announced.
     is_purged: AtomicBool,
     purged: Notify,
     counters: Arc<CacheCounters>,
@@ -61,7 +84,8 @@ impl SharedEntries {
             shared,
             seal: Seal::new(root),
             queue,
-            epoch: AtomicU64::new(0),
+            raise: Script::new(RAISE),
+            epoch: AtomicI64::new(0),
             is_known: AtomicBool::new(false),
             is_purged: AtomicBool::new(false),
             purged: Notify::new(),
@@ -76,14 +100,14 @@ impl SharedEntries {
     }
 
     /// The epoch of the entries that are in reach now.
-    pub(crate) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> i64 {
         self.epoch.load(Relaxed)
     }
 
     /// The entry of a key in an epoch, if there is one.
     pub(crate) async fn get(
         &self,
-        (epoch, key): (u64, &Key),
+        (epoch, key): (i64, &Key),
         model: Arc<str>,
         (bytes_max, ttl): (usize, Duration),
         clock: &Clock,
@@ -131,9 +155,10 @@ impl SharedEntries {
         }
     }
 
-    /// Puts all entries out of reach, by a random epoch.
-    pub(crate) fn purge(&self, epoch: [u8; 8]) {
-        self.epoch.store(u64::from_le_bytes(epoch) | 1, Relaxed);
+    /// Puts all entries out of reach, by a later epoch.
+    pub(crate) fn purge(&self, now: Timestamp) {
+        let later = |epoch: i64| Some(now.as_micros().max(epoch + 1));
+        let _ = self.epoch.fetch_update(Relaxed, Relaxed, later);
         self.is_purged.store(true, Relaxed);
         self.purged.notify_one();
     }
@@ -157,30 +182,20 @@ impl SharedEntries {
     }
 
     async fn follow_epoch(&self, purge: impl Fn()) {
+        let is_purged = self.is_purged.swap(false, Relaxed);
         let own = self.epoch.load(Relaxed);
-        if self.is_purged.swap(false, Relaxed) {
-            let text = own.to_string();
-            let written = self.shared.set(EPOCH_KEY, text.as_bytes(), None).await;
-            match written {
-                Ok(()) => self.is_known.store(true, Relaxed),
-                // Again with the next tick.
-                Err(_) => self.is_purged.store(true, Relaxed),
-            }
+        let arguments = [own, i64::from(is_purged)];
+        let answer = self.shared.invoke(&self.raise, EPOCH_KEY, &arguments);
+        let answer = answer.await.ok();
+        let Some(raised) = answer.and_then(|numbers| numbers.first().copied()) else {
+            // Again with the next tick.
+            self.is_purged.fetch_or(is_purged, Relaxed);
             return;
-        }
-        let Ok(value) = self.shared.get(EPOCH_KEY).await else {
-            return;
-        };
-        let read = match value {
-            Some(text) => String::from_utf8_lossy(&text).parse().unwrap_or(0),
-            // The server has lost its data, and with it the entries.
-            None if own != 0 => return self.is_purged.store(true, Relaxed),
-            None => 0,
         };
         // A purge on this node meanwhile counts.
-        let changed = self.epoch.compare_exchange(own, read, Relaxed, Relaxed);
+        let changed = self.epoch.compare_exchange(own, raised, Relaxed, Relaxed);
         let is_known = self.is_known.swap(true, Relaxed);
-        if changed.is_ok() && read != own && is_known {
+        if changed.is_ok() && raised != own && is_known {
             purge();
         }
     }
@@ -205,7 +220,7 @@ impl SharedEntries {
     }
 }
 
-fn name(epoch: u64, key: &Key) -> String {
+fn name(epoch: i64, key: &Key) -> String {
     let key = base16ct::lower::encode_string(&key.0);
     format!("tollgate:cache:{VERSION}:{epoch:x}:{key}")
 }
@@ -220,10 +235,12 @@ mod tests {
     use tollgate_module::{Services, check_text};
     use tollgate_openai::Endpoint;
     use tollgate_shared::RawShared;
+    use tollgate_store::{ChangeKind, ChangeRow, Observer as _};
     use tollgate_testing::{Redis, within};
 
     use super::*;
     use crate::entry::Answer;
+    use crate::purge::Follower;
     use crate::{Cache, CacheDeps, CacheSettings, Purge};
 
     const KEY: Key = Key([3; 32]);
@@ -349,6 +366,57 @@ mod tests {
         }
     }
 
+    /// It was restored from a backup, or replaced by a replica that lagged behind. Every node took the epoch of before, and read the answers
+    /// that had been purged.
+    #[tokio::test]
+    async fn a_purge_lasts_when_the_server_comes_back_with_an_earlier_state() {
+        let redis = Redis::start();
+        let (one, other) = (node(&redis, 1).await, node(&redis, 1).await);
+        let server = &second(&one).shared;
+        let at_server = async || server.get(EPOCH_KEY).await.expect("an answer");
+        let purge = async || {
+            one.purge(&Purge::All);
+            until("the purge of the other node", || {
+                second(&other).epoch() == second(&one).epoch()
+            })
+            .await;
+        };
+        purge().await;
+        store(&one, "purged").await;
+        let before = at_server().await.expect("an epoch");
+        purge().await;
+        let restored = server.set(EPOCH_KEY, &before, None).await;
+        restored.expect("the server takes it");
+        let raised = async {
+            while at_server().await.as_ref() == Some(&before) {
+                for node in [&one, &other] {
+                    assert_eq!(read(node).await, None);
+                }
+            }
+        };
+        within("the epoch of the nodes at the server", raised).await;
+        assert_eq!(read(&one).await, None);
+    }
+
+    /// The node that was asked had no connection to the server, and was gone before it had one again.
+    #[tokio::test]
+    async fn a_purge_of_the_feed_is_announced_by_the_nodes_that_have_read_it() {
+        let redis = Redis::start();
+        let cache = node(&redis, 1).await;
+        store(&cache, "purged").await;
+        let purge = ChangeRow {
+            number: 1,
+            kind: ChangeKind::CacheOfModel,
+            subject: [9; 16],
+        };
+        let follower = Follower(Arc::downgrade(&cache));
+        follower.changed(&purge).expect("it reads nothing");
+        assert_eq!(read(&cache).await, None, "at once");
+        let later = node(&redis, 1).await;
+        let announced = async { while read(&later).await.is_some() {} };
+        within("the purge of another node", announced).await;
+    }
+
     /// It was written under the name that entries have after the purge, and all nodes read it.
     #[tokio::test]
     async fn an_answer_that_waits_to_be_written_is_purged_too() {
@@ -377,7 +445,7 @@ mod tests {
         let limits = (1 << 20, Duration::from_secs(60));
         let found = cache.read_second_level(KEY, "m".into(), limits).await;
         assert!(found.is_some());
-        cache.purge_where(|_| true);
+        cache.first_level().purge_where(|_| true);
         let mut fetched = pin!(cache.read_second_level(KEY, "m".into(), limits));
         let mut context = Context::from_waker(Waker::noop());
         assert!(fetched.as_mut().poll(&mut context).is_pending());
