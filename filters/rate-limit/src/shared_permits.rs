@@ -49,7 +49,9 @@ end
 local held = math.max(used, math.min(wanted, limit - others))
 if held > 0 then
   redis.call('HSET', KEYS[1], ARGV[5], string.format('%d:%.0f', held, now + life))
-  redis.call('PEXPIRE', KEYS[1], ARGV[4])
+  if redis.call('PTTL', KEYS[1]) < life then
+    redis.call('PEXPIRE', KEYS[1], ARGV[4])
+  end
 else
   redis.call('HDEL', KEYS[1], ARGV[5])
 end
@@ -417,6 +419,39 @@ mod tests {
         let issued = join_all(all).await;
         let issued = issued.iter().flatten().count();
         assert_eq!(issued, 7, "all that the limit allows");
+    }
+
+    /// The entries of all runs are one key, whose life became that of the run which had called last.
+    #[tokio::test]
+    async fn permits_outlive_the_shorter_ones_of_a_killed_node() {
+        let redis = Redis::start();
+        let (url, call_limit) = (redis.url(), Duration::from_secs(60));
+        let nodes = join_all((0..3).map(|_| connect(&url, call_limit))).await;
+        until("three live nodes", || {
+            nodes.iter().all(|node| node.nodes() == 3)
+        })
+        .await;
+        let [few, many, last] =
+            [0, 1, 2].map(|node: usize| SharedPermits::new(nodes[node].clone()));
+        let (partition, limit) = (partition(), NonZeroU32::new(40).expect("not zero"));
+        // One is used and three are spare.
+        let _few = few.acquire(&partition, limit).await.expect("a permit");
+        let mut killed = Vec::new();
+        while let Some(permit) = many.acquire(&partition, limit).await {
+            killed.push(permit);
+        }
+        assert_eq!(killed.len(), 36);
+        let mut running = Vec::new();
+        let expired = async {
+            while running.is_empty() {
+                running.extend(last.acquire(&partition, limit).await);
+            }
+        };
+        within("the end of their life", expired).await;
+        while let Some(permit) = last.acquire(&partition, limit).await {
+            running.push(permit);
+        }
+        assert_eq!(running.len(), 36);
     }
 
     /// The call may have been executed, and states the shorter life that many permits have. Permits in use were renewed too late then, and
