@@ -44,7 +44,7 @@ impl RateLimits {
     #[must_use]
     pub fn sharing(self, shared: Option<Shared>) -> RateLimits {
         RateLimits {
-            shared: shared.map(|shared| Arc::new(SharedLimits::new(shared))),
+            shared: shared.map(|shared| Arc::new(SharedLimits::new(shared, self.clock.clone()))),
             ..self
         }
     }

@@ -38,10 +38,10 @@ impl SharedPartition {
 }
 
 impl SharedLimits {
-    pub(crate) fn new(shared: Shared) -> SharedLimits {
+    pub(crate) fn new(shared: Shared, clock: Clock) -> SharedLimits {
         SharedLimits {
             gcra: SharedGcra::new(shared.clone()),
-            permits: SharedPermits::new(shared.clone()),
+            permits: SharedPermits::new(shared.clone(), clock),
             leases: Leases::default(),
             reservations: Arc::default(),
             shared,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::sync::Mutex;
+use tollgate_clock::Clock;
 use tollgate_shared::{Script, Shared};
 
 use crate::partitions::{ByPartition, Partition};
@@ -70,10 +71,10 @@ struct Held {
     limit: NonZeroU32,
     /// A permit was issued since the last renewal.
     active: bool,
-    /// How long the server counts what it has granted.
-    life: Duration,
-    /// Rounds of renewals since the last call.
-    rounds: u32,
+    /// Until when the server counts what it has granted, at least.
+    until: Duration,
+    /// The connection over which it was granted.
+    connection: u64,
     /// A task that returns spare permits is under way.
     returning: bool,
     key: Arc<str>,
@@ -81,16 +82,10 @@ struct Held {
     turn: Arc<Mutex<()>>,
 }
 
-impl Held {
-    /// Rounds after which what was granted is not used any more: at least [`RENEW_EVERY`] before the server frees it.
-    fn rounds_max(&self) -> u32 {
-        (self.life.as_secs() / RENEW_EVERY.as_secs()) as u32 - 1
-    }
-}
-
 /// The permits of all partitions.
 pub(crate) struct SharedPermits {
     shared: Shared,
+    clock: Clock,
     hold: Script,
     held: ByPartition<Held>,
 }
@@ -118,9 +113,10 @@ pub(crate) enum Acquired {
 }
 
 impl SharedPermits {
-    pub(crate) fn new(shared: Shared) -> Arc<SharedPermits> {
+    pub(crate) fn new(shared: Shared, clock: Clock) -> Arc<SharedPermits> {
         Arc::new(SharedPermits {
             shared,
+            clock,
             hold: Script::new(HOLD),
             held: ByPartition::default(),
         })
@@ -134,6 +130,7 @@ impl SharedPermits {
     ) -> Acquired {
         let is_reachable = self.shared.is_reachable();
         let issued = self.issue(partition, limit, |held| match is_reachable {
+            true if !self.is_counted(held, RENEW_EVERY) => 0,
             true => held.granted.min(limit.get()),
             false => self.share(limit),
         });
@@ -191,19 +188,25 @@ impl SharedPermits {
         }
     }
 
-    /// The partitions with permits in use that have to be renewed. What others have spare for long enough is forgotten.
+    /// The partitions with permits in use that have to be stated at the server. What others have spare for long enough is forgotten.
     fn begin_round(&self) -> Vec<Partition> {
         let mut due = Vec::new();
         self.held.retain(|partition, held| {
-            held.rounds += 1;
-            if held.used > 0 && held.rounds + 1 >= held.rounds_max() {
+            // More are used where this node's share has decided.
+            let is_stated = held.used <= held.granted && self.is_counted(held, 2 * RENEW_EVERY);
+            if held.used > 0 && !is_stated {
                 due.push(*partition);
             }
             // Not during a call, which may bring permits.
             let is_called = held.waiting > 0 || held.turn.try_lock().is_err();
-            held.used > 0 || held.rounds < held.rounds_max() || is_called
+            held.used > 0 || self.is_counted(held, RENEW_EVERY) || is_called
         });
         due
+    }
+
+    /// Whether the server counts what it has granted for longer than this time. It may have lost what it knew before the last connection.
+    fn is_counted(&self, held: &Held, time: Duration) -> bool {
+        held.connection == self.shared.connections() && self.clock.elapsed() + time < held.until
     }
 
     async fn renew_one(&self, partition: Partition) {
@@ -251,16 +254,17 @@ impl SharedPermits {
             let arguments = [used, wanted, limit, life.as_millis() as i64];
             (held.key.clone(), held.used, life, arguments)
         };
+        let (connection, until) = (self.shared.connections(), self.clock.elapsed() + life);
         let answer = self.shared.invoke(&self.hold, &key, &arguments).await;
         let answer = answer.ok();
         let granted = answer.and_then(|numbers| u32::try_from(*numbers.first()?).ok());
         let mut held = self.held.get_mut(&partition)?;
         let Some(granted) = granted else {
             // It may have been executed: then the server counts what this run has for that time only.
-            held.life = held.life.min(life);
+            held.until = held.until.min(until);
             return None;
         };
-        (held.granted, held.life, held.rounds) = (granted, life, 0);
+        (held.granted, held.until, held.connection) = (granted, until, connection);
         Some((used, granted))
     }
 
@@ -296,8 +300,8 @@ impl SharedPermits {
             granted: 0,
             limit,
             active: true,
-            life: LIFE,
-            rounds: 0,
+            until: Duration::ZERO,
+            connection: 0,
             returning: false,
             key: partition.key("permits"),
             turn: Arc::default(),
@@ -349,7 +353,7 @@ impl Drop for SharedPermit {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_clock::Entropy;
+    use tollgate_clock::{Entropy, ManualClock, Timestamp};
     use tollgate_module::{Services, check_text};
     use tollgate_money::AccountId;
     use tollgate_shared::RawShared;
@@ -389,14 +393,50 @@ mod tests {
         }
     }
 
-    /// The permits of a node that is alone, and a partition with a limit of forty: ten spare ones are kept.
-    async fn node(
-        redis: &Redis,
-        call_limit: Duration,
-    ) -> (Arc<SharedPermits>, SharedPartition, NonZeroU32) {
-        let shared = connect(&redis.url(), call_limit).await;
-        let limit = NonZeroU32::new(40).expect("not zero");
-        (SharedPermits::new(shared), partition(), limit)
+    /// A node that is alone, and a partition with a limit of forty: ten spare permits are kept.
+    struct Node {
+        permits: Arc<SharedPermits>,
+        manual: ManualClock,
+        partition: SharedPartition,
+        limit: NonZeroU32,
+        running: Vec<SharedPermit>,
+    }
+
+    impl Node {
+        async fn start(redis: &Redis, call_limit: Duration) -> Node {
+            let shared = connect(&redis.url(), call_limit).await;
+            let (clock, manual) = Clock::manual(Timestamp::UNIX_EPOCH);
+            Node {
+                permits: SharedPermits::new(shared, clock),
+                manual,
+                partition: partition(),
+                limit: NonZeroU32::new(40).expect("not zero"),
+                running: Vec::new(),
+            }
+        }
+
+        /// Begins requests until so many run, or one is refused.
+        async fn run(&mut self, requests: usize) {
+            while self.running.len() < requests
+                && let Some(permit) = self.permits.acquire(&self.partition, self.limit).await
+            {
+                self.running.push(permit);
+            }
+        }
+
+        fn is_reachable(&self) -> bool {
+            self.permits.shared.is_reachable()
+        }
+
+        /// The partitions that are due in the next round.
+        fn next_round(&self) -> Vec<Partition> {
+            self.manual.advance(RENEW_EVERY);
+            self.permits.begin_round()
+        }
+
+        async fn renew(&self) {
+            self.permits.renew_one(self.partition.partition).await;
+        }
     }
 
     /// Each of them was asked for by a call of its own, after those before it. Those that had waited for the time of a call were decided by
@@ -409,7 +449,7 @@ mod tests {
         let shared = connect(&link.url(), Duration::from_secs(2)).await;
         let _other = connect(&redis.url(), Duration::from_secs(60)).await;
         until("two live nodes", || shared.nodes() == 2).await;
-        let (permits, partition) = (SharedPermits::new(shared), partition());
+        let (permits, partition) = (SharedPermits::new(shared, Clock::system()), partition());
         let limit = NonZeroU32::new(7).expect("not zero");
         // The server has the script from now on.
         drop(permits.acquire(&partition, limit).await);
@@ -425,33 +465,46 @@ mod tests {
     #[tokio::test]
     async fn permits_outlive_the_shorter_ones_of_a_killed_node() {
         let redis = Redis::start();
-        let (url, call_limit) = (redis.url(), Duration::from_secs(60));
-        let nodes = join_all((0..3).map(|_| connect(&url, call_limit))).await;
+        let nodes = (0..3).map(|_| Node::start(&redis, Duration::from_secs(60)));
+        let mut nodes = join_all(nodes).await;
         until("three live nodes", || {
-            nodes.iter().all(|node| node.nodes() == 3)
+            nodes.iter().all(|node| node.permits.shared.nodes() == 3)
         })
         .await;
-        let [few, many, last] =
-            [0, 1, 2].map(|node: usize| SharedPermits::new(nodes[node].clone()));
-        let (partition, limit) = (partition(), NonZeroU32::new(40).expect("not zero"));
+        let [few, killed, last] = &mut nodes[..] else {
+            panic!("three nodes");
+        };
         // One is used and three are spare.
-        let _few = few.acquire(&partition, limit).await.expect("a permit");
-        let mut killed = Vec::new();
-        while let Some(permit) = many.acquire(&partition, limit).await {
-            killed.push(permit);
-        }
-        assert_eq!(killed.len(), 36);
-        let mut running = Vec::new();
+        few.run(1).await;
+        killed.run(40).await;
+        assert_eq!(killed.running.len(), 36);
         let expired = async {
-            while running.is_empty() {
-                running.extend(last.acquire(&partition, limit).await);
+            while last.running.is_empty() {
+                last.run(1).await;
             }
         };
         within("the end of their life", expired).await;
-        while let Some(permit) = last.acquire(&partition, limit).await {
-            running.push(permit);
-        }
-        assert_eq!(running.len(), 36);
+        last.run(40).await;
+        assert_eq!(last.running.len(), 36);
+    }
+
+    /// Those that live for thirty seconds were stated again up to 26 s later, and other nodes had them too.
+    #[tokio::test]
+    async fn permits_in_use_are_counted_again_when_the_server_has_lost_its_data() {
+        let mut redis = Redis::start();
+        let mut one = Node::start(&redis, Duration::from_secs(60)).await;
+        let mut other = Node::start(&redis, Duration::from_secs(60)).await;
+        one.run(3).await;
+        redis.restart();
+        until("its loss", || !one.is_reachable() && !other.is_reachable()).await;
+        until("its return", || one.is_reachable() && other.is_reachable()).await;
+        let spare = one.permits.acquire_now(&one.partition, one.limit);
+        assert!(matches!(spare, Acquired::Ask), "no spare one is left");
+        assert_eq!(one.next_round(), [one.partition.partition]);
+        one.renew().await;
+        other.run(40).await;
+        one.run(40).await;
+        assert_eq!(one.running.len() + other.running.len(), 40);
     }
 
     /// The call may have been executed, and states the shorter life that many permits have. Permits in use were renewed too late then, and
@@ -459,55 +512,59 @@ mod tests {
     #[tokio::test]
     async fn permits_are_renewed_soon_after_a_call_without_an_answer() {
         let mut redis = Redis::start();
-        let (permits, partition, limit) = node(&redis, Duration::from_secs(1)).await;
-        let mut running = Vec::new();
-        while running.len() < 11 {
-            running.extend(permits.acquire(&partition, limit).await);
-        }
-        assert_eq!(permits.begin_round(), [], "they live for thirty seconds");
+        let mut node = Node::start(&redis, Duration::from_secs(1)).await;
+        node.run(11).await;
+        assert_eq!(node.next_round(), [], "they live for thirty seconds");
         redis.pause();
-        running.extend(permits.acquire(&partition, limit).await);
-        assert_eq!(running.len(), 12, "by the share");
+        node.run(12).await;
+        assert_eq!(node.running.len(), 12, "by the share");
         redis.resume();
-        assert_eq!(permits.begin_round(), [partition.partition]);
+        assert_eq!(node.permits.begin_round(), [node.partition.partition]);
+        node.running.pop();
+        assert_eq!(node.permits.begin_round(), [], "as many as were granted");
+        assert_eq!(node.next_round(), [node.partition.partition]);
     }
 
     #[tokio::test]
     async fn spare_permits_of_an_idle_account_are_forgotten_without_a_call() {
         let redis = Redis::start();
-        let (permits, partition, limit) = node(&redis, Duration::from_secs(60)).await;
-        let is_spare = || match permits.acquire_now(&partition, limit) {
+        let mut node = Node::start(&redis, Duration::from_secs(60)).await;
+        let partition = node.partition.partition;
+        let is_spare = |node: &Node| match node.permits.acquire_now(&node.partition, node.limit) {
             Acquired::Permit(permit) => drop(permit),
             Acquired::Refused | Acquired::Ask => panic!("no permit is spare"),
         };
 
         // One is used and ten are spare of the forty: they live for thirty seconds.
-        let permit = permits.acquire(&partition, limit).await.expect("a permit");
+        node.run(1).await;
         for _ in 0..12 {
-            assert_eq!(permits.begin_round(), []);
+            assert_eq!(node.next_round(), []);
         }
-        assert_eq!(permits.begin_round(), [partition.partition], "26 s");
-        permits.renew_one(partition.partition).await;
-        drop(permit);
-        is_spare();
+        assert_eq!(node.next_round(), [partition], "26 s");
+        node.renew().await;
+        node.running.clear();
+        is_spare(&node);
         for _ in 0..13 {
-            assert_eq!(permits.begin_round(), []);
-            is_spare();
+            assert_eq!(node.next_round(), []);
+            is_spare(&node);
         }
-        assert_eq!(permits.begin_round(), [], "28 s");
-        assert!(permits.held.is_empty());
+        assert_eq!(node.next_round(), [], "28 s");
+        assert!(node.permits.held.is_empty());
         // The server counts them for this run until they expire: it has them again by one call.
-        let mut running = Vec::new();
-        running.extend(permits.acquire(&partition, limit).await);
-        assert_eq!(running.len(), 1);
-        is_spare();
+        node.run(1).await;
+        is_spare(&node);
         // Beyond half of the limit they live for six seconds, and are renewed every two while they are used.
-        while running.len() < 22 {
-            running.extend(permits.acquire(&partition, limit).await);
-        }
+        node.run(22).await;
         for _ in 0..3 {
-            assert_eq!(permits.begin_round(), [partition.partition]);
-            permits.renew_one(partition.partition).await;
+            assert_eq!(node.next_round(), [partition]);
+            node.renew().await;
         }
+        // The next round is late: they would not be counted until it comes.
+        node.run(23).await;
+        node.manual.advance(RENEW_EVERY);
+        is_spare(&node);
+        node.manual.advance(RENEW_EVERY);
+        let late = node.permits.acquire_now(&node.partition, node.limit);
+        assert!(matches!(late, Acquired::Ask), "two seconds before");
     }
 }

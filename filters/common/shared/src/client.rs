@@ -1,7 +1,7 @@
 //! The handle by which the gateway calls the server: a deadline for each call, and a circuit that opens after three failures in a row.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ pub struct Shared {
 pub(crate) struct State {
     /// The connection; none while the server is unreachable.
     connection: ArcSwapOption<MultiplexedConnection>,
+    /// How many there have been.
+    connections: AtomicU64,
     pub(crate) connector: Connector,
     pub(crate) settings: SharedSettings,
     pub(crate) entropy: Entropy,
@@ -79,6 +81,7 @@ impl Shared {
         Ok(Shared {
             state: Arc::new(State {
                 connection: ArcSwapOption::empty(),
+                connections: AtomicU64::new(0),
                 connector: Connector::new(settings.clone())?,
                 settings,
                 entropy,
@@ -96,6 +99,11 @@ impl Shared {
     /// Whether calls are sent now.
     pub fn is_reachable(&self) -> bool {
         self.state.connection.load().is_some()
+    }
+
+    /// The number of connections so far. What was stored over an earlier one may be lost: the server may have been restarted, or be another.
+    pub fn connections(&self) -> u64 {
+        self.state.connections.load(Relaxed)
     }
 
     /// The number of live nodes, this one included, as last counted.
@@ -239,6 +247,7 @@ impl Shared {
 
     pub(crate) fn resume(&self, connection: &Arc<MultiplexedConnection>) {
         self.state.failures.store(0, Relaxed);
+        self.state.connections.fetch_add(1, Relaxed);
         self.state.connection.store(Some(connection.clone()));
     }
 

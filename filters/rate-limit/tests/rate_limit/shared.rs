@@ -414,6 +414,14 @@ async fn the_permits_of_a_killed_node_are_free_after_a_while() {
     let redis = Redis::start();
     let nodes = nodes(&redis, PATIENT).await;
     let _renewed = nodes[2].admitted(1, "six").await.expect("the first");
+    let manual = nodes[2].manual.clone();
+    let _clock = tokio::spawn(async move {
+        let mut seconds = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            seconds.tick().await;
+            manual.advance(Duration::from_secs(1));
+        }
+    });
     let held = open(&nodes[..1], 1, "six").await;
     assert_eq!(held.len(), 5);
     assert!(nodes[1].admitted(1, "six").await.is_none());
