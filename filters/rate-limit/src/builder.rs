@@ -58,10 +58,10 @@ impl RateLimits {
         }
     }
 
-    /// The renewal of concurrency permits at the shared server, to run while the gateway serves; `None` without one.
+    /// The renewal of concurrency permits at the shared server, and what could not be counted there, to run while the gateway serves; `None`
+    /// without one.
     pub fn renewal(&self) -> Option<impl Future<Output = ()> + use<>> {
-        let shared = self.shared.as_ref()?;
-        Some(shared.permits.clone().renew())
+        Some(self.shared.clone()?.run())
     }
 
     /// The filter `address-limit`.

@@ -1,10 +1,21 @@
 //! GCRA at the shared server: scripts over one arrival time, in microseconds of the server's clock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tollgate_shared::{Script, Shared};
+use futures_util::future::join_all;
+use tollgate_clock::Clock;
+use tollgate_shared::{Script, Shared, Unavailable};
+
+use crate::corrections::Corrections;
 
 const NANOS_PER_MICRO: u64 = 1_000;
+
+/// How often corrections that the server has not executed are sent again.
+const RESEND_EVERY: Duration = Duration::from_secs(1);
+
+/// Calls under way together then.
+const RESENT_AT_ONCE: usize = 64;
 
 /// Counts as many cells as are admitted, up to those wanted, and returns their number and how far the arrival time is ahead of now. The key
 /// expires when the arrival time has passed.
@@ -45,7 +56,9 @@ return {ahead}
 #[derive(Clone)]
 pub(crate) struct SharedGcra {
     shared: Shared,
+    clock: Clock,
     scripts: Arc<(Script, Script)>,
+    unsent: Arc<Corrections>,
 }
 
 /// The answer to a call.
@@ -58,10 +71,12 @@ pub(crate) struct Taken {
 }
 
 impl SharedGcra {
-    pub(crate) fn new(shared: Shared) -> SharedGcra {
+    pub(crate) fn new(shared: Shared, clock: Clock) -> SharedGcra {
         SharedGcra {
             shared,
+            clock,
             scripts: Arc::new((Script::new(TAKE), Script::new(MOVE))),
+            unsent: Arc::default(),
         }
     }
 
@@ -75,23 +90,67 @@ impl SharedGcra {
         // A day at most.
         let arguments = [interval as i64, capacity as i64, i64::from(wanted)];
         let answer = self.shared.invoke(&self.scripts.0, key, &arguments).await;
-        let [cells, ahead] = answer.ok()?[..] else {
+        Taken::read(answer.ok()?)
+    }
+
+    /// The same for one cell that is given back where nothing waits for the answer any more: what `read` makes of it is dropped.
+    pub(crate) async fn take_guarded<T: Send + 'static>(
+        &self,
+        key: &str,
+        (cell, capacity): (u64, u64),
+        read: impl FnOnce(Taken) -> T + Send + 'static,
+    ) -> Option<T> {
+        let arguments = [cell as i64, capacity as i64, 1];
+        let read = |numbers| Taken::read(numbers).map(read);
+        let call = self
+            .shared
+            .invoke_guarded(&self.scripts.0, key, &arguments, read);
+        call.await.ok()?
+    }
+
+    /// Counts so many nanoseconds more, or fewer, without waiting for the answer.
+    pub(crate) fn correct(&self, key: Arc<str>, nanos: i64, capacity: u64) {
+        let this = self.clone();
+        self.shared
+            .spawn(async move { this.send((key, nanos, capacity)).await });
+    }
+
+    async fn send(&self, (key, nanos, capacity): (Arc<str>, i64, u64)) {
+        let micros = nanos.div_euclid(NANOS_PER_MICRO as i64);
+        let arguments = [micros, (capacity / NANOS_PER_MICRO) as i64];
+        let answer = self.shared.invoke(&self.scripts.1, &key, &arguments).await;
+        // Without an answer it may have been executed. Twice would give back what others have used; if it was not, the larger count drains.
+        if answer == Err(Unavailable::NotExecuted) {
+            self.unsent.keep(key, nanos, capacity, self.now());
+        }
+    }
+
+    /// Sends corrections that the server has not executed, for as long as the gateway runs.
+    pub(crate) async fn resend(self) {
+        let mut often = tokio::time::interval(RESEND_EVERY);
+        loop {
+            often.tick().await;
+            if self.shared.is_reachable() {
+                for some in self.unsent.take(self.now()).chunks(RESENT_AT_ONCE) {
+                    join_all(some.iter().map(|correction| self.send(correction.clone()))).await;
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+}
+
+impl Taken {
+    fn read(numbers: Vec<i64>) -> Option<Taken> {
+        let [cells, ahead] = numbers[..] else {
             return None;
         };
         Some(Taken {
             cells: u32::try_from(cells).ok()?,
             ahead: ahead.unsigned_abs() * NANOS_PER_MICRO,
         })
-    }
-
-    /// Counts so many nanoseconds more, or fewer, without waiting for the answer.
-    pub(crate) fn correct(&self, key: Arc<str>, nanos: i64, capacity: u64) {
-        let this = self.clone();
-        let micros = nanos.div_euclid(NANOS_PER_MICRO as i64);
-        let arguments = [micros, (capacity / NANOS_PER_MICRO) as i64];
-        self.shared.spawn(async move {
-            // Without an answer the larger count stays, and drains.
-            let _ = this.shared.invoke(&this.scripts.1, &key, &arguments).await;
-        });
     }
 }

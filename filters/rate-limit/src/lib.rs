@@ -4,6 +4,7 @@ mod address_limit;
 mod builder;
 mod concurrency;
 pub mod config;
+mod corrections;
 mod counters;
 mod fields;
 mod gcra;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_clock::Clock;
 use tollgate_shared::Shared;
 
-use crate::gcra::SharedGcra;
+use crate::gcra::{SharedGcra, Taken};
 use crate::lease::{Leases, Lookup};
 use crate::outstanding::Reservations;
 use crate::partitions::Partition;
@@ -40,7 +40,7 @@ impl SharedPartition {
 impl SharedLimits {
     pub(crate) fn new(shared: Shared, clock: Clock) -> SharedLimits {
         SharedLimits {
-            gcra: SharedGcra::new(shared.clone()),
+            gcra: SharedGcra::new(shared.clone(), clock.clone()),
             permits: SharedPermits::new(shared.clone(), clock),
             leases: Leases::default(),
             reservations: Arc::default(),
@@ -100,20 +100,33 @@ impl SharedLimits {
         let at = clock.elapsed().as_nanos() as u64;
         let tokens = tokens.min(quota.limit().get());
         let cost = quota.nanos(tokens);
-        let taken = self.gcra.take(&key, (cost, quota.window()), 1).await?;
-        let admitted = taken.cells > 0;
-        let decision = quota.decision(admitted.then_some(tokens), cost, taken.ahead);
-        let reservation = admitted.then(|| SharedReservation {
-            gcra: self.gcra.clone(),
-            clock: clock.clone(),
-            quota: *quota,
-            key,
-            number: self.reservations.add(partition.partition, cost, at),
-            reservations: self.reservations.clone(),
-            partition: partition.partition,
-            is_over: false,
-        });
-        Some((decision, reservation))
+        let guard = {
+            let (gcra, key, quota, clock) = (self.gcra.clone(), key.clone(), *quota, clock.clone());
+            let (reservations, partition) = (self.reservations.clone(), partition.partition);
+            move |taken: Taken| {
+                let admitted = taken.cells > 0;
+                let decision = quota.decision(admitted.then_some(tokens), cost, taken.ahead);
+                let reservation = admitted.then(|| SharedReservation {
+                    gcra,
+                    clock,
+                    quota,
+                    key,
+                    number: reservations.add(partition, cost, at),
+                    reservations,
+                    partition,
+                    is_over: false,
+                });
+                (decision, reservation)
+            }
+        };
+        let taken = self.gcra.take_guarded(&key, (cost, quota.window()), guard);
+        taken.await
+    }
+
+    /// What has to be done behind the requests, for as long as the gateway runs.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let permits = self.permits.clone();
+        futures_util::future::join(permits.renew(), self.gcra.clone().resend()).await;
     }
 }
 

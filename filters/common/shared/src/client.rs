@@ -1,6 +1,7 @@
 //! The handle by which the gateway calls the server: a deadline for each call, and a circuit that opens after three failures in a row.
 
 use std::future::Future;
+use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tollgate_clock::Entropy;
 use tollgate_counters::{Counters, labels};
 
@@ -34,10 +35,16 @@ labels! {
     }
 }
 
-/// The server cannot be asked now, or did not answer in time.
+/// Why a call has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the shared server is not available")]
-pub struct Unavailable;
+pub enum Unavailable {
+    /// The server cannot be asked now, or its answer was an error.
+    #[error("the shared server did not execute the call")]
+    NotExecuted,
+    /// It did not answer in time, or the connection has ended. It may have executed the call.
+    #[error("the shared server did not answer")]
+    NoAnswer,
+}
 
 /// The shared server. Cheap to clone; all clones use one connection, which [`Shared::run`] maintains.
 #[derive(Clone)]
@@ -134,8 +141,36 @@ impl Shared {
         key: &str,
         arguments: &[i64],
     ) -> Result<Vec<i64>, Unavailable> {
-        let connection = self.state.connection.load_full().ok_or(Unavailable)?;
+        let connection = self.connection()?;
         self.invoke_on(&connection, script, key, arguments).await
+    }
+
+    /// The same for a call whose effect has to be undone where its caller does not wait any more: what `read` makes of a late answer is
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shared::invoke`].
+    pub async fn invoke_guarded<T: Send + 'static>(
+        &self,
+        script: &Script,
+        key: &str,
+        arguments: &[i64],
+        read: impl FnOnce(Vec<i64>) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        let connection = self.connection()?;
+        let call = self.call_on(&connection, script, key, arguments);
+        let (sender, answer) = oneshot::channel();
+        self.spawn(async move {
+            // As long as it takes: a connection that is not used any more has an end.
+            let _ = sender.send(call.await.map(read));
+        });
+        let answer = async {
+            let ended = |_| Err(io::Error::other("the runtime has ended").into());
+            answer.await.unwrap_or_else(ended)
+        };
+        self.within_limit(&connection, self.call_limit(), answer)
+            .await
     }
 
     /// The value of a key. Waits at most for three quarters of the limit of a call: 15 ms.
@@ -144,7 +179,7 @@ impl Shared {
     ///
     /// As [`Shared::invoke`].
     pub async fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Unavailable> {
-        let connection = self.state.connection.load_full().ok_or(Unavailable)?;
+        let connection = self.connection()?;
         let mut sender = MultiplexedConnection::clone(&connection);
         let limit = self.call_limit() * 3 / 4;
         let mut command = redis::cmd("GET");
@@ -164,8 +199,7 @@ impl Shared {
         value: &[u8],
         life: Option<Duration>,
     ) -> Result<(), Unavailable> {
-        let connection = self.state.connection.load_full().ok_or(Unavailable)?;
-        let mut sender = MultiplexedConnection::clone(&connection);
+        let mut sender = MultiplexedConnection::clone(&*self.connection()?);
         let mut command = redis::cmd("SET");
         command.arg(key).arg(value);
         if let Some(life) = life {
@@ -173,16 +207,18 @@ impl Shared {
             command.arg("PX").arg(millis);
         }
         let stored = tokio::time::timeout(SET_LIMIT, command.query_async::<()>(&mut sender));
-        let result = match stored.await {
-            Ok(Ok(())) => CallResult::Ok,
-            Ok(Err(_)) => CallResult::Failed,
-            Err(_) => CallResult::Slow,
+        let (result, stored) = match stored.await {
+            Ok(Ok(())) => (CallResult::Ok, Ok(())),
+            Ok(Err(error)) => (CallResult::Failed, Err(unavailable(&error))),
+            Err(_) => (CallResult::Slow, Err(Unavailable::NoAnswer)),
         };
         self.state.results.inc(result);
-        match result {
-            CallResult::Ok => Ok(()),
-            CallResult::Failed | CallResult::Slow => Err(Unavailable),
-        }
+        stored
+    }
+
+    fn connection(&self) -> Result<Arc<MultiplexedConnection>, Unavailable> {
+        let connection = self.state.connection.load_full();
+        connection.ok_or(Unavailable::NotExecuted)
     }
 
     pub(crate) async fn invoke_on(
@@ -192,15 +228,27 @@ impl Shared {
         key: &str,
         arguments: &[i64],
     ) -> Result<Vec<i64>, Unavailable> {
-        let mut invocation = script.0.prepare_invoke();
-        invocation.key(key);
-        for argument in arguments {
-            invocation.arg(*argument);
-        }
-        invocation.arg(&self.state.run);
-        let mut sender = MultiplexedConnection::clone(connection);
-        let call = invocation.invoke_async(&mut sender);
+        let call = self.call_on(connection, script, key, arguments);
         self.within_limit(connection, self.call_limit(), call).await
+    }
+
+    fn call_on(
+        &self,
+        connection: &MultiplexedConnection,
+        script: &Script,
+        key: &str,
+        arguments: &[i64],
+    ) -> impl Future<Output = redis::RedisResult<Vec<i64>>> + Send + use<> {
+        let (mut sender, script) = (connection.clone(), script.clone());
+        let (key, arguments, this) = (key.to_owned(), arguments.to_owned(), self.clone());
+        async move {
+            let mut invocation = script.0.key(key);
+            for argument in arguments {
+                invocation.arg(argument);
+            }
+            invocation.arg(&this.state.run);
+            invocation.invoke_async(&mut sender).await
+        }
     }
 
     async fn within_limit<T>(
@@ -210,16 +258,16 @@ impl Shared {
         call: impl Future<Output = redis::RedisResult<T>>,
     ) -> Result<T, Unavailable> {
         let state = &*self.state;
-        let (result, cause) = match tokio::time::timeout(limit, call).await {
+        let (result, cause, unavailable) = match tokio::time::timeout(limit, call).await {
             Ok(Ok(value)) => {
                 state.results.inc(CallResult::Ok);
                 state.failures.store(0, Relaxed);
                 return Ok(value);
             }
-            Ok(Err(error)) => (CallResult::Failed, error.to_string()),
+            Ok(Err(error)) => (CallResult::Failed, error.to_string(), unavailable(&error)),
             Err(_) => {
                 let cause = format!("no answer within {} ms", limit.as_millis());
-                (CallResult::Slow, cause)
+                (CallResult::Slow, cause, Unavailable::NoAnswer)
             }
         };
         state.results.inc(result);
@@ -227,7 +275,7 @@ impl Shared {
         if state.failures.fetch_add(1, Relaxed) + 1 >= FAILURES_MAX {
             self.suspend(connection);
         }
-        Err(Unavailable)
+        Err(unavailable)
     }
 
     /// Stops to use a connection, at once; [`Shared::run`] then makes another.
@@ -263,5 +311,13 @@ impl Shared {
     pub(crate) fn last_failure(&self) -> String {
         let cause = self.state.cause.lock();
         cause.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What an error says of a call that was sent.
+fn unavailable(error: &redis::RedisError) -> Unavailable {
+    match error.code() {
+        Some(_) => Unavailable::NotExecuted,
+        None => Unavailable::NoAnswer,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use rustls_pki_types::ServerName;
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 
 use crate::config::SharedSettings;
@@ -35,6 +37,9 @@ pub(crate) enum ConnectError {
     #[error("no connection within {} seconds", CONNECT_LIMIT.as_secs())]
     Slow,
 }
+
+/// The work of a connection, until it ends.
+pub(crate) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
@@ -82,15 +87,30 @@ impl Connector {
     /// A connection with this login, and the future that does its work.
     pub(crate) async fn connect(
         &self,
-        login: &RedisConnectionInfo,
-    ) -> Result<(MultiplexedConnection, impl Future<Output = ()>), ConnectError> {
+        login: Arc<RedisConnectionInfo>,
+    ) -> Result<(MultiplexedConnection, Driver), ConnectError> {
         let attempt = async {
             let stream = self.stream().await?;
-            let config = AsyncConnectionConfig::new()
-                .set_response_timeout(None)
-                .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
-            let made = MultiplexedConnection::new_with_config(login, stream, config);
-            made.await.map_err(ConnectError::Session)
+            let (sender, mut made) = oneshot::channel();
+            // It owns the login, so that it may outlive its caller.
+            let mut driver: Driver = Box::pin(async move {
+                let config = AsyncConnectionConfig::new()
+                    .set_response_timeout(None)
+                    .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
+                match MultiplexedConnection::new_with_config(&login, stream, config).await {
+                    Ok((connection, driver)) => {
+                        let _ = sender.send(Ok(connection));
+                        driver.await;
+                    }
+                    Err(error) => drop(sender.send(Err(error))),
+                }
+            });
+            let made = tokio::select! {
+                made = &mut made => made,
+                () = &mut driver => made.await,
+            };
+            let connection = made.expect("it is sent before the driver ends");
+            Ok((connection.map_err(ConnectError::Session)?, driver))
         };
         let made = tokio::time::timeout(CONNECT_LIMIT, attempt).await;
         made.unwrap_or(Err(ConnectError::Slow))

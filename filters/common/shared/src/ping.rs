@@ -26,7 +26,7 @@ pub async fn ping(settings: SharedSettings, clock: &Clock) -> Result<Duration, P
     let connector = Connector::new(settings).map_err(|error| failed(&error))?;
     let login = connector.login();
     let (mut connection, work) = connector
-        .connect(&login)
+        .connect(login)
         .await
         .map_err(|error: ConnectError| failed(&error))?;
     let call = async {

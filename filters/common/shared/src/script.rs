@@ -1,12 +1,14 @@
 //! Lua scripts that the server executes atomically.
 
+use std::sync::Arc;
+
 /// A Lua script over one key: `KEYS[1]`, numbers as arguments, and the id of this run as the last one. It returns a list of whole numbers.
-#[derive(Debug)]
-pub struct Script(pub(crate) redis::Script);
+#[derive(Clone, Debug)]
+pub struct Script(pub(crate) Arc<redis::Script>);
 
 impl Script {
     /// The script with this text.
     pub fn new(text: &str) -> Script {
-        Script(redis::Script::new(text))
+        Script(Arc::new(redis::Script::new(text)))
     }
 }

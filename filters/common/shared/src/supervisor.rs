@@ -1,7 +1,5 @@
 //! Supervision of the connection: connect with backoff, heartbeat, and one log line for each change of reachability.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -10,6 +8,7 @@ use tokio::runtime::Handle;
 
 use crate::backoff::Backoff;
 use crate::client::{Shared, Unavailable};
+use crate::connection::Driver;
 use crate::script::Script;
 
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,6 +28,9 @@ static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
+/// How long a connection that is not used any more is read: a late answer tells what its call has done.
+const LATE_ANSWERS: Duration = Duration::from_secs(30);
+
 /// What the log last said.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Logged {
@@ -45,7 +47,7 @@ impl Shared {
         let mut logged = Logged::Nothing;
         loop {
             let login = self.state.connector.login();
-            let cause = match self.state.connector.connect(&login).await {
+            let cause = match self.state.connector.connect(login).await {
                 Err(error) => error.to_string(),
                 Ok((connection, driver)) => {
                     let mut on_reachable = || {
@@ -66,10 +68,9 @@ impl Shared {
     async fn serve(
         &self,
         connection: Arc<MultiplexedConnection>,
-        driver: impl Future<Output = ()>,
+        mut driver: Driver,
         on_reachable: &mut impl FnMut(),
     ) -> String {
-        let mut driver = pin!(driver);
         let first = tokio::select! {
             () = &mut driver => return "the server closed the connection".to_owned(),
             first = self.beat(&connection) => first,
@@ -87,8 +88,12 @@ impl Shared {
             }
         };
         tokio::select! {
-            () = driver => "the server closed the connection".to_owned(),
-            () = self.suspended() => self.last_failure(),
+            () = &mut driver => "the server closed the connection".to_owned(),
+            () = self.suspended() => {
+                let cause = self.last_failure();
+                tokio::spawn(tokio::time::timeout(LATE_ANSWERS, driver));
+                cause
+            }
             () = heartbeats => unreachable!("heartbeats end with the connection"),
         }
     }

@@ -10,7 +10,7 @@ use tollgate_filter::{ApiError, Exchange, Filter, Outcome, Principal, Step};
 use tollgate_module::{Services, check_text};
 use tollgate_rate_limit::{Counters, RateLimit, RateLimits};
 use tollgate_shared::{RawShared, Shared};
-use tollgate_testing::{Redis, within};
+use tollgate_testing::{Redis, RedisLink, within};
 
 use crate::{ended, exchange_of, exchange_using, fields, limits};
 
@@ -21,7 +21,7 @@ quota = 100
 window_secs = 86400
 
 [classes.pro]
-quota = 1000
+quota = 1000000
 window_secs = 86400
 tokens_per_window = 6000
 concurrent = 100000
@@ -46,8 +46,8 @@ struct Node {
 }
 
 impl Node {
-    fn start(redis: &Redis, call_limit: Option<Duration>) -> Node {
-        let text = format!("url = '{}'", redis.url());
+    fn start(url: &str, call_limit: Option<Duration>) -> Node {
+        let text = format!("url = '{url}'");
         let settings = check_text::<RawShared>(&text, &Services::default());
         let mut settings = settings.expect("a good URL").expect("a server");
         settings.call_limit = call_limit.unwrap_or(settings.call_limit);
@@ -84,9 +84,18 @@ impl Node {
 
     /// An exchange whose request may use so many tokens, if they are left.
     async fn reserved(&self, tokens: u64) -> Option<Exchange> {
+        self.forwarded(self.counted(tokens).await).await
+    }
+
+    /// An exchange whose request may use so many tokens, before they are reserved.
+    async fn counted(&self, tokens: u64) -> Exchange {
         let mut exchange = exchange_using(tokens);
         exchange.get_mut::<Principal>().expect("an account").class = "pro".into();
         self.ask(&mut exchange).await.expect("requests are left");
+        exchange
+    }
+
+    async fn forwarded(&self, mut exchange: Exchange) -> Option<Exchange> {
         let step = self.filter.on_forward(&mut exchange);
         let outcome = within("a decision", step.finish()).await;
         match outcome.expect("limits do not fail") {
@@ -111,7 +120,7 @@ impl Node {
 const PATIENT: Option<Duration> = Some(Duration::from_secs(60));
 
 async fn nodes(redis: &Redis, call_limit: Option<Duration>) -> [Node; 3] {
-    let nodes = [(); 3].map(|()| Node::start(redis, call_limit));
+    let nodes = [(); 3].map(|()| Node::start(&redis.url(), call_limit));
     until("three live nodes", || {
         nodes
             .iter()
@@ -170,7 +179,7 @@ async fn leases_that_expire_are_lost_and_admit_nothing_beyond_the_quota() {
 #[tokio::test]
 async fn a_busy_account_asks_rarely_and_a_refused_one_not_at_all() {
     let redis = Redis::start();
-    let node = Node::start(&redis, PATIENT);
+    let node = Node::start(&redis.url(), PATIENT);
     until("the connection", || node.shared.is_reachable()).await;
     let mut at_once = 0;
     for _ in 0..100 {
@@ -333,10 +342,51 @@ async fn unused_tokens_of_requests_in_parallel_are_returned() {
     assert!(nodes[2].reserved(100).await.is_none());
 }
 
+/// The server had counted them, and they stayed counted until they had drained: for a day, with this window.
+#[tokio::test]
+async fn tokens_that_the_server_has_counted_too_late_are_returned() {
+    let redis = Redis::start();
+    let link = RedisLink::start(&redis);
+    let late = Node::start(&link.url(), Some(Duration::from_millis(300)));
+    let other = Node::start(&redis.url(), PATIENT);
+    until("two live nodes", || {
+        late.shared.nodes() == 2 && other.shared.nodes() == 2
+    })
+    .await;
+    // The server has the script from now on.
+    drop(other.reserved(1).await);
+    let exchange = late.counted(3000).await;
+    link.delay(Duration::from_secs(30));
+    let by_share = late.forwarded(exchange).await;
+    assert!(by_share.is_some());
+    let counted = other.reserved(3001).await.is_none();
+    assert!(counted, "after the limit of the call");
+    link.delay(Duration::ZERO);
+    eventually("the whole quota", async || other.reserved(6000).await).await;
+}
+
+/// What a request did not use stayed counted when it ended while the server was unreachable.
+#[tokio::test]
+async fn tokens_of_a_request_that_ends_without_the_server_are_returned() {
+    let mut redis = Redis::start();
+    let node = Node::start(&redis.url(), Some(Duration::from_millis(300)));
+    until("the connection", || node.shared.is_reachable()).await;
+    let running = eventually("tokens", async || node.reserved(6000).await).await;
+    redis.pause();
+    until("the loss of the server", || !node.shared.is_reachable()).await;
+    drop(running);
+    redis.resume();
+    let other = Node::start(&redis.url(), PATIENT);
+    until("the connection", || other.shared.is_reachable()).await;
+    eventually("the whole quota", async || other.reserved(6000).await).await;
+}
+
 /// What an attempt has as its result at last.
 async fn eventually(what: &str, attempt: impl AsyncFn() -> Option<Exchange>) -> Exchange {
     let repeated = async {
+        let mut often = tokio::time::interval(Duration::from_millis(2));
         loop {
+            often.tick().await;
             if let Some(exchange) = attempt().await {
                 return exchange;
             }
