@@ -14,6 +14,9 @@ use crate::script::Script;
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const HEARTBEAT_LIFE: Duration = Duration::from_secs(5);
 
+/// Heartbeats that fail in a row before the server counts as unreachable.
+const FAILED_HEARTBEATS_MAX: u32 = 2;
+
 const NODES_KEY: &str = "tollgate:nodes";
 
 /// Renews the entry of this run among the live nodes, removes expired ones, and returns the number of entries.
@@ -80,21 +83,25 @@ impl Shared {
         }
         self.resume(&connection);
         on_reachable();
-        let heartbeats = async {
-            loop {
-                tokio::time::sleep(HEARTBEAT_INTERVAL).await;
-                // A failed one counts as a failed call.
-                let _ = self.beat(&connection).await;
-            }
-        };
         tokio::select! {
-            () = &mut driver => "the server closed the connection".to_owned(),
-            () = self.suspended() => {
-                let cause = self.last_failure();
-                tokio::spawn(tokio::time::timeout(LATE_ANSWERS, driver));
-                cause
-            }
-            () = heartbeats => unreachable!("heartbeats end with the connection"),
+            () = &mut driver => return "the server closed the connection".to_owned(),
+            () = self.suspended() => {}
+            () = self.heartbeats(&connection) => {}
+        }
+        let cause = self.last_failure();
+        tokio::spawn(tokio::time::timeout(LATE_ANSWERS, driver));
+        cause
+    }
+
+    /// Sends heartbeats until some in a row have failed, whatever other calls do: a server that executes no writes answers reads.
+    async fn heartbeats(&self, connection: &Arc<MultiplexedConnection>) {
+        let mut failed = 0;
+        while failed < FAILED_HEARTBEATS_MAX {
+            tokio::time::sleep(HEARTBEAT_INTERVAL).await;
+            failed = match self.beat(connection).await {
+                Ok(()) => 0,
+                Err(_) => failed + 1,
+            };
         }
     }
 

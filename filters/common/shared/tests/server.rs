@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
 use tollgate_clock::Entropy;
 use tollgate_module::{Module as _, Services, check_text};
 use tollgate_shared::{RawShared, Script, Shared, SharedModule, SharedSettings};
@@ -137,6 +139,34 @@ async fn a_server_that_does_not_answer_is_unreachable_until_it_does() {
     assert!(shared.invoke(&script, "tollgate:test", &[1]).await.is_err());
     redis.resume();
     poll("the next connection", || shared.is_reachable()).await;
+}
+
+/// A former primary, or one without memory. Each read that it answered set the count of failures to zero, and each limit waited for an error.
+#[tokio::test]
+async fn a_server_that_executes_no_writes_is_unreachable() {
+    let redis = Redis::start();
+    let shared = node(settings(&redis.url()));
+    poll("the connection", || shared.is_reachable()).await;
+    command(&redis, "REPLICAOF 127.0.0.1 1").await;
+    let reading = async {
+        while shared.is_reachable() {
+            let _ = shared.get("tollgate:test").await;
+        }
+    };
+    within("two failed heartbeats", reading).await;
+    command(&redis, "REPLICAOF NO ONE").await;
+    poll("the next connection", || shared.is_reachable()).await;
+}
+
+/// Executes a command on a connection of its own.
+async fn command(redis: &Redis, line: &str) {
+    let stream = TcpStream::connect(("127.0.0.1", redis.port())).await;
+    let mut stream = BufReader::new(stream.expect("it accepts connections"));
+    let sent = stream.write_all(format!("{line}\r\n").as_bytes()).await;
+    sent.expect("it reads");
+    let mut answer = String::new();
+    stream.read_line(&mut answer).await.expect("an answer");
+    assert!(answer.starts_with("+OK"), "{line}: {answer}");
 }
 
 #[tokio::test]
