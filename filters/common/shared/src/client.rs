@@ -1,4 +1,5 @@
-//! The handle by which the gateway calls the server: a deadline for each call, and a circuit that opens after three failures in a row.
+//! The handle by which the gateway calls the server: a deadline for each call, and a circuit that opens after three calls in a row without
+//! an answer.
 
 use std::future::Future;
 use std::io;
@@ -17,7 +18,7 @@ use crate::config::SharedSettings;
 use crate::connection::Connector;
 use crate::script::Script;
 
-/// Failures in a row after which the server counts as unreachable.
+/// Calls without an answer, each begun after the one before it had failed, after which the server counts as unreachable.
 const FAILURES_MAX: u32 = 3;
 
 /// The limit of a write behind the path of requests.
@@ -258,6 +259,7 @@ impl Shared {
         call: impl Future<Output = redis::RedisResult<T>>,
     ) -> Result<T, Unavailable> {
         let state = &*self.state;
+        let failures = state.failures.load(Relaxed);
         let (result, cause, unavailable) = match tokio::time::timeout(limit, call).await {
             Ok(Ok(value)) => {
                 state.results.inc(CallResult::Ok);
@@ -272,7 +274,15 @@ impl Shared {
         };
         state.results.inc(result);
         *state.cause.lock().unwrap_or_else(PoisonError::into_inner) = cause;
-        if state.failures.fetch_add(1, Relaxed) + 1 >= FAILURES_MAX {
+        // Calls that were under way together are one failure: they all fail in one short stall. An error is an answer, and heartbeats decide
+        // whether the server works.
+        let counted = failures + 1;
+        let is_counted = unavailable == Unavailable::NoAnswer
+            && state
+                .failures
+                .compare_exchange(failures, counted, Relaxed, Relaxed)
+                .is_ok();
+        if is_counted && counted >= FAILURES_MAX {
             self.suspend(connection);
         }
         Err(unavailable)

@@ -14,6 +14,9 @@ use crate::script::Script;
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const HEARTBEAT_LIFE: Duration = Duration::from_secs(5);
 
+/// Heartbeats that are answered in a row before the next backoff is the shortest again. Where each connection fails soon, the delays grow.
+const STABLE_AFTER: u32 = 5;
+
 /// Heartbeats that fail in a row before the server counts as unreachable.
 const FAILED_HEARTBEATS_MAX: u32 = 2;
 
@@ -53,12 +56,10 @@ impl Shared {
             let cause = match self.state.connector.connect(login).await {
                 Err(error) => error.to_string(),
                 Ok((connection, driver)) => {
-                    let mut on_reachable = || {
-                        backoff.reset();
-                        self.log_reachable(&mut logged);
-                    };
+                    let mut on_reachable = || self.log_reachable(&mut logged);
                     let connection = Arc::new(connection);
-                    self.serve(connection, driver, &mut on_reachable).await
+                    let served = self.serve(connection, driver, &mut on_reachable, &mut backoff);
+                    served.await
                 }
             };
             self.close();
@@ -73,6 +74,7 @@ impl Shared {
         connection: Arc<MultiplexedConnection>,
         mut driver: Driver,
         on_reachable: &mut impl FnMut(),
+        backoff: &mut Backoff,
     ) -> String {
         let first = tokio::select! {
             () = &mut driver => return "the server closed the connection".to_owned(),
@@ -86,7 +88,7 @@ impl Shared {
         tokio::select! {
             () = &mut driver => return "the server closed the connection".to_owned(),
             () = self.suspended() => {}
-            () = self.heartbeats(&connection) => {}
+            () = self.heartbeats(&connection, backoff) => {}
         }
         let cause = self.last_failure();
         tokio::spawn(tokio::time::timeout(LATE_ANSWERS, driver));
@@ -94,14 +96,17 @@ impl Shared {
     }
 
     /// Sends heartbeats until some in a row have failed, whatever other calls do: a server that executes no writes answers reads.
-    async fn heartbeats(&self, connection: &Arc<MultiplexedConnection>) {
-        let mut failed = 0;
+    async fn heartbeats(&self, connection: &Arc<MultiplexedConnection>, backoff: &mut Backoff) {
+        let (mut answered, mut failed) = (0, 0);
         while failed < FAILED_HEARTBEATS_MAX {
             tokio::time::sleep(HEARTBEAT_INTERVAL).await;
-            failed = match self.beat(connection).await {
-                Ok(()) => 0,
-                Err(_) => failed + 1,
+            (answered, failed) = match self.beat(connection).await {
+                Ok(()) => (answered + 1, 0),
+                Err(_) => (0, failed + 1),
             };
+            if answered >= STABLE_AFTER {
+                backoff.reset();
+            }
         }
     }
 

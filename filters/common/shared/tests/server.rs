@@ -6,10 +6,10 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
-use tollgate_clock::Entropy;
+use tollgate_clock::{Clock, Entropy};
 use tollgate_module::{Module as _, Services, check_text};
-use tollgate_shared::{RawShared, Script, Shared, SharedModule, SharedSettings};
-use tollgate_testing::{Certificate, Redis, Secrets, within};
+use tollgate_shared::{RawShared, Script, Shared, SharedModule, SharedSettings, Unavailable};
+use tollgate_testing::{Certificate, Redis, RedisLink, Secrets, within};
 
 static SECRETS: Secrets = Secrets::new();
 
@@ -167,6 +167,68 @@ async fn command(redis: &Redis, line: &str) {
     let mut answer = String::new();
     stream.read_line(&mut answer).await.expect("an answer");
     assert!(answer.starts_with("+OK"), "{line}: {answer}");
+}
+
+/// Three that fail together were three failures in a row: a stall of 20 ms ended the connection.
+#[tokio::test]
+async fn calls_that_fail_together_are_one_failure() {
+    let redis = Redis::start();
+    let link = RedisLink::start(&redis);
+    let mut settings = settings(&link.url());
+    settings.call_limit = Duration::from_millis(500);
+    let shared = start(settings);
+    poll("the connection", || shared.is_reachable()).await;
+    link.delay(Duration::from_secs(30));
+    let script = increment();
+    let calls: Vec<_> = (0..10)
+        .map(|_| {
+            let (shared, script) = (shared.clone(), script.clone());
+            tokio::spawn(async move { shared.invoke(&script, "tollgate:test", &[1]).await })
+        })
+        .collect();
+    for call in calls {
+        assert_eq!(call.await.expect("no panic"), Err(Unavailable::NoAnswer));
+    }
+    assert!(shared.is_reachable());
+    link.delay(Duration::ZERO);
+}
+
+/// A user without one command, say. The connection was ended and made again for ever.
+#[tokio::test]
+async fn a_server_that_answers_with_an_error_is_reachable() {
+    let redis = Redis::start();
+    let shared = node(settings(&redis.url()));
+    poll("the connection", || shared.is_reachable()).await;
+    let script = Script::new("return redis.error_reply('NOPERM of this user')");
+    for _ in 0..10 {
+        let answer = shared.invoke(&script, "tollgate:test", &[]).await;
+        assert_eq!(answer, Err(Unavailable::NotExecuted));
+    }
+    assert!(shared.is_reachable());
+    assert_eq!(shared.connections(), 1);
+}
+
+/// The first heartbeat set it to the shortest delay, so that ten connections a second were made.
+#[tokio::test]
+async fn the_backoff_grows_while_each_connection_fails_soon() {
+    let mut redis = Redis::start();
+    let shared = start(settings(&redis.url()));
+    let (clock, script) = (Clock::system(), increment());
+    let began = clock.elapsed();
+    for _ in 0..6 {
+        poll("the connection", || shared.is_reachable()).await;
+        redis.pause();
+        let failing = async {
+            while shared.is_reachable() {
+                let _ = shared.invoke(&script, "tollgate:test", &[1]).await;
+            }
+        };
+        within("the end of calls without an answer", failing).await;
+        redis.resume();
+    }
+    // Half of 100, 200, 400, 800 and 1600 ms.
+    let elapsed = clock.elapsed() - began;
+    assert!(elapsed >= Duration::from_millis(1550), "{elapsed:?}");
 }
 
 #[tokio::test]
