@@ -314,7 +314,7 @@ impl Shared {
     }
 
     pub(crate) fn set_nodes(&self, nodes: u32) {
-        self.state.nodes.store(nodes.max(1), Relaxed);
+        self.state.nodes.store(nodes, Relaxed);
     }
 
     /// Why the last call failed.

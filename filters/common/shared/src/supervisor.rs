@@ -78,7 +78,7 @@ impl Shared {
     ) -> String {
         let first = tokio::select! {
             () = &mut driver => return "the server closed the connection".to_owned(),
-            first = self.beat(&connection) => first,
+            first = self.beat(&connection, false) => first,
         };
         if first.is_err() {
             return self.last_failure();
@@ -97,10 +97,12 @@ impl Shared {
 
     /// Sends heartbeats until some in a row have failed, whatever other calls do: a server that executes no writes answers reads.
     async fn heartbeats(&self, connection: &Arc<MultiplexedConnection>, backoff: &mut Backoff) {
-        let (mut answered, mut failed) = (0, 0);
+        let (mut sent, mut answered, mut failed) = (0, 0, 0);
         while failed < FAILED_HEARTBEATS_MAX {
             tokio::time::sleep(HEARTBEAT_INTERVAL).await;
-            (answered, failed) = match self.beat(connection).await {
+            sent += 1;
+            let is_settled = HEARTBEAT_INTERVAL * sent >= HEARTBEAT_LIFE;
+            (answered, failed) = match self.beat(connection, is_settled).await {
                 Ok(()) => (answered + 1, 0),
                 Err(_) => (0, failed + 1),
             };
@@ -117,12 +119,18 @@ impl Shared {
         }
     }
 
-    async fn beat(&self, connection: &Arc<MultiplexedConnection>) -> Result<(), Unavailable> {
+    /// Before the count is settled it is not lowered: the others may have lost the server too, and its data.
+    async fn beat(
+        &self,
+        connection: &Arc<MultiplexedConnection>,
+        is_settled: bool,
+    ) -> Result<(), Unavailable> {
         let life = [HEARTBEAT_LIFE.as_millis() as i64];
         let answer = self.invoke_on(connection, &HEARTBEAT, NODES_KEY, &life);
         let nodes = answer.await?;
-        let nodes = nodes.first().copied().unwrap_or(1);
-        self.set_nodes(u32::try_from(nodes).unwrap_or(1));
+        let counted = nodes.first().and_then(|nodes| u32::try_from(*nodes).ok());
+        let least = if is_settled { 1 } else { self.nodes() };
+        self.set_nodes(counted.unwrap_or(1).max(least));
         Ok(())
     }
 

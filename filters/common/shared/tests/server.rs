@@ -246,3 +246,18 @@ async fn live_nodes_are_counted_and_expire() {
     ends.abort();
     poll("the end of one", || one.nodes() == 1).await;
 }
+
+/// The first one that was connected again counted itself alone, and used the whole of each limit.
+#[tokio::test]
+async fn nodes_that_lose_the_server_together_stay_counted() {
+    let mut redis = Redis::start();
+    let nodes = [(); 3].map(|()| node(settings(&redis.url())));
+    let are_counted = || nodes.iter().all(|node| node.nodes() == 3);
+    poll("all nodes", are_counted).await;
+    redis.restart();
+    poll("the next connections", || {
+        assert!(are_counted());
+        nodes.iter().all(|node| node.connections() == 2)
+    })
+    .await;
+}
