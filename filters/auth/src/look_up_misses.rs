@@ -19,10 +19,34 @@ const UNDER_WAY_MAX: u32 = 512;
 /// Prefixes that are counted. When there are more, the look-ups are bounded by the store alone.
 const PREFIXES_MAX: usize = 65_536;
 
+/// How often all of them are searched for those that do not count any more, at most. All requests that need a read wait meanwhile.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
 /// Reads by address prefix: those under way, and those that found nothing.
 #[derive(Default)]
 pub(crate) struct LookUpMisses {
-    prefixes: Mutex<HashMap<AddressPrefix, Reads>>,
+    prefixes: Mutex<Prefixes>,
+}
+
+#[derive(Default)]
+struct Prefixes {
+    reads: HashMap<AddressPrefix, Reads>,
+    swept: Option<Timestamp>,
+}
+
+impl Prefixes {
+    /// Whether another prefix can be counted.
+    fn has_room(&mut self, now: Timestamp) -> bool {
+        // Also when the clock was set back.
+        let is_recent = |swept| swept <= now && now < swept + SWEEP_EVERY;
+        if self.reads.len() >= PREFIXES_MAX && !self.swept.is_some_and(is_recent) {
+            self.swept = Some(now);
+            let counts = |reads: &Reads| !reads.is_over(now) && reads.misses > 0;
+            self.reads
+                .retain(|_, reads| reads.under_way > 0 || counts(reads));
+        }
+        self.reads.len() < PREFIXES_MAX
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -49,7 +73,7 @@ pub(crate) struct LookUp {
 }
 
 impl LookUpMisses {
-    fn prefixes(&self) -> MutexGuard<'_, HashMap<AddressPrefix, Reads>> {
+    fn prefixes(&self) -> MutexGuard<'_, Prefixes> {
         self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,14 +92,10 @@ impl LookUpMisses {
             return Ok(look_up(None));
         };
         let mut prefixes = self.prefixes();
-        if prefixes.len() >= PREFIXES_MAX && !prefixes.contains_key(&prefix) {
-            let counts = |reads: &Reads| !reads.is_over(now) && reads.misses > 0;
-            prefixes.retain(|_, reads| reads.under_way > 0 || counts(reads));
-            if prefixes.len() >= PREFIXES_MAX {
-                return Ok(look_up(None));
-            }
+        if !prefixes.reads.contains_key(&prefix) && !prefixes.has_room(now) {
+            return Ok(look_up(None));
         }
-        let reads = prefixes.entry(prefix).or_insert(Reads {
+        let reads = prefixes.reads.entry(prefix).or_insert(Reads {
             under_way: 0,
             began: now,
             misses: 0,
@@ -108,7 +128,7 @@ impl Drop for LookUp {
         let Some(prefix) = self.prefix else {
             return;
         };
-        if let Some(reads) = self.misses.prefixes().get_mut(&prefix) {
+        if let Some(reads) = self.misses.prefixes().reads.get_mut(&prefix) {
             reads.under_way -= 1;
             reads.misses += u32::from(self.is_miss);
         }
@@ -157,5 +177,21 @@ mod tests {
         under_way.into_iter().for_each(LookUp::found);
         let again = (0..MISSES_MAX).map_while(|_| begin(NOW + WINDOW).ok());
         assert_eq!(again.count(), MISSES_MAX as usize, "none was a miss");
+    }
+
+    /// Each new prefix beyond those that are counted searched all of them, under the lock that every read takes.
+    #[test]
+    fn all_prefixes_are_searched_at_most_once_a_second() {
+        let misses = Arc::new(LookUpMisses::default());
+        let begin = |number: usize, now| {
+            let prefix = AddressPrefix::V6(number as u64);
+            misses.begin(Some(prefix), now).expect("few of each")
+        };
+        let is_counted = |now| begin(PREFIXES_MAX, now).prefix.is_some();
+        let under_way: Vec<_> = (0..PREFIXES_MAX).map(|number| begin(number, NOW)).collect();
+        assert!(!is_counted(NOW), "all of them count");
+        under_way.into_iter().for_each(LookUp::found);
+        assert!(!is_counted(NOW + SWEEP_EVERY / 2));
+        assert!(is_counted(NOW + SWEEP_EVERY));
     }
 }
