@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
-use tollgate_filter::{CacheSharing, Model};
+use tollgate_filter::{CacheSharing, CapMember, Model};
 use tollgate_money::AccountId;
 use tollgate_openai::{CanonicalError, CompletionRequest, Endpoint, canonical};
 
 /// Raised whenever the form of keys or entries changes.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// What keys are derived from the store's secret by.
 const CONTEXT: &str = "tollgate 2026-11-21 completion cache keys";
@@ -179,8 +179,8 @@ fn write_scope(scope: Scope<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends what all requests for one model have in common: the name clients know it by, and its providers with their names for it, since
-/// another provider or version gives another answer.
+/// Appends what all requests for one model have in common: the name clients know it by, and for each provider its address, its name for the
+/// model, and how requests are changed for it. Entries of the second level outlive a change of the settings.
 fn write_model(endpoint: Endpoint, model: &Model, out: &mut Vec<u8>) {
     out.push(VERSION);
     out.push(match endpoint {
@@ -188,9 +188,21 @@ fn write_model(endpoint: Endpoint, model: &Model, out: &mut Vec<u8>) {
         Endpoint::Text => 1,
     });
     text(&model.id, out);
+    out.push(u8::from(model.system_as_chat));
+    out.push(match model.cap_member {
+        CapMember::MaxTokens => 0,
+        CapMember::MaxCompletionTokens => 1,
+    });
+    out.extend_from_slice(&model.limits.output_tokens_default.get().to_le_bytes());
     for one in &model.providers {
         text(&one.provider, out);
+        text(&one.address, out);
         text(&one.model, out);
+        out.extend([one.apis.chat, one.apis.text, one.developer_role].map(u8::from));
+        out.extend_from_slice(&(one.removed_members.len() as u64).to_le_bytes());
+        for name in one.removed_members.iter() {
+            text(name, out);
+        }
     }
 }
 
@@ -224,7 +236,7 @@ mod tests {
     use std::num::NonZeroU64;
     use std::sync::atomic::AtomicBool;
 
-    use tollgate_filter::{CapMember, ModelLimits, PartCeilings, ProviderModel, Routing};
+    use tollgate_filter::{ModelLimits, PartCeilings, ProviderModel, Routing};
     use tollgate_money::{Micros, Price};
 
     use super::*;
@@ -242,19 +254,12 @@ mod tests {
 
     /// The same key, from everything that goes into it.
     fn expected(keys: &Keys, scope: &[u8], endpoint: u8, model: &Model) -> [u8; 32] {
-        let mut hasher = blake3::Hasher::new_keyed(&keys.secret);
-        let mut texts = vec![&*model.id];
-        for one in &model.providers {
-            texts.extend([&*one.provider, &*one.model]);
-        }
-        hasher.update(&[VERSION, endpoint]);
-        for text in texts {
-            hasher.update(&(text.len() as u64).to_le_bytes());
-            hasher.update(text.as_bytes());
-        }
-        let mut hasher = blake3::Hasher::new_keyed(hasher.finalize().as_bytes());
-        let mut form = Vec::new();
         let endpoint = [Endpoint::Chat, Endpoint::Text][usize::from(endpoint)];
+        let mut common = Vec::new();
+        write_model(endpoint, model, &mut common);
+        let model = blake3::keyed_hash(&keys.secret, &common);
+        let mut hasher = blake3::Hasher::new_keyed(model.as_bytes());
+        let mut form = Vec::new();
         canonical::write(&request(endpoint, BODY), BODY.as_bytes(), &mut form).expect("a form");
         hasher.update(scope).update(&form);
         *hasher.finalize().as_bytes()
@@ -263,14 +268,31 @@ mod tests {
     #[test]
     fn a_key_digests_all_that_an_answer_depends_on() {
         let account = AccountId::from_parts(1, [7; 10]);
-        let mut seen = Vec::new();
-        for model in [
+        let mut models = vec![
             model("bench", &[]),
             model("bench2", &[]),
             model("bench", &[("one", "a")]),
             model("bench", &[("on", "ea")]),
             model("bench", &[("one", "a"), ("other", "b")]),
-        ] {
+        ];
+        let settings: [fn(&mut Model); 9] = [
+            |model| model.system_as_chat = true,
+            |model| model.cap_member = CapMember::MaxCompletionTokens,
+            |model| model.limits.output_tokens_default = NonZeroU64::MAX,
+            |model| model.providers[0].address = "https://other.example/v1".into(),
+            |model| model.providers[0].apis.text = false,
+            |model| model.providers[0].developer_role = true,
+            |model| model.providers[0].removed_members = ["seed".into()].into(),
+            |model| model.providers[0].removed_members = ["se".into(), "ed".into()].into(),
+            |model| model.providers[0].removed_members = ["top_p".into()].into(),
+        ];
+        models.extend(settings.map(|change| {
+            let mut model = model("bench", &[("one", "a")]);
+            change(Arc::get_mut(&mut model).expect("it is not shared"));
+            model
+        }));
+        let mut seen = Vec::new();
+        for model in models {
             for keys in [Keys::new(&[7; 32]), Keys::new(&[8; 32])] {
                 for (number, endpoint) in [(0, Endpoint::Chat), (1, Endpoint::Text)] {
                     for (scope, bytes) in [
@@ -294,7 +316,7 @@ mod tests {
         let all = seen.len();
         seen.sort_unstable();
         seen.dedup();
-        assert_eq!((seen.len(), all), (60, 60), "no two of them share a key");
+        assert_eq!((seen.len(), all), (168, 168), "no two of them share a key");
     }
 
     #[test]

@@ -264,6 +264,7 @@ fn places(
             .unwrap_or_else(|| own.map_or(1, |one| u64::from(one.weight)));
         places.push(ProviderModel {
             provider: at.value.as_str().into(),
+            address: own.map_or_else(Arc::default, |one| one.base_url.to_string().into()),
             model: model.map_or("", |at| at.value.as_str()).into(),
             apis: apis(
                 &format!("model.{index}.providers.{place_at}.api"),

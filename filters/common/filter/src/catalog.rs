@@ -179,6 +179,8 @@ impl Words for Choice {
 pub struct ProviderModel {
     /// The provider's name in the settings.
     pub provider: Arc<str>,
+    /// The provider's base URL.
+    pub address: Arc<str>,
     /// The provider's id of the model.
     pub model: Arc<str>,
     /// The operations that the provider offers for this model.
@@ -198,6 +200,7 @@ impl ProviderModel {
     pub fn new(provider: &str, model: &str) -> ProviderModel {
         ProviderModel {
             provider: provider.into(),
+            address: Arc::default(),
             model: model.into(),
             apis: Apis::ALL,
             weight: 1,
