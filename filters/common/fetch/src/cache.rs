@@ -70,28 +70,21 @@ impl<T> DocumentCache<T> {
         self.put(url, Cached::Failure, now + FAILURE_TTL, now);
     }
 
-    /// Whether the rate limit of this host allows another fetch, and counts it.
+    /// Whether the rate limit of this host allows another fetch, and counts it. Of too many hosts the one whose minute began first is forgotten:
+    /// fetches have a bound of their own, and a client that names many hosts does not keep others from theirs.
     pub fn may_fetch(&self, host: &str, now: Duration) -> bool {
         let mut state = self.lock();
-        if state.hosts.len() >= ENTRIES_MAX {
-            state.hosts.retain(|_, (began, _)| now - *began < MINUTE);
+        if state.hosts.len() >= ENTRIES_MAX && !state.hosts.contains_key(host) {
+            let oldest = state.hosts.iter().min_by_key(|(_, (began, _))| *began);
+            let oldest = oldest.map(|(host, _)| host.clone());
+            oldest.and_then(|host| state.hosts.remove(&host));
         }
-        let full = state.hosts.len() >= ENTRIES_MAX;
-        match state.hosts.get_mut(host) {
-            Some((began, count)) if now - *began < MINUTE => {
-                *count += 1;
-                *count <= FETCHES_PER_HOST_MAX
-            }
-            Some(window) => {
-                *window = (now, 1);
-                true
-            }
-            None if full => false,
-            None => {
-                state.hosts.insert(host.to_owned(), (now, 1));
-                true
-            }
+        let window = state.hosts.entry(host.to_owned()).or_insert((now, 0));
+        if now - window.0 >= MINUTE {
+            *window = (now, 0);
         }
+        window.1 += 1;
+        window.1 <= FETCHES_PER_HOST_MAX
     }
 
     fn put(&self, url: &str, cached: Cached<T>, until: Duration, now: Duration) {
@@ -144,7 +137,7 @@ mod tests {
         let cache = DocumentCache::default();
         for number in 0..3 * ENTRIES_MAX {
             cache.insert(&number.to_string(), &document(), secs(300), secs(0));
-            cache.may_fetch(&number.to_string(), secs(0));
+            assert!(cache.may_fetch(&number.to_string(), secs(0)), "{number}");
         }
         assert_eq!(cache.lock().documents.len(), ENTRIES_MAX);
         assert_eq!(cache.lock().hosts.len(), ENTRIES_MAX);
