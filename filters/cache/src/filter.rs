@@ -38,7 +38,6 @@ pub struct Cache {
     counters: Arc<CacheCounters>,
     /// The name of the metadata object.
     metadata: Box<str>,
-    /// Models whose answers are never stored.
     clock: Clock,
     entropy: Entropy,
 }

@@ -21,6 +21,9 @@ use crate::script::Script;
 /// Calls without an answer, each begun after the one before it had failed, after which the server counts as unreachable.
 const FAILURES_MAX: u32 = 3;
 
+/// The part of the limit of a call that a read has, in percent: its caller asks a provider afterwards, which takes longer than a decision.
+const READ_LIMIT_PERCENT: u32 = 75;
+
 /// The limit of a write behind the path of requests.
 const SET_LIMIT: Duration = Duration::from_secs(1);
 
@@ -182,7 +185,7 @@ impl Shared {
     pub async fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Unavailable> {
         let connection = self.connection()?;
         let mut sender = MultiplexedConnection::clone(&connection);
-        let limit = self.call_limit() * 3 / 4;
+        let limit = self.call_limit() * READ_LIMIT_PERCENT / 100;
         let mut command = redis::cmd("GET");
         let call = command.arg(key).query_async(&mut sender);
         self.within_limit(&connection, limit, call).await
