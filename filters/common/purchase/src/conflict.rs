@@ -4,7 +4,7 @@
 use tollgate_store::{CommitError, Refusal};
 
 /// Attempts of an operation while other nodes keep changing its rows.
-const ATTEMPTS: usize = 8;
+pub(crate) const ATTEMPTS: usize = 8;
 
 /// An error of an operation on rows that have versions.
 pub(crate) trait WriteConflict {

@@ -55,51 +55,53 @@ async fn request(
 impl Inner {
     pub(super) async fn cancel(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
         let _lock = self.lock(account).await;
-        repeated(|| self.cancel_locked(account)).await
+        let stored = repeated(|| self.store_cancellation(account)).await;
+        self.carry_out(stored).await
     }
 
-    async fn cancel_locked(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
-        let rows = self.of(account).await.map_err(ChangeError::NotStored)?;
+    async fn store_cancellation(
+        &self,
+        account: AccountId,
+    ) -> Result<Option<MandateRow>, VerifyError> {
+        let rows = self.of(account).await?;
         let now = self.clock.now();
         let change = |row: Mandate| row.cancelled_at_end(now);
-        let row = request(&self.plans, rows, Renewal::Ends, change, Vec::new()).await;
-        self.carry_out(row).await
+        let stored = request(&self.plans, rows, Renewal::Ends, change, Vec::new()).await;
+        stored.map_err(VerifyError::Plan)
     }
 
     pub(super) async fn resume(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
         let _lock = self.lock(account).await;
-        repeated(|| self.resume_locked(account)).await
+        let stored = repeated(|| self.store_resumption(account)).await;
+        self.carry_out(stored).await
     }
 
-    async fn resume_locked(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
-        let not_stored = |error| ChangeError::NotStored(VerifyError::Plan(error));
-        let state = self.plans.state(account).await.map_err(not_stored)?;
-        let mandate = state.mandate.clone().ok_or(ChangeError::Nothing)?;
-        if mandate.state == MandateState::Resuming {
-            // Requested before.
-            return self.carry_out(Ok(Some(mandate))).await;
+    async fn store_resumption(
+        &self,
+        account: AccountId,
+    ) -> Result<Option<MandateRow>, VerifyError> {
+        let state = self.plans.state(account).await;
+        let state = state.map_err(VerifyError::Plan)?;
+        let requested = |row: &MandateRow| row.state == MandateState::Resuming;
+        if state.mandate.as_ref().is_some_and(requested) {
+            return Ok(state.mandate);
         }
         // Where the plan is paid otherwise, a charge would pay for it twice.
-        state.resumable_until().ok_or(ChangeError::Nothing)?;
+        let resumable = state.resumable_until().and(state.mandate);
+        let rows = resumable.into_iter().collect();
         let change = |row: Mandate| row.resume_requested(state.now);
-        let row = request(
-            &self.plans,
-            vec![mandate],
-            Renewal::Runs,
-            change,
-            Vec::new(),
-        )
-        .await;
-        self.carry_out(row).await
+        let stored = request(&self.plans, rows, Renewal::Runs, change, Vec::new()).await;
+        stored.map_err(VerifyError::Plan)
     }
 
-    /// Calls the provider about a stored request now; the worker repeats what fails.
+    /// Calls the provider about a stored request now; the worker repeats what fails. The request is not stored again when another node has
+    /// changed the row meanwhile: that may have been a later request of the owner.
     async fn carry_out(
         &self,
-        stored: Result<Option<MandateRow>, PlanError>,
+        stored: Result<Option<MandateRow>, VerifyError>,
     ) -> Result<MandateRow, ChangeError> {
         use MandateState::{CancelAtEnd, CancelPending, Duplicate, Resuming};
-        let row = stored.map_err(|error| ChangeError::NotStored(VerifyError::Plan(error)))?;
+        let row = stored.map_err(ChangeError::NotStored)?;
         let row = row.ok_or(ChangeError::Nothing)?;
         match row.state {
             CancelAtEnd | CancelPending | Duplicate | Resuming => {

@@ -100,15 +100,6 @@ impl WriteConflict for VerifyError {
     }
 }
 
-impl WriteConflict for ChangeError {
-    fn is_conflict(&self) -> bool {
-        match self {
-            ChangeError::Nothing => false,
-            ChangeError::UnderWay(error) | ChangeError::NotStored(error) => error.is_conflict(),
-        }
-    }
-}
-
 impl From<VerifyError> for OpenError {
     fn from(error: VerifyError) -> OpenError {
         match error {

@@ -20,6 +20,7 @@ mod decide;
 mod error;
 mod keys;
 mod mandate;
+mod missing;
 mod open;
 mod period;
 mod plan_check;

@@ -17,7 +17,6 @@ use super::decide::is_past_due;
 use super::error::VerifyError;
 use super::mandate::GONE;
 use super::schedule::RECURRING_OFFERED;
-use crate::conflict::repeated;
 use crate::plan::Rail;
 
 /// Age up to which a read of a dropped offer counts, so that an account with many of them is not read from the start each time.
@@ -38,7 +37,7 @@ impl Rail for MandateRail {
         // In a task of its own: a caller that stops waiting does not cut a reconciliation off.
         let asked = self.0.runtime.spawn(async move {
             let _lock = lock;
-            repeated(|| inner.has_open(account)).await
+            inner.has_open(account).await
         });
         Ok(asked.await??)
     }

@@ -17,8 +17,8 @@ use super::error::{VerifyError, log_provider_error};
 use super::keys;
 use super::mandate::{GONE, Mandate};
 use super::recurring::{Charge, ProviderSubscription, RecurringError, Status};
-use super::schedule::{self, DAY, RECURRING_OFFERED, TRANSFER_GRACE, days};
-use crate::conflict::{WriteConflict as _, repeated};
+use super::schedule::{self, DAY, TRANSFER_GRACE, days};
+use crate::conflict::{ATTEMPTS, WriteConflict as _};
 use crate::plan::{Paid, PayOutcome, Period, PlanError, Renewal, Reversal};
 use crate::topups::FailureKind;
 
@@ -84,12 +84,9 @@ impl Inner {
     ) -> Result<MandateRow, VerifyError> {
         let account = self.row(id).await?.account;
         let _lock = self.lock(account).await;
-        repeated(|| async {
-            // It may have changed while this waited for the lock.
-            let row = begin(self.row(id).await?).acknowledged(self.clock.now());
-            self.reconcile_noted(row, attach, &mut false).await
-        })
-        .await
+        // It may have changed while this waited for the lock.
+        let row = begin(self.row(id).await?);
+        self.reconcile_noted(row, attach, &mut false).await
     }
 
     /// The same, with the account's lock held.
@@ -108,9 +105,8 @@ impl Inner {
         attach: Option<&AttachParts>,
         is_pending: &mut bool,
     ) -> Result<MandateRow, VerifyError> {
-        // Each reconciliation reads the whole state, so it covers every notification so far; a failed read is retried soon.
-        let row = Mandate::stored(row).acknowledged(self.clock.now());
-        self.reconcile_noted(row, attach, is_pending).await
+        self.reconcile_noted(Mandate::stored(row), attach, is_pending)
+            .await
     }
 
     /// The same because another rail asks, which is no attempt of the schedule and raises no alert.
@@ -119,18 +115,31 @@ impl Inner {
         row: MandateRow,
         is_pending: &mut bool,
     ) -> Result<MandateRow, VerifyError> {
-        let row = Mandate::asked(row).acknowledged(self.clock.now());
-        self.reconcile_noted(row, None, is_pending).await
+        self.reconcile_noted(Mandate::asked(row), None, is_pending)
+            .await
     }
 
+    /// Repeated with the row that is stored, where another node has changed it meanwhile: what its owner has requested last counts.
     async fn reconcile_noted(
         &self,
-        row: Mandate,
+        mut row: Mandate,
         attach: Option<&AttachParts>,
         is_pending: &mut bool,
     ) -> Result<MandateRow, VerifyError> {
-        let row = self.reconcile_row(row, attach, is_pending).await?;
-        let row = row.into_row();
+        let (id, is_asked) = (row.id, row.is_asked());
+        let mut attempts = 1..ATTEMPTS;
+        let row = loop {
+            // Each reconciliation reads the whole state, so it covers every notification so far; a failed read is retried soon.
+            let row_read = row.acknowledged(self.clock.now());
+            match self.reconcile_row(row_read, attach, is_pending).await {
+                Err(error) if error.is_conflict() && attempts.next().is_some() => {}
+                done => break done?.into_row(),
+            }
+            row = match (self.row(id).await?, is_asked) {
+                (stored, true) => Mandate::asked(stored),
+                (stored, false) => Mandate::stored(stored),
+            };
+        };
         let elapsed = self.clock.elapsed();
         self.recent_reads.note(&row, *is_pending, elapsed);
         Ok(row)
@@ -551,82 +560,6 @@ impl Inner {
         self.save(row.unchanged(Some(at), now)).await
     }
 
-    /// A mandate without a known subscription: the buyer never got an approval link, so nothing can have been paid.
-    async fn without_subscription(&self, row: Mandate) -> Result<Mandate, VerifyError> {
-        let now = self.clock.now();
-        let age = now.duration_since(row.created_at);
-        if row.state == MandateState::Created && age >= RECURRING_OFFERED {
-            return self.save(row.over("no subscription", now)).await;
-        }
-        self.save(row.unchanged(None, now)).await
-    }
-
-    /// A failed read decides nothing, with one exception: a subscription that was never agreed to and no longer exists is over.
-    async fn unreadable(
-        &self,
-        row: Mandate,
-        error: RecurringError,
-    ) -> Result<Mandate, VerifyError> {
-        use MandateState::{Agreed, Created, Dropped, Ended, Open, Over};
-        if error.kind == FailureKind::Gone {
-            match row.state {
-                Created | Open | Dropped => return self.subscription_gone(row).await,
-                Agreed => return self.agreed_subscription_gone(row).await,
-                // The provider does not keep subscriptions for ever, and this one is finished.
-                Ended | Over => {
-                    return self.save(row.waits(self.clock.now())).await;
-                }
-                _ => {
-                    return self
-                        .mark_stuck(
-                            row,
-                            "the subscription no longer exists at the payment provider",
-                        )
-                        .await;
-                }
-            }
-        }
-        if error.kind == FailureKind::OutcomeUnknown {
-            self.counters.inc(MandateEvent::Unclear);
-        }
-        log_provider_error(row.id, &error, "read subscription");
-        self.retry_later(row).await?;
-        Err(VerifyError::Provider(error))
-    }
-
-    /// Never agreed to and unknown to the provider: over after a second read hours later, since wrong settings look the same.
-    async fn subscription_gone(&self, row: Mandate) -> Result<Mandate, VerifyError> {
-        let now = self.clock.now();
-        if row.note.as_deref() != Some(GONE) {
-            return self.save(row.gone(now)).await;
-        }
-        // A read between the two decides nothing.
-        if row.next_attempt_at.is_some_and(|at| now < at) {
-            return self.save(row).await;
-        }
-        self.save(row.over(GONE, now)).await
-    }
-
-    /// Agreed to, not paid, and unknown to the provider. It blocks the other rails, so it is over after a second read a day later; a charge
-    /// that is listed after that is found by its notification, or by the reconciliations of a mandate that is over.
-    async fn agreed_subscription_gone(&self, row: Mandate) -> Result<Mandate, VerifyError> {
-        let now = self.clock.now();
-        if row.note.as_deref() != Some(GONE) {
-            // Also where a question found it: the worker reads it again only when it is to be ended.
-            self.counters.inc(MandateEvent::Stuck);
-            tracing::error!(mandate = %row.id, account = %row.account, subscription = ?row.provider_ref,
-                "agreed subscription is unknown to the payment provider: it ends if that is so tomorrow, check the settings and the merchant account");
-            return self.save(row.vanished(now)).await;
-        }
-        if row.next_attempt_at.is_some_and(|at| now < at) {
-            return self.save(row).await;
-        }
-        self.counters.inc(MandateEvent::Vanished);
-        tracing::warn!(mandate = %row.id, account = %row.account, subscription = ?row.provider_ref,
-            "agreed mandate ended without a payment: its subscription is unknown to the payment provider since a day");
-        self.save(row.over(GONE, now)).await
-    }
-
     /// Writes a mandate together with the renewal state of the subscription that it pays for.
     async fn set_renewal(
         &self,
@@ -648,7 +581,7 @@ impl Inner {
         }
     }
 
-    async fn retry_later(&self, row: Mandate) -> Result<Mandate, VerifyError> {
+    pub(super) async fn retry_later(&self, row: Mandate) -> Result<Mandate, VerifyError> {
         self.save(row.retries(self.clock.now())).await
     }
 
@@ -663,7 +596,11 @@ impl Inner {
         self.save(row.unchanged(schedule::stuck(now), now)).await
     }
 
-    async fn mark_stuck(&self, row: Mandate, why: &'static str) -> Result<Mandate, VerifyError> {
+    pub(super) async fn mark_stuck(
+        &self,
+        row: Mandate,
+        why: &'static str,
+    ) -> Result<Mandate, VerifyError> {
         if !row.is_asked() {
             self.counters.inc(MandateEvent::Stuck);
             tracing::error!(mandate = %row.id, subscription = ?row.provider_ref, why,
@@ -686,7 +623,7 @@ impl Inner {
         Err(VerifyError::Plan(error))
     }
 
-    async fn save(&self, row: Mandate) -> Result<Mandate, VerifyError> {
+    pub(super) async fn save(&self, row: Mandate) -> Result<Mandate, VerifyError> {
         let written = self.write(vec![row.part()]).await;
         written.map_err(VerifyError::Store)?;
         Ok(row.written())

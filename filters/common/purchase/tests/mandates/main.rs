@@ -2,6 +2,7 @@
 
 mod checkouts;
 mod late_charges;
+mod other_nodes;
 mod rail;
 mod random;
 mod reopen;

@@ -10,16 +10,16 @@ use crate::support::recurring_provider::{Fault, Funding, MONTH};
 use crate::testbed::{ACCOUNT, TestBed};
 
 impl TestBed {
-    fn cancel_plan(&mut self) -> Option<Result<MandateRow, ChangeError>> {
+    pub(crate) fn cancel_plan(&mut self) -> Option<Result<MandateRow, ChangeError>> {
         self.run(|mandates| async move { mandates.cancel(ACCOUNT).await })
     }
 
-    fn resume_plan(&mut self) -> Option<Result<MandateRow, ChangeError>> {
+    pub(crate) fn resume_plan(&mut self) -> Option<Result<MandateRow, ChangeError>> {
         self.run(|mandates| async move { mandates.resume(ACCOUNT).await })
     }
 
     /// A mandate that its owner has cancelled ten days after its payment.
-    fn left(&mut self) -> MandateId {
+    pub(crate) fn left(&mut self) -> MandateId {
         let id = self.paid();
         self.pass(10);
         self.cancel_plan().expect("alive").expect("cancelled");
@@ -27,7 +27,7 @@ impl TestBed {
         id
     }
 
-    fn status_of(&self, id: MandateId) -> Status {
+    pub(crate) fn status_of(&self, id: MandateId) -> Status {
         self.provider.of(id).expect("made").status
     }
 }

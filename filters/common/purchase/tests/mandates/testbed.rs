@@ -18,7 +18,7 @@ use tollgate_store::{
 
 pub(crate) use crate::support::process::ACCOUNT;
 use crate::support::process::{CREDITS, DAY, Disk, Process, signed_transfer, transfer};
-use crate::support::recurring_provider::{FakeProvider, PLAN};
+use crate::support::recurring_provider::{FakeProvider, Fault, PLAN};
 
 /// How long a checkout waits for its owner.
 pub(crate) const CHECKOUT_LIFETIME: Duration = Duration::from_hours(6);
@@ -60,19 +60,23 @@ impl TestBed {
         &self.running().process
     }
 
-    fn start(&mut self) {
-        let clock = self.provider.gateway_clock();
-        let process = self.disk.start(clock.clone());
-        let mandates = Mandates::new(MandateDeps {
+    fn start_mandates(&self, process: &Process) -> Mandates {
+        Mandates::new(MandateDeps {
             store: process.store.clone(),
             plans: process.plans.clone(),
             recurring: Arc::new(self.provider.clone()),
             plan_id: self.plan.clone(),
             environment: self.environment.clone(),
-            clock: clock.clone(),
+            clock: self.provider.gateway_clock(),
             draw: self.disk.draw(),
             runtime: process.tasks.clone(),
-        });
+        })
+    }
+
+    fn start(&mut self) {
+        let clock = self.provider.gateway_clock();
+        let process = self.disk.start(clock.clone());
+        let mandates = self.start_mandates(&process);
         let checkouts = Checkouts::new(checkouts::CheckoutDeps {
             store: process.store.clone(),
             plans: process.plans.clone(),
@@ -104,6 +108,28 @@ impl TestBed {
     ) -> Option<T> {
         let checkouts = self.running().checkouts.clone();
         self.run_until_crash(operation(checkouts))
+    }
+
+    /// Runs an operation on the mandates of another node, and something else while its call of this number waits for the provider.
+    pub(crate) fn run_elsewhere<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        &mut self,
+        held: usize,
+        operation: impl FnOnce(Mandates) -> F,
+        meanwhile: impl FnOnce(&mut TestBed),
+    ) -> T {
+        let mut faults = vec![Fault::None; held];
+        faults.push(Fault::Hold);
+        self.provider.faults(faults);
+        let process = self.process();
+        let other = self.start_mandates(process);
+        let running = process.runtime.spawn(operation(other));
+        process.runtime.block_on(async {
+            let held = tokio::time::timeout(Duration::from_mins(1), self.provider.held());
+            held.await.expect("the call is made");
+        });
+        meanwhile(self);
+        self.provider.release();
+        self.process().runtime.block_on(running).expect("it ends")
     }
 
     fn run_until_crash<T>(&mut self, operation: impl Future<Output = T>) -> Option<T> {

@@ -17,6 +17,8 @@ pub(crate) enum Fault {
     CallLost,
     /// The provider is out of service.
     Unavailable,
+    /// Carried out only after the test has released it.
+    Hold,
     /// The process crashes before it is carried out.
     CrashBefore,
     /// The process crashes after it was carried out.
@@ -28,6 +30,8 @@ pub(crate) enum Fault {
 pub(crate) struct Faults {
     queue: Arc<Mutex<VecDeque<Fault>>>,
     crashed: Arc<Notify>,
+    held: Arc<Notify>,
+    released: Arc<Notify>,
 }
 
 impl Faults {
@@ -41,6 +45,16 @@ impl Faults {
         self.crashed.clone()
     }
 
+    /// Waits until a call is held.
+    pub(crate) async fn held(&self) {
+        self.held.notified().await;
+    }
+
+    /// Lets the call that is held, or the next one, continue.
+    pub(crate) fn release(&self) {
+        self.released.notify_one();
+    }
+
     /// One call with its fault; the error class and message on failure.
     pub(crate) async fn call<T>(
         &self,
@@ -52,6 +66,10 @@ impl Faults {
             Fault::Unavailable => return Err(failed(FailureKind::Unavailable)),
             Fault::CallLost => return Err(failed(FailureKind::OutcomeUnknown)),
             Fault::CrashBefore => self.crash().await,
+            Fault::Hold => {
+                self.held.notify_one();
+                self.released.notified().await;
+            }
             _ => {}
         }
         let done = act();

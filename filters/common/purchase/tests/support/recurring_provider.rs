@@ -152,6 +152,16 @@ impl FakeProvider {
         self.faults.set(faults);
     }
 
+    /// Waits until a call is held.
+    pub(crate) async fn held(&self) {
+        self.faults.held().await;
+    }
+
+    /// Lets the call that is held continue.
+    pub(crate) fn release(&self) {
+        self.faults.release();
+    }
+
     /// The provider refuses refunds from now on.
     pub(crate) fn refuse_refunds(&self) {
         self.with(|state| state.keeps_all = true);
