@@ -45,6 +45,8 @@ pub(super) struct Facts<'a> {
     pub(super) has_activated: bool,
     /// The provider was asked to suspend it in this reconciliation.
     pub(super) has_suspended: bool,
+    /// The provider has suspended it, as far as known, in this reconciliation: for a version of the row that another node has changed since.
+    pub(super) had_suspended: bool,
     /// The provider has refused, for good, to suspend or activate it in this reconciliation.
     pub(super) is_refused: bool,
     /// Charges that the provider was asked to refund in this reconciliation.
@@ -83,6 +85,8 @@ pub(super) enum Decision {
     PastDue,
     /// The provider charges again after a suspension.
     Resumed,
+    /// Its owner has resumed it at another node while this one asked the provider to suspend it: to be activated again.
+    ResumedMeanwhile,
     /// Its owner has resumed it, and the provider refuses to charge again or did not do so in time.
     ResumeFailed,
     /// The provider charges no more; what is paid for stays.
@@ -166,6 +170,13 @@ impl Facts<'_> {
             .iter()
             .filter(move |(charge, noted)| *noted == Recorded::New && charge.status == status)
             .map(|(charge, _)| charge)
+    }
+
+    /// Whether it is suspended because this reconciliation asked for it before its owner's resumption, and the provider did it after.
+    fn is_suspended_late(&self) -> bool {
+        // It was not active, nor stopped, when it was to be suspended.
+        let was_resumed = self.row.state == MandateState::Active || is_stopped(self.row);
+        self.had_suspended && was_resumed && self.row.cancel_requested_at.is_none()
     }
 
     pub(super) fn is_pending(&self) -> bool {
@@ -340,6 +351,7 @@ fn suspended(facts: &Facts<'_>) -> Decision {
         Resuming => resuming(facts),
         CancelPending if facts.has_cancelled => Decision::Wait,
         CancelPending => Decision::Cancel,
+        _ if facts.is_suspended_late() => Decision::ResumedMeanwhile,
         Active => Decision::Ended(SUSPENDED),
         Ended => Decision::Wait,
         _ => Decision::Duplicate("it was suspended before its first payment"),

@@ -38,7 +38,8 @@ fn may_become(from: MandateState, to: MandateState) -> bool {
                 CancelAtEnd | Resuming | CancelPending | Ended | Duplicate
             )
         }
-        (_, Resuming) => from == Resuming,
+        // One that was resumed is so again where an earlier suspension took effect after that.
+        (_, Resuming) => matches!(from, Resuming | Active | Ended),
         // A charge that is found late counts, however the mandate stands here.
         (_, Active | Ended | Duplicate) => true,
         (Active | Resuming, CancelAtEnd) => true,
@@ -170,6 +171,11 @@ impl Mandate {
     /// The provider charges again after a suspension.
     pub(super) fn resumed(self, now: Timestamp) -> Mandate {
         self.enter(MandateState::Active, None, now, |_| {})
+    }
+
+    /// Its owner has resumed it before the provider suspended it for an earlier cancellation: it is to be activated again.
+    pub(super) fn resumed_meanwhile(self, now: Timestamp) -> Mandate {
+        self.enter(MandateState::Resuming, None, now, |_| {})
     }
 
     /// It would pay for a plan that is paid otherwise: to be cancelled, and its charges refunded.
@@ -512,6 +518,7 @@ mod tests {
             has_cancelled: *flag,
             has_activated: *flag,
             has_suspended: *flag,
+            had_suspended: *flag,
             is_refused: now.as_secs() % 2 == 0,
             refunds: &[],
             has_transfer: *flag,
@@ -535,6 +542,7 @@ mod tests {
             Decision::Duplicate(why) => row.duplicate(why, now),
             Decision::PastDue => row.past_due(now),
             Decision::Resumed => row.resumed(now),
+            Decision::ResumedMeanwhile => row.resumed_meanwhile(now),
             Decision::ResumeFailed => row.resume_failed(now),
             Decision::Ended(why) => row.ended(why, now),
             Decision::Dropped => row.dropped(now),
@@ -626,8 +634,10 @@ mod tests {
             let after_cancel = [Resuming, CancelPending, Ended, Duplicate];
             prop_assert!(left(CancelAtEnd, &after_cancel), "{state:?}");
             if state == Resuming && before.state != Resuming {
-                resumed += 1;
-                prop_assert!(matches!(event, Event::Resume) && Some(now) < period::due(&before));
+                let is_again = before.state == Active || is_stopped(&before);
+                resumed += u32::from(!is_again);
+                let is_requested = matches!(event, Event::Resume);
+                prop_assert!(is_again || is_requested && Some(now) < period::due(&before));
                 prop_assert!(next.cancel_requested_at.is_none());
             }
             prop_assert!(state != CancelAtEnd || next.cancel_requested_at.is_some());

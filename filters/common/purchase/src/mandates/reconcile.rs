@@ -45,6 +45,10 @@ struct ProviderCalls {
     cancel: bool,
     activate: bool,
     suspend: bool,
+    /// It was suspended by that call, as far as known.
+    has_suspended: bool,
+    /// The same, for a version of the row that another node has changed since.
+    had_suspended: bool,
     /// Suspending or activating was refused for good.
     is_refused: bool,
     /// A second read after "not found".
@@ -128,16 +132,24 @@ impl Inner {
     ) -> Result<MandateRow, VerifyError> {
         let (id, is_asked) = (row.id, row.is_asked());
         let mut attempts = 1..ATTEMPTS;
+        let mut calls = ProviderCalls::default();
         let row = loop {
             // Each reconciliation reads the whole state, so it covers every notification so far; a failed read is retried soon.
             let row_read = row.acknowledged(self.clock.now());
-            match self.reconcile_row(row_read, attach, is_pending).await {
+            match self
+                .reconcile_row(row_read, attach, is_pending, &mut calls)
+                .await
+            {
                 Err(error) if error.is_conflict() && attempts.next().is_some() => {}
                 done => break done?.into_row(),
             }
             row = match (self.row(id).await?, is_asked) {
                 (stored, true) => Mandate::asked(stored),
                 (stored, false) => Mandate::stored(stored),
+            };
+            calls = ProviderCalls {
+                had_suspended: calls.has_suspended || calls.had_suspended,
+                ..ProviderCalls::default()
             };
         };
         let elapsed = self.clock.elapsed();
@@ -150,6 +162,7 @@ impl Inner {
         mut row: Mandate,
         attach: Option<&AttachParts>,
         is_pending: &mut bool,
+        calls: &mut ProviderCalls,
     ) -> Result<Mandate, VerifyError> {
         let Some(subscription) = row.provider_ref.clone() else {
             return self.without_subscription(row).await;
@@ -158,7 +171,6 @@ impl Inner {
         if *row.create_key != keys::create(&self.environment, row.account, row.id) {
             return self.other_environment(row).await;
         }
-        let mut calls = ProviderCalls::default();
         let mut read: Option<(ProviderSubscription, Vec<Charge>)> = None;
         for _ in 0..STEPS_MAX {
             let (seen, charges) = match read.take() {
@@ -193,6 +205,7 @@ impl Inner {
                 has_cancelled: calls.cancel,
                 has_activated: calls.activate,
                 has_suspended: calls.suspend,
+                had_suspended: calls.had_suspended,
                 is_refused: calls.is_refused,
                 refunds: &calls.refunds,
                 has_transfer: state
@@ -212,7 +225,7 @@ impl Inner {
                 calls.failed = None;
             }
             match decision {
-                Decision::Wait => return self.wait(row, calls).await,
+                Decision::Wait => return self.wait(row, calls.failed.take()).await,
                 Decision::AwaitTransfer => return self.wait_for_transfer(row).await,
                 Decision::Stuck(why) => return self.mark_stuck(row, why).await,
                 Decision::Cancel => {
@@ -222,7 +235,7 @@ impl Inner {
                         _ => CANCEL_REASON,
                     };
                     let done = self.recurring.cancel(&subscription, why).await;
-                    self.note_result(&row, done, "cancel subscription", &mut calls);
+                    self.note_result(&row, done, "cancel subscription", calls);
                 }
                 Decision::Activate => {
                     calls.activate = true;
@@ -232,16 +245,20 @@ impl Inner {
                     };
                     let done = self.recurring.activate(&subscription, why).await;
                     calls.note_refusal(&done);
-                    self.note_result(&row, done, "activate subscription", &mut calls);
+                    self.note_result(&row, done, "activate subscription", calls);
                 }
                 Decision::Suspend => {
                     calls.suspend = true;
                     let done = self.recurring.suspend(&subscription, CANCEL_REASON).await;
                     calls.note_refusal(&done);
-                    self.note_result(&row, done, "suspend subscription", &mut calls);
+                    calls.has_suspended = match &done {
+                        Ok(()) => true,
+                        Err(error) => error.kind == FailureKind::OutcomeUnknown,
+                    };
+                    self.note_result(&row, done, "suspend subscription", calls);
                 }
                 Decision::Refund(charge) => {
-                    self.refund(&row, &charge, &mut calls).await;
+                    self.refund(&row, &charge, calls).await;
                     calls.refunds.push(charge.id);
                 }
                 decision => {
@@ -320,6 +337,11 @@ impl Inner {
             Decision::Resumed => {
                 tracing::info!(mandate = %row.id, "suspended subscription resumed");
                 let after = row.clone().resumed(self.clock.now());
+                self.set_renewal(row, after, Renewal::Runs).await
+            }
+            Decision::ResumedMeanwhile => {
+                tracing::warn!(mandate = %row.id, "subscription suspended after its owner had resumed it: activating it again");
+                let after = row.clone().resumed_meanwhile(self.clock.now());
                 self.set_renewal(row, after, Renewal::Runs).await
             }
             Decision::ResumeFailed => {
@@ -524,10 +546,14 @@ impl Inner {
     }
 
     /// Nothing is left to do now. Calls that failed are retried later.
-    async fn wait(&self, row: Mandate, calls: ProviderCalls) -> Result<Mandate, VerifyError> {
+    async fn wait(
+        &self,
+        row: Mandate,
+        failed: Option<RecurringError>,
+    ) -> Result<Mandate, VerifyError> {
         use MandateState::{CancelAtEnd, CancelPending, Duplicate, Resuming};
         let now = self.clock.now();
-        let row = match calls.failed {
+        let row = match failed {
             None => row.waits(now),
             Some(_) => row.retries(now),
         };
@@ -537,7 +563,7 @@ impl Inner {
                 FailureKind::Refused | FailureKind::Misconfigured | FailureKind::Gone
             )
         };
-        if !row.is_asked() && calls.failed.as_ref().is_some_and(refused) {
+        if !row.is_asked() && failed.as_ref().is_some_and(refused) {
             self.counters.inc(MandateEvent::Stuck);
             tracing::error!(mandate = %row.id, subscription = ?row.provider_ref,
                 "mandate needs manual resolution: the payment provider refuses the cancellation or the refund");
@@ -547,7 +573,7 @@ impl Inner {
             row.state,
             CancelAtEnd | CancelPending | Duplicate | Resuming
         );
-        match calls.failed {
+        match failed {
             Some(error) if undone => Err(VerifyError::Provider(error)),
             _ => Ok(row),
         }

@@ -1,8 +1,11 @@
 //! Two nodes that work on one mandate: the lock of an account is of one process, and versions of the row keep the nodes apart.
 
-use tollgate_purchase::mandates::Status;
+use std::time::Duration;
+
+use tollgate_purchase::mandates::{ChangeError, Status};
 use tollgate_store::MandateState;
 
+use crate::support::recurring_provider::Fault;
 use crate::testbed::{ACCOUNT, TestBed};
 
 #[test]
@@ -49,4 +52,50 @@ fn a_resumption_after_a_slow_cancellation_of_another_node_stays() {
     bed.pass(25);
     assert_eq!(bed.payments().len(), 2, "it is charged as before");
     bed.check_books();
+}
+
+/// Whatever the node of the resumption has stored, also after a notification of the suspension, and whether or not it can be activated again
+/// at once.
+#[test]
+fn a_suspension_that_takes_effect_after_a_resumption_at_another_node_is_undone() {
+    for is_notified in [false, true] {
+        for fault in [Fault::None, Fault::Unavailable] {
+            let what = format!("{fault:?}, notified: {is_notified}");
+            let mut bed = TestBed::new();
+            let id = bed.paid();
+            bed.pass(10);
+            bed.provider.faults([Fault::Unavailable]);
+            let left = bed.cancel_plan().expect("alive");
+            assert!(matches!(left, Err(ChangeError::UnderWay(_))), "{left:?}");
+            bed.provider.advance(Duration::from_secs(5));
+            // The worker's read, charges, suspend.
+            let due = bed.run_elsewhere(
+                2,
+                |mandates| async move { mandates.reconcile_due().await },
+                |bed| {
+                    let resumed = bed.resume_plan().expect("alive").expect("resumed");
+                    assert_eq!(resumed.state, MandateState::Active, "{what}");
+                    // The worker's read after the suspension.
+                    bed.provider.faults([Fault::Hold]);
+                    bed.provider.release();
+                    bed.wait_for_held_call();
+                    if is_notified {
+                        bed.verify(id).expect("alive").expect("answered");
+                        assert_eq!(bed.row(id).state, MandateState::Ended, "{what}");
+                    }
+                    // Charges; read and charges for the stored row; activate.
+                    let faults = [Fault::None, Fault::None, Fault::None, fault];
+                    bed.provider.faults(faults);
+                },
+            );
+            assert_eq!(due, 1, "{what}");
+            bed.pass(1);
+            assert_eq!(bed.row(id).state, MandateState::Active, "{what}");
+            assert_eq!(bed.status_of(id), Status::Active, "{what}");
+            assert!(bed.state().subscription.expect("paid").renews, "{what}");
+            bed.pass(25);
+            assert_eq!(bed.payments().len(), 2, "{what}: it is charged as before");
+            bed.check_books();
+        }
+    }
 }

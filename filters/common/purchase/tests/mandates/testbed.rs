@@ -123,13 +123,18 @@ impl TestBed {
         let process = self.process();
         let other = self.start_mandates(process);
         let running = process.runtime.spawn(operation(other));
-        process.runtime.block_on(async {
-            let held = tokio::time::timeout(Duration::from_mins(1), self.provider.held());
-            held.await.expect("the call is made");
-        });
+        self.wait_for_held_call();
         meanwhile(self);
         self.provider.release();
         self.process().runtime.block_on(running).expect("it ends")
+    }
+
+    /// Waits until a call of another node waits for the provider.
+    pub(crate) fn wait_for_held_call(&self) {
+        self.process().runtime.block_on(async {
+            let held = tokio::time::timeout(Duration::from_mins(1), self.provider.held());
+            held.await.expect("the call is made");
+        });
     }
 
     fn run_until_crash<T>(&mut self, operation: impl Future<Output = T>) -> Option<T> {
