@@ -1,6 +1,6 @@
 //! Check that the provider's plan matches the plan on sale. A change of the plan at the provider must not change the price.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tollgate_clock::Timestamp;
@@ -25,6 +25,19 @@ pub(super) struct PlanCheck {
     pub(super) closed: Option<String>,
     /// `None` before the first check.
     pub(super) checked_at: Option<Timestamp>,
+}
+
+impl PlanCheck {
+    /// Whether the plan is to be read again, or for the first time.
+    fn is_due(&self, now: Timestamp) -> bool {
+        let wait = match self.closed {
+            None => RECHECK_INTERVAL,
+            Some(_) => RETRY_INTERVAL,
+        };
+        !self
+            .checked_at
+            .is_some_and(|at| (at..at + wait).contains(&now))
+    }
 }
 
 /// Why the provider's plan does not match, for the log.
@@ -59,18 +72,14 @@ impl Inner {
         // Single flight: one caller reads, the others wait for its result.
         let _reading = self.reads_plan.lock().await;
         let now = self.clock.now();
-        let (before, checked_at) = {
+        let (before, is_first, is_due) = {
             let known = self.known();
-            (known.closed.clone(), known.checked_at)
+            let is_first = known.checked_at.is_none();
+            (known.closed.clone(), is_first, known.is_due(now))
         };
-        let wait = match before {
-            None => RECHECK_INTERVAL,
-            Some(_) => RETRY_INTERVAL,
-        };
-        if checked_at.is_some_and(|at| (at..at + wait).contains(&now)) {
+        if !is_due {
             return before;
         }
-        let is_first = checked_at.is_none();
         let closed = match self.recurring.plan().await {
             Ok(plan) => mismatch(&plan, plan_id),
             // A failed read does not invalidate an earlier match.
@@ -99,10 +108,20 @@ impl Inner {
         closed
     }
 
-    /// Whether the last check matched; `None` before the first.
-    pub(super) fn is_sold(&self) -> Option<bool> {
-        let known = self.known();
-        known.checked_at.map(|_| known.closed.is_none())
+    /// Whether the last check matched; `None` before the first. A check that is due is made in a task of its own, for the next caller: only
+    /// the node with the duties makes it without being asked.
+    pub(super) fn is_sold(self: &Arc<Self>) -> Option<bool> {
+        let (is_sold, is_due) = {
+            let known = self.known();
+            let is_sold = known.checked_at.map(|_| known.closed.is_none());
+            (is_sold, known.is_due(self.clock.now()))
+        };
+        let is_read = self.reads_plan.try_lock().is_err();
+        if is_sold.is_some() && is_due && !is_read {
+            let this = self.clone();
+            self.runtime.spawn(async move { this.closed().await });
+        }
+        is_sold
     }
 
     /// Invalidates the check: the plan is read again before the next mandate is opened.

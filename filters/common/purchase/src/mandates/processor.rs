@@ -130,7 +130,8 @@ impl Mandates {
         closed.unwrap_or_else(|| Some(String::from("the process is shutting down")))
     }
 
-    /// Whether the last plan check allows opening mandates. Waits for the provider only before the first check.
+    /// Whether the last plan check allows opening mandates. Waits for the provider only before the first check; a later one that is due is
+    /// begun.
     pub async fn is_sold(&self) -> bool {
         match self.inner.is_sold() {
             Some(is_sold) => is_sold,

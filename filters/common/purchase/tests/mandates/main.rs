@@ -553,6 +553,26 @@ fn a_plan_that_was_changed_at_the_provider_is_not_sold() {
     bed.opened();
 }
 
+/// Also on a node without the duties, which checks the plan only when it is asked.
+#[test]
+fn a_plan_that_could_not_be_sold_is_checked_again_when_it_is_shown() {
+    let bed = TestBed::new();
+    bed.provider.reprice(None);
+    assert!(!bed.is_sold());
+    bed.provider.reprice(Some(PRICE));
+    assert!(!bed.is_sold(), "it was checked a moment ago");
+    for (monthly, interval) in [
+        (Some(PRICE), Duration::from_mins(1)),
+        (None, Duration::from_hours(1)),
+    ] {
+        bed.provider.reprice(monthly);
+        bed.provider.advance(interval);
+        // The first caller does not wait for the check.
+        assert_eq!(bed.is_sold(), monthly.is_none());
+        assert_eq!(bed.is_sold(), monthly.is_some());
+    }
+}
+
 #[test]
 fn a_stale_status_only_delays_the_outcome() {
     let mut bed = TestBed::new();

@@ -177,6 +177,24 @@ impl TestBed {
         self.open().expect("alive").expect("is offered").id
     }
 
+    /// Whether the plan is sold, as a page asks. A check that this has begun has ended on return.
+    pub(crate) fn is_sold(&self) -> bool {
+        let Running {
+            process, mandates, ..
+        } = self.running();
+        process.runtime.block_on(async {
+            let is_sold = mandates.is_sold().await;
+            let ended = async {
+                while process.tasks.running() > 0 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let ended = tokio::time::timeout(Duration::from_mins(1), ended).await;
+            ended.expect("the check ends");
+            is_sold
+        })
+    }
+
     pub(crate) fn verify(&mut self, id: MandateId) -> Option<Result<Verified, VerifyError>> {
         self.run(|mandates| async move { mandates.verify(id).await })
     }
