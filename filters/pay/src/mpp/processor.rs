@@ -105,10 +105,12 @@ struct Claims {
     challenge: Claim,
 }
 
-/// The state of a request's idempotency key.
+/// The state of an idempotency key of a request.
 enum KeyState {
     Claimed(Claim),
     Replayed(Answer),
+    /// Another node has claimed it. It may have ended since, and keeps the key until it is recovered.
+    InProgress,
 }
 
 /// The answer to a purchase request.
@@ -155,6 +157,7 @@ impl Processor {
                         replayed: true,
                     });
                 }
+                KeyState::InProgress => return self.recorded_elsewhere(&request).await,
             },
         };
         if let Some(active) = self.plan_state(request.account).await?.active() {
@@ -188,41 +191,64 @@ impl Processor {
         active: &SubscriptionRow,
         key: Option<Claim>,
     ) -> Result<Option<PurchaseAnswer>, Problem> {
-        let payment = request.payment.as_ref();
-        let Some(credential) = payment.and_then(|payment| self.read(request, payment).ok()) else {
-            return Ok(None);
-        };
-        let mandate = self.own_mandate(request.account, active).await?;
-        let Some(row) = mandate.filter(|row| row.id.to_string() == credential.purchase) else {
-            return Ok(None);
-        };
-        let Some(challenge) = self.claim_challenge(request.account, &credential).await? else {
+        let Some((credential, row)) = self.named_mandate(request, active).await? else {
             return Ok(None);
         };
         let answer = self.new_answer(active, &row);
-        let claims = Claims { key, challenge };
-        self.store_answers(claims.parts(&answer)).await;
+        match self.claim_challenge(request.account, &credential).await? {
+            KeyState::Claimed(challenge) => {
+                let claims = Claims { key, challenge };
+                self.store_answers(claims.parts(&answer)).await;
+            }
+            KeyState::Replayed(_) => return Ok(None),
+            // The payment is recorded, so the other request answers the same.
+            KeyState::InProgress => {}
+        }
         Ok(Some(PurchaseAnswer {
             answer,
             replayed: false,
         }))
     }
 
-    /// The claim to a challenge; `None` when it was answered before.
+    /// The same where another node has claimed the key of the request: nothing is stored under it.
+    async fn recorded_elsewhere(
+        &self,
+        request: &PurchaseRequest,
+    ) -> Result<PurchaseAnswer, Problem> {
+        let state = self.plan_state(request.account).await?;
+        let active = state.active().ok_or_else(in_progress)?;
+        let named = self.named_mandate(request, active).await?;
+        let (_, row) = named.ok_or_else(in_progress)?;
+        Ok(PurchaseAnswer {
+            answer: self.new_answer(active, &row),
+            replayed: false,
+        })
+    }
+
+    /// The credential of a request and the mandate that it names, if that pays for the active plan.
+    async fn named_mandate(
+        &self,
+        request: &PurchaseRequest,
+        active: &SubscriptionRow,
+    ) -> Result<Option<(Credential, MandateRow)>, Problem> {
+        let payment = request.payment.as_ref();
+        let Some(credential) = payment.and_then(|payment| self.read(request, payment).ok()) else {
+            return Ok(None);
+        };
+        let mandate = self.own_mandate(request.account, active).await?;
+        let named = mandate.filter(|row| row.id.to_string() == credential.purchase);
+        Ok(named.map(|row| (credential, row)))
+    }
+
+    /// Claims a challenge.
     async fn claim_challenge(
         &self,
         account: AccountId,
         credential: &Credential,
-    ) -> Result<Option<Claim>, Problem> {
+    ) -> Result<KeyState, Problem> {
         let id = URL_SAFE_NO_PAD.encode(credential.id);
-        let keys = &self.inner.deps.idempotency_keys;
-        match keys.claim(account, Endpoint::Challenge, &id, [0; 32]).await {
-            Ok(ClaimOutcome::Claimed(claim)) => Ok(Some(claim)),
-            // By a request that another node has under way.
-            Ok(ClaimOutcome::InProgress) => Err(in_progress()),
-            Ok(_) => Ok(None),
-            Err(error) => Err(store_unavailable(&error)),
-        }
+        self.claim((account, Endpoint::Challenge), &id, [0; 32])
+            .await
     }
 
     /// Verifies the payment of a credential at the provider.
@@ -239,8 +265,10 @@ impl Processor {
         let Ok(mandate) = credential.purchase.parse() else {
             return self.challenge(request, invalid(UNKNOWN)).await;
         };
-        let Some(challenge) = self.claim_challenge(request.account, credential).await? else {
-            return self.challenge(request, invalid(USED)).await;
+        let challenge = match self.claim_challenge(request.account, credential).await? {
+            KeyState::Claimed(challenge) => challenge,
+            KeyState::Replayed(_) => return self.challenge(request, invalid(USED)).await,
+            KeyState::InProgress => return Err(in_progress()),
         };
         let claims = Arc::new(Claims { key, challenge });
         let verified = deps
@@ -478,12 +506,21 @@ impl Processor {
     }
 
     async fn claim_key(&self, request: &PurchaseRequest, key: &str) -> Result<KeyState, Problem> {
+        let of = (request.account, Endpoint::Mpp);
+        self.claim(of, key, request.validated.hash).await
+    }
+
+    async fn claim(
+        &self,
+        (account, endpoint): (AccountId, Endpoint),
+        key: &str,
+        hash: [u8; 32],
+    ) -> Result<KeyState, Problem> {
         let keys = &self.inner.deps.idempotency_keys;
-        let claimed = keys.claim(request.account, Endpoint::Mpp, key, request.validated.hash);
-        match claimed.await {
+        match keys.claim(account, endpoint, key, hash).await {
             Ok(ClaimOutcome::Claimed(claim)) => Ok(KeyState::Claimed(claim)),
             Ok(ClaimOutcome::Answered(answer)) => Ok(KeyState::Replayed(answer)),
-            Ok(ClaimOutcome::InProgress) => Err(in_progress()),
+            Ok(ClaimOutcome::InProgress) => Ok(KeyState::InProgress),
             Ok(ClaimOutcome::OtherRequest) => Err(problems::other_request()),
             Err(error) => Err(store_unavailable(&error)),
         }

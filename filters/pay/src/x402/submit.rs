@@ -14,7 +14,6 @@ use super::purchase::{PurchaseOutcome, Stop};
 use super::record::{Presented, Verified};
 use super::rows;
 use super::settle::Cause;
-use super::single_flight::FlightKey;
 use super::transfer::Transfer;
 
 impl Context {
@@ -25,7 +24,7 @@ impl Context {
         idempotency_keys: Vec<Arc<str>>,
     ) -> PurchaseOutcome {
         let outcome = async {
-            let claims = self.claim(presented.flight_key, &idempotency_keys).await?;
+            let claims = self.claim(&presented, &idempotency_keys).await?;
             self.pay(&presented, &claims).await
         };
         outcome.await.unwrap_or_else(Stop::into_outcome)
@@ -34,9 +33,10 @@ impl Context {
     /// Claims the idempotency keys of a request, or returns the outcome that answers it.
     async fn claim(
         &self,
-        flight_key: FlightKey,
+        presented: &Presented,
         idempotency_keys: &[Arc<str>],
     ) -> Result<Vec<Claim>, Stop> {
+        let flight_key = presented.flight_key;
         let mut claims = Vec::with_capacity(idempotency_keys.len());
         for key in idempotency_keys {
             let keys = &self.deps.idempotency_keys;
@@ -46,13 +46,29 @@ impl Context {
                 ClaimOutcome::Answered(answer) => {
                     return Err(Stop::Outcome(PurchaseOutcome::Done(answer)));
                 }
-                ClaimOutcome::InProgress => return Err(Stop::Outcome(PurchaseOutcome::InProgress)),
+                ClaimOutcome::InProgress => {
+                    return Err(Stop::Outcome(self.claimed_elsewhere(presented).await?));
+                }
                 ClaimOutcome::OtherRequest => {
                     return Err(Stop::Outcome(PurchaseOutcome::OtherRequest));
                 }
             }
         }
         Ok(claims)
+    }
+
+    /// The outcome of a request whose key another request has claimed. That one may have ended with its node, which keeps the key until the
+    /// node is recovered: a payment that was settled meanwhile is answered, without an answer under the key.
+    async fn claimed_elsewhere(&self, presented: &Presented) -> Result<PurchaseOutcome, Stop> {
+        let flight_key = presented.flight_key;
+        let (plan_state, row) = self.read(flight_key.account, &presented.key).await?;
+        let stored = row
+            .as_ref()
+            .map(|row| rows::stored_payment(row, flight_key));
+        match (decide(buyer_state(&plan_state), Some(stored)), row) {
+            (Decision::Replay, Some(row)) => self.replay(&row, &plan_state, &[]).await,
+            _ => Ok(PurchaseOutcome::InProgress),
+        }
     }
 
     /// The four steps of a payment. Each ends the attempt with an outcome where the next one is not due.

@@ -421,6 +421,40 @@ fn a_payment_that_reconciliation_found_first_is_answered_with_its_receipt() {
     }
 }
 
+/// The keys stay claimed until the node that has claimed them is recovered, which takes minutes.
+#[test]
+fn a_recorded_payment_is_answered_although_another_node_has_claimed_the_key_and_is_gone() {
+    let bed = TestBed::new();
+    let offer = first(&bed);
+    bed.provider.approve(offer.subscription());
+    let without_key = with(offer.credential());
+    let buy = Buy {
+        key: Some("key"),
+        ..without_key.clone()
+    };
+    let answered = bed.buy_elsewhere(buy.clone(), |bed| {
+        for buy in [&buy, &without_key] {
+            assert_eq!(bed.buy(buy.clone()).status, 409);
+        }
+        bed.advance(600 * SECOND);
+        bed.reconcile_due();
+        assert_eq!(bed.payments(), 1);
+        for buy in [&buy, &without_key, &buy] {
+            let response = bed.buy(buy.clone());
+            check_granted(&response, false);
+            assert_eq!(response.receipt()["reference"], json!(offer.subscription()));
+        }
+        let unpaid = Buy {
+            credential: None,
+            ..buy.clone()
+        };
+        assert_eq!(bed.buy(unpaid).status, 409);
+    });
+    check_granted(&answered, false);
+    check_granted(&bed.buy(buy), false);
+    assert_eq!(bed.payments(), 1);
+}
+
 #[test]
 fn secret_rotation_does_not_void_outstanding_challenges() {
     const NEW: &[u8] = b"another-secret-of-the-same-length-32";

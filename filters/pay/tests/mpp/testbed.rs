@@ -23,7 +23,7 @@ use tollgate_purchase::wire::Product;
 use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState};
 
 use crate::support::process::{ACCOUNT, Disk, OTHER_ACCOUNT, Process, signed_transfer, transfer};
-use crate::support::recurring_provider::{FakeProvider, PLAN};
+use crate::support::recurring_provider::{FakeProvider, Fault, PLAN};
 
 const SECRET: &[u8] = b"tollgate-test-secret-0123456789abcdef";
 
@@ -88,8 +88,18 @@ impl TestBed {
     }
 
     fn start(&mut self) {
+        let process = self.disk.start(self.provider.gateway_clock());
+        let (mandates, pay) = self.start_filter(&process);
+        self.running = Some(Running {
+            process,
+            mandates,
+            pay,
+        });
+    }
+
+    /// A filter over the store of a process.
+    fn start_filter(&self, process: &Process) -> (Mandates, Arc<Pay>) {
         let clock = self.provider.gateway_clock();
-        let process = self.disk.start(clock.clone());
         let plans = &process.plans;
         let mandates = Mandates::new(MandateDeps {
             store: process.store.clone(),
@@ -123,11 +133,7 @@ impl TestBed {
         });
         let protocols = PaymentProtocols::new(Arc::from("svc-pro"), Some(processor), None);
         let pay = Pay::new(&protocols, "/commerce/subscriptions/{plan}/mpp").expect("a route");
-        self.running = Some(Running {
-            process,
-            mandates,
-            pay: Arc::new(pay),
-        });
+        (mandates, Arc::new(pay))
     }
 
     /// Kills the process, and starts another one.
@@ -157,6 +163,21 @@ impl TestBed {
     pub(crate) fn buy(&self, buy: Buy) -> Response {
         let pay = self.running().pay.clone();
         self.process().runtime.block_on(send(pay, buy))
+    }
+
+    /// Sends a request to another node, whose next call of the provider is held until it is released, and does something meanwhile.
+    pub(crate) fn buy_elsewhere(&self, buy: Buy, meanwhile: impl FnOnce(&TestBed)) -> Response {
+        self.provider.faults([Fault::Hold]);
+        let (_mandates, pay) = self.start_filter(self.process());
+        let runtime = &self.process().runtime;
+        let sent = runtime.spawn(send(pay, buy));
+        runtime.block_on(async {
+            let held = tokio::time::timeout(Duration::from_mins(1), self.provider.held());
+            held.await.expect("the provider is called");
+        });
+        meanwhile(self);
+        self.provider.release();
+        runtime.block_on(sent).expect("it ends")
     }
 
     /// The same request from several clients at once.

@@ -91,3 +91,31 @@ fn a_refusal_of_a_call_that_was_not_the_only_one_shows_no_offer() {
     granted(Some(bed.end(second)));
     paid_once(&bed);
 }
+
+/// The key stays claimed until the node that has claimed it is recovered, which takes minutes.
+#[test]
+fn a_settled_payment_is_answered_although_another_node_has_claimed_the_key_and_is_gone() {
+    let mut bed = TestBed::of_several();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    let gate = bed.facilitator.gate();
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::HoldAfter));
+    bed.facilitator.remember();
+    let gone = bed.present_elsewhere_with_key(&payment, "key");
+    bed.reached(&gate, 1);
+    bed.advance(120);
+    let in_progress = PurchaseOutcome::InProgress;
+    assert_eq!(bed.present_with_key(&payment, "key"), in_progress);
+    assert_eq!(bed.reconcile_due(), Some(1));
+    for _ in 0..2 {
+        granted(Some(bed.present_with_key(&payment, "key")));
+    }
+    let other = bed.payment(&Wallet::new(1), 2);
+    assert_eq!(
+        bed.present_with_key(&other, "key"),
+        PurchaseOutcome::OtherRequest
+    );
+    gate.open();
+    granted(Some(bed.end(gone)));
+    paid_once(&bed);
+}

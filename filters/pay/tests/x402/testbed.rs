@@ -211,9 +211,25 @@ impl TestBed {
         payment: &Payment,
         delay: Option<&Gate>,
     ) -> JoinHandle<PurchaseOutcome> {
+        self.purchase_elsewhere(request(ACCOUNT, Some(payment), None), delay)
+    }
+
+    /// The same, under an idempotency key.
+    pub(crate) fn present_elsewhere_with_key(
+        &self,
+        payment: &Payment,
+        key: &str,
+    ) -> JoinHandle<PurchaseOutcome> {
+        self.purchase_elsewhere(request(ACCOUNT, Some(payment), Some(key)), None)
+    }
+
+    fn purchase_elsewhere(
+        &self,
+        request: PurchaseRequest,
+        delay: Option<&Gate>,
+    ) -> JoinHandle<PurchaseOutcome> {
         let process = self.process();
         let other = self.start_processor(process, delay);
-        let request = request(ACCOUNT, Some(payment), None);
         process
             .runtime
             .spawn(async move { other.purchase(request).await })
