@@ -71,10 +71,10 @@ impl Module for CommerceModule {
         let swept = checkouts.clone();
         build.sweep(move || swept.forget());
         build.provide(checkouts.clone());
-        let paypal = match (build.find(), mandates) {
-            (Some(client), Some(mandates)) => Some(PayPal {
+        let paypal = match (build.find(), build.find(), mandates) {
+            (Some(client), Some(top_ups), Some(mandates)) => Some(PayPal {
                 client,
-                top_ups: build.find(),
+                top_ups,
                 mandates,
             }),
             _ => None,

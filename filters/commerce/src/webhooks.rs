@@ -18,8 +18,8 @@ use crate::counters::WebhookResult;
 pub struct PayPal {
     /// The client that verifies signatures.
     pub client: Client,
-    /// Credit purchases; `None` where none are sold.
-    pub top_ups: Option<TopUps>,
+    /// Credit purchases.
+    pub top_ups: TopUps,
     /// Mandates.
     pub mandates: Mandates,
 }
@@ -103,28 +103,22 @@ impl PayPal {
     /// Dispatches a notification: orders and captures to credit purchases, everything else to mandates.
     async fn deliver(&self, notice: tollgate_paypal::WebhookEvent) -> Result<bool, CommitError> {
         let top_up_of = top_up_of(&notice);
-        match &self.top_ups {
-            _ if top_up_of.is_none() => {
-                let (mandate_notifications, top_up_notifications) = notifications(&notice);
-                let event = MandateNotification {
-                    id: notice.id,
-                    kind: notice.kind,
-                    mandates: mandate_notifications,
-                    top_ups: top_up_notifications,
-                };
-                self.mandates.record_notification(event).await
-            }
-            Some(top_ups) => {
-                let notice = Notification {
-                    about: top_up_of,
-                    id: notice.id,
-                    kind: notice.kind,
-                };
-                top_ups.record_notification(notice).await
-            }
-            // Credits are not sold here.
-            None => Ok(true),
+        if top_up_of.is_none() {
+            let (mandate_notifications, top_up_notifications) = notifications(&notice);
+            let event = MandateNotification {
+                id: notice.id,
+                kind: notice.kind,
+                mandates: mandate_notifications,
+                top_ups: top_up_notifications,
+            };
+            return self.mandates.record_notification(event).await;
         }
+        let notice = Notification {
+            about: top_up_of,
+            id: notice.id,
+            kind: notice.kind,
+        };
+        self.top_ups.record_notification(notice).await
     }
 }
 

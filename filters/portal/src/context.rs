@@ -9,10 +9,10 @@ use tollgate_identity::signin::CodeChannels;
 use tollgate_identity::{Credentials, Form, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_pages::PageRenderer;
-use tollgate_purchase::TopUps;
 use tollgate_purchase::checkouts::Checkouts;
 use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::Plans;
+use tollgate_purchase::{Offer, TopUps};
 use tollgate_store::Store;
 
 use crate::drafts::Drafts;
@@ -42,7 +42,7 @@ pub struct PortalDeps {
     pub credentials: Arc<Credentials>,
     /// The API for the sandbox without JavaScript; `None` makes the sandbox report that it is unavailable.
     pub api: Option<Arc<dyn InProcessApi>>,
-    /// Credit purchases; `None` where credits are not for sale.
+    /// Credit purchases; `None` without a payment provider.
     pub top_ups: Option<TopUps>,
     /// Monthly mandates for the plan; `None` where the plan is not sold through PayPal.
     pub mandates: Option<Mandates>,
@@ -118,6 +118,17 @@ impl PortalContext {
             drafts: self.drafts.clone(),
             ..PortalContext::new(deps)
         }
+    }
+
+    /// The purchases of credits, with their prices and limits; `None` where credits are not for sale.
+    pub(crate) fn credit_offer(&self) -> Option<(&TopUps, &Offer)> {
+        let top_ups = self.deps.top_ups.as_ref()?;
+        Some((top_ups, top_ups.offer()?))
+    }
+
+    /// Whether credits are for sale.
+    pub(crate) fn sells_credits(&self) -> bool {
+        self.credit_offer().is_some()
     }
 
     /// A source of random bytes, for functions that take one as a closure.

@@ -139,7 +139,7 @@ impl PageRequest {
         Ok(Viewer {
             address: session.address.to_string(),
             available: available.unwrap_or(Micros::ZERO),
-            sells_credits: context.top_ups.is_some(),
+            sells_credits: context.sells_credits(),
             csrf: self.csrf(context),
         })
     }

@@ -41,7 +41,7 @@ impl Module for PayPalModule {
         let store: Arc<dyn Store> = build.get()?;
         let Some(known) = settings else {
             log_unattended_mandates(&*store);
-            build.metrics(source(None, None));
+            build.metrics(source(None));
             return Ok(());
         };
         let (clock, entropy): (Clock, Entropy) = (build.get()?, build.get()?);
@@ -53,21 +53,18 @@ impl Module for PayPalModule {
             let entropy = entropy.clone();
             Box::new(move |out: &mut [u8]| entropy.fill(out))
         };
-        let top_ups = match credits.offer {
-            // Credits have no price.
-            None => None,
-            Some(offer) => Some(TopUps::new(TopUpDeps {
-                store: store.clone(),
-                ledger: build.get()?,
-                orders: Arc::new(client.clone()),
-                environment: environment.clone(),
-                offer,
-                description: format!("Credits for {}", service.name),
-                clock: clock.clone(),
-                draw: draw(),
-                runtime: runtime.clone(),
-            })),
-        };
+        // Also without a price: what was bought before it was removed, or at another node, is still captured and credited.
+        let top_ups = TopUps::new(TopUpDeps {
+            store: store.clone(),
+            ledger: build.get()?,
+            orders: Arc::new(client.clone()),
+            environment: environment.clone(),
+            offer: credits.offer,
+            description: format!("Credits for {}", service.name),
+            clock: clock.clone(),
+            draw: draw(),
+            runtime: runtime.clone(),
+        });
         // Also without a plan at PayPal: it continues to charge existing mandates.
         let mandates = Mandates::new(MandateDeps {
             store,
@@ -82,14 +79,12 @@ impl Module for PayPalModule {
             draw: draw(),
             runtime,
         });
-        build.metrics(source(top_ups.clone(), Some(mandates.clone())));
-        if let Some(top_ups) = top_ups {
-            build.provide(top_ups.clone());
-            build.duty(move || {
-                let top_ups = top_ups.clone();
-                async move { top_ups.run().await }
-            });
-        }
+        build.metrics(source(Some((top_ups.clone(), mandates.clone()))));
+        build.provide(top_ups.clone());
+        build.duty(move || {
+            let top_ups = top_ups.clone();
+            async move { top_ups.run().await }
+        });
         build.provide(mandates.clone());
         build.duty(move || {
             let mandates = mandates.clone();
@@ -119,13 +114,15 @@ impl Module for PayPalModule {
 }
 
 /// The results of purchases; all zero where nothing can be bought.
-fn source(top_ups: Option<TopUps>, mandates: Option<Mandates>) -> Source {
+fn source(processors: Option<(TopUps, Mandates)>) -> Source {
     let (no_top_ups, no_mandates) = (Counters::default(), Counters::default());
     Box::new(move |samples| {
-        let counters = top_ups.as_ref().map_or(&no_top_ups, TopUps::counters);
-        samples.numbers(PURCHASES, counters.values());
-        let counters = mandates.as_ref().map_or(&no_mandates, Mandates::counters);
-        samples.numbers(MANDATES, counters.values());
+        let (top_ups, mandates) = match &processors {
+            Some((top_ups, mandates)) => (top_ups.counters(), mandates.counters()),
+            None => (&no_top_ups, &no_mandates),
+        };
+        samples.numbers(PURCHASES, top_ups.values());
+        samples.numbers(MANDATES, mandates.values());
     })
 }
 

@@ -127,7 +127,7 @@ fn needs_credits_first(
 ) -> Result<bool, PageError> {
     let step = context.settings.credits_step;
     // Where none are sold, this page would lead nowhere.
-    let is_asked = step == CreditsStep::Required && context.top_ups.is_some();
+    let is_asked = step == CreditsStep::Required && context.sells_credits();
     Ok(is_asked && lacks_credits(context, request, pending)?)
 }
 
@@ -233,7 +233,7 @@ fn content(
         @if lacks_credits(context, request, pending)? {
             (parts::notice(parts::Tone::Warn, "You have no credits.", html! {
                 "The app can connect, but its requests will be refused until you have some. "
-                @if context.top_ups.is_some() {
+                @if context.sells_credits() {
                     a href=(ReturnPath::read(&action).append_to("/credits/add")) { "Add credits first" }
                 }
             }))

@@ -124,7 +124,7 @@ fn getting_started(context: &PortalContext, data: &OverviewData, address: &str) 
                 }
                 li.done[has_credits] {
                     div.step {
-                        h3 { @if context.top_ups.is_some() { "Add credits " } @else { "Get credits " } @if has_credits { (parts::pill(Tone::Good, "Done")) } }
+                        h3 { @if context.sells_credits() { "Add credits " } @else { "Get credits " } @if has_credits { (parts::pill(Tone::Good, "Done")) } }
                         p.second {
                             @if has_credits {
                                 "You have " b { (credits_2(data.balance.available)) } " credits."
@@ -132,7 +132,7 @@ fn getting_started(context: &PortalContext, data: &OverviewData, address: &str) 
                                 "Answers are paid from credits." @if let Some(price) = &context.settings.installation.credit_price { " " (price) }
                             }
                         }
-                        @if context.top_ups.is_some() { p { (parts::link_button("/credits/add", "Add credits", !has_credits)) } }
+                        @if context.sells_credits() { p { (parts::link_button("/credits/add", "Add credits", !has_credits)) } }
                     }
                 }
                 li {
@@ -159,7 +159,7 @@ fn getting_started(context: &PortalContext, data: &OverviewData, address: &str) 
 
 fn dashboard(context: &PortalContext, data: &OverviewData) -> Markup {
     let forecast = forecast(&data.days, data.balance.available, data.now);
-    let is_sold = context.top_ups.is_some();
+    let is_sold = context.sells_credits();
     html! {
         @if let Some(notice) = notice(data.balance.available, forecast, is_sold) { (notice) }
         (parts::heading("Overview", None))

@@ -12,6 +12,9 @@ use crate::conflict::WriteConflict;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BeginError {
+    /// Credits have no price.
+    #[error("credits are not sold; set their price")]
+    NotSold,
     /// The amount is not on offer.
     #[error(transparent)]
     Price(#[from] PriceError),

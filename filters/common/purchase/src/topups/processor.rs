@@ -50,8 +50,8 @@ pub struct TopUpDeps {
     pub orders: Arc<dyn Orders>,
     /// Provider environment (its address): part of idempotency keys, so that two installations do not share them.
     pub environment: String,
-    /// Prices and limits.
-    pub offer: Offer,
+    /// Prices and limits; without them nothing is sold, and existing purchases stay under reconciliation.
+    pub offer: Option<Offer>,
     /// Description shown to the buyer at the provider.
     pub description: String,
     /// The clock.
@@ -102,12 +102,12 @@ pub(super) struct Inner {
     pub(super) environment: String,
     pub(super) counters: Counters<TopUpEvent>,
     pub(super) clock: Clock,
-    offer: Offer,
+    offer: Option<Offer>,
     description: String,
     draw: Draw,
     runtime: PurchaseTasks,
-    /// One lock for each purchase in work. The ledger would refuse the second writer anyway, which on another node is a conflict that is
-    /// repeated; the lock saves the provider a call.
+    /// One lock for each purchase that this process has in work. It saves the provider a call; between nodes the version of the row decides:
+    /// the second writer is refused, and reconciles the row that it reads again.
     locks: KeyedLock<TopUpId>,
 }
 
@@ -132,9 +132,9 @@ impl TopUps {
         TopUps { inner, worker }
     }
 
-    /// Prices and limits.
-    pub fn offer(&self) -> &Offer {
-        &self.inner.offer
+    /// Prices and limits; `None` where no credits are sold.
+    pub fn offer(&self) -> Option<&Offer> {
+        self.inner.offer.as_ref()
     }
 
     /// Counters of purchase events.
@@ -267,12 +267,17 @@ impl DueWork for Inner {
 
 impl Inner {
     async fn begin(&self, request: PurchaseRequest) -> Result<TopUpRow, BeginError> {
-        self.offer.check(request.price)?;
+        let offer = self.offer.as_ref().ok_or(BeginError::NotSold)?;
+        offer.check(request.price)?;
         let _lock = self.lock(request.id).await;
-        repeated(|| self.begin_locked(&request)).await
+        repeated(|| self.begin_locked(&request, offer)).await
     }
 
-    async fn begin_locked(&self, request: &PurchaseRequest) -> Result<TopUpRow, BeginError> {
+    async fn begin_locked(
+        &self,
+        request: &PurchaseRequest,
+        offer: &Offer,
+    ) -> Result<TopUpRow, BeginError> {
         let (id, account) = (request.id, request.account);
         let known = reading(&self.store, move |store| {
             Ok((
@@ -284,7 +289,7 @@ impl Inner {
         let row = match known {
             Some(row) if row.account == request.account && row.price == request.price => row,
             Some(row) => return Err(BeginError::OtherPurchase(row.id)),
-            None => self.store_new(request, &others).await?,
+            None => self.store_new(request, offer, &others).await?,
         };
         if row.state != TopUpState::Created || row.order.is_some() {
             return Ok(row);
@@ -327,6 +332,7 @@ impl Inner {
     async fn store_new(
         &self,
         request: &PurchaseRequest,
+        offer: &Offer,
         others: &[TopUpRow],
     ) -> Result<TopUpRow, BeginError> {
         let now = self.clock.now();
@@ -346,7 +352,7 @@ impl Inner {
             state: TopUpState::Created,
             version: 0,
             price: request.price,
-            credits: self.offer.credits(request.price),
+            credits: offer.credits(request.price),
             create_key: Arc::from(key(
                 &self.environment,
                 request.account,

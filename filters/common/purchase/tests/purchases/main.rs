@@ -56,6 +56,21 @@ fn a_paid_purchase_is_credited_once_however_often_it_is_reconciled() {
 }
 
 #[test]
+fn a_purchase_is_credited_although_credits_are_no_longer_sold() {
+    let mut bed = TestBed::new();
+    bed.begin(id(1)).expect("alive").expect("begins");
+    approve(&bed, 1);
+    bed.unprice();
+    let refused = bed.begin(id(2)).expect("alive");
+    assert!(matches!(refused, Err(BeginError::NotSold)), "{refused:?}");
+    reconcile(&mut bed, 1);
+    bed.settle();
+    assert_eq!(state(&bed, 1), TopUpState::Captured);
+    assert_eq!(bed.available(), CREDITS);
+    bed.check_books();
+}
+
+#[test]
 fn a_form_that_is_sent_twice_is_one_purchase() {
     let mut bed = TestBed::new();
     let first = bed.begin(id(1)).expect("alive").expect("begins");

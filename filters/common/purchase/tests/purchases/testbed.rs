@@ -21,6 +21,7 @@ pub(crate) const CREDITS: i64 = 2_000_000_000;
 pub(crate) struct TestBed {
     pub(crate) provider: FakeProvider,
     disk: Disk,
+    offer: Option<Offer>,
     running: Option<(Process, TopUps)>,
     holds: Vec<Hold>,
 }
@@ -30,6 +31,12 @@ impl TestBed {
         let mut bed = TestBed {
             provider: FakeProvider::new(),
             disk: Disk::new(),
+            offer: Some(Offer {
+                micro_dollars_per_credit: 10_000,
+                amounts: vec![PRICE],
+                min: Usd::from_cents(500),
+                max: Usd::from_cents(50_000),
+            }),
             running: None,
             holds: Vec::new(),
         };
@@ -54,12 +61,7 @@ impl TestBed {
             ledger: process.ledger.clone(),
             orders: Arc::new(self.provider.clone()),
             environment: String::from("test"),
-            offer: Offer {
-                micro_dollars_per_credit: 10_000,
-                amounts: vec![PRICE],
-                min: Usd::from_cents(500),
-                max: Usd::from_cents(50_000),
-            },
+            offer: self.offer.clone(),
             description: String::from("Credits"),
             clock: clock.clone(),
             draw: self.disk.draw(),
@@ -89,6 +91,12 @@ impl TestBed {
         let (process, _) = self.running.take().expect("it runs");
         process.kill();
         self.start();
+    }
+
+    /// Removes the price of credits from the settings, and restarts the process.
+    pub(crate) fn unprice(&mut self) {
+        self.offer = None;
+        self.crash();
     }
 
     pub(crate) fn begin(&mut self, id: TopUpId) -> Option<Result<TopUpRow, BeginError>> {

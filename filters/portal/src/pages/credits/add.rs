@@ -25,7 +25,7 @@ pub(crate) async fn show(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
-    let Some(top_ups) = &context.top_ups else {
+    let Some((top_ups, offer)) = context.credit_offer() else {
         return unavailable_page(context, request);
     };
     // A draft stored before the identity check, with all its fields including `next`.
@@ -34,18 +34,18 @@ pub(crate) async fn show(
     }
     let fields = &request.query;
     if fields.find("amount").or(fields.find(OTHER)).is_none() {
-        let page = choose_page(context, request, top_ups.offer(), fields, &[])?;
+        let page = choose_page(context, request, offer, fields, &[])?;
         return Ok(request.page(context, &page));
     }
-    match chosen_amount(top_ups.offer(), fields) {
+    match chosen_amount(offer, fields) {
         Ok(price) => {
             let id = fields.text("id").parse();
             let id = id.unwrap_or_else(|_| top_ups.new_id());
-            let page = review_page(context, request, top_ups.offer(), (id, price), None)?;
+            let page = review_page(context, request, offer, (id, price), None)?;
             Ok(request.page(context, &page))
         }
         Err(problems) => {
-            let page = choose_page(context, request, top_ups.offer(), fields, &problems)?;
+            let page = choose_page(context, request, offer, fields, &problems)?;
             Ok(request.refused(context, page))
         }
     }
@@ -56,14 +56,14 @@ pub(crate) async fn order(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
-    let Some(top_ups) = &context.top_ups else {
+    let Some((top_ups, offer)) = context.credit_offer() else {
         return unavailable_page(context, request);
     };
     let account = request.require_session()?.account;
-    let price = match chosen_amount(top_ups.offer(), &request.form) {
+    let price = match chosen_amount(offer, &request.form) {
         Ok(price) => price,
         Err(problems) => {
-            let page = choose_page(context, request, top_ups.offer(), &request.form, &problems)?;
+            let page = choose_page(context, request, offer, &request.form, &problems)?;
             return Ok(request.refused(context, page));
         }
     };
@@ -106,7 +106,7 @@ pub(crate) async fn order(
         Err(error) => return Err(PageError::Store(Box::new(error))),
     };
     let notice = parts::notice(tone, lead, html! { (text) });
-    let page = review_page(context, request, top_ups.offer(), (id, price), Some(notice))?;
+    let page = review_page(context, request, offer, (id, price), Some(notice))?;
     Ok(match tone {
         Tone::Warn => request.refused(context, page),
         _ => context

@@ -59,7 +59,7 @@ pub(crate) async fn show(
     let balance = context.ledger.balance(account).unwrap_or_default();
     let newer = until.map(|_| "/credits");
     let older = next.map(|day| format!("/credits?before={}", format::day(day)));
-    let is_sold = context.top_ups.is_some();
+    let is_sold = context.sells_credits();
     let content = html! {
         (parts::heading("Credits", is_sold.then(|| parts::link_button("/credits/add", "Add credits", true))))
         @if !balance.available.is_positive() {

@@ -116,7 +116,7 @@ fn page(
     let new = html! { a.button href="/sandbox" { "New conversation" } };
     let content = html! {
         (parts::problems(state.problems))
-        @if let Some((code, message)) = state.refused { (refusal(code, message, context.top_ups.is_some())) }
+        @if let Some((code, message)) = state.refused { (refusal(code, message, context.sells_credits())) }
         (parts::heading("Sandbox", Some(new)))
         p.lead { "Real requests, paid from your balance. What you see here is what the API does." }
         div.sandbox #sandbox data-api=(CHAT_PATH) data-metadata={ "x_" (context.service.name) } data-base=(context.address.api())
