@@ -455,6 +455,42 @@ async fn signing_in_creates_no_account_and_signing_up_creates_one() {
     assert_eq!(bed.signin.grants_owed().await.expect("an answer").len(), 1);
 }
 
+/// One makes the account, and the other is let in.
+#[tokio::test]
+async fn two_browsers_that_sign_up_with_one_address_at_once_are_both_signed_in() {
+    let mut bed = TestBed::new().await;
+    let mut sent = Vec::new();
+    for _ in 0..2 {
+        let browser = bed.browser();
+        let code = bed.send(&browser, "new@example.com", CodePurpose::SignUp);
+        code.await.expect("a code");
+        sent.push((browser, bed.code().await));
+        bed.now += MINUTE;
+    }
+    let verify = |at: usize| {
+        let (browser, code) = &sent[at];
+        // Distinct from what the other draws, and from what was drawn before.
+        let mut drawn = 1_000 * (at as u64 + 1);
+        let (signin, source, now) = (&bed.signin, bed.source(), bed.now);
+        async move {
+            let draw = |out: &mut [u8]| draw(&mut drawn, out);
+            signin
+                .verify_code(browser, source, None, code, now, draw)
+                .await
+        }
+    };
+    let (one, other) = tokio::join!(verify(0), verify(1));
+    let [one, other] = [one, other].map(|verified| match verified {
+        Ok(CodeOutcome::Accepted(entered)) => entered,
+        refused => panic!("{refused:?}"),
+    });
+    assert_eq!(one.account, other.account);
+    assert_ne!(one.is_new, other.is_new);
+    for entered in [one, other] {
+        assert!(bed.session(&entered.value).await.is_some());
+    }
+}
+
 #[tokio::test]
 async fn signing_out_everywhere_ends_every_session_of_the_account_alone() {
     let mut bed = TestBed::new().await;

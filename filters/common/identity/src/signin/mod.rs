@@ -388,8 +388,20 @@ impl Signin {
                     .await?
             }
             (_, _, None) => {
-                self.welcome(spent, browser, &login, &value, now, &mut draw)
-                    .await
+                let parts = spent.clone();
+                let welcomed = self.welcome(parts, browser, &login, &value, now, &mut draw);
+                let welcomed = welcomed.await;
+                let taken = match &welcomed {
+                    // Another browser has signed up with the address at the same moment.
+                    Err(CommitError::Refused(Refusal::LoginTaken { .. })) => {
+                        self.login(&login).await?
+                    }
+                    _ => None,
+                };
+                match taken {
+                    Some(known) => self.let_in(spent, browser, known, &value, now).await?,
+                    None => welcomed,
+                }
             }
         };
         match entered {
