@@ -106,7 +106,7 @@ impl Idempotency {
                 tracing::error!(%refusal, "updating idempotency key failed: refused by the store");
             }
         });
-        // A failed store ends the process, and the next start frees the claimed keys.
+        // A failed store ends the process, and its next start or its recovery by another node frees the claimed keys.
         let _ = self
             .store
             .submit(UnitOfWork::of(part, Admission::Always), done);

@@ -3,9 +3,9 @@
 //! A key is claimed before anything is done, and the answer is stored in the same unit of work as what was bought. A repeated request with
 //! the same key gets that answer, byte for byte.
 //!
-//! A claim ends when its answer is durable, when it is dropped, or with the process: the next start frees every claimed key, and the
-//! purchase behind it is found in its own rows. So a claim has no timeout, and a second request cannot take it over while the first is in
-//! progress.
+//! A claim ends when its answer is durable, when it is dropped, or with the process: the next start of its node, or its recovery by another
+//! node, frees every key that the process had claimed, and the purchase behind it is found in its own rows. So a claim has no timeout, and a
+//! second request cannot take it over while the first is in progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -74,7 +74,7 @@ pub struct Answer {
 }
 
 impl IdempotencyKeys {
-    /// Claims over one store; claims of an earlier run are freed. Must be constructed before the first request is admitted.
+    /// Claims over one store; claims of an earlier run of this node are freed. Must be constructed before the first request is admitted.
     pub fn new(store: Arc<dyn Store>, clock: Clock) -> IdempotencyKeys {
         let tokens = AtomicI64::new(first_token(store.node(), store.epoch()));
         let token = first_token(store.node(), store.earliest_epoch());
@@ -167,7 +167,7 @@ impl Inner {
                 tracing::error!(%refusal, "updating idempotency key failed: refused by the store");
             }
         });
-        // A stopped store ends the process, and the next start frees all claims.
+        // A stopped store ends the process, and its next start or its recovery frees its claims.
         let _ = self
             .store
             .submit(UnitOfWork::of(part(change), Admission::Always), done);

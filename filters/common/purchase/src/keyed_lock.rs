@@ -1,4 +1,5 @@
-//! One asynchronous lock for each key: work on the same purchase or account is serialized, other work is not.
+//! One asynchronous lock for each key, within this process: its work on the same purchase or account is serialized, other work is not.
+//! Nodes are kept apart by the versions of rows (`conflict.rs`) and by claimed idempotency keys.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// A lock for each key. A key takes memory only while it is locked or waited for.
+/// A lock for each key, of this process alone. A key takes memory only while it is locked or waited for.
 #[derive(Debug)]
 pub struct KeyedLock<K> {
     locks: Mutex<HashMap<K, Weak<AsyncMutex<()>>>>,

@@ -1,5 +1,5 @@
-//! The x402 processor: settles each payment at most once through lost messages, wrong facilitator answers and crashes, by single flight,
-//! a write ahead of each submission, and reconciliation against the chain.
+//! The x402 processor: settles each payment at most once through lost messages, wrong facilitator answers and crashes, by single flight
+//! within the process, a write ahead of each submission, which the other nodes respect, and reconciliation against the chain.
 //!
 //! Invariants after every call, and after a crash at any write:
 //!

@@ -1,5 +1,5 @@
-//! Single flight: one attempt at a time for each payment. Concurrent requests with the same payment wait for the attempt and get its
-//! outcome.
+//! Single flight within this process: one attempt at a time for each payment. Concurrent requests with the same payment wait for the attempt
+//! and get its outcome. That another node has an attempt is seen from the stored row (`Context::is_submitted_elsewhere`).
 
 use std::collections::HashMap;
 use std::future::Future;

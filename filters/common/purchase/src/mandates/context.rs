@@ -39,7 +39,8 @@ pub(super) struct Inner {
     pub(super) reads_plan: AsyncMutex<()>,
     pub(super) draw: Draw,
     pub(super) runtime: PurchaseTasks,
-    /// One lock for each account that has mandates in work: decisions about one mandate depend on the others.
+    /// One lock for each account that has mandates in work here: decisions about one mandate depend on the others. Another node may change
+    /// a row meanwhile: the write that is based on an older version is refused, and the reconciliation repeated with the stored one.
     pub(super) locks: KeyedLock<AccountId>,
     pub(super) recent_reads: RecentReads,
 }
