@@ -7,12 +7,13 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 use tollgate_money::{AccountId, MICROS_PER_CREDIT};
 use tollgate_testing::mailbox::{self, Mailbox};
-use tollgate_testing::paypal::PayPal;
+use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
 use tollgate_testing::{
     Answer, Client, Facilitator, McpServer, Postgres, Script, TempDir, Wallet, within,
 };
 
 use super::balancer::Balancer;
+use super::installation::ended;
 use super::nodes::Cluster;
 use crate::credits::{back_from_paypal, field, order, order_of};
 use crate::oauth::support::{BASE, CHALLENGE, REDIRECT, VERIFIER, encoded, parameter};
@@ -363,6 +364,37 @@ async fn a_purchase_whose_requests_go_to_several_nodes_is_paid_once() {
     monthly_payment(&flows).await;
     checkout(&flows).await;
     flows.close(&["mara@example.com", "ursula@example.com"]);
+}
+
+/// Killed between the payment, whose answer it waits for, and the credit. Another node has the row of the purchase alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_top_up_whose_node_is_killed_during_the_capture_is_credited_once_by_another_node() {
+    let mut flows = Flows::start().await;
+    let address = "grace@example.com";
+    let (account, _) = flows.account(address).await;
+    let doomed = flows.cluster.nodes[1].url.clone();
+    let mut browser = signed_in(&doomed, &flows.mailbox, address).await;
+    let (page, path) = order(&mut browser, "20.00").await;
+    // Else a notification makes another node reconcile the purchase first.
+    flows.paypal.send_no_notices();
+    assert!(flows.paypal.approve(&order_of(&page)).await);
+    let gate = flows.paypal.gate();
+    flows
+        .paypal
+        .fault(Fault::once(Operation::Capture, Effect::HoldAfter));
+    let returned = tokio::spawn(async move { browser.get(&back_from_paypal(&path)).await });
+    gate.reached_by(1).await;
+    assert_eq!(flows.paypal.taken_cents(), 2_000, "the money is taken");
+    flows.cluster.nodes[1].process.kill();
+    ended(&mut flows.cluster.nodes[1].process).await;
+    returned.abort();
+    gate.open();
+    let account = account.to_string();
+    let credit = (2_000 * MICROS_PER_CREDIT, 0);
+    let credited = async { while flows.cluster.balance(&account).await != credit {} };
+    within("the credit", credited).await;
+    assert_eq!(flows.paypal.taken_cents(), 2_000, "taken once");
+    flows.close(&[address]);
 }
 
 /// Credits bought with PayPal: ordered at one node; the buyer returns to all of them at once, while PayPal notifies another.
