@@ -1,6 +1,6 @@
 //! Opening: nodes and their leases, the server's settings, and schemas of other releases.
 
-use tollgate_store::postgres::{self, DatabaseUrl, Options};
+use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
 use tollgate_store::{OpenError, RootSecret};
 use tollgate_testing::{Certificate, Postgres};
 
@@ -285,31 +285,44 @@ fn a_password_that_has_changed_is_waited_for_by_the_writer() {
     assert!(store.account(account(2)).expect("a read").is_some());
 }
 
-/// A failover, after which the name leads to a standby for some time.
+/// A failover, after which the name leads to a standby for some time. A node of several begins its transactions anew after a loss, and the fence
+/// of the first one on a new connection, which is refused there, is sent with the preparation of the next statement: it is waited for.
 #[test]
 fn a_server_that_only_reads_is_waited_for_by_the_writer() {
-    let (proxy, store, database) = behind_proxy_with(&|_| {});
     let server = Postgres::shared();
-    let is_standby = |is: &str| {
-        let set = format!(
-            "ALTER DATABASE {database} SET default_transaction_read_only = {is};
-             SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{database}'"
-        );
-        server.run("postgres", &set);
-    };
-    is_standby("on");
-    let rows = proxy.rows();
-    let answer = submit(&store, charge(operation(1), account(1)));
-    until("it is not tried again", || {
-        server.run("postgres", "SELECT 1");
-        proxy.rows() >= rows + 3
-    });
-    assert!(store.failure().is_none() && answer.try_recv().is_err());
-    is_standby("off");
-    answer.recv().expect("an answer").expect("it is durable");
-    assert_eq!(available(&store), 99);
-    assert_chained(&store);
-    store.close();
+    for (role, part, expected) in [
+        (NodeRole::Alone, charge(operation(1), account(1)), 99),
+        (NodeRole::OneOfMany, grant(1), 101),
+    ] {
+        let case = format!("{role:?} {part:?}");
+        let (proxy, store, database) = behind_proxy_with(&|options| options.role = role);
+        let is_standby = |is: &str| {
+            let set = format!(
+                "ALTER DATABASE {database} SET default_transaction_read_only = {is};
+                 SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{database}'"
+            );
+            server.run("postgres", &set);
+        };
+        is_standby("on");
+        let connections = proxy.connections();
+        let answer = submit(&store, part);
+        until("it is not tried again", || {
+            server.run("postgres", "SELECT 1");
+            proxy.connections() >= connections + 4
+        });
+        for _ in 0..30 {
+            server.run("postgres", "SELECT 1");
+            assert!(
+                store.failure().is_none() && answer.try_recv().is_err(),
+                "{case}"
+            );
+        }
+        is_standby("off");
+        answer.recv().expect("an answer").expect("it is durable");
+        assert_eq!(available(&store), expected, "{case}");
+        assert_chained(&store);
+        store.close();
+    }
 }
 
 #[test]
