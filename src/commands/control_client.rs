@@ -123,7 +123,7 @@ impl ControlClient {
         let admin_service = AdminService::new(
             &self.settings,
             store.clone(),
-            ledger,
+            ledger.clone(),
             self.clock.clone(),
             Entropy::system(),
         );
@@ -134,6 +134,8 @@ impl ControlClient {
             let applied = admin_service.apply(change, Actor::of_process().into());
             runtime.block_on(applied).map_err(anyhow::Error::msg)
         });
+        // No other node asks this one for what the change has given it.
+        ledger.return_all();
         store.close();
         changed
     }

@@ -255,6 +255,7 @@ pub(super) fn start(
         }
         Err(error) => {
             running.abort();
+            storage.ledger.return_all();
             storage.store.close();
             return Err(error);
         }

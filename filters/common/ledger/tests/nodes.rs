@@ -294,6 +294,37 @@ fn what_a_node_that_has_crashed_had_is_recovered() {
     std::mem::forget(hold);
 }
 
+/// A program that has booked credit as a node of its own, or a start that has failed. Other nodes waited for its answer without end.
+#[test]
+fn a_node_that_has_left_nothing_but_its_answers_to_recalls_is_recovered() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 100, 0);
+    b.has_account(account);
+    let number = a.store.node();
+    a.store.close();
+    let is_recovered = || {
+        let nodes = postgres::nodes(&options(&url, "a", NodeRole::OneOfMany));
+        let nodes = nodes.expect("they can be read");
+        let found = nodes.into_iter().find(|it| it.node == number);
+        found.expect("it is there").is_recovered
+    };
+    assert!(!is_recovered(), "others wait for it");
+    let waits = wait(b.ledger.acquire(request(account, 1, 101), true, |_| None));
+    assert!(
+        matches!(waits, Err(HoldError::CreditUnavailable { .. })),
+        "{waits:?}"
+    );
+    open_recovery(&url, number);
+    assert!(is_recovered());
+    let refused = wait(b.ledger.acquire(request(account, 2, 101), true, |_| None));
+    assert!(
+        matches!(&refused, Err(HoldError::InsufficientCredit { available, .. }) if available.get() == 100),
+        "{refused:?}"
+    );
+    b.close();
+}
+
 async fn commit_on(node: &Node) -> Result<(), tollgate_store::CommitError> {
     tollgate_store::flush(&*node.store).await?;
     let grant = node

@@ -32,7 +32,8 @@ pub struct NodeState {
     pub is_one_of_many: bool,
     /// The process that has its lease, if one has.
     pub lease: Option<NodeLease>,
-    /// Whether it has left nothing: no open hold, no credit, no record that is not posted.
+    /// Whether it has nothing: no open hold, no credit, no record that is not posted, no answer to a recall that others would wait for. Also of a
+    /// node that runs.
     pub is_recovered: bool,
 }
 

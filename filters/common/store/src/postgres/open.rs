@@ -318,7 +318,8 @@ fn slot(
     Ok(None)
 }
 
-/// Those of these nodes that have not posted their journal, that have open holds, credit or a part of a cap, or that would still be asked for one.
+/// Those of these nodes that have not posted their journal, that have open holds, credit or a part of a cap, or whose answers to recalls others
+/// would wait for.
 pub(super) fn unrecovered(
     connection: &Connection,
     nodes: impl Iterator<Item = i64>,
@@ -326,7 +327,7 @@ pub(super) fn unrecovered(
     let sql = "SELECT 1 WHERE EXISTS (SELECT 1 FROM journal j WHERE j.id BETWEEN ?1 AND ?2
             AND j.id > (SELECT posted FROM node_marks WHERE id = ?3))
         OR EXISTS (SELECT 1 FROM holds WHERE node_id = ?3)
-        OR EXISTS (SELECT 1 FROM allotments WHERE node_id = ?3 AND (available <> 0 OR held <> 0))
+        OR EXISTS (SELECT 1 FROM allotments WHERE node_id = ?3 AND (available <> 0 OR held <> 0 OR recall < ?4))
         OR EXISTS (SELECT 1 FROM cap_allotments WHERE node_id = ?3 AND (granted <> spent OR recall < ?4))";
     let mut found = Vec::new();
     for node in nodes {
