@@ -13,7 +13,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{Admission, Answers, CommitError, Done, Part, Purse, Refusal, UnitOfWork};
 
-use crate::accounts::{Inner, lock};
+use crate::accounts::{Inner, Shard, lock};
 use crate::units::{log_refusal, unit};
 
 /// A hold that the predecessor has ended.
@@ -23,6 +23,43 @@ struct Ended {
     account: AccountId,
     held: Micros,
     charged: Micros,
+    at: Timestamp,
+}
+
+impl Ended {
+    /// The hold that a part ends; `None` for a record without cost.
+    fn of(part: &LedgerPart) -> Result<Option<Ended>, Refusal> {
+        Ok(Some(match *part {
+            LedgerPart::Settle {
+                operation,
+                account,
+                held,
+                charged,
+                at,
+                ..
+            } => Ended {
+                operation,
+                account,
+                held,
+                charged,
+                at,
+            },
+            LedgerPart::Release {
+                operation,
+                account,
+                held,
+                at,
+            } => Ended {
+                operation,
+                account,
+                held,
+                charged: Micros::ZERO,
+                at,
+            },
+            LedgerPart::Charge { charged, .. } if charged == Micros::ZERO => return Ok(None),
+            _ => return Err(Refusal::Invalid("it is not the end of a hold")),
+        }))
+    }
 }
 
 impl Inner {
@@ -72,20 +109,32 @@ impl Inner {
         let ended = unit
             .parts()
             .iter()
-            .try_fold(None, |ended, part| match part {
-                Part::Ledger(part) => self.apply(part),
+            .try_fold(None, |ended, part| match (part, ended) {
+                (Part::Ledger(part), None) => Ended::of(part),
+                (Part::Ledger(_), Some(_)) => Err(Refusal::Invalid("it ends two holds")),
                 _ => Ok(ended),
             });
         let ended = match ended {
-            Ok(ended) => ended,
+            Ok(Some(ended)) => ended,
+            Ok(None) => {
+                // A stopped store drops the callback, which ends the link.
+                let _ = self.store.submit(unit, done);
+                return;
+            }
             Err(refusal) => return done(Err(CommitError::Refused(refusal))),
         };
+        // Queued under the lock that frees its credit, and before anything is decided on that.
+        let mut shard = self.shard(ended.account);
+        if let Err(refusal) = self.apply(&mut shard, &ended) {
+            drop(shard);
+            return done(Err(CommitError::Refused(refusal)));
+        }
         let charge = unit.parts().iter().find_map(charge_of);
         let this = Arc::clone(self);
         let committed: Done = Box::new(move |result| {
-            if let (Err(error), Some(ended)) = (&result, &ended) {
+            if let Err(error) = &result {
                 log_refusal(result.clone());
-                this.undo(ended, error);
+                this.undo(&ended, error);
             }
             if let (Ok(_), Some((credential, charged, operation, at))) = (&result, charge) {
                 this.count_charge_of_predecessor(credential, charged, (operation, at));
@@ -95,58 +144,30 @@ impl Inner {
             }
             done(result);
         });
-        // A stopped store drops the callback, which ends the link.
         let _ = self.store.submit(unit, committed);
+        self.give_back(&mut shard, Purse::Account(ended.account), ended.at);
     }
 
-    /// Changes a balance by a part of the predecessor; returns the hold that it has ended.
-    fn apply(&self, part: &LedgerPart) -> Result<Option<Ended>, Refusal> {
-        let ended = match *part {
-            LedgerPart::Settle {
-                operation,
-                account,
-                held,
-                charged,
-                ..
-            } => Ended {
-                operation,
-                account,
-                held,
-                charged,
-            },
-            LedgerPart::Release {
-                operation,
-                account,
-                held,
-                ..
-            } => Ended {
-                operation,
-                account,
-                held,
-                charged: Micros::ZERO,
-            },
-            LedgerPart::Charge { charged, .. } if charged == Micros::ZERO => return Ok(None),
-            _ => return Err(Refusal::Invalid("it is not the end of a hold")),
-        };
+    /// Changes a balance by the end of a hold of the predecessor.
+    fn apply(&self, shard: &mut Shard, ended: &Ended) -> Result<(), Refusal> {
         let Ended {
             operation,
             account,
             held,
             charged,
-        } = ended;
+            ..
+        } = *ended;
         if charged < Micros::ZERO || charged > held {
             return Err(Refusal::Invalid("it charges more than its hold"));
         }
         if !self.adopted().end(operation, account, held) {
             return Err(Refusal::NoHold(operation));
         }
-        let mut shard = self.shard(account);
         if let Some(balance) = shard.accounts.get_mut(&account) {
             balance.release(held);
             balance.available -= charged;
         }
-        self.give_back(&mut shard, Purse::Account(account), part.at());
-        Ok(Some(ended))
+        Ok(())
     }
 
     /// Opens a hold again whose end the store has refused, for what was to be committed with it: the predecessor releases it then.

@@ -19,6 +19,8 @@ use support::{NOW, account_with, balance_of, credit_of, request, settle, usage};
 
 #[path = "nodes/caps.rs"]
 mod caps;
+#[path = "nodes/handover.rs"]
+mod handover;
 #[path = "nodes/loading.rs"]
 mod loading;
 #[path = "nodes/refusals.rs"]

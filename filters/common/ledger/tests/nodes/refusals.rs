@@ -12,7 +12,7 @@ use super::*;
 /// Requests that wait for the answer to another one.
 const WAITING: usize = 256;
 
-type Acquired = Result<Hold, HoldError>;
+pub(super) type Acquired = Result<Hold, HoldError>;
 
 /// Requests of one moment, a second after those of [`request`] for each `moment`.
 fn send(
@@ -51,7 +51,7 @@ fn refused_node(url: &str) -> (Node, AccountId) {
     (node, account)
 }
 
-fn is_refused(acquired: &Acquired) -> bool {
+pub(super) fn is_refused(acquired: &Acquired) -> bool {
     matches!(acquired, Err(HoldError::InsufficientCredit { .. }))
 }
 

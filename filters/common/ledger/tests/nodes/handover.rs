@@ -1,0 +1,115 @@
+//! A node of several that is handed over to its next run while requests are open, and whose account is recalled by another node.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+use std::thread::JoinHandle;
+
+use tollgate_clock::Clock;
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::postgres::{Submitter, open_intercepted};
+use tollgate_store::{AllotmentPart, Successor as _, SuccessorLink, flush};
+
+use super::refusals::is_refused;
+use super::*;
+
+/// The units that a ledger has queued, as far as they move the credit of an account.
+#[derive(Debug, PartialEq, Eq)]
+enum Queued {
+    End,
+    Return(i64),
+}
+
+/// The next run of a node whose requests hold all that the account has.
+struct Next {
+    node: Node,
+    link: SuccessorLink<UnixStream>,
+    /// Ends with the connection; returns the number of holds that were left.
+    served: JoinHandle<usize>,
+    queued: Arc<Mutex<Vec<Queued>>>,
+}
+
+/// An account with 100 that holds of the predecessor have, 60 and 40, and of which another node needs credit.
+fn handed_over(url: &str, b: &Node) -> (Next, AccountId) {
+    let first = node(url, "a");
+    let account = account_with(&first.store, &first.ledger, 1, 100, 0);
+    for (number, amount) in [(1, 60), (2, 40)] {
+        let hold = first.acquire(account, number, amount);
+        std::mem::forget(hold.expect("there is credit"));
+    }
+    b.has_account(account);
+    let refused = b.acquire(account, 3, 1);
+    assert!(is_refused(&refused), "all is held: {refused:?}");
+    first.ledger.hand_over();
+    first.store.close();
+    let queued = Arc::<Mutex<Vec<Queued>>>::default();
+    let seen = Arc::clone(&queued);
+    let submitter: Submitter = Arc::new(move |store, unit, done| {
+        let units = unit.parts().iter().filter_map(|part| match part {
+            Part::Ledger(LedgerPart::Settle { .. } | LedgerPart::Release { .. }) => {
+                Some(Queued::End)
+            }
+            Part::Allotment(AllotmentPart::Return { amount, .. }) if amount.is_positive() => {
+                Some(Queued::Return(amount.get()))
+            }
+            _ => None,
+        });
+        seen.lock().expect("no panic").extend(units);
+        store.submit(unit, done)
+    });
+    let options = Options {
+        predecessor: Some(first.store.epoch()),
+        ..options(url, "a", NodeRole::OneOfMany)
+    };
+    let store = open_intercepted(options, submitter).expect("the next run opens it");
+    let ledger = support::start(&store);
+    store.follow_changes();
+    let (here, there) = UnixStream::pair().expect("a connection");
+    let serving = ledger.clone();
+    let served = std::thread::spawn(move || serving.serve_predecessor(there, &Clock::system()).1);
+    let next = Next {
+        node: Node { store, ledger },
+        link: SuccessorLink(here),
+        served,
+        queued,
+    };
+    (next, account)
+}
+
+impl Next {
+    /// The predecessor ends with so many holds open.
+    fn ends(self, orphans: usize) -> Node {
+        drop(self.link);
+        assert_eq!(self.served.join().expect("no panic"), orphans);
+        wait(flush(&*self.node.store)).expect("everything is durable");
+        self.node
+    }
+}
+
+/// The return was queued first: in a commit of its own it would take what the journal says is held, and the node would stop.
+#[test]
+fn what_the_end_of_a_hold_of_the_predecessor_frees_is_returned_behind_it() {
+    let url = Postgres::shared().database();
+    let b = node(&url, "b");
+    let (mut next, account) = handed_over(&url, &b);
+    let settled = LedgerPart::Settle {
+        operation: request(account, 1, 60).operation,
+        account,
+        held: Micros::new(60),
+        charged: Micros::new(10),
+        written_off: Micros::ZERO,
+        price_version: None,
+        usage: usage(),
+        at: NOW,
+    };
+    let unit = UnitOfWork::of(Part::Ledger(settled), Admission::Always);
+    let answers = next.link.commit(&[&unit]).expect("an answer");
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(
+        *next.queued.lock().expect("no panic"),
+        [Queued::End, Queued::Return(50)]
+    );
+    let node = next.ends(1);
+    assert_balanced(&b.store);
+    node.close();
+    b.close();
+}
