@@ -181,6 +181,7 @@ impl Inner {
                 balance.held += ended.held;
             }
         }
+        self.give_back(&mut shard, Purse::Account(ended.account), ended.at);
         drop(shard);
         if is_open {
             self.adopted()
@@ -208,6 +209,7 @@ impl Inner {
             let _ = self
                 .store
                 .submit(unit(part, Admission::Always), Box::new(log_refusal));
+            self.give_back(&mut shard, Purse::Account(account), now);
         }
         count
     }

@@ -9,7 +9,7 @@ use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::{Submitter, open_intercepted};
 use tollgate_store::{AllotmentPart, Successor as _, SuccessorLink, flush};
 
-use super::refusals::is_refused;
+use super::refusals::{decided, is_refused};
 use super::*;
 
 /// The units that a ledger has queued, as far as they move the credit of an account.
@@ -83,6 +83,21 @@ impl Next {
         wait(flush(&*self.node.store)).expect("everything is durable");
         self.node
     }
+}
+
+/// What they had stayed at the node, which had answered the recall: other nodes said 402 for up to a minute.
+#[test]
+fn what_holds_had_that_the_predecessor_has_left_is_returned_to_a_node_that_needs_it() {
+    let url = Postgres::shared().database();
+    let b = node(&url, "b");
+    let (next, account) = handed_over(&url, &b);
+    let node = next.ends(2);
+    let all = decided(&b, account, 1, 100);
+    assert!(all.as_ref().is_some_and(Result::is_ok), "{all:?}");
+    drop(all);
+    assert_balanced(&b.store);
+    node.close();
+    b.close();
 }
 
 /// The return was queued first: in a commit of its own it would take what the journal says is held, and the node would stop.

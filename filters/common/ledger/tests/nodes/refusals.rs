@@ -193,7 +193,12 @@ fn one(to: &Node, account: AccountId, moment: u32, amount: i64) -> Acquired {
 }
 
 /// The same, repeated while another node is asked, not without end.
-fn decided(to: &Node, account: AccountId, first_moment: u32, amount: i64) -> Option<Acquired> {
+pub(super) fn decided(
+    to: &Node,
+    account: AccountId,
+    first_moment: u32,
+    amount: i64,
+) -> Option<Acquired> {
     (first_moment..first_moment + 20)
         .map(|moment| one(to, account, moment, amount))
         .find(|it| !is_unavailable(it))
