@@ -30,6 +30,7 @@ mod postgres {
     mod nodes;
     mod open;
     mod proxy;
+    mod recalls;
     mod sent;
     mod silent;
     #[path = "../suite/mod.rs"]

@@ -59,6 +59,7 @@ struct Mark {
     sums: Sums,
     deltas: usize,
     tail: usize,
+    booked: usize,
 }
 
 impl Batch {
@@ -190,6 +191,7 @@ impl Batch {
             sums: self.sums,
             deltas: self.deltas.len(),
             tail: self.tail.mark(),
+            booked: self.shared.booked(),
         }
     }
 
@@ -221,7 +223,7 @@ impl Batch {
                 Err(refused @ WriteError::Refused(_)) => {
                     rows.undo_unit()?;
                     self.rewind(&mark);
-                    self.shared.clear();
+                    self.shared.undo(mark.booked);
                     return Err(refused);
                 }
                 // The whole transaction is rolled back. With a lost connection it is gone already, and the savepoint with it.

@@ -51,7 +51,7 @@ pub(super) fn node(url: &str, name: &str) -> Arc<dyn Store> {
     postgres::open(options).expect("the store opens")
 }
 
-fn numbered(number: u64) -> OperationId {
+pub(super) fn numbered(number: u64) -> OperationId {
     OperationId::from_parts(number, [3; 10])
 }
 
@@ -65,7 +65,7 @@ pub(super) fn take(number: u64, amount: i64) -> Part {
     })
 }
 
-fn give(number: u64, amount: i64) -> Part {
+pub(super) fn give(number: u64, amount: i64) -> Part {
     Part::Allotment(AllotmentPart::Return {
         operation: numbered(number),
         purse: Purse::Account(account(1)),
@@ -86,7 +86,7 @@ fn give_all(number: u64, amount: i64) -> Part {
     })
 }
 
-fn grant(number: u64, reference: &str, amount: i64) -> Part {
+pub(super) fn grant(number: u64, reference: &str, amount: i64) -> Part {
     Part::Ledger(LedgerPart::Credit {
         operation: numbered(number),
         account: account(1),

@@ -25,8 +25,16 @@ pub(super) type Answer = Result<Receipt, CommitError>;
 
 /// Queues a unit; receives its result.
 pub(super) fn submit(store: &Arc<dyn Store>, part: Part) -> Receiver<Answer> {
+    submit_all(store, [part])
+}
+
+/// The same with several parts.
+pub(super) fn submit_all(
+    store: &Arc<dyn Store>,
+    parts: impl IntoIterator<Item = Part>,
+) -> Receiver<Answer> {
     let (sender, answer) = channel();
-    let unit = UnitOfWork::of(part, Admission::Always);
+    let unit = UnitOfWork::of_all(parts, Admission::Always);
     let done = Box::new(move |answer| _ = sender.send(answer));
     store.submit(unit, done).expect("an open queue");
     answer

@@ -1,7 +1,7 @@
 //! Shared balances within a batch: those that its takes need are read together, changed in memory, and written together before anything else
 //! reads or writes them. A node that returns the idle credit of a thousand accounts at once keeps the lock of what nodes share for a few statements.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
 use tollgate_money::{AccountId, IdHasher};
@@ -19,19 +19,29 @@ pub(super) struct SharedBalances {
     moved: BTreeMap<AccountId, i64>,
     /// Allotments of this node to be opened, each with the recall that it knows of.
     opened: BTreeMap<AccountId, i64>,
-    /// Accounts for which credit is booked in this batch.
-    booked: BTreeSet<AccountId>,
+    /// Accounts for which credit is booked in this batch, numbered in that order.
+    booked: BTreeMap<AccountId, usize>,
     /// Answers to recalls, each up to a number.
     answered: BTreeMap<AccountId, i64>,
 }
 
 impl SharedBalances {
-    /// Forgets what was read, and what is not written: nothing of it counts.
+    /// Begins a batch.
     pub(super) fn clear(&mut self) {
+        self.undo(0);
+    }
+
+    /// Number of accounts for which credit is booked so far.
+    pub(super) fn booked(&self) -> usize {
+        self.booked.len()
+    }
+
+    /// Forgets what was read, and what a unit that is refused has not written; of the credit that is booked, the first `booked` accounts stay.
+    pub(super) fn undo(&mut self, booked: usize) {
         self.known.clear();
         self.moved.clear();
         self.opened.clear();
-        self.booked.clear();
+        self.booked.retain(|_, number| *number < booked);
         self.answered.clear();
     }
 
@@ -107,7 +117,8 @@ impl SharedBalances {
         node: i64,
         account: AccountId,
     ) -> Result<(), RowError> {
-        self.booked.insert(account);
+        let number = self.booked.len();
+        self.booked.entry(account).or_insert(number);
         self.open(rows, node, account, 0)
     }
 
@@ -118,7 +129,7 @@ impl SharedBalances {
         account: AccountId,
         number: i64,
     ) -> Result<(), RowError> {
-        if self.booked.contains(&account) {
+        if self.booked.contains_key(&account) {
             return Ok(());
         }
         if self.opened.contains_key(&account) {
