@@ -332,12 +332,13 @@ impl Inner {
                 is_pending,
             }) => {
                 allotment.recalled(recall, recall);
-                let is_changing = allotment.surplus_takes > 0 || allotment.returning > 0;
-                let has_rest = shard.available(purse).is_positive();
-                // What this node returns now, or has returned since the take was decided, may be what it has lacked.
-                let is_pending = is_pending || has_rest || is_changing;
+                let has_surplus = allotment.surplus_takes > 0;
+                // With what this node has returned since the take was decided.
+                let shared = spendable + allotment.returning;
+                let spendable = shared + shard.available(purse);
+                let is_pending = is_pending || has_surplus || spendable >= request.amount;
                 if !is_pending {
-                    shard.allotment(purse).refuse(spendable, request.at);
+                    shard.allotment(purse).refuse(shared, request.at);
                 }
                 Attempt::Short {
                     spendable,
@@ -410,7 +411,7 @@ impl Inner {
         let done: Done = Box::new(move |result| {
             log_refusal(result);
             if is_counted && let Some(inner) = this.upgrade() {
-                inner.returned(purse);
+                inner.returned(purse, amount);
             }
         });
         let unit = UnitOfWork::of(Part::Allotment(part), Admission::Always);
@@ -422,15 +423,15 @@ impl Inner {
             }
             if let Some(allotment) = shard.known_allotment(purse) {
                 allotment.returned(amount);
-                allotment.returning += usize::from(is_counted);
+                allotment.returning += amount;
             }
         }
     }
 
     /// A return of credit is durable, before the results of the takes after it are known.
-    fn returned(&self, purse: Purse) {
+    fn returned(&self, purse: Purse, amount: Micros) {
         if let Some(allotment) = self.shard_of(purse).known_allotment(purse) {
-            allotment.returning = allotment.returning.saturating_sub(1);
+            allotment.returning = (allotment.returning - amount).max(Micros::ZERO);
         }
     }
 

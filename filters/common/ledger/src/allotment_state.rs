@@ -42,8 +42,8 @@ pub(crate) struct Allotment {
     pub(crate) surplus_takes: usize,
     /// All takes under way.
     pub(crate) takes: usize,
-    /// Returns of credit under way.
-    pub(crate) returning: usize,
+    /// Credit whose return is under way.
+    pub(crate) returning: Micros,
     /// How many times what a take needs the last one asked for, and when.
     factor: i64,
     taken_at: Timestamp,
@@ -102,7 +102,10 @@ impl Allotment {
 
     /// Whether nothing has to be remembered of it: no take and no return is under way, and a recall in force is answered.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.takes + self.returning == 0 && self.waiting.is_none() && self.answered >= self.recall
+        self.takes == 0
+            && self.returning == Micros::ZERO
+            && self.waiting.is_none()
+            && self.answered >= self.recall
     }
 
     /// How much a take asks for.

@@ -7,19 +7,26 @@
 //!
 //! When a take does not fit, the purse is recalled: it gets a row with the number of a change, and each node that has an allotment of it gives
 //! back what is not held and answers with that number. A take that does not fit after every node has answered is an account without credit, or a
-//! cap that is reached. Until the purse has plenty again, each take is exactly what its hold needs.
+//! cap that is reached. Until the purse has plenty again, also for the takes that did not fit a moment ago, each take is exactly what its hold needs.
 //!
 //! The shared part of a cap is not stored: it is the cap less what its nodes were granted. What a node was granted only changes with a take, a
 //! return, or a charge that no take has covered; what it has spent of that is counted as its journal is posted. So a changed cap is in force with
 //! the next take, and no record of a move is needed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId};
 
-/// The shared balance has plenty again when it is so many times what a take needs.
+/// The shared balance has plenty again when it is so many times what a take needs, this one or one that was short within [`SHORT_KEPT`].
 pub(crate) const PLENTY: i64 = 64;
+
+/// For how long a take for which there was too little keeps a recall in force: small takes that fit do not end it before other nodes have answered.
+const SHORT_KEPT: Duration = Duration::from_secs(10);
+
+/// How often the time of an equal one is written.
+const SHORT_WRITTEN: Duration = Duration::from_secs(1);
 
 /// The answer of a node that has nothing, to every recall.
 pub(crate) const LEFT: i64 = i64::MAX;
@@ -153,13 +160,42 @@ pub enum Taken {
     },
 }
 
+/// A recall of a purse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recall {
+    /// The number of the change that announced it, 0 for none in force.
+    pub(crate) number: i64,
+    /// The most that a take has needed for which there was too little, and when.
+    pub(crate) need: i64,
+    pub(crate) short_at: Timestamp,
+}
+
+impl Recall {
+    fn need_at(&self, at: Timestamp) -> i64 {
+        match at < self.short_at + SHORT_KEPT && self.short_at < at + SHORT_KEPT {
+            true => self.need,
+            false => 0,
+        }
+    }
+
+    /// The recall after a take for which there was too little, where that changes it.
+    pub(crate) fn after_short(&self, need: i64, at: Timestamp) -> Option<Recall> {
+        let known = self.need_at(at);
+        let is_changed = need > known || (need == known && at >= self.short_at + SHORT_WRITTEN);
+        is_changed.then_some(Recall {
+            need,
+            short_at: at,
+            ..*self
+        })
+    }
+}
+
 /// What nodes share of a purse: an account's balance, or what a cap leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedBalance {
     pub(crate) available: i64,
     pub(crate) credit_limit: i64,
-    /// The number of the recall in force, 0 for none.
-    pub(crate) recall: i64,
+    pub(crate) recall: Recall,
 }
 
 impl SharedBalance {
@@ -172,15 +208,16 @@ impl SharedBalance {
         if need > self.spendable() {
             return None;
         }
-        match self.recall {
+        match self.recall.number {
             0 => Some(need.max(target.min(self.available / 2))),
             _ => Some(need),
         }
     }
 
     /// Whether a recall ends with a take of this amount.
-    pub(crate) fn has_plenty(&self, need: i64) -> bool {
-        self.available > need.saturating_mul(PLENTY)
+    pub(crate) fn has_plenty(&self, need: i64, at: Timestamp) -> bool {
+        let most = need.max(self.recall.need_at(at));
+        self.available > most.saturating_mul(PLENTY)
     }
 }
 
@@ -260,7 +297,10 @@ mod tests {
             let shared = SharedBalance {
                 available,
                 credit_limit,
-                recall,
+                recall: Recall {
+                    number: recall,
+                    ..Recall::default()
+                },
             };
             assert_eq!(
                 shared.share(need, target),
@@ -268,5 +308,41 @@ mod tests {
                 "{need} to {target} of {shared:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_recall_ends_when_there_is_plenty_for_every_take_that_was_short_within_ten_seconds() {
+        let at = Timestamp::from_secs;
+        let begun = Recall {
+            number: 7,
+            need: 100,
+            short_at: at(20),
+        };
+        //   short, at, most that was short then
+        for (short, since, most) in [
+            (99, 20, 100),
+            (101, 20, 101),
+            (100, 29, 100),
+            (1, 29, 100),
+            (1, 30, 1),
+            (1, 9, 1),
+        ] {
+            let recall = begun.after_short(short, at(since)).unwrap_or(begun);
+            assert_eq!(recall.number, 7);
+            for (available, is_plenty) in [(64 * most, false), (64 * most + 1, true)] {
+                let shared = SharedBalance {
+                    available,
+                    credit_limit: 0,
+                    recall,
+                };
+                let case = format!("{short} at {since}: {available} of {recall:?}");
+                assert_eq!(shared.has_plenty(1, at(since)), is_plenty, "{case}");
+            }
+        }
+        assert_eq!(begun.after_short(100, at(20)), None, "it is not written");
+        let later = begun
+            .after_short(100, at(21))
+            .expect("it is kept for longer");
+        assert_eq!(later.short_at, at(21));
     }
 }

@@ -1,5 +1,6 @@
 //! An account without credit to which many requests are sent.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -334,5 +335,31 @@ fn credit_that_a_node_has_returned_since_its_take_was_decided_is_no_reason_for_a
     });
     assert!(all.as_ref().is_some_and(Result::is_ok), "{all:?}");
     drop(all);
+    a.close();
+}
+
+/// Small holds ended the recall that a larger one needs, which then began anew: 503 for as long as they went on.
+#[test]
+fn a_hold_for_more_than_the_account_has_is_refused_while_small_ones_go_on_at_two_nodes() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
+    b.has_account(account);
+    let is_over = AtomicBool::new(false);
+    let small = |to: &Node, first: u64| {
+        let numbers = (first..).take_while(|_| !is_over.load(Relaxed));
+        numbers.for_each(|number| drop(to.acquire(account, number, 1)));
+    };
+    let refused = std::thread::scope(|scope| {
+        for (to, first) in [(&a, 1_000_000), (&a, 2_000_000), (&b, 1_000_000)] {
+            let small = &small;
+            scope.spawn(move || small(to, first));
+        }
+        let refused = decided(&a, account, 1, 1_500);
+        is_over.store(true, Relaxed);
+        refused
+    });
+    assert!(refused.as_ref().is_some_and(is_refused), "{refused:?}");
+    b.close();
     a.close();
 }

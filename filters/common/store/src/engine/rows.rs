@@ -15,7 +15,9 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use super::error::{EngineError, RowError, WriteError};
 use super::sql::Sql;
-use crate::allotment::{AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, SharedBalance};
+use crate::allotment::{
+    AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, Recall, SharedBalance,
+};
 use crate::audit_log::AuditRecord;
 use crate::carry::{CarriedNode, CarriedRow, CarriedSum, RecordDigest, RowDigest};
 use crate::codes::{ChangeKind, LoginKind};
@@ -294,8 +296,8 @@ pub(crate) trait Rows: Sql + KeySet {
     /// Each row of a cap: node, what it was granted and what it has spent as of its last posting.
     fn cap_rows(&self, cap: KeyCap) -> Result<Vec<(i64, i64, i64)>, RowError>;
 
-    /// The number of the recall of a purse, 0 for none.
-    fn recall(&self, purse: Purse) -> Result<i64, RowError>;
+    /// The recall of a purse.
+    fn recall(&self, purse: Purse) -> Result<Recall, RowError>;
 
     /// The number of the last change that is removed from the feed.
     fn pruned(&self) -> Result<i64, RowError>;
@@ -437,8 +439,8 @@ pub(crate) trait WriteRows: Rows {
     /// Answers every recall of every purse for a node.
     fn leave(&self, node: i64) -> Result<(), EngineError>;
 
-    /// Begins a recall of a purse, or ends it with 0.
-    fn set_recall(&self, purse: Purse, number: i64) -> Result<(), EngineError>;
+    /// Begins or changes the recall of a purse, or ends it with the number 0.
+    fn set_recall(&self, purse: Purse, recall: Recall) -> Result<(), EngineError>;
 
     /// Whether there is an account.
     fn account_exists(&self, account: AccountId) -> Result<bool, RowError>;

@@ -173,7 +173,7 @@ pub(crate) fn shares(rows: &impl Rows, each: &mut dyn FnMut(CapShares)) -> Resul
             cap,
             account,
             max: in_force(cap, set),
-            is_recalled: rows.recall(crate::allotment::Purse::Cap(cap))? != 0,
+            is_recalled: rows.recall(crate::allotment::Purse::Cap(cap))?.number != 0,
             before: Micros::new(before.map_or(0, |(_, granted, _)| *granted)),
             posted: Micros::new(posted(rows, account, cap)?),
             since_elsewhere: Micros::new(others.map(|(_, charged)| charged).sum()),

@@ -237,7 +237,7 @@ where
     }
 
     fn recall(&self, purse: Purse) -> Result<i64, ReadError> {
-        self.with("a recall", |rows| rows.recall(purse))
+        self.with("a recall", |rows| Ok(rows.recall(purse)?.number))
     }
 
     fn size(&self) -> Result<StoreSize, ReadError> {

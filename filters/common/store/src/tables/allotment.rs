@@ -7,7 +7,7 @@ use tollgate_money::AccountId;
 
 use super::id_lists;
 use crate::allotment::{
-    AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, LEFT, Purse, SharedBalance,
+    AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, LEFT, Purse, Recall, SharedBalance,
 };
 use crate::commit_id;
 use crate::engine::{Balance, Dialect, EngineError, RowError, Select, Sql, SqlRow, values};
@@ -65,14 +65,18 @@ pub(crate) fn shared_balances(
 ) -> Result<(), RowError> {
     id_lists::each(accounts, &mut |values, ids| {
         let sql = format!(
-            "SELECT a.id, a.available, a.credit_limit, COALESCE(r.number, 0)
+            "SELECT a.id, a.available, a.credit_limit, COALESCE(r.number, 0), COALESCE(r.need, 0), COALESCE(r.short_at, 0)
             FROM accounts a LEFT JOIN recalls r ON r.account_id = a.id WHERE a.id IN ({ids})"
         );
         let read = |row: &dyn SqlRow| {
             let shared = SharedBalance {
                 available: row.get(1)?,
                 credit_limit: row.get(2)?,
-                recall: row.get(3)?,
+                recall: Recall {
+                    number: row.get(3)?,
+                    need: row.get(4)?,
+                    short_at: row.get(5)?,
+                },
             };
             Ok((row.get(0)?, shared))
         };
@@ -98,17 +102,27 @@ pub(crate) fn is_recall_pending(
     }
 }
 
-pub(crate) fn recall(connection: &dyn Sql, purse: Purse) -> Result<i64, RowError> {
-    match purse {
-        Purse::Account(account) => connection.number(
-            "SELECT number FROM recalls WHERE account_id = ?1",
+pub(crate) fn recall(connection: &dyn Sql, purse: Purse) -> Result<Recall, RowError> {
+    let read = |row: &dyn SqlRow| {
+        Ok(Recall {
+            number: row.get(0)?,
+            need: row.get(1)?,
+            short_at: row.get(2)?,
+        })
+    };
+    let found = match purse {
+        Purse::Account(account) => connection.first(
+            "SELECT number, need, short_at FROM recalls WHERE account_id = ?1",
             values![account],
+            read,
         ),
-        Purse::Cap(cap) => connection.number(
-            "SELECT number FROM cap_recalls WHERE credential_id = ?1 AND month = ?2",
+        Purse::Cap(cap) => connection.first(
+            "SELECT number, need, short_at FROM cap_recalls WHERE credential_id = ?1 AND month = ?2",
             values![cap.credential, cap.month_number()],
+            read,
         ),
-    }
+    };
+    Ok(found?.unwrap_or_default())
 }
 
 fn last_change(connection: &dyn Sql) -> Result<i64, RowError> {
@@ -194,25 +208,32 @@ pub(crate) fn recalls(
 pub(crate) fn set_recall(
     connection: &dyn Sql,
     purse: Purse,
-    number: i64,
+    recall: Recall,
 ) -> Result<(), EngineError> {
+    let Recall {
+        number,
+        need,
+        short_at,
+    } = recall;
     match (purse, number) {
         (Purse::Account(account), 0) => connection.write(
             "DELETE FROM recalls WHERE account_id = ?1",
             values![account],
         ),
         (Purse::Account(account), _) => connection.write(
-            "INSERT INTO recalls (account_id, number) VALUES (?1, ?2) ON CONFLICT (account_id) DO UPDATE SET number = excluded.number",
-            values![account, number],
+            "INSERT INTO recalls (account_id, number, need, short_at) VALUES (?1, ?2, ?3, ?4)
+            ON CONFLICT (account_id) DO UPDATE SET number = excluded.number, need = excluded.need, short_at = excluded.short_at",
+            values![account, number, need, short_at],
         ),
         (Purse::Cap(cap), 0) => connection.write(
             "DELETE FROM cap_recalls WHERE credential_id = ?1 AND month = ?2",
             values![cap.credential, cap.month_number()],
         ),
         (Purse::Cap(cap), _) => connection.write(
-            "INSERT INTO cap_recalls (credential_id, month, number) VALUES (?1, ?2, ?3)
-            ON CONFLICT (credential_id, month) DO UPDATE SET number = excluded.number",
-            values![cap.credential, cap.month_number(), number],
+            "INSERT INTO cap_recalls (credential_id, month, number, need, short_at) VALUES (?1, ?2, ?3, ?4, ?5)
+            ON CONFLICT (credential_id, month) DO UPDATE
+                SET number = excluded.number, need = excluded.need, short_at = excluded.short_at",
+            values![cap.credential, cap.month_number(), number, need, short_at],
         ),
     }
 }

@@ -16,7 +16,9 @@ use super::{
     acme, allotment, audit_log, carry, checkout, erasure, keys, loaded, mandate, oauth, pages,
     parts, plan, refusals, signin, size, topup, usage_days, x402,
 };
-use crate::allotment::{AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, SharedBalance};
+use crate::allotment::{
+    AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, Recall, SharedBalance,
+};
 use crate::audit_log::AuditRecord;
 use crate::carry::{CarriedNode, CarriedRow, CarriedSum, RecordDigest, RowDigest};
 use crate::codes::{ChangeKind, LoginKind};
@@ -241,7 +243,7 @@ impl<C: Sql + KeySet> Rows for C {
         allotment::cap_rows(self, cap)
     }
 
-    fn recall(&self, purse: Purse) -> Result<i64, RowError> {
+    fn recall(&self, purse: Purse) -> Result<Recall, RowError> {
         allotment::recall(self, purse)
     }
 
@@ -479,8 +481,8 @@ impl<C: Sql + KeySet> WriteRows for C {
         allotment::leave(self, node)
     }
 
-    fn set_recall(&self, purse: Purse, number: i64) -> Result<(), EngineError> {
-        allotment::set_recall(self, purse, number)
+    fn set_recall(&self, purse: Purse, recall: Recall) -> Result<(), EngineError> {
+        allotment::set_recall(self, purse, recall)
     }
 
     fn account_exists(&self, account: AccountId) -> Result<bool, RowError> {

@@ -399,7 +399,7 @@ fn a_commit_that_waits_for_a_lock_outlasts_the_limits_of_the_database_and_a_canc
     store.close();
 }
 
-/// The database of a store as an earlier release has left it: this one has an index and a column to make.
+/// The database of a store as an earlier release has left it: this one has columns to make.
 fn of_an_earlier_release() -> String {
     let server = Postgres::shared();
     let url = server.database();
@@ -408,7 +408,9 @@ fn of_an_earlier_release() -> String {
         .close();
     server.run(
         name(&url),
-        "DROP INDEX completion_keys_claims; ALTER TABLE cluster DROP COLUMN pruned; UPDATE meta SET v = '19' WHERE k = 'schema'",
+        "ALTER TABLE recalls DROP COLUMN need, DROP COLUMN short_at;
+         ALTER TABLE cap_recalls DROP COLUMN need, DROP COLUMN short_at;
+         ALTER TABLE cluster DROP COLUMN pruned; UPDATE meta SET v = '20' WHERE k = 'schema'",
     );
     url
 }

@@ -5,7 +5,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 
 use super::Batch;
 use crate::allotment::{
-    AllotmentPart, Answer, KeyCap, LEFT, Purse, SPENT_BEFORE, SharedBalance, Taken,
+    AllotmentPart, Answer, KeyCap, LEFT, Purse, Recall, SPENT_BEFORE, SharedBalance, Taken,
 };
 use crate::codes::ChangeKind;
 use crate::engine::{WriteError, WriteRows};
@@ -32,9 +32,9 @@ impl Batch {
                 let taken = match shared.share(need.get(), target.get()) {
                     Some(amount) => {
                         let amount = Micros::new(amount);
-                        let mut recall = shared.recall;
-                        if recall != 0 && shared.has_plenty(need.get()) {
-                            self.set_recall(rows, purse, 0)?;
+                        let mut recall = shared.recall.number;
+                        if recall != 0 && shared.has_plenty(need.get(), at) {
+                            self.set_recall(rows, purse, Recall::default())?;
                             self.recall_change(rows, purse, at)?;
                             recall = 0;
                         }
@@ -48,10 +48,7 @@ impl Batch {
                         Taken::Amount { amount, recall }
                     }
                     None => {
-                        let recall = match shared.recall {
-                            0 => self.begin_recall(rows, purse, at)?,
-                            recall => recall,
-                        };
+                        let recall = self.keep_recall(rows, purse, &shared, need.get(), at)?;
                         // Of answers in this batch, too.
                         self.shared.flush(rows, self.node)?;
                         Taken::Short {
@@ -255,34 +252,46 @@ impl Batch {
         let granted = rows.cap_rows(cap)?;
         if !granted.is_empty() {
             let shared = self.shared_cap(rows, cap, &granted)?;
-            if shared.available < 0 && shared.recall == 0 {
-                self.begin_recall(rows, Purse::Cap(cap), at)?;
+            if shared.available < 0 && shared.recall.number == 0 {
+                self.keep_recall(rows, Purse::Cap(cap), &shared, 0, at)?;
             }
         }
         Ok(())
     }
 
-    fn begin_recall(
+    /// Begins the recall of a purse that has too little for a take, or keeps the one in force; returns its number.
+    fn keep_recall(
         &mut self,
         rows: &impl WriteRows,
         purse: Purse,
+        shared: &SharedBalance,
+        need: i64,
         at: Timestamp,
     ) -> Result<i64, WriteError> {
-        let number = self.recall_change(rows, purse, at)?;
-        self.set_recall(rows, purse, number)?;
-        Ok(number)
+        let kept = match shared.recall.number {
+            0 => Some(Recall {
+                number: self.recall_change(rows, purse, at)?,
+                need,
+                short_at: at,
+            }),
+            _ => shared.recall.after_short(need, at),
+        };
+        if let Some(recall) = kept {
+            self.set_recall(rows, purse, recall)?;
+        }
+        Ok(kept.unwrap_or(shared.recall).number)
     }
 
     fn set_recall(
         &mut self,
         rows: &impl WriteRows,
         purse: Purse,
-        number: i64,
+        recall: Recall,
     ) -> Result<(), WriteError> {
         if let Purse::Account(account) = purse {
-            self.shared.recalled(account, number);
+            self.shared.recalled(account, recall);
         }
-        Ok(rows.set_recall(purse, number)?)
+        Ok(rows.set_recall(purse, recall)?)
     }
 
     /// Announces the beginning or the end of a recall.

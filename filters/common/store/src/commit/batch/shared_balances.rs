@@ -6,7 +6,7 @@ use std::hash::BuildHasherDefault;
 
 use tollgate_money::{AccountId, IdHasher};
 
-use crate::allotment::{AllotmentPart, Purse, SharedBalance};
+use crate::allotment::{AllotmentPart, Purse, Recall, SharedBalance};
 use crate::engine::{RowError, Rows, WriteRows};
 use crate::queue::Item;
 use crate::unit::Part;
@@ -86,10 +86,10 @@ impl SharedBalances {
         }
     }
 
-    /// A recall has begun, or ended with 0; it is written.
-    pub(super) fn recalled(&mut self, account: AccountId, number: i64) {
+    /// A recall has begun, has changed or ended; it is written.
+    pub(super) fn recalled(&mut self, account: AccountId, recall: Recall) {
         if let Some(shared) = self.known.get_mut(&account) {
-            shared.recall = number;
+            shared.recall = recall;
         }
     }
 
