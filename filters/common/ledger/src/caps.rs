@@ -154,6 +154,24 @@ impl Inner {
         }
     }
 
+    /// Has what a key was charged summed again, queued behind the charges, for the caps of the month of `operation` of which this node has nothing:
+    /// others may have begun to count without them.
+    pub(crate) fn announce_charges(
+        &self,
+        credential: CredentialId,
+        (operation, at): (OperationId, Timestamp),
+    ) {
+        if !self.has_allotments {
+            return;
+        }
+        for period in [CapPeriod::Total, CapPeriod::Month] {
+            let cap = KeyCap::of(credential, period, operation);
+            if !self.shard_of_caps(credential).caps.contains_key(&cap) {
+                self.overspend(cap, Micros::ZERO, at);
+            }
+        }
+    }
+
     /// Counts a charge of the predecessor, which has its reservations in this process.
     pub(crate) fn count_charge_of_predecessor(
         &self,

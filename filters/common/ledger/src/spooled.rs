@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tollgate_clock::{Deadline, Timestamp};
+use tollgate_clock::{Deadline, Month, Timestamp};
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
@@ -66,6 +66,7 @@ impl Inner {
     /// Commits what still has its credit, and returns the rest.
     pub(crate) fn replay(&self, spooled: Vec<SpooledUnit>, orphans: &mut Orphans) -> Vec<Late> {
         let mut late = Vec::new();
+        let mut charged = BTreeMap::new();
         for SpooledUnit { unit, is_released } in spooled {
             let charge = unit.parts().iter().find_map(|part| match part {
                 Part::Ledger(part) => Some(part.clone()),
@@ -86,17 +87,18 @@ impl Inner {
                 let counted = charge_of_key(&part);
                 let parts = std::iter::once(Part::Ledger(part)).chain(others.cloned());
                 replay(&self.store, UnitOfWork::of_all(parts, Admission::Always));
-                self.count_replayed(counted);
+                if let Some((credential, amount, of)) = counted {
+                    // What this node has of the key's caps was read before the charge was committed.
+                    self.count_charge(credential, amount, of, None);
+                    charged.insert((credential, Month::of(of.0.began_at())), of);
+                }
             }
         }
-        late
-    }
-
-    /// What this node has of the key's caps was read before the charge was committed.
-    fn count_replayed(&self, charge: Option<ChargeOfKey>) {
-        if let Some((credential, charged, of)) = charge {
-            self.count_charge(credential, charged, of, None);
+        // Once for each key and month, behind all of its charges.
+        for ((credential, _), of) in charged {
+            self.announce_charges(credential, of);
         }
+        late
     }
 
     /// The part that ends the operation, if it can be committed as it is.
@@ -243,7 +245,10 @@ impl Inner {
                 let settlement = self.charge(charge, None, held);
                 let settlement = settlement.map_err(|error| error.to_string())?;
                 let charged = settlement.settled().charged;
-                self.count_replayed(credential.map(|credential| (credential, charged, of)));
+                if let Some(credential) = credential {
+                    self.count_charge(credential, charged, of, None);
+                    self.announce_charges(credential, of);
+                }
                 settlement.await.map_err(|error| error.to_string())?;
                 true
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate_ledger::{CapHold, HoldError, HoldRequest, Settle};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::postgres::NodeRole;
-use tollgate_store::{Admission, UnitOfWork, UsageRecord, commit};
+use tollgate_store::{Admission, UnitOfWork, UsageRecord, commit, flush};
 
 use super::support::{NOW, account_with, key_of, request, settle, usage};
 use super::{Fixture, Node, assert_books, eventually, start, wait};
@@ -51,6 +51,17 @@ impl Node {
         cut: impl FnOnce(),
     ) {
         let reserved = self.reserve(account, number, amount).expect("within");
+        self.charge_unreserved((account, number, amount), is_written, cut);
+        reserved.settle(Micros::new(amount), NOW);
+    }
+
+    /// The same for a request that began before the key had a cap.
+    fn charge_unreserved(
+        &self,
+        (account, number, amount): (AccountId, u64, i64),
+        is_written: bool,
+        cut: impl FnOnce(),
+    ) {
         let hold = match is_written {
             true => self.hold(account, number, amount),
             false => {
@@ -69,7 +80,6 @@ impl Node {
             ..settle(amount)
         };
         self.settled_as(hold, settle).expect("it is in the spool");
-        reserved.settle(Micros::new(amount), NOW);
     }
 
     /// Waits until the cap leaves so much, by requests for more than it has: what others return is on its way.
@@ -147,4 +157,38 @@ fn a_late_charge_counts_against_the_cap_of_its_key() {
     assert_books(&node.store, account, 9_700);
     b.store.close();
     node.store.close();
+}
+
+/// The node has no row of the cap, and the other one has begun to count without the charge.
+#[test]
+fn a_charge_of_the_spool_counts_against_a_cap_of_which_the_node_has_nothing() {
+    for is_recovered in [false, true] {
+        let fixture = Fixture::new();
+        let node = fixture.start(NodeRole::OneOfMany);
+        let account = account_with(&node.store, &node.ledger, 1, 10_000, 0);
+        key_with_cap(&node, account, 1_000);
+        let b = start(fixture.elsewhere("b", NodeRole::OneOfMany));
+        drop(b.reserve(account, 2, 10).expect("it is allowed"));
+        let number = node.store.node();
+        node.charge_unreserved((account, 1, 300), false, || fixture.link.cut());
+        node.die();
+        if is_recovered {
+            fixture.recover(number);
+        }
+        fixture.link.restore();
+        let node = fixture.start(NodeRole::OneOfMany);
+        eventually("the spool is empty", || node.spooled() == (0, 0));
+        wait(flush(&*node.store)).expect("everything is durable");
+        let again = b.reserve(account, 3, 701);
+        assert!(
+            matches!(again, Err(HoldError::InsufficientCredit { .. })),
+            "300 of 1000 are spent: {again:?}"
+        );
+        b.leaves(account, 700);
+        node.ledger.return_all();
+        b.ledger.return_all();
+        assert_books(&node.store, account, 9_700);
+        b.store.close();
+        node.store.close();
+    }
 }
