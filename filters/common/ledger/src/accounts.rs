@@ -66,7 +66,7 @@ pub(crate) struct Inner {
     pub(crate) this: Weak<Inner>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) shards: Box<[Mutex<Shard>]>,
-    /// The approximate latest time passed in by a caller, for holds that are dropped and have no time of their own.
+    /// The time that a caller has passed in last, approximately, for holds that are dropped and have no time of their own.
     latest: AtomicI64,
     /// Holds of requests that the predecessor still serves.
     pub(crate) adopted: Mutex<AdoptedHolds>,
@@ -114,12 +114,11 @@ impl Inner {
         Ok((inner, started))
     }
 
-    /// Records a time passed in by a caller. Two threads may overwrite a later time with an earlier one of the same moment, which is
-    /// acceptable: it is not worth a locked instruction at each hold and each end.
+    /// Records a time passed in by a caller, also an earlier one: a clock that was wrong for a moment dates nothing after that. Two threads may
+    /// overwrite a later time with an earlier one of the same moment, which is acceptable: it is not worth a locked instruction at each hold and
+    /// each end.
     pub(crate) fn note(&self, at: Timestamp) {
-        if at > self.latest() {
-            self.latest.store(at.as_micros(), Relaxed);
-        }
+        self.latest.store(at.as_micros(), Relaxed);
     }
 
     pub(crate) fn adopted(&self) -> MutexGuard<'_, AdoptedHolds> {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tollgate_clock::{Deadline, Reading};
-use tollgate_ledger::{Charge, Credit, CreditError, HoldError, Ledger, SettleError};
+use tollgate_clock::{Deadline, Reading, Timestamp};
+use tollgate_ledger::{Charge, Credit, CreditError, HoldError, HoldRequest, Ledger, SettleError};
 use tollgate_money::Micros;
 use tollgate_store::{
     Admission, CacheScope, EntryKind, NewAccount, Part, UnitOfWork, commit, flush,
@@ -102,6 +102,32 @@ fn a_dropped_hold_is_released() {
         assert_eq!(bed.kinds(number), [EntryKind::Hold, EntryKind::Release]);
     }
     assert_ledger_balances(&bed.store);
+}
+
+/// Every later release was dated as that request was.
+#[test]
+fn a_dropped_hold_is_released_at_the_time_of_the_last_request_also_after_a_clock_was_wrong() {
+    let bed = bed(options());
+    let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
+    let hold = |number, at| {
+        let wanted = HoldRequest {
+            at,
+            ..request(payer, number, 10)
+        };
+        bed.ledger.hold(wanted).expect("there is credit")
+    };
+    let (later, wrong) = (
+        NOW + Duration::from_secs(60),
+        Timestamp::from_secs(2_208_988_800),
+    );
+    hold(1, wrong).release(wrong);
+    let first = hold(2, NOW);
+    hold(3, later).release(later);
+    drop(first);
+    wait(flush(&*bed.store)).expect("everything is durable");
+    let rows = bed.store.operation(operation(2)).expect("a read");
+    let times: Vec<Timestamp> = rows.entries.iter().map(|entry| entry.at).collect();
+    assert_eq!(times, [NOW, later]);
 }
 
 #[test]
