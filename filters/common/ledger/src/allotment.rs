@@ -483,21 +483,23 @@ impl Inner {
         self.give_back(&mut shard, purse, at);
     }
 
-    /// Reads an account in memory again that another node has changed or given credit. One that is not is read when it is used.
-    pub(crate) fn reload_account(&self, account: AccountId) -> Result<(), ReadError> {
-        {
-            let mut shard = self.shard(account);
-            if let Some(loading) = shard.loading.get_mut(&account) {
-                loading.is_changed = true;
-                return Ok(());
-            }
-            if !shard.accounts.contains_key(&account) {
-                return Ok(());
-            }
+    /// Whether an account is in memory, which another node has changed or given credit: it is to be read again. One that is being loaded is loaded
+    /// again, and one that is not there is read when it is used.
+    pub(crate) fn is_read_again(&self, account: AccountId) -> bool {
+        let mut shard = self.shard(account);
+        if let Some(loading) = shard.loading.get_mut(&account) {
+            loading.is_changed = true;
+            return false;
         }
-        if let Some(row) = self.store.account(account)? {
-            self.put_account(&row);
-        }
+        shard.accounts.contains_key(&account)
+    }
+
+    /// Reads accounts in memory again.
+    pub(crate) fn read_again(&self, accounts: &[AccountId]) -> Result<(), ReadError> {
+        let mut found = Vec::new();
+        self.store
+            .accounts_of(accounts, &mut |row| found.push(row))?;
+        found.iter().for_each(|row| self.put_account(row));
         Ok(())
     }
 

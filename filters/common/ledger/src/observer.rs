@@ -1,6 +1,7 @@
 //! The observer of the store: what other callers commit, and what other nodes change.
 
-use std::sync::{Arc, Weak};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tollgate_money::{AccountId, CredentialId, Micros};
 use tollgate_store::entries::LedgerPart;
@@ -15,17 +16,29 @@ use crate::resident::Resident;
 
 /// Brings into memory what was committed in units of other callers: new accounts, incoming credit, and that an account has paid. An account
 /// that is not in memory has it when it is loaded.
-pub(crate) struct CommitObserver(Weak<Inner>);
+pub(crate) struct CommitObserver {
+    inner: Weak<Inner>,
+    /// Accounts in memory that were changed or given credit at other nodes, until they are read again: together, since each read of what is not
+    /// posted reads all of it.
+    changed: Mutex<BTreeSet<AccountId>>,
+}
 
 impl CommitObserver {
     pub(crate) fn new(inner: &Arc<Inner>) -> CommitObserver {
-        CommitObserver(Arc::downgrade(inner))
+        CommitObserver {
+            inner: Arc::downgrade(inner),
+            changed: Mutex::default(),
+        }
+    }
+
+    fn changed_accounts(&self) -> MutexGuard<'_, BTreeSet<AccountId>> {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Observer for CommitObserver {
     fn committed(&self, part: &Part, effect: Effect) {
-        let (Some(inner), Effect::Applied) = (self.0.upgrade(), effect) else {
+        let (Some(inner), Effect::Applied) = (self.inner.upgrade(), effect) else {
             return;
         };
         match part {
@@ -55,12 +68,17 @@ impl Observer for CommitObserver {
     }
 
     fn changed(&self, change: &ChangeRow) -> Result<(), ReadError> {
-        let Some(inner) = self.0.upgrade() else {
+        let Some(inner) = self.inner.upgrade() else {
             return Ok(());
         };
         let account = AccountId::from_bytes(change.subject);
         match change.kind {
-            ChangeKind::Account | ChangeKind::Credit => inner.reload_account(account),
+            ChangeKind::Account | ChangeKind::Credit => {
+                if inner.is_read_again(account) {
+                    self.changed_accounts().insert(account);
+                }
+                Ok(())
+            }
             ChangeKind::Recall => inner.recall_changed(Purse::Account(account), change.number),
             ChangeKind::Credential => {
                 let credential = CredentialId::from_bytes(change.subject);
@@ -68,6 +86,15 @@ impl Observer for CommitObserver {
             }
             _ => Ok(()),
         }
+    }
+
+    fn changes_ended(&self) -> Result<(), ReadError> {
+        let changed: Vec<AccountId> = self.changed_accounts().iter().copied().collect();
+        if let Some(inner) = self.inner.upgrade().filter(|_| !changed.is_empty()) {
+            inner.read_again(&changed)?;
+            self.changed_accounts().clear();
+        }
+        Ok(())
     }
 }
 

@@ -87,6 +87,13 @@ pub trait Read: Send + Sync + ReadParts {
     /// One account.
     fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError>;
 
+    /// Visits some accounts. What is not posted is read once for all of them.
+    fn accounts_of(
+        &self,
+        ids: &[AccountId],
+        each: &mut dyn FnMut(AccountRow),
+    ) -> Result<(), ReadError>;
+
     /// One account with the balance that was posted last: without what has been committed since. Everything else is as committed.
     fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError>;
 
@@ -400,6 +407,15 @@ pub trait Observer: Send + Sync {
     ///
     /// What is needed could not be read: the change is repeated, and no later one comes before it.
     fn changed(&self, _change: &ChangeRow) -> Result<(), ReadError> {
+        Ok(())
+    }
+
+    /// All changes that were read at once have been passed: for what is read once for all of them.
+    ///
+    /// # Errors
+    ///
+    /// What is needed could not be read. It is called again, after further changes perhaps.
+    fn changes_ended(&self) -> Result<(), ReadError> {
         Ok(())
     }
 }

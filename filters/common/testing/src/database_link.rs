@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
@@ -21,6 +22,8 @@ struct Shared {
     server: PathBuf,
     state: Mutex<State>,
     changed: Condvar,
+    /// Bytes of the server so far.
+    received: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +56,7 @@ impl DatabaseLink {
             server: server.join(".s.PGSQL.5432"),
             state: Mutex::default(),
             changed: Condvar::new(),
+            received: AtomicUsize::new(0),
         });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
@@ -67,6 +71,11 @@ impl DatabaseLink {
     pub fn url(&self, database: &str) -> String {
         let folder = self.folder.path().display().to_string().replace('/', "%2F");
         format!("postgres://test@{folder}/{database}")
+    }
+
+    /// Number of bytes that clients have received so far.
+    pub fn received(&self) -> usize {
+        self.shared.received.load(Relaxed)
     }
 
     /// Closes every connection, and each new one, until [`DatabaseLink::restore`].
@@ -119,19 +128,25 @@ impl Shared {
             }
             state.open.extend([client, server]);
         }
-        for (from, to) in [(from_client, to_server), (from_server, to_client)] {
+        for (from, to, is_answer) in [
+            (from_client, to_server, false),
+            (from_server, to_client, true),
+        ] {
             let shared = Arc::clone(self);
-            thread::spawn(move || shared.forward(from, to));
+            thread::spawn(move || shared.forward(from, to, is_answer));
         }
     }
 
-    fn forward(&self, mut from: UnixStream, mut to: UnixStream) {
+    fn forward(&self, mut from: UnixStream, mut to: UnixStream, is_answer: bool) {
         let mut buffer = vec![0; 16 << 10];
         while let Ok(count @ 1..) = from.read(&mut buffer) {
             let waited = self
                 .changed
                 .wait_while(self.state(), |state| state.mode == Mode::Stalled);
             drop(waited);
+            if is_answer {
+                self.received.fetch_add(count, Relaxed);
+            }
             if to.write_all(&buffer[..count]).is_err() {
                 break;
             }

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
 use tollgate_store::{ChangeRow, Effect, EntryKind, Observer, ReadError, flush};
+use tollgate_testing::DatabaseLink;
 
 use super::*;
 
@@ -324,4 +325,48 @@ fn exactly_what_an_account_has_is_held_while_nodes_remove_it_from_memory() {
     let all = wait(nodes[1].ledger.acquire(all, true, |_| None));
     drop(all.expect("all of it"));
     assert_balanced(&nodes[2].store);
+}
+
+/// Each was read with all that no node has posted yet, on the thread of the feed.
+#[test]
+fn credit_of_many_accounts_that_is_booked_elsewhere_is_read_at_once() {
+    const ACCOUNTS: u64 = 50;
+    let server = Postgres::shared();
+    let url = server.database();
+    let database = url.rsplit('/').next().expect("a name");
+    let link = DatabaseLink::start(server.folder());
+    let opened = |url: &str, name: &str| {
+        let with_tail = Options {
+            post_records: 1 << 20,
+            ..options(url, name, NodeRole::OneOfMany)
+        };
+        let store = postgres::open(with_tail).expect("the store opens");
+        let ledger = support::start(&store);
+        Node { store, ledger }
+    };
+    let (a, b) = (opened(&link.url(database), "a"), opened(&url, "b"));
+    let accounts: Vec<AccountId> = (1..=ACCOUNTS)
+        .map(|number| account_with(&b.store, &b.ledger, number, 100, 0))
+        .collect();
+    for (account, number) in accounts.iter().zip(900..) {
+        a.has_account(*account);
+        wait(b.ledger.grant(credit_of(*account, 10, "more", number))).expect("it is booked");
+    }
+    let received = |act: &dyn Fn()| {
+        let before = link.received();
+        act();
+        link.received() - before
+    };
+    let one = received(&|| assert_eq!(available(&a.store, accounts[0]), 110));
+    let all = received(&|| {
+        a.store.follow_changes();
+        eventually("all is known", || {
+            let known = |account: &AccountId| a.ledger.available(*account);
+            let mut known = accounts.iter().map(known);
+            known.all(|available| available == Some(Micros::new(110)))
+        });
+    });
+    assert!(all < 10 * one, "{all} bytes, and {one} for one account");
+    a.close();
+    b.close();
 }

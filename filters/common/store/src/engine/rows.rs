@@ -51,11 +51,11 @@ pub(crate) enum JournalRows {
 
 /// Selects accounts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Accounts {
+pub(crate) enum Accounts<'a> {
     /// Every account.
     All,
-    /// One account.
-    One(AccountId),
+    /// These.
+    Of(&'a [AccountId]),
     /// At most so many after an account, in the order of their ids.
     After(Option<AccountId>, usize),
 }
@@ -247,7 +247,7 @@ pub(crate) trait Rows: Sql + KeySet {
     /// Visits accounts as they were last posted.
     fn posted_accounts(
         &self,
-        which: Accounts,
+        which: Accounts<'_>,
         each: &mut dyn FnMut(AccountRow),
     ) -> Result<(), RowError>;
 

@@ -105,7 +105,8 @@ fn run(
                     shared.feed_number.store(number, Relaxed);
                     Ok::<_, ReadError>(())
                 });
-                if let Err(error) = applied {
+                let ended = || observers.iter().try_for_each(|it| it.changes_ended());
+                if let Err(error) = applied.and_then(|()| ended()) {
                     if !std::mem::replace(&mut is_late, true) {
                         tracing::warn!(%error, "applying a change of another node failed, retrying");
                     }

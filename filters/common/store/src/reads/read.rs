@@ -58,10 +58,20 @@ where
         self.with_view("an account", |view| tail::account(view, id))
     }
 
+    fn accounts_of(
+        &self,
+        ids: &[AccountId],
+        each: &mut dyn FnMut(AccountRow),
+    ) -> Result<(), ReadError> {
+        self.with_view("accounts", |view| {
+            tail::accounts(view, Accounts::Of(ids), each)
+        })
+    }
+
     fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
         self.with("an account", |rows| {
             let mut found = None;
-            rows.posted_accounts(Accounts::One(id), &mut |row| found = Some(row))?;
+            rows.posted_accounts(Accounts::Of(&[id]), &mut |row| found = Some(row))?;
             Ok(found)
         })
     }

@@ -1,6 +1,6 @@
 //! The unposted tail of the journal, as readers add it to what was posted: balances and open holds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
@@ -58,14 +58,20 @@ impl BalanceDelta {
     }
 }
 
-/// The unposted changes of one account, or of all.
+/// The unposted changes of accounts.
 fn deltas(
     rows: &impl Rows,
-    only: Option<AccountId>,
+    which: Accounts<'_>,
 ) -> Result<HashMap<AccountId, BalanceDelta>, RowError> {
+    let only: Option<HashSet<AccountId>> = match which {
+        Accounts::Of(accounts) => Some(accounts.iter().copied().collect()),
+        Accounts::All | Accounts::After(..) => None,
+    };
     let mut deltas: HashMap<AccountId, BalanceDelta> = HashMap::new();
     each_record(rows, JournalRows::Unposted, &mut |_, record| {
-        if only.is_some_and(|only| only != record.account()) {
+        if let Some(only) = &only
+            && !only.contains(&record.account())
+        {
             return Ok(());
         }
         if let Some(entry) = Entry::of(&record.part()?) {
@@ -80,14 +86,10 @@ fn deltas(
 /// snapshot.
 pub(crate) fn accounts(
     rows: &impl Rows,
-    which: Accounts,
+    which: Accounts<'_>,
     each: &mut dyn FnMut(AccountRow),
 ) -> Result<(), RowError> {
-    let only = match which {
-        Accounts::One(account) => Some(account),
-        Accounts::All | Accounts::After(..) => None,
-    };
-    let deltas = deltas(rows, only)?;
+    let deltas = deltas(rows, which)?;
     rows.posted_accounts(which, &mut |mut account| {
         if let Some(since) = deltas.get(&account.id) {
             account.available = Micros::new(account.available.get().wrapping_add(since.available));
@@ -104,13 +106,15 @@ pub(crate) fn account(
     account: AccountId,
 ) -> Result<Option<AccountRow>, RowError> {
     let mut found = None;
-    accounts(rows, Accounts::One(account), &mut |row| found = Some(row))?;
+    accounts(rows, Accounts::Of(&[account]), &mut |row| {
+        found = Some(row);
+    })?;
     Ok(found)
 }
 
 /// The credit of all accounts, available and held, without those below zero.
 pub(crate) fn owed(rows: &impl Rows) -> Result<Micros, RowError> {
-    let deltas = deltas(rows, None)?;
+    let deltas = deltas(rows, Accounts::All)?;
     let mut owed = rows.posted_owed()?;
     let changed: Vec<AccountId> = deltas.keys().copied().collect();
     rows.load_accounts(

@@ -13,8 +13,8 @@ use super::journal::{
     on_marks, unposted_rows,
 };
 use super::{
-    acme, allotment, audit_log, carry, checkout, erasure, keys, loaded, mandate, oauth, pages,
-    parts, plan, refusals, signin, size, topup, usage_days, x402,
+    acme, allotment, audit_log, carry, checkout, erasure, id_lists, keys, loaded, mandate, oauth,
+    pages, parts, plan, refusals, signin, size, topup, usage_days, x402,
 };
 use crate::allotment::{
     AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, Recall, SharedBalance,
@@ -174,12 +174,14 @@ impl<C: Sql + KeySet> Rows for C {
 
     fn posted_accounts(
         &self,
-        which: Accounts,
+        which: Accounts<'_>,
         each: &mut dyn FnMut(AccountRow),
     ) -> Result<(), RowError> {
         match which {
             Accounts::All => posted_accounts(self, "", values![], each),
-            Accounts::One(id) => posted_accounts(self, "WHERE id = ?1", values![id], each),
+            Accounts::Of(accounts) => id_lists::each(accounts, &mut |values, ids| {
+                posted_accounts(self, &format!("WHERE id IN ({ids})"), &values, each)
+            }),
             Accounts::After(after, limit) => {
                 let after = after.as_ref().map_or(&[][..], |id| &id.as_bytes()[..]);
                 let which = "WHERE id > ?1 ORDER BY id LIMIT ?2";
