@@ -420,8 +420,11 @@ pub(crate) trait WriteRows: Rows {
     /// Opens a node's row of a cap again after it was empty, as [`WriteRows::open_allotments`].
     fn open_cap_row(&self, node: i64, cap: KeyCap, recall: i64) -> Result<(), EngineError>;
 
-    /// Adds to what a node was granted of a cap; `false` when it has no row.
-    fn grant_cap(&self, node: i64, cap: KeyCap, by: i64) -> Result<bool, EngineError>;
+    /// Adds to what a node was granted of a cap, if it has a row.
+    fn grant_cap(&self, node: i64, cap: KeyCap, by: i64) -> Result<(), EngineError>;
+
+    /// The same; `false` when it has none.
+    fn try_grant_cap(&self, node: i64, cap: KeyCap, by: i64) -> Result<bool, EngineError>;
 
     /// Adds what was charged to keys to what their node has spent of caps.
     fn spend_caps(&self, node: i64, spent: &KeySpending) -> Result<(), EngineError>;

@@ -370,16 +370,27 @@ pub(crate) fn open_cap_row(
     connection.write(sql, values)
 }
 
+const GRANT_CAP: &str = "UPDATE cap_allotments SET granted = granted + ?4 WHERE credential_id = ?1 AND month = ?2 AND node_id = ?3";
+
 pub(crate) fn grant_cap(
     connection: &dyn Sql,
     node: i64,
     cap: KeyCap,
     by: i64,
+) -> Result<(), EngineError> {
+    let month = cap.month_number();
+    connection.write(GRANT_CAP, values![cap.credential, month, node, by])
+}
+
+pub(crate) fn try_grant_cap(
+    connection: &dyn Sql,
+    node: i64,
+    cap: KeyCap,
+    by: i64,
 ) -> Result<bool, EngineError> {
-    let sql = "UPDATE cap_allotments SET granted = granted + ?4 WHERE credential_id = ?1 AND month = ?2 AND node_id = ?3";
     let month = cap.month_number();
     let values = values![cap.credential, month, node, by];
-    connection.execute(sql, values).map(|rows| rows > 0)
+    connection.execute(GRANT_CAP, values).map(|rows| rows > 0)
 }
 
 pub(crate) fn spend_caps(

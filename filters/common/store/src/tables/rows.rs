@@ -459,8 +459,12 @@ impl<C: Sql + KeySet> WriteRows for C {
         allotment::open_cap_row(self, node, cap, recall)
     }
 
-    fn grant_cap(&self, node: i64, cap: KeyCap, by: i64) -> Result<bool, EngineError> {
+    fn grant_cap(&self, node: i64, cap: KeyCap, by: i64) -> Result<(), EngineError> {
         allotment::grant_cap(self, node, cap, by)
+    }
+
+    fn try_grant_cap(&self, node: i64, cap: KeyCap, by: i64) -> Result<bool, EngineError> {
+        allotment::try_grant_cap(self, node, cap, by)
     }
 
     fn spend_caps(&self, node: i64, spent: &KeySpending) -> Result<(), EngineError> {

@@ -28,7 +28,7 @@ impl Batch {
                 target,
                 at,
             } => {
-                let shared = self.shared_of(rows, purse)?;
+                let (shared, parts) = self.shared_of(rows, purse)?;
                 let taken = match shared.share(need.get(), target.get()) {
                     Some(amount) => {
                         let amount = Micros::new(amount);
@@ -42,7 +42,7 @@ impl Batch {
                             Purse::Account(account) => {
                                 self.shared.open(rows, self.node, account, recall)?;
                             }
-                            Purse::Cap(cap) => self.open_cap(rows, cap, recall)?,
+                            Purse::Cap(cap) => self.open_cap(rows, cap, recall, &parts)?,
                         }
                         self.allot(rows, (operation, purse), amount, at)?;
                         Taken::Amount { amount, recall }
@@ -88,7 +88,7 @@ impl Batch {
                 Ok(Receipt::default())
             }
             AllotmentPart::Overspent { cap, amount, at } => {
-                if !rows.grant_cap(self.node, cap, amount.get())? {
+                if !rows.try_grant_cap(self.node, cap, amount.get())? {
                     self.count_without_row(rows, cap)?;
                 }
                 self.recall_overspent(rows, cap, at)?;
@@ -102,46 +102,33 @@ impl Batch {
         }
     }
 
-    /// What the nodes share of a purse.
+    /// What the nodes share of a purse, and of a cap its rows.
     fn shared_of(
         &mut self,
         rows: &impl WriteRows,
         purse: Purse,
-    ) -> Result<SharedBalance, WriteError> {
+    ) -> Result<(SharedBalance, CapParts), WriteError> {
         match purse {
             Purse::Account(account) => {
                 let shared = self.shared.of(rows, account)?;
-                shared.ok_or(WriteError::Refused(Refusal::NoAccount(account)))
+                let shared = shared.ok_or(WriteError::Refused(Refusal::NoAccount(account)))?;
+                Ok((shared, CapParts::default()))
             }
             Purse::Cap(cap) => {
-                let mut granted = rows.cap_rows(cap)?;
-                if granted.is_empty() {
-                    let spent = self.spent_without_row(rows, cap, &granted)?;
+                let key = credential(rows, cap.credential)?;
+                let mut parts = CapParts {
+                    granted: rows.cap_rows(cap)?,
+                    is_summed: false,
+                };
+                if parts.granted.is_empty() {
+                    let spent = self.spent_without_row(rows, cap, key.0, &[])?;
                     rows.insert_cap_row(SPENT_BEFORE, cap, spent, spent, LEFT)?;
-                    granted = rows.cap_rows(cap)?;
+                    parts.granted.push((SPENT_BEFORE, spent, spent));
+                    parts.is_summed = true;
                 }
-                self.shared_cap(rows, cap, &granted)
+                Ok((shared_cap(rows, cap, key.1, &parts.granted)?, parts))
             }
         }
-    }
-
-    /// What a cap leaves. One that is not in force any more leaves everything to the requests that began under it.
-    fn shared_cap(
-        &self,
-        rows: &impl WriteRows,
-        cap: KeyCap,
-        granted: &[(i64, i64, i64)],
-    ) -> Result<SharedBalance, WriteError> {
-        let (_, in_force) = credential(rows, cap.credential)?;
-        let max = caps::in_force(cap, in_force).map_or(i64::MAX, Micros::get);
-        let sum = granted
-            .iter()
-            .fold(0_i64, |sum, (_, granted, _)| sum.saturating_add(*granted));
-        Ok(SharedBalance {
-            available: max.saturating_sub(sum),
-            credit_limit: 0,
-            recall: rows.recall(Purse::Cap(cap))?,
-        })
     }
 
     /// What a key has spent in a period beyond what the rows of the nodes count: by nodes that have none, or had none then. What other
@@ -150,9 +137,9 @@ impl Batch {
         &mut self,
         rows: &impl WriteRows,
         cap: KeyCap,
+        account: AccountId,
         counted: &[(i64, i64, i64)],
     ) -> Result<i64, WriteError> {
-        let (account, _) = credential(rows, cap.credential)?;
         let mut spent = caps::posted(rows, account, cap)?;
         let counted: Vec<_> = counted.iter().filter(|it| it.0 != SPENT_BEFORE).collect();
         spent -= counted.iter().map(|(_, _, posted)| posted).sum::<i64>();
@@ -204,9 +191,9 @@ impl Batch {
         rows: &impl WriteRows,
         cap: KeyCap,
         recall: i64,
+        parts: &CapParts,
     ) -> Result<(), WriteError> {
-        let is_open = rows.cap_rows(cap)?.iter().any(|row| row.0 == self.node);
-        if is_open {
+        if parts.granted.iter().any(|row| row.0 == self.node) {
             return Ok(rows.open_cap_row(self.node, cap, recall)?);
         }
         let tails = self.of_tails(rows, cap)?;
@@ -214,7 +201,11 @@ impl Batch {
         let before = own.map(|(_, charged)| charged).sum::<i64>() + self.pending(cap)?;
         self.tail.count_cap_of(cap.credential);
         rows.insert_cap_row(self.node, cap, 0, -before, recall)?;
-        self.count_without_row(rows, cap)
+        match parts.is_summed {
+            // With the same result: what this row counts from now on was not there.
+            true => Ok(()),
+            false => self.count_without_row(rows, cap),
+        }
     }
 
     /// Counts what a key has spent while its cap was not in force, and has the nodes return what a lower cap does not leave.
@@ -236,7 +227,8 @@ impl Batch {
     fn count_without_row(&mut self, rows: &impl WriteRows, cap: KeyCap) -> Result<(), WriteError> {
         let counted = rows.cap_rows(cap)?;
         if let Some((_, before, _)) = counted.iter().find(|row| row.0 == SPENT_BEFORE) {
-            let spent = self.spent_without_row(rows, cap, &counted)?;
+            let (account, _) = credential(rows, cap.credential)?;
+            let spent = self.spent_without_row(rows, cap, account, &counted)?;
             rows.grant_cap(SPENT_BEFORE, cap, spent - before)?;
         }
         Ok(())
@@ -251,7 +243,8 @@ impl Batch {
     ) -> Result<(), WriteError> {
         let granted = rows.cap_rows(cap)?;
         if !granted.is_empty() {
-            let shared = self.shared_cap(rows, cap, &granted)?;
+            let (_, in_force) = credential(rows, cap.credential)?;
+            let shared = shared_cap(rows, cap, in_force, &granted)?;
             if shared.available < 0 && shared.recall.number == 0 {
                 self.keep_recall(rows, Purse::Cap(cap), &shared, 0, at)?;
             }
@@ -340,6 +333,32 @@ impl Batch {
         });
         Ok(())
     }
+}
+
+/// The rows of a cap: node, what it was granted and what it has spent as of its last posting.
+#[derive(Default)]
+struct CapParts {
+    granted: Vec<(i64, i64, i64)>,
+    /// What was spent without a row is summed in this commit.
+    is_summed: bool,
+}
+
+/// What a cap leaves. One that is not in force any more leaves everything to the requests that began under it.
+fn shared_cap(
+    rows: &impl WriteRows,
+    cap: KeyCap,
+    in_force: Option<SpendingCap>,
+    granted: &[(i64, i64, i64)],
+) -> Result<SharedBalance, WriteError> {
+    let max = caps::in_force(cap, in_force).map_or(i64::MAX, Micros::get);
+    let sum = granted
+        .iter()
+        .fold(0_i64, |sum, (_, granted, _)| sum.saturating_add(*granted));
+    Ok(SharedBalance {
+        available: max.saturating_sub(sum),
+        credit_limit: 0,
+        recall: rows.recall(Purse::Cap(cap))?,
+    })
 }
 
 /// The account of a credential, and its cap.

@@ -1,0 +1,77 @@
+//! The first takes of caps in a month, which come together when it begins.
+
+use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
+use tollgate_store::{AllotmentPart, CredentialKind, KeyCap, NewCredential, Part, Purse, Taken};
+use tollgate_testing::Postgres;
+
+use super::nodes::node;
+use super::proxy::Proxy;
+use super::sent::submit;
+use super::suite::support::{account, new_account, stop_writer, time, write};
+
+fn operation(number: u8) -> OperationId {
+    OperationId::from_parts(u64::from(number), [4; 10])
+}
+
+fn key(number: u8, account: AccountId) -> Part {
+    Part::InsertCredential(Box::new(NewCredential {
+        id: CredentialId::from_bytes([number; 16]),
+        hash: [number; 32],
+        kind: CredentialKind::ApiKey,
+        account,
+        client_id: None,
+        grant_id: None,
+        resource: 1,
+        scopes: 1,
+        label: None,
+        hint: None,
+        models: None,
+        spending_cap: Some(SpendingCap {
+            max: Micros::new(1_000),
+            period: CapPeriod::Month,
+        }),
+        created_at: time(1),
+        expires_at: None,
+    }))
+}
+
+fn take(number: u8) -> Part {
+    let credential = CredentialId::from_bytes([number; 16]);
+    Part::Allotment(AllotmentPart::Take {
+        operation: operation(number),
+        purse: Purse::Cap(KeyCap::of(credential, CapPeriod::Month, operation(number))),
+        need: Micros::new(7),
+        target: Micros::new(7),
+        at: time(2),
+    })
+}
+
+/// Each waited some sixteen times for the server, while what all nodes share was locked.
+#[test]
+fn the_first_takes_of_many_caps_wait_for_the_server_as_rarely_as_they_can() {
+    const KEYS: u8 = 40;
+    let server = Postgres::shared();
+    let database = server.database();
+    let database = database.rsplit('/').next().expect("a name");
+    let proxy = Proxy::start(server.folder());
+    let store = node(&proxy.url(database), "a");
+    write(&store, [new_account(1)]).expect("an account");
+    write(&store, (1..=KEYS).map(|number| key(number, account(1)))).expect("keys");
+    let resume = stop_writer(&store);
+    let answers: Vec<_> = (1..=KEYS)
+        .map(|number| submit(&store, take(number)))
+        .collect();
+    drop(resume);
+    for answer in answers {
+        let taken = answer.recv().expect("an answer").expect("it is decided");
+        assert!(
+            matches!(taken.taken, Some(Taken::Amount { amount, .. }) if amount.get() == 7),
+            "{taken:?}"
+        );
+    }
+    let each = proxy.waits_with_lock() as f64 / f64::from(KEYS);
+    assert!(each < 8.0, "{each} times for a take");
+    let granted = "SELECT count(*), sum(granted) FROM cap_allotments WHERE node_id > 0";
+    assert_eq!(server.run(database, granted), "40|280");
+    store.close();
+}
