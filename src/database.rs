@@ -65,7 +65,7 @@ pub(crate) fn open(
             // Nodes of the other kind have ended, and have left what they had.
             if let Err(OpenError::Unrecovered { nodes, .. }) = postgres::check_nodes(&options()) {
                 for node in nodes {
-                    recover(settings, url, opener, node)?;
+                    recover(settings, url, opener, node, false)?;
                 }
             }
             postgres::open(postgres::Options {
@@ -89,15 +89,17 @@ pub(crate) fn nodes(
     }
 }
 
-/// Recovers a node whose process has ended; refused while it has its lease. Nothing to do for a file.
+/// Recovers a node whose process has ended; refused while it has its lease, and with `is_automatic` while it may still end answers. Nothing to do
+/// for a file.
 pub(crate) fn recover_node(
     settings: &config::Store,
     opener: &Opener<'_>,
     node: i64,
+    is_automatic: bool,
 ) -> Result<(), OpenError> {
     match &settings.url {
         StoreUrl::Sqlite(_) => Ok(()),
-        StoreUrl::Postgres(url) => recover(settings, url, opener, node),
+        StoreUrl::Postgres(url) => recover(settings, url, opener, node, is_automatic),
     }
 }
 
@@ -106,9 +108,11 @@ fn recover(
     url: &DatabaseUrl,
     opener: &Opener<'_>,
     node: i64,
+    is_automatic: bool,
 ) -> Result<(), OpenError> {
     let store = postgres::open(postgres::Options {
         role: NodeRole::Recovery(node),
+        is_automatic,
         ..postgres_options(settings, url, opener)
     })?;
     let recovered = Ledger::recover_node(store, opener.clock.now());

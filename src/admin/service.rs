@@ -351,7 +351,7 @@ impl AdminService {
             let Some(found) = nodes.iter().find(|node| node.is_named(&name)) else {
                 return Err(ChangeError::not_found(format!("there is no node `{name}`")));
             };
-            match database::recover_node(&settings, &opener, found.node) {
+            match database::recover_node(&settings, &opener, found.node, false) {
                 Err(OpenError::InUse { holder, .. }) => Err(ChangeError::conflict(format!(
                     "node `{name}` runs, as {holder}; it is recovered once that has ended"
                 ))),

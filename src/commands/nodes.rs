@@ -28,7 +28,7 @@ pub(super) fn run(
         let Some(found) = nodes.iter().find(|node| node.is_named(&name)) else {
             bail!("there is no node `{name}`; `tollgate nodes` shows them");
         };
-        database::recover_node(&settings.store, &opener, found.node)
+        database::recover_node(&settings.store, &opener, found.node, false)
             .with_context(|| format!("cannot recover node `{name}`"))?;
         nodes = database::nodes(&settings.store, &opener)?;
     }

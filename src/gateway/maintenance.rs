@@ -180,7 +180,7 @@ fn recover_ended(settings: &config::Store, clock: &Clock) -> Result<(), OpenErro
     };
     let nodes = || database::nodes(settings, &opener);
     recover_each(nodes, |node| {
-        database::recover_node(settings, &opener, node)
+        database::recover_node(settings, &opener, node, true)
     })
 }
 

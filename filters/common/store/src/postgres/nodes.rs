@@ -58,6 +58,15 @@ pub struct NodeLease {
 }
 
 impl NodeLease {
+    pub(super) fn of(found: &lease::Found) -> NodeLease {
+        NodeLease {
+            holder: Holder::describe(&found.holder),
+            until: Timestamp::from_micros(found.held_until),
+            now: Timestamp::from_micros(found.now),
+            grace: Duration::from_micros(found.grace as u64),
+        }
+    }
+
     /// Whether it has ended.
     pub fn is_over(&self) -> bool {
         self.until <= self.now
@@ -85,12 +94,7 @@ fn read(connection: &Connection) -> Result<Vec<NodeState>, RowError> {
     })?;
     let mut found = Vec::new();
     for (node, name, epoch, started_at) in rows {
-        let lease = lease::find(connection, node)?.map(|lease| NodeLease {
-            holder: Holder::describe(&lease.holder),
-            until: Timestamp::from_micros(lease.held_until),
-            now: Timestamp::from_micros(lease.now),
-            grace: Duration::from_micros(lease.grace as u64),
-        });
+        let lease = lease::find(connection, node)?.map(|found| NodeLease::of(&found));
         found.push(NodeState {
             node,
             name,

@@ -12,6 +12,7 @@ use super::engine::PostgresEngine;
 use super::failure::{open_error, row_open_error, write_open_error};
 use super::feed::Feed;
 use super::lease::{self, Holder, Renewer};
+use super::nodes::NodeLease;
 use super::options::{NodeRole, Options};
 use super::read::{Pool, PostgresStore};
 use super::schema;
@@ -373,6 +374,9 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
         let root_secret = root_secret(&connection, &options.random)
             .map_err(|error| write_open_error(&name, error))?;
         let (node, held) = choose(&connection, options, &claim)?;
+        if options.is_automatic {
+            refuse_running(&connection, node, &name)?;
+        }
         let end = |end: &str| {
             let ended = connection.run_all(end);
             ended.map_err(|error| open_error(&name, "open", error))
@@ -476,6 +480,19 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
             );
         }
         threads::sleep(LEASE_PAUSE);
+    }
+}
+
+/// Refuses the recovery of a node whose process may still end answers: it may have renewed its lease since the node was found to have ended.
+fn refuse_running(connection: &Connection, node: i64, name: &str) -> Result<(), OpenError> {
+    let found = lease::find(connection, node).map_err(|error| row_open_error(name, error))?;
+    let lease = found.map(|found| NodeLease::of(&found));
+    match lease.filter(|lease| !lease.may_be_recovered()) {
+        None => Ok(()),
+        Some(lease) => Err(OpenError::InUse {
+            path: PathBuf::from(name),
+            holder: lease.holder,
+        }),
     }
 }
 

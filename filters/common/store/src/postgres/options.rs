@@ -40,6 +40,8 @@ pub struct Options {
     pub node_name: String,
     /// What the node is among those of the database.
     pub role: NodeRole,
+    /// A recovery that no operator has asked for: it is refused, without a wait, while the node's process may still end answers.
+    pub is_automatic: bool,
     /// Maximum number of units in one commit.
     pub batch_max: usize,
     /// Maximum number of units in the queue; new operations are refused from three quarters of it on.
@@ -73,6 +75,7 @@ impl Options {
             password: None,
             node_name: String::from("gateway"),
             role: NodeRole::Alone,
+            is_automatic: false,
             batch_max: 1024,
             queue_max: 16_384,
             post_records: 65_536,

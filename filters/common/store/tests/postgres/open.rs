@@ -484,3 +484,33 @@ fn no_gateway_starts_while_what_is_derived_is_rebuilt() {
         store.close();
     });
 }
+
+/// A node that continued after it was found to have ended, and was cut off once more, was recovered at the end of that lease.
+#[test]
+fn an_automatic_recovery_leaves_a_node_alone_whose_process_may_end_answers() {
+    let server = Postgres::shared();
+    for (is_automatic, since_end_secs, opens) in [
+        (true, -3_600, false),
+        (true, 50, false),
+        (true, 70, true),
+        (false, 50, true),
+    ] {
+        let url = server.database();
+        let node = |role, is_automatic| Options {
+            role,
+            is_automatic,
+            ..options(&url, "a")
+        };
+        let store = postgres::open(node(NodeRole::OneOfMany, false)).expect("it opens");
+        let (number, epoch) = (store.node(), store.epoch());
+        store.close();
+        let lease = format!(
+            "INSERT INTO leases VALUES ({number}, {epoch},
+                CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) - ({since_end_secs}000000), 'elsewhere 7')"
+        );
+        server.run(name(&url), &lease);
+        let recovered = postgres::open(node(NodeRole::Recovery(number), is_automatic));
+        let case = format!("{is_automatic}, {since_end_secs} s after its end");
+        assert_eq!(recovered.is_ok(), opens, "{case}");
+    }
+}
