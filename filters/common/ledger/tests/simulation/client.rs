@@ -334,39 +334,46 @@ impl Client {
 
     /// Holds and releases all that an account has; repeats what is to be repeated.
     pub(crate) async fn use_all(self, number: u64, account: AccountId, amount: i64) {
-        for attempt in 0.. {
-            let completion = Completion {
-                number: number + attempt * 10_000_000,
-                account,
-                amount,
-                kind: 0,
-            };
-            let placed = match self.ledger.load(account).await {
-                Ok(()) => {
-                    let wanted = self.request(&completion);
-                    self.ledger.acquire(wanted, true, |_| None).await
-                }
-                Err(_) => Err(HoldError::CutOff),
-            };
-            match placed {
-                Ok(mut hold) => {
-                    let _ = hold.durable().await;
-                    hold.release(self.now());
-                    break;
-                }
-                Err(HoldError::CreditUnavailable { .. } | HoldError::CutOff) if attempt < 40 => {
-                    self.pass(100_000).await;
-                }
-                // It may repeat an earlier one.
-                Err(HoldError::InsufficientCredit { .. }) if attempt == 0 => {
-                    self.pass(REPEATED_US).await;
-                }
-                Err(error) => {
-                    self.book().violation(format!(
-                        "account {account} has {amount}, which cannot be held at {}: {error}",
-                        self.name
-                    ));
-                    break;
+        // More than it has is refused: repeated answers that other nodes have more have to end.
+        for (amount, has_it, first) in [(amount, true, 0), (amount + 1, false, 100)] {
+            for attempt in 0.. {
+                let completion = Completion {
+                    number: number + (first + attempt) * 10_000_000,
+                    account,
+                    amount,
+                    kind: 0,
+                };
+                let placed = match self.ledger.load(account).await {
+                    Ok(()) => {
+                        let wanted = self.request(&completion);
+                        self.ledger.acquire(wanted, true, |_| None).await
+                    }
+                    Err(_) => Err(HoldError::CutOff),
+                };
+                match placed {
+                    Ok(mut hold) if has_it => {
+                        let _ = hold.durable().await;
+                        hold.release(self.now());
+                        break;
+                    }
+                    Err(HoldError::InsufficientCredit { .. }) if !has_it => break,
+                    Err(HoldError::CreditUnavailable { .. } | HoldError::CutOff)
+                        if attempt < 40 =>
+                    {
+                        self.pass(100_000).await;
+                    }
+                    // It may repeat an earlier one.
+                    Err(HoldError::InsufficientCredit { .. }) if attempt == 0 => {
+                        self.pass(REPEATED_US).await;
+                    }
+                    other => {
+                        self.book().violation(format!(
+                            "of account {account}, {amount} is decided at {} as if it had {}: {other:?}",
+                            self.name,
+                            if has_it { "less" } else { "more" }
+                        ));
+                        break;
+                    }
                 }
             }
         }

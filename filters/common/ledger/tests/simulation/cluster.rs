@@ -226,9 +226,7 @@ impl Cluster {
         self.runs += 1;
         let process = self.sim.process(node.name, self.wall(node.skew_us));
         let mut start = self.start_of(index, &process, NodeRole::OneOfMany);
-        start.submitter = self
-            .fault
-            .and_then(|fault| fault.submitter(&self.sim, &process));
+        start.submitter = self.fault.and_then(|fault| fault.submitter(&process));
         self.sim.note(&format!("{} starts", node.name));
         let run = Arc::<Run>::default();
         let served = Arc::clone(&run);

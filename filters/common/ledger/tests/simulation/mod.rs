@@ -76,7 +76,14 @@ fn every_fault_that_is_put_in_is_found() {
         });
         match found {
             // In the output of a test that fails, or with `--nocapture`.
-            Some((seed, found)) => eprintln!("{fault:?}: seed {seed}: {found}"),
+            Some((seed, found)) => {
+                eprintln!("{fault:?}: seed {seed}: {found}");
+                let without = Cluster::new(seed, None).run();
+                assert!(
+                    without.is_empty(),
+                    "{fault:?} is not what it finds: {without:?}"
+                );
+            }
             None => missed.push(fault),
         }
     }
