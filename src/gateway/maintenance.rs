@@ -189,10 +189,10 @@ fn recover_each(
     nodes: impl Fn() -> Result<Vec<NodeState>, OpenError>,
     recover: impl Fn(i64) -> Result<(), OpenError>,
 ) -> Result<(), OpenError> {
-    for ended in nodes()?.into_iter().filter(has_ended) {
+    for ended in nodes()?.into_iter().filter(is_to_be_recovered) {
         // Each recovery before may have taken minutes, in which the node may have started again.
         let now = nodes()?.into_iter().find(|node| node.node == ended.node);
-        if !now.as_ref().is_some_and(has_ended) {
+        if !now.as_ref().is_some_and(is_to_be_recovered) {
             continue;
         }
         if let Err(error) = recover(ended.node) {
@@ -208,7 +208,7 @@ fn recover_each(
 }
 
 /// Whether others are to recover a node by themselves. For one that has left nothing but its lease, the changes that it has not read are kept.
-fn has_ended(node: &NodeState) -> bool {
+fn is_to_be_recovered(node: &NodeState) -> bool {
     let is_over = node.lease.as_ref().is_none_or(NodeLease::may_be_recovered);
     let is_left = !node.is_recovered || node.lease.is_some();
     is_over && is_left && node.is_one_of_many

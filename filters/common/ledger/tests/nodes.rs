@@ -50,13 +50,13 @@ fn options(url: &str, name: &str, role: NodeRole) -> Options {
 }
 
 fn open(url: &str, name: &str, role: NodeRole) -> Node {
-    let node = deaf(url, name, role);
+    let node = without_feed(url, name, role);
     node.store.follow_changes();
     node
 }
 
 /// A node that does not read the changes of others.
-fn deaf(url: &str, name: &str, role: NodeRole) -> Node {
+fn without_feed(url: &str, name: &str, role: NodeRole) -> Node {
     let store = postgres::open(options(url, name, role)).expect("the store opens");
     let ledger = support::start(&store);
     Node { store, ledger }
@@ -271,7 +271,7 @@ fn what_a_node_that_has_crashed_had_is_recovered() {
     let url = server.database();
     let a = node(&url, "a");
     let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
-    let b = deaf(&url, "b", NodeRole::OneOfMany);
+    let b = without_feed(&url, "b", NodeRole::OneOfMany);
     b.has_account(account);
     let mut hold = wait(b.ledger.acquire(request(account, 1, 100), true, |_| None)).expect("one");
     wait(hold.durable()).expect("it is durable");

@@ -248,7 +248,7 @@ fn what_a_crashed_node_had_of_a_cap_is_recovered_and_what_it_spent_counts() {
     let a = node(&url, "a");
     let account = account_with(&a.store, &a.ledger, 1, 1_000_000, 0);
     key_with(&a, account, cap(1_000, CapPeriod::Month));
-    let b = deaf(&url, "b", NodeRole::OneOfMany);
+    let b = without_feed(&url, "b", NodeRole::OneOfMany);
     let hold = wait(b.reserve(CapPeriod::Month, account, 1, 100)).expect("it is allowed");
     let open = wait(b.reserve(CapPeriod::Month, account, 2, 50)).expect("it is allowed");
     b.charge(account, 3, 90, NOW, Some(hold));
@@ -344,7 +344,7 @@ fn what_a_node_was_charged_before_it_has_heard_of_a_cap_counts_against_it() {
     let server = Postgres::shared();
     let url = server.database();
     let a = node(&url, "a");
-    let b = deaf(&url, "b", NodeRole::OneOfMany);
+    let b = without_feed(&url, "b", NodeRole::OneOfMany);
     let account = account_with(&a.store, &a.ledger, 1, 100_000, 0);
     key_with(&a, account, None);
     change_cap(&a, account, 0, cap(1_000, CapPeriod::Total));

@@ -45,7 +45,7 @@ fn runtime() -> tokio::runtime::Runtime {
 /// A node, and an account of which it knows that 100 are too little to hold 101. What the node reads of changes, its own among them, would have it
 /// ask again: it reads none.
 fn refused_node(url: &str) -> (Node, AccountId) {
-    let node = deaf(url, "a", NodeRole::OneOfMany);
+    let node = without_feed(url, "a", NodeRole::OneOfMany);
     let account = account_with(&node.store, &node.ledger, 1, 100, 0);
     let refused = node.acquire(account, 1, 101);
     assert!(is_refused(&refused), "{refused:?}");
@@ -101,7 +101,7 @@ fn of_the_requests_that_come_after_a_refusal_one_asks_the_database() {
 #[test]
 fn an_account_that_the_database_has_found_to_have_nothing_is_refused_for_a_tenth_of_a_second() {
     let url = Postgres::shared().database();
-    let a = deaf(&url, "a", NodeRole::OneOfMany);
+    let a = without_feed(&url, "a", NodeRole::OneOfMany);
     let account = account_with(&a.store, &a.ledger, 1, 100, 0);
     let empty_at = |millis| {
         let at = NOW + Duration::from_millis(millis);
@@ -168,7 +168,7 @@ fn when_the_request_that_asks_goes_away_another_one_asks() {
 fn while_a_node_does_not_answer_all_that_wait_are_unavailable_with_the_one_that_asks() {
     let url = Postgres::shared().database();
     let (a, account) = refused_node(&url);
-    let b = deaf(&url, "b", NodeRole::OneOfMany);
+    let b = without_feed(&url, "b", NodeRole::OneOfMany);
     // The recall ends, since there is plenty again, and `b` takes more than it holds.
     b.has_account(account);
     wait(b.ledger.grant(credit_of(account, 10_000, "plenty", 900))).expect("it is booked");
