@@ -16,7 +16,7 @@ use super::changes::ChangeError;
 use super::control::Applied;
 use super::service::AdminService;
 
-/// The reference of the correction that takes forfeited credit.
+/// The reference of the correction that takes forfeited credit; of a later one, of a deleted account that has got credit since, its beginning.
 const REFERENCE: &str = "account/deleted";
 
 /// Purchases and mandates that are looked at.
@@ -57,11 +57,16 @@ impl AdminService {
         if available == Micros::ZERO {
             commit(&**store, UnitOfWork::of_all(parts, Admission::Normal)).await?;
         } else {
+            let operation = OperationId::generate(now, entropy);
+            let reference = match found.row.status {
+                AccountStatus::Closed => format!("{REFERENCE}/{operation}").into(),
+                _ => Arc::from(REFERENCE),
+            };
             let credit = Credit {
-                operation: OperationId::generate(now, entropy),
+                operation,
                 account,
                 amount: Micros::ZERO - available,
-                reference: Arc::from(REFERENCE),
+                reference,
                 at: now,
             };
             ledger.correct_with(credit, parts).await?;
@@ -88,7 +93,7 @@ fn parts(account: AccountId, credentials: &[CredentialRow], at: Timestamp) -> Ve
         })),
         Part::Signin(Box::new(SigninPart::EndSessions { account })),
     ];
-    let live = credentials.iter().filter(|key| key.revoked_at.is_none());
+    let live = credentials.iter().filter(|key| is_live(key));
     parts.extend(live.map(|key| Part::RevokeCredential {
         id: key.made.id,
         at,
@@ -97,13 +102,20 @@ fn parts(account: AccountId, credentials: &[CredentialRow], at: Timestamp) -> Ve
     parts
 }
 
+fn is_live(key: &CredentialRow) -> bool {
+    key.revoked_at.is_none()
+}
+
 fn find(store: &dyn Read, account: AccountId) -> Result<Option<Found>, ReadError> {
     let Some(row) = store.account(account)? else {
         return Ok(None);
     };
     let mandates = store.mandates_of(account, ROWS_MAX)?;
     let top_ups = store.top_ups_of(account, Timestamp::MAX, ROWS_MAX)?;
-    let obstacle = if row.status == AccountStatus::Closed {
+    let credentials = store.account_credentials(account)?;
+    let is_usable = credentials.iter().any(is_live);
+    let has_nothing = row.available == Micros::ZERO && row.held == Micros::ZERO && !is_usable;
+    let obstacle = if row.status == AccountStatus::Closed && has_nothing {
         Some("the account is deleted already")
     } else if row.held != Micros::ZERO {
         Some(
@@ -123,7 +135,7 @@ fn find(store: &dyn Read, account: AccountId) -> Result<Option<Found>, ReadError
         None
     };
     Ok(Some(Found {
-        credentials: store.account_credentials(account)?,
+        credentials,
         row,
         obstacle,
     }))

@@ -181,17 +181,13 @@ impl AdminService {
                 self.account_create(new, recorder, now).await
             }
             Change::AccountSuspend { account, suspended } => {
-                let id: AccountId = account.parse()?;
-                let row = reading(&self.store, move |store| store.account(id)).await?;
-                if row.is_some_and(|row| row.status == AccountStatus::Closed) {
-                    return Err(ChangeError::conflict("the account is deleted"));
-                }
+                let id = self.undeleted(&account).await?;
                 let status = if suspended {
                     AccountStatus::Suspended
                 } else {
                     AccountStatus::Active
                 };
-                set_status(recorder, account.parse()?, status, now).await?;
+                set_status(recorder, id, status, now).await?;
                 Ok(Applied::Done)
             }
             Change::AccountEndPlan { account } => {
@@ -208,12 +204,14 @@ impl AdminService {
             }
             Change::AccountClass { account, class } => {
                 let class = self.class(&class)?;
-                set_class(recorder, account.parse()?, class, now).await?;
+                let id = self.undeleted(&account).await?;
+                set_class(recorder, id, class, now).await?;
                 Ok(Applied::Done)
             }
             Change::AccountCacheScope { account, scope } => {
                 let scope = read_cache_scope(&scope)?;
-                set_cache_scope(recorder, account.parse()?, scope, now).await?;
+                let id = self.undeleted(&account).await?;
+                set_cache_scope(recorder, id, scope, now).await?;
                 Ok(Applied::Done)
             }
             Change::AccountDelete { account, forfeit } => {
@@ -269,7 +267,7 @@ impl AdminService {
                     .map(|max| read_cap(&max, spend_period.as_deref()))
                     .transpose()?;
                 let key = NewKey {
-                    account: account.parse()?,
+                    account: self.undeleted(&account).await?,
                     label: name,
                     resources: Resources::API.bits(),
                     scopes: read_scopes(&scopes)?.bits(),
@@ -319,6 +317,7 @@ impl AdminService {
                 reference,
             } => {
                 let credit = self.credit(&account, &amount, reference)?;
+                self.undeleted(&account).await?;
                 let attached = vec![recorder.part()];
                 let booked = self.ledger.grant_with(credit, attached).await?;
                 recorder.set_recorded();
@@ -330,6 +329,9 @@ impl AdminService {
                 reference,
             } => {
                 let credit = self.credit(&account, &amount, reference)?;
+                if credit.amount > Micros::ZERO {
+                    self.undeleted(&account).await?;
+                }
                 let attached = vec![recorder.part()];
                 let booked = self.ledger.correct_with(credit, attached).await?;
                 recorder.set_recorded();
@@ -360,6 +362,18 @@ impl AdminService {
         });
         recovery.await.map_err(panicked)??;
         Ok(Applied::Done)
+    }
+
+    /// The id of an account. Refused where it is deleted: what it would get, no one could use, and the credit would be owed without end.
+    async fn undeleted(&self, account: &str) -> Result<AccountId, ChangeError> {
+        let id: AccountId = account.parse()?;
+        let row = reading(&self.store, move |store| store.account(id)).await?;
+        match row.is_some_and(|row| row.status == AccountStatus::Closed) {
+            true => Err(ChangeError::conflict(
+                "the account is deleted; create another one",
+            )),
+            false => Ok(id),
+        }
     }
 
     fn credit(

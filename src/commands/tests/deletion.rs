@@ -59,6 +59,17 @@ fn check_deletion(workspace: &Workspace) {
     assert!(again.expect_err("it is gone").contains("deleted already"));
     let lifted = workspace.run(&format!("account suspend --account {account} --lift"));
     assert!(lifted.expect_err("it is gone").contains("is deleted"));
+    for change in [
+        "key create --name later --account",
+        "credits grant --amount 1 --reference late --account",
+        "credits correct --amount 1 --reference late --account",
+        "account class --class free --account",
+        "account cache-scope --cache-scope off --account",
+    ] {
+        let refused = workspace.run(&format!("{change} {account}"));
+        let refused = refused.expect_err("nothing is given to a deleted account");
+        assert!(refused.contains("is deleted"), "{change}: {refused}");
+    }
     let unknown_id = format!("acct_{}", "0".repeat(32));
     let unknown = workspace.run(&format!("account delete --account {unknown_id}"));
     assert!(unknown.expect_err("none").contains("there is no account"));
@@ -80,6 +91,47 @@ fn a_deleted_account_keeps_its_entries_and_nothing_personal() {
     let server = workspace.serve();
     check_deletion(&workspace);
     server.end();
+}
+
+/// Earlier releases booked credit to a deleted account, and made keys for it.
+#[test]
+fn a_second_deletion_takes_what_a_deleted_account_has_got_since() {
+    let workspace = Workspace::new();
+    let account = account(&workspace);
+    workspace.good(&format!("account delete --account {account} --forfeit"));
+    let id: tollgate_money::AccountId = account.parse().expect("an id");
+    let client = ControlClient::new(
+        load(
+            &workspace.file(),
+            &Gateway::builder,
+            &Environment::default(),
+        )
+        .expect("good"),
+    );
+    let store = client.open().expect("the database is free");
+    let now = Clock::system().now();
+    let (ledger, _) = Ledger::start(store.clone(), now).expect("the books open");
+    let late = tollgate_ledger::Credit {
+        operation: tollgate_money::OperationId::generate(now, &Entropy::system()),
+        account: id,
+        amount: tollgate_money::Micros::new(2_000_000),
+        reference: "late".into(),
+        at: now,
+    };
+    tollgate_store::block_on(ledger.grant_with(late, Vec::new()))
+        .expect("no panic")
+        .expect("it is booked");
+    store.close();
+
+    let refused = workspace.run(&format!("account delete --account {account}"));
+    let refused = refused.expect_err("it has credit");
+    assert!(refused.contains("2 credits"), "{refused}");
+    workspace.good(&format!("account delete --account {account} --forfeit"));
+    let shown = workspace.json(&format!("account show --account {account}"));
+    assert_eq!(shown["available"].to_string(), "0");
+    let again = workspace.run(&format!("account delete --account {account} --forfeit"));
+    assert!(again.expect_err("it is gone").contains("deleted already"));
+    assert_eq!(workspace.json("audit")["clean"], true);
 }
 
 #[test]
