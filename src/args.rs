@@ -185,7 +185,7 @@ pub struct AuditLogArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum NodesCommand {
     /// Recover a node whose process has ended: release its holds and return its credit to the accounts. A node that runs does this for others
-    /// a minute after the end of their lease.
+    /// a minute after the end of their lease, with `store.spool` 15 minutes (`store.orphan_grace_secs`).
     Recover {
         /// The node's name, or its number.
         name: String,
@@ -195,7 +195,7 @@ pub enum NodesCommand {
 /// `tollgate settings`
 #[derive(Clone, Debug, Subcommand)]
 pub enum SettingsCommand {
-    /// Show the settings that a reload would change, and those that need a restart. Exit code 0 without any of the latter, else 1.
+    /// Show the settings that a reload would change, and those that need `tollgate upgrade`. Exit code 0 without any of the latter, else 1.
     Diff,
 }
 

@@ -230,6 +230,9 @@ pub enum Applied {
         process: u32,
         /// Its release.
         version: String,
+        /// The file of its settings, without symbolic links. Not there while no gateway runs, and of an earlier release.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        settings: Option<PathBuf>,
     },
     /// Commits were exported and removed, or nothing was old enough.
     Retained {

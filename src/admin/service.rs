@@ -142,6 +142,10 @@ impl AdminService {
             Change::GatewayShow {} => Ok(Applied::Gateway {
                 process: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
+                settings: self
+                    .running
+                    .as_ref()
+                    .and_then(|running| running.settings().source.real_file()),
             }),
             Change::ProvidersShow {} => {
                 let providers = self.providers.as_ref();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_money::AccountId;
@@ -77,6 +77,23 @@ impl ControlClient {
     /// Requests state that only the running gateway has.
     pub(super) fn query(&self, change: &Change) -> anyhow::Result<Applied> {
         Ok(control::request(&self.socket, change)?)
+    }
+
+    /// The settings file of this command, which is refused where the running gateway has another one: it reads its own.
+    pub(super) fn gateways_file(&self) -> anyhow::Result<PathBuf> {
+        let own = self.settings.source.real_file();
+        let own = own.context("the settings file is gone")?;
+        match self.query(&Change::GatewayShow {})? {
+            Applied::Gateway {
+                settings: Some(of_gateway),
+                ..
+            } if of_gateway != own => bail!(
+                "the gateway reads its settings from `{0}`, and this command was given `{1}`; copy it to `{0}`, or name that one",
+                of_gateway.display(),
+                own.display()
+            ),
+            _ => Ok(own),
+        }
     }
 
     /// Makes a change again while `each` says so, in the database opened once when no gateway runs.

@@ -11,6 +11,7 @@ const UNEXPECTED: &str = "the gateway sent an unexpected answer; use the same ve
 
 /// Has the gateway read its settings again.
 pub(super) fn reload(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<u8> {
+    let file = client.gateways_file()?;
     let Applied::Reloaded(settings) = client.query(&Change::SettingsReload {})? else {
         bail!(UNEXPECTED);
     };
@@ -21,7 +22,8 @@ pub(super) fn reload(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Re
         let (version, digest) = (&settings.version, &settings.digest);
         writeln!(
             out,
-            "version {version} of the settings is in force ({digest})"
+            "version {version} of the settings is in force ({digest}), from {}",
+            file.display()
         )
         .context("cannot print")
     })?;
@@ -30,6 +32,7 @@ pub(super) fn reload(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Re
 
 /// Shows what a reload would change.
 pub(super) fn diff(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<u8> {
+    let file = client.gateways_file()?;
     let Applied::Differences { differences } = client.query(&Change::SettingsDiff {})? else {
         bail!(UNEXPECTED);
     };
@@ -37,7 +40,15 @@ pub(super) fn diff(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Resu
         for difference in &differences {
             writeln!(out, "{difference}").context("cannot print")?;
         }
-        Ok(())
+        match differences.is_empty() {
+            true => writeln!(
+                out,
+                "no differences between {} and the settings in force",
+                file.display()
+            )
+            .context("cannot print"),
+            false => Ok(()),
+        }
     })?;
     let restart = differences.iter().any(|one| one.needs_restart);
     Ok(if restart { FAILURE } else { SUCCESS })

@@ -8,6 +8,7 @@ mod doctor;
 pub(super) mod json;
 mod machine;
 mod payments;
+mod reload;
 
 use std::sync::Arc;
 

@@ -34,6 +34,11 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
+    /// The file, without symbolic links, if it exists.
+    pub(crate) fn real_file(&self) -> Option<PathBuf> {
+        std::fs::canonicalize(&self.file).ok()
+    }
+
     pub(super) fn new(file: PathBuf, text: &str, environment: &Environment) -> Source {
         Source {
             file,

@@ -38,7 +38,9 @@ pub(super) async fn gateway(settings: &Settings) -> (Option<u32>, Finding) {
     let ask =
         tokio::task::spawn_blocking(move || control::request(&socket, &Change::GatewayShow {}));
     let finding = match tokio::time::timeout(GATEWAY_LIMIT, ask).await {
-        Ok(Ok(Ok(Applied::Gateway { process, version }))) => {
+        Ok(Ok(Ok(Applied::Gateway {
+            process, version, ..
+        }))) => {
             let measured = format!("process {process} runs release {version}");
             let finding = match version == env!("CARGO_PKG_VERSION") {
                 true => Finding::ok(name, measured),

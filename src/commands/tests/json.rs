@@ -98,9 +98,12 @@ pub(in crate::commands) fn compare(command: &str, result: &Value) {
 }
 
 /// A gateway whose settings have changed, and that can be replaced.
-struct Running(Arc<Settings>);
+pub(super) struct Running {
+    pub(super) settings: Arc<Settings>,
+    pub(super) differences: Vec<Difference>,
+}
 
-fn difference() -> Difference {
+pub(super) fn difference() -> Difference {
     Difference {
         key: String::from("server.workers"),
         place: String::from("t.toml:3"),
@@ -114,16 +117,16 @@ impl RunningSettings for Running {
         Ok(ReloadedSettings {
             version: 2,
             digest: String::from("0011"),
-            changes: vec![difference()],
+            changes: self.differences.clone(),
         })
     }
 
     fn differences(&self) -> Result<Vec<Difference>, String> {
-        Ok(vec![difference()])
+        Ok(self.differences.clone())
     }
 
     fn settings(&self) -> Arc<Settings> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.settings)
     }
 }
 
@@ -153,7 +156,10 @@ fn each_command_prints_the_documented_members_with_json() {
     }
 
     let server = workspace.serve_with(|service, settings| {
-        let running = Arc::new(Running(Arc::new(settings)));
+        let running = Arc::new(Running {
+            settings: Arc::new(settings),
+            differences: vec![difference()],
+        });
         service.with_settings(running.clone()).with_upgrade(running)
     });
     let account = workspace.word("account create --email a@example.net", "id");
