@@ -56,6 +56,17 @@ pub(super) fn migrate(
         .strip_prefix("sqlite:")
         .context("`--from` is not `sqlite:` and the path of a file")?;
     let path = sqlite::resolve(Path::new(path));
+    if !path.exists() {
+        let migrated = sqlite::migrated(&path);
+        match migrated.exists() {
+            true => bail!(
+                "there is no `{}`, but `{1}`, which it became by a migration; use `--from sqlite:{1}` to continue one that was interrupted",
+                path.display(),
+                migrated.display()
+            ),
+            false => bail!("there is no file `{}`; correct `--from`", path.display()),
+        }
+    }
     let renamed = renamed(&path);
     if let Some(existing) = renamed.as_ref().filter(|to| to.exists()) {
         bail!(
@@ -126,12 +137,7 @@ pub(super) fn migrate(
 fn renamed(path: &Path) -> Option<PathBuf> {
     path.extension()
         .is_none_or(|ending| ending != RENAMED)
-        .then(|| {
-            let mut name = path.to_owned().into_os_string();
-            name.push(".");
-            name.push(RENAMED);
-            name.into()
-        })
+        .then(|| sqlite::migrated(path))
 }
 
 /// The last commits of all nodes.

@@ -109,6 +109,16 @@ pub enum OpenError {
         /// The database file.
         path: PathBuf,
     },
+    /// The store that was at that path is in a database now. An empty one would sell nothing that was bought, and sell it anew.
+    #[error(
+        "the store of `{path}` was migrated to a PostgreSQL database, and its file is `{moved}` now; set `store.url` to that database, or give the file its name again to go back", path = path.display(), moved = moved.display()
+    )]
+    Migrated {
+        /// The database file.
+        path: PathBuf,
+        /// What became of it.
+        moved: PathBuf,
+    },
     /// The database server cannot be reached, or refuses the connection.
     #[error(
         "could not connect to `{database}`; check that the database runs, and the address, user and password in `[store]`"

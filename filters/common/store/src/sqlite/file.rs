@@ -8,6 +8,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::failure::{open_error, write_open_error};
 use super::options::{Durability, Options};
+use super::rename::migrated;
 use crate::commit_id;
 use crate::engine::{NewRun, RowError, WriteError};
 use crate::error::OpenError;
@@ -35,7 +36,13 @@ pub(crate) fn create_if_missing(path: &Path, options: &Options) -> Result<(), Op
         Ok(_) => Ok(()),
         // Created in place of the link, the store would not be at the link's target.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.is_symlink() => {
-            create(path, options)
+            match migrated(path) {
+                moved if moved.exists() => Err(OpenError::Migrated {
+                    path: path.to_owned(),
+                    moved,
+                }),
+                _ => create(path, options),
+            }
         }
         Err(source) => Err(OpenError::File {
             action: "open",

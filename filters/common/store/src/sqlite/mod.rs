@@ -33,7 +33,7 @@ pub(crate) use self::open::open_exclusive;
 pub use self::open::{open, open_read};
 pub use self::options::{Durability, Options};
 pub use self::recover::{rebuild_postings, repair};
-pub use self::rename::{RenameError, rename};
+pub use self::rename::{RenameError, migrated, rename};
 #[cfg(test)]
 pub(crate) use self::{
     open::new_engine,

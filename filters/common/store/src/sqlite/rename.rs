@@ -10,6 +10,11 @@ use rusqlite::{ErrorCode, OpenFlags};
 use super::file;
 use super::lock::Lock;
 
+/// The name of the file at `path` once its store was copied into a database.
+pub fn migrated(path: &Path) -> PathBuf {
+    file::with_suffix(path, ".migrated")
+}
+
 /// Why a file was not renamed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -47,6 +47,20 @@ fn refused(path: &Path) -> String {
     }
 }
 
+/// With the settings from before the migration a gateway would begin with an empty store.
+#[test]
+fn no_store_is_created_where_one_was_migrated_from() {
+    let (_folder, path) = filled();
+    let moved = path.with_file_name("t.db.migrated");
+    fs::rename(&path, &moved).expect("renamed");
+    let message = refused(&path);
+    assert!(message.contains("set `store.url`"), "{message}");
+    assert!(message.contains(&moved.display().to_string()), "{message}");
+    assert!(!path.exists(), "nothing is created");
+    fs::rename(&moved, &path).expect("renamed");
+    open(&path).expect("the way back").close();
+}
+
 #[test]
 fn a_new_store_keeps_its_secret_and_increments_its_epoch() {
     let folder = tempfile::tempdir().expect("a folder");
