@@ -315,7 +315,7 @@ pub enum Answer {
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// Another process listens on it.
-    #[error("`{}` is another gateway's control socket; stop that gateway, or give this one another database", .path.display())]
+    #[error("`{}` is another gateway's control socket; stop that gateway, or give this one another `admin.socket`", .path.display())]
     InUse {
         /// The socket.
         path: PathBuf,
@@ -327,7 +327,7 @@ pub enum SocketError {
         path: PathBuf,
     },
     /// A system error. A path of more than about 100 bytes is too long for a socket.
-    #[error("could not create the control socket `{}`", .path.display())]
+    #[error("could not create the control socket `{}`; set `admin.socket` to a path in a folder where this user may create files", .path.display())]
     File {
         /// The socket.
         path: PathBuf,
@@ -387,6 +387,25 @@ impl Socket {
             owner,
             is_released: Arc::default(),
         })
+    }
+
+    /// Verifies that a socket can be made at this path, before anything is begun that would have to be undone.
+    ///
+    /// # Errors
+    ///
+    /// When files cannot be created in its folder.
+    pub fn check(path: &Path) -> Result<(), SocketError> {
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        // A file without a name, which is gone when it is closed.
+        match tempfile::tempfile_in(folder.unwrap_or(Path::new("."))) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(SocketError::File {
+                path: path.to_owned(),
+                source,
+            }),
+        }
     }
 
     /// The socket of the predecessor; bound again where it was at another path.

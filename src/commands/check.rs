@@ -11,8 +11,10 @@ use tollgate_onboarding::Installation;
 
 use super::exit_code::{FAILURE, SUCCESS};
 use super::output::Output;
+use crate::admin::control;
 use crate::config::{self, Environment, Settings, StoreUrl};
 use crate::gateway::services;
+use crate::{database, telemetry};
 
 /// Reports all errors of the settings, or the warnings of valid ones.
 pub(super) fn check(
@@ -59,6 +61,12 @@ fn warnings(settings: &Settings) -> Vec<Warning> {
     let mut found = settings.warnings();
     found.extend(settings.expiring_certificates(Clock::system().now()));
     let StoreUrl::Sqlite(database) = &settings.store.url else {
+        if let Err(error) = control::Socket::check(&database::control_socket(&settings.store)) {
+            found.push(Warning {
+                key: String::from("admin.socket"),
+                message: telemetry::chain(&error).into(),
+            });
+        }
         return found;
     };
     let folder = database

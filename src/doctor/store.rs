@@ -89,8 +89,20 @@ pub(super) fn start(checks: &mut Checks, settings: &Arc<Settings>) {
             checks.start_blocking("durable write", move || postgres(&settings, &timing));
         }
     }
+    let socket = database::control_socket(&settings.store);
+    checks.start_blocking("control socket", move || control_socket(&socket));
     let settings = settings.clone();
     checks.start_blocking("database", move || schema(&settings, &clock));
+}
+
+/// Whether a gateway can make its control socket.
+fn control_socket(path: &Path) -> Finding {
+    let name = "control socket";
+    match control::Socket::check(path) {
+        Ok(()) => Finding::ok(name, path.display().to_string()),
+        Err(error) => Finding::failed(name, telemetry::chain(&error))
+            .remedy("run this command as the gateway's user; if it is, set `admin.socket`"),
+    }
 }
 
 /// The time of a write and its sync, as each commit makes one, in a file without a name, which is gone with the process.

@@ -83,6 +83,10 @@ pub(super) fn start(
         socket.and_then(|socket| Bound::relayed(socket, accept_queue, predecessor.token))
     });
     let relayed = relayed.transpose().map_err(StartError::Threads)?;
+    if predecessor.is_none() {
+        let control = database::control_socket(&settings.store);
+        admin::control::Socket::check(&control).map_err(admin::AdminError::from)?;
+    }
     let mut handed = None;
     if let Some(predecessor) = &predecessor {
         // What can fail before the store is handed over must not fail after it.

@@ -201,6 +201,41 @@ fn a_postgresql_server_is_measured_without_a_change() {
     assert_finding(&found, "durable write", "failed", "missing");
 }
 
+/// Under systemd the folder of the settings, where the socket is by default with PostgreSQL, cannot be written.
+#[test]
+fn a_control_socket_that_cannot_be_made_is_found_before_the_store_is_opened() {
+    let workspace = Workspace::new();
+    // In which not even root creates a file.
+    let socket = "address = '127.0.0.1:0'\nsocket = '/proc/self/control.sock'";
+    let settings = SETTINGS.replacen("address = '127.0.0.1:0'", socket, 1);
+    let (code, found) = workspace.doctor(&settings);
+    assert_eq!(code, FAILURE);
+    assert_finding(&found, "control socket", "failed", "`admin.socket`");
+    let loaded = load(
+        &workspace.file(),
+        &Gateway::builder,
+        &Environment::default(),
+    );
+    let error = Gateway::builder().start(loaded.expect("the settings are good"));
+    let error = crate::telemetry::chain(&error.err().expect("it does not start"));
+    assert!(error.contains("control.sock"), "{error}");
+    assert!(error.contains("`admin.socket`"), "{error}");
+    let database = workspace.folder.path().join("tollgate.db");
+    assert!(!database.exists(), "no store was opened");
+
+    let url = Postgres::shared().database();
+    std::fs::write(
+        workspace.file(),
+        format!("{settings}\n[store]\nurl = '{url}'\n"),
+    )
+    .expect("written");
+    let warned = workspace.good("check");
+    assert!(
+        warned.contains("warning: admin.socket: could not"),
+        "{warned}"
+    );
+}
+
 #[test]
 fn the_shared_server_is_called() {
     let workspace = Workspace::new();
