@@ -86,6 +86,10 @@ pub(super) fn start(checks: &mut Checks, settings: &Arc<Settings>) {
         }
         StoreUrl::Postgres(_) => {
             let (settings, timing) = (settings.clone(), clock.clone());
+            if let Some(spool) = settings.store.spool.as_ref() {
+                let folder = spool.folder.clone();
+                checks.start_blocking("spool", move || spool_folder(&folder));
+            }
             checks.start_blocking("durable write", move || postgres(&settings, &timing));
         }
     }
@@ -102,6 +106,20 @@ fn control_socket(path: &Path) -> Finding {
         Ok(()) => Finding::ok(name, path.display().to_string()),
         Err(error) => Finding::failed(name, telemetry::chain(&error))
             .remedy("run this command as the gateway's user; if it is, set `admin.socket`"),
+    }
+}
+
+/// Whether a gateway can make its spool, or write it.
+fn spool_folder(folder: &Path) -> Finding {
+    let name = "spool";
+    let parent = folder.parent().filter(|_| !folder.exists());
+    match tempfile::tempfile_in(parent.unwrap_or(folder)) {
+        Ok(_) => Finding::ok(name, folder.display().to_string()),
+        Err(error) => Finding::failed(
+            name,
+            format!("cannot write in `{}` ({error})", folder.display()),
+        )
+        .remedy("run this command as the gateway's user; if it is, set `store.spool`"),
     }
 }
 
@@ -158,8 +176,12 @@ fn postgres(settings: &Settings, clock: &Clock) -> Finding {
     let name = "durable write";
     match database::measure(&settings.store, clock) {
         None => Finding::skipped(name, "the settings name a file"),
-        Some(Err(error)) => Finding::failed(name, telemetry::chain(&error))
-            .remedy("start the server, or correct `store.url` and its password"),
+        Some(Err(error @ OpenError::Unreachable { .. })) => {
+            Finding::failed(name, telemetry::chain(&error))
+                .remedy("start the server, or correct `store.url` and its password")
+        }
+        // The server has answered, and the text has the remedy.
+        Some(Err(error)) => Finding::failed(name, telemetry::chain(&error)),
         Some(Ok(measured)) => {
             let mut trips = measured.round_trips;
             trips.sort_unstable();

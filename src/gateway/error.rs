@@ -23,7 +23,7 @@ pub enum StartError {
     #[error("cannot open the store")]
     Store(#[from] OpenError),
     /// The content of the store could not be read or recovered.
-    #[error("cannot read the ledger; restore a backup if the error persists")]
+    #[error("cannot read the ledger")]
     Books(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A module could not be built.
     #[error(transparent)]

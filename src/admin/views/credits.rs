@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_money::Micros;
-use tollgate_store::{AccountRow, EntryKind, LedgerLine};
+use tollgate_store::{AccountRow, LedgerLine};
 
 use super::Credits;
 
@@ -59,7 +59,7 @@ impl LineView {
     pub(crate) fn of(line: &LedgerLine) -> LineView {
         LineView {
             at: line.entry.at.rfc3339(),
-            kind: kind(line.entry.kind),
+            kind: line.entry.kind.word(),
             amount: LineView::amount(line).into(),
             operation: line.entry.operation.to_string(),
             reference: line.entry.reference.as_deref().map(str::to_owned),
@@ -70,20 +70,5 @@ impl LineView {
     /// The effect of an entry on the balance: available and held credit together.
     pub(crate) fn amount(line: &LedgerLine) -> Micros {
         line.entry.d_available + line.entry.d_held
-    }
-}
-
-fn kind(kind: EntryKind) -> &'static str {
-    match kind {
-        EntryKind::Hold => "hold",
-        EntryKind::Settle => "settle",
-        EntryKind::Release => "release",
-        EntryKind::Charge => "charge",
-        EntryKind::TopUp => "top-up",
-        EntryKind::Grant => "grant",
-        EntryKind::Refund => "refund",
-        EntryKind::Expiry => "expiry",
-        EntryKind::Correction => "correction",
-        _ => "unknown",
     }
 }

@@ -198,7 +198,26 @@ fn a_postgresql_server_is_measured_without_a_change() {
     let missing = settings.replace(name, "missing");
     let (code, found) = workspace.doctor(&missing);
     assert_eq!(code, FAILURE);
-    assert_finding(&found, "durable write", "failed", "missing");
+    assert_finding(&found, "durable write", "failed", "`createdb");
+    let (_, said) = of(&found, "durable write");
+    assert!(!said.contains("start the server"), "{said}");
+
+    let spool = format!("{settings}spool = '/proc/self/spool'\n");
+    let (_, found) = workspace.doctor(&spool);
+    assert_finding(&found, "spool", "failed", "`store.spool`");
+}
+
+#[test]
+fn a_server_that_loses_commits_is_found() {
+    let server = Postgres::start();
+    server.run("postgres", "ALTER SYSTEM SET fsync = off");
+    server.run("postgres", "SELECT pg_reload_conf()");
+    while server.run("postgres", "SHOW fsync") != "off" {
+        std::thread::yield_now();
+    }
+    let settings = format!("{SETTINGS}\n[store]\nurl = '{}'\n", server.database());
+    let (_, found) = Workspace::new().doctor(&settings);
+    assert_finding(&found, "durable write", "failed", "set `fsync = on`");
 }
 
 /// Under systemd the folder of the settings, where the socket is by default with PostgreSQL, cannot be written.

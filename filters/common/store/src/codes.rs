@@ -337,6 +337,23 @@ impl EntryKind {
         }
     }
 
+    /// Its name for people, and in JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            EntryKind::Hold => "hold",
+            EntryKind::Settle => "settle",
+            EntryKind::Release => "release",
+            EntryKind::Charge => "charge",
+            EntryKind::TopUp => "top-up",
+            EntryKind::Grant => "grant",
+            EntryKind::Refund => "refund",
+            EntryKind::Expiry => "expiry",
+            EntryKind::Correction => "correction",
+            EntryKind::Allotment => "allotment",
+            EntryKind::Carry => "carry",
+        }
+    }
+
     /// 0 for an entry that opens an operation (or is all of it), 1 for one that resolves a hold.
     pub const fn phase(self) -> i64 {
         match self {

@@ -12,17 +12,23 @@ use crate::codes::EntryKind;
 use crate::idempotency::{KeyQuota, KeyUse};
 use crate::oauth::OAuthRefusal;
 
+/// The remedy for a database that another gateway has.
+pub(crate) const STOP_THE_OTHER: &str =
+    "stop that gateway first, or give this one another database";
+
 /// Why a store could not be opened; reported to the operator at start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// Another process has locked the file, or has the lease of the database.
-    #[error("`{path}` is in use by {holder}; stop that gateway first, or give this one another database", path = path.display())]
+    #[error("`{path}` is in use by {holder}; {remedy}", path = path.display())]
     InUse {
         /// The database file.
         path: PathBuf,
         /// `process 1234`, or `another process` when the lock file has no process id.
         holder: String,
+        /// What to do about it.
+        remedy: &'static str,
     },
     /// A process runs as the node of this name.
     #[error(
@@ -306,7 +312,7 @@ pub enum Refusal {
     #[error("operation `{0}` has no open hold")]
     NoHold(OperationId),
     /// The reference is booked with another kind or amount.
-    #[error("reference `{reference}` was booked as {kind:?} of {amount}; use another reference")]
+    #[error("reference `{reference}` was booked as a {} of {amount}; use another reference", kind.word())]
     ReferenceUsed {
         /// The reference.
         reference: Arc<str>,

@@ -32,6 +32,7 @@ mod postgres {
     mod open;
     mod proxy;
     mod recalls;
+    mod remedies;
     mod sent;
     mod silent;
     #[path = "../suite/mod.rs"]

@@ -1,6 +1,7 @@
 //! Errors at the boundary to an engine: what it reported, rows that could not be read, parts that could not be written.
 
 use std::error::Error;
+use std::fmt;
 
 use crate::commit_id;
 use crate::entries::DecodeError;
@@ -50,6 +51,18 @@ pub(crate) enum RowError {
     },
     /// The cause, as a sentence without its full stop.
     Damaged(String),
+}
+
+impl fmt::Display for RowError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RowError::Engine(error) => write!(out, "{}", error.source),
+            RowError::Unknown { what, value } => {
+                write!(out, "{what} has the unknown value `{value}`")
+            }
+            RowError::Damaged(problem) => write!(out, "the database is damaged: {problem}"),
+        }
+    }
 }
 
 impl From<EngineError> for RowError {

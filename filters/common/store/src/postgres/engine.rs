@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::failure::failure;
+use super::failure::{Names, failure};
 use super::feed::Feed;
 use super::ticker::Ticker;
 use super::writer::Writer;
@@ -15,7 +15,7 @@ use crate::spool::Spool;
 
 /// A database that is open for writing.
 pub(super) struct PostgresEngine {
-    pub(super) name: String,
+    pub(super) names: Arc<Names>,
     pub(super) writer: Writer,
     /// Stopped before the lease is released.
     pub(super) renewal: Ticker,
@@ -36,11 +36,11 @@ impl Engine for PostgresEngine {
     }
 
     fn failure(&self, error: EngineError) -> Failure {
-        failure(&self.name, error)
+        failure(&self.names, error)
     }
 
     fn name(&self) -> String {
-        self.name.clone()
+        self.names.database.clone()
     }
 
     fn close(self, stopped: Option<&Failure>, hands_over: bool) -> Vec<File> {

@@ -23,9 +23,12 @@ impl std::error::Error for ServerError {}
 impl fmt::Display for ServerError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} (SQLSTATE {})", self.message, self.code)?;
-        match self.detail.as_str() {
-            "" => Ok(()),
-            detail => write!(out, ": {detail}"),
+        if !self.detail.is_empty() {
+            write!(out, ": {}", self.detail)?;
+        }
+        match self.remedy() {
+            Some(remedy) => write!(out, "; {remedy}"),
+            None => Ok(()),
         }
     }
 }
@@ -43,6 +46,31 @@ impl ServerError {
             }
         }
         error
+    }
+
+    /// What an operator does about it, where the server does not say.
+    fn remedy(&self) -> Option<&'static str> {
+        Some(match self.code.as_str() {
+            // invalid_password
+            "28P01" => "correct the password in `store.password_file` or `store.password_env`",
+            // invalid_authorization_specification: no such role, or no line of pg_hba.conf
+            "28000" => {
+                "create the role (`createuser --pwprompt USER`), or admit it in `pg_hba.conf`"
+            }
+            // invalid_catalog_name
+            "3D000" => {
+                "create it as an administrator of the server: `createdb -O USER -T template0 -E UTF8 DATABASE`"
+            }
+            // insufficient_privilege; invalid_schema_name, where it has no right to any
+            "42501" | "3F000" => {
+                "make the user the owner of the database: `ALTER DATABASE name OWNER TO user`"
+            }
+            // duplicate_table: of this program they are made under a lock
+            "42P07" => "the database has tables of another program; use one of its own",
+            // too_many_connections
+            "53300" => "raise `max_connections` of the server, or end what else is connected to it",
+            _ => return None,
+        })
     }
 
     /// What a code means (PostgreSQL, appendix A).
@@ -99,9 +127,17 @@ impl From<ServerError> for EngineError {
     }
 }
 
+/// What the messages of a failure name.
+pub(super) struct Names {
+    pub(super) database: String,
+    /// The name of a node that is one of several.
+    pub(super) node: Option<String>,
+}
+
 /// Why the writer stops for good.
-pub(super) fn failure(name: &str, error: EngineError) -> Failure {
+pub(super) fn failure(names: &Names, error: EngineError) -> Failure {
     let EngineError { fault, source } = error;
+    let name = &names.database;
     let (kind, message) = match fault {
         Fault::Full => (
             FailureKind::DiskFull,
@@ -119,9 +155,15 @@ pub(super) fn failure(name: &str, error: EngineError) -> Failure {
         ),
         Fault::Fenced => (
             FailureKind::Fenced,
-            format!(
-                "`{name}` was opened by a later run, or its journal was changed: {source}. This process writes nothing more. Leave one gateway on this database, run `tollgate audit`, and start again"
-            ),
+            match &names.node {
+                // The others go on, and have what it had.
+                Some(node) => format!(
+                    "node `{node}` of `{name}` was recovered by another gateway while it did not answer: {source}. It writes nothing more; start it again"
+                ),
+                None => format!(
+                    "`{name}` was opened by a later run, or its journal was changed: {source}. This process writes nothing more. Leave one gateway on this database, run `tollgate audit`, and start again"
+                ),
+            },
         ),
         Fault::Lost => (
             FailureKind::Io,

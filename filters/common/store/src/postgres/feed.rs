@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::connection::{Connection, Target};
+use super::failure::{Names, failure};
 use super::read::limit_reads_of_this_thread;
 use crate::commit::Shared;
 use crate::engine::{EngineError, Fault, RowError, Rows as _};
@@ -33,6 +34,7 @@ impl Feed {
     /// Starts the thread. It reads the changes after `number` once the store follows them.
     pub(super) fn start(
         target: Arc<Target>,
+        names: Arc<Names>,
         number: i64,
         shared: Arc<Shared>,
         monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
@@ -41,7 +43,7 @@ impl Feed {
         let stop = Arc::new((Mutex::new(false), Condvar::default()));
         let stopped = Arc::clone(&stop);
         let thread = threads::spawn("feed", move || {
-            run(&target, number, &shared, &*monotonic_us, &stopped);
+            run((&target, &names), number, &shared, &*monotonic_us, &stopped);
         })?;
         Ok(Feed {
             stop,
@@ -64,7 +66,7 @@ impl Drop for Feed {
 }
 
 fn run(
-    target: &Target,
+    (target, names): (&Target, &Names),
     mut number: i64,
     shared: &Shared,
     monotonic_us: &dyn Fn() -> u64,
@@ -86,8 +88,8 @@ fn run(
         let began = monotonic_us();
         match read(target, &mut connection, number) {
             Ok((_, pruned)) if pruned > number => {
-                return shared.fail(super::failure::failure(
-                    &target.url.to_string(),
+                return shared.fail(failure(
+                    names,
                     EngineError {
                         fault: Fault::Fenced,
                         source: "changes were removed that it has not read".into(),
@@ -124,7 +126,7 @@ fn run(
             Err(error) => {
                 connection = None;
                 if !std::mem::replace(&mut is_late, true) {
-                    tracing::warn!(?error, "reading the feed of changes failed, retrying");
+                    tracing::warn!(%error, "reading the feed of changes failed, retrying");
                 }
             }
         }

@@ -21,7 +21,7 @@ use super::options::Options;
 use super::read::{Pool, PostgresStore};
 use super::schema;
 use crate::engine::{EngineError, Fault, RowError, Select as _, Sql as _, SqlRow, Value, values};
-use crate::error::OpenError;
+use crate::error::{OpenError, STOP_THE_OTHER};
 use crate::schema::SCHEMA;
 use crate::sqlite;
 use crate::store::Read;
@@ -173,7 +173,12 @@ fn begin(
         // A gateway that has just made its store has no accounts yet.
         if let (_, Some(held)) = choose(database, options, &Claim::none())? {
             let (path, holder) = (PathBuf::from(name), Holder::describe(&held.holder));
-            return Err(ImportError::Open(OpenError::InUse { path, holder }));
+            let remedy = STOP_THE_OTHER;
+            return Err(ImportError::Open(OpenError::InUse {
+                path,
+                holder,
+                remedy,
+            }));
         }
         let sql = "SELECT 1 FROM accounts UNION ALL SELECT 1 FROM journal LIMIT 1";
         if database.exists(sql, values![]).map_err(row_failed)? {

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::connection::{Connection, Target};
+use super::failure::{Names, failure};
 use super::ticker::Ticker;
 use crate::commit::Shared;
 use crate::commit_id;
@@ -250,6 +251,7 @@ pub(super) fn connect(target: &Target) -> Result<Connection, EngineError> {
 /// Renews the lease of a run on a thread and a connection of its own.
 pub(super) struct Renewer {
     pub(super) target: Arc<Target>,
+    pub(super) names: Arc<Names>,
     pub(super) connection: Option<Connection>,
     pub(super) node: i64,
     pub(super) epoch: i64,
@@ -289,8 +291,8 @@ impl Renewer {
             }
             // The commit that follows is refused by the fence too; an idle node learns it here.
             Ok(false) => {
-                self.shared.fail(super::failure::failure(
-                    &self.target.url.to_string(),
+                self.shared.fail(failure(
+                    &self.names,
                     EngineError {
                         fault: crate::engine::Fault::Fenced,
                         source: "its lease has another holder".into(),
@@ -333,12 +335,14 @@ impl Renewer {
             Some(Err(_)) | None => {}
         }
         let has_duties = self.outage.has_duties();
-        if std::mem::replace(&mut self.has_duties, has_duties) != has_duties {
-            tracing::info!(
-                node = self.node,
-                has_duties,
-                "duties of the cluster were taken or lost"
-            );
+        let node = self.node;
+        match (
+            std::mem::replace(&mut self.has_duties, has_duties),
+            has_duties,
+        ) {
+            (false, true) => tracing::info!(node, "took the duties of the cluster"),
+            (true, false) => tracing::info!(node, "lost the duties of the cluster"),
+            _ => {}
         }
     }
 }

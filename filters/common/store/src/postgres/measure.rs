@@ -8,6 +8,7 @@ use super::connection::Connection;
 use super::failure::open_error;
 use super::open::target;
 use super::options::Options;
+use super::schema::check_server;
 use crate::engine::EngineError;
 use crate::error::OpenError;
 
@@ -34,12 +35,13 @@ pub struct Measured {
 ///
 /// # Errors
 ///
-/// The server cannot be reached, refuses the login, or a statement fails.
+/// The server cannot be reached, refuses the login, does not keep what it confirms, or a statement fails.
 pub fn measure(options: &Options, clock: &Clock) -> Result<Measured, OpenError> {
     let name = options.url.to_string();
     let failed = |error: EngineError| open_error(&name, "measure", error);
     let connection = Connection::open(&target(options)?).map_err(failed)?;
     connection.limit(WAIT).map_err(failed)?;
+    check_server(&connection, &name)?;
     let times = |statement: &str| -> Result<Vec<Duration>, EngineError> {
         let mut times = Vec::with_capacity(MEASURED);
         for _ in 0..MEASURED {

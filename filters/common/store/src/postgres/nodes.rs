@@ -42,6 +42,11 @@ impl NodeState {
     pub fn is_named(&self, name: &str) -> bool {
         self.name == name || self.node.to_string() == name
     }
+
+    /// Whether there is nothing to recover: it does not run, and has left nothing in the database.
+    pub fn has_ended_cleanly(&self) -> bool {
+        self.is_recovered && self.lease.as_ref().is_none_or(NodeLease::is_over)
+    }
 }
 
 /// The lease of a node.

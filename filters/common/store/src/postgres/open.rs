@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::claim::Claim;
 use super::connection::{Connection, Target, WAIT};
 use super::engine::PostgresEngine;
-use super::failure::{open_error, row_open_error, write_open_error};
+use super::failure::{Names, open_error, row_open_error, write_open_error};
 use super::feed::Feed;
 use super::lease::{self, Holder, Renewer};
 use super::nodes::NodeLease;
@@ -22,7 +22,7 @@ use crate::allotment::LEFT;
 use crate::commit::{self, Settings, Shared, StartError};
 use crate::commit_id;
 use crate::engine::{Epochs, NewRun, RowError, Select as _, Sql as _, WriteError, values};
-use crate::error::OpenError;
+use crate::error::{OpenError, STOP_THE_OTHER};
 use crate::outage::Outage;
 use crate::rows::RootSecret;
 use crate::schema::SCHEMA;
@@ -84,8 +84,13 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         source,
     };
     let renewing = lease::connect(&target).map_err(|error| open_error(&name, "open", error))?;
+    let names = Arc::new(Names {
+        database: name.clone(),
+        node: (options.role == NodeRole::OneOfMany).then(|| options.node_name.clone()),
+    });
     let renewer = Renewer {
         target: Arc::clone(&target),
+        names: Arc::clone(&names),
         connection: Some(renewing),
         node,
         epoch,
@@ -111,6 +116,7 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         NodeRole::OneOfMany => {
             let feed = Feed::start(
                 Arc::clone(&target),
+                Arc::clone(&names),
                 change,
                 Arc::clone(&shared),
                 Arc::clone(&options.monotonic_us),
@@ -120,7 +126,7 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         NodeRole::Alone | NodeRole::Recovery(_) => None,
     };
     let engine = PostgresEngine {
-        name: name.clone(),
+        names,
         writer,
         renewal,
         outage: watch,
@@ -475,6 +481,7 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
                     false => OpenError::InUse {
                         path: PathBuf::from(name),
                         holder,
+                        remedy: in_use_remedy(options.role, held.node),
                     },
                 },
             );
@@ -492,7 +499,22 @@ fn refuse_running(connection: &Connection, node: i64, name: &str) -> Result<(), 
         Some(lease) => Err(OpenError::InUse {
             path: PathBuf::from(name),
             holder: lease.holder,
+            remedy: in_use_remedy(NodeRole::Recovery(node), node),
         }),
+    }
+}
+
+/// What to do about another process that has the database as the node `held`.
+fn in_use_remedy(role: NodeRole, held: i64) -> &'static str {
+    match (role, commit_id::has_allotments(held)) {
+        (NodeRole::Recovery(_), _) => "the node runs: stop it first, or leave it",
+        (NodeRole::Alone, true) => {
+            "several gateways work on it: set `store.node` here too, or give this one another database"
+        }
+        (NodeRole::OneOfMany, false) => {
+            "that gateway has no `store.node`: stop it and set one there too, or give this one another database"
+        }
+        _ => STOP_THE_OTHER,
     }
 }
 

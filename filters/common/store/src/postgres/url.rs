@@ -1,7 +1,7 @@
 //! The address of a database: `postgres://user@host:port/database?sslmode=...`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::tls::TlsMode;
@@ -48,6 +48,11 @@ impl fmt::Debug for DatabaseUrl {
 }
 
 impl DatabaseUrl {
+    /// The file with certificates of authorities, where the address names one.
+    pub fn root_certificates(&self) -> Option<&Path> {
+        self.root_certificates.as_deref()
+    }
+
     /// Reads an address. A password in it is an error: it belongs into a file or a variable.
     ///
     /// # Errors

@@ -112,7 +112,12 @@ impl SpoolFile {
         };
         match std::fs::DirBuilder::new().mode(0o700).create(folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed("create")(error));
+                return Err(unfit(
+                    folder,
+                    format!(
+                        "cannot be made ({error}); set `store.spool` to a folder on a local disk, in one where this user may create files"
+                    ),
+                ));
             }
             _ => {}
         }
@@ -328,6 +333,15 @@ mod tests {
     use super::*;
     use crate::entries::LedgerPart;
     use crate::unit::{Admission, Part};
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named_with_its_key() {
+        // In which not even root creates a folder.
+        let refused = SpoolFile::open(Path::new("/proc/spool")).expect_err("it cannot be made");
+        let text = refused.to_string();
+        assert!(text.starts_with("`/proc/spool` cannot be made"), "{text}");
+        assert!(text.contains("`store.spool`"), "{text}");
+    }
 
     fn owner() -> Owner {
         Owner {

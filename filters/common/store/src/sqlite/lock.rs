@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::descriptor::Descriptor;
 use super::name;
-use crate::error::OpenError;
+use crate::error::{OpenError, STOP_THE_OTHER};
 
 /// Exclusive locks on the database file itself and on the file `PATH.lock`, which names the process that has them.
 ///
@@ -54,6 +54,7 @@ impl Lock {
                 return Err(OpenError::InUse {
                     path,
                     holder: holder(&mut named),
+                    remedy: STOP_THE_OTHER,
                 });
             }
             Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
@@ -95,6 +96,7 @@ impl Lock {
                 return Err(OpenError::InUse {
                     path: path.to_owned(),
                     holder: String::from("another process, through another name of the file"),
+                    remedy: STOP_THE_OTHER,
                 });
             }
             Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),

@@ -191,6 +191,34 @@ fn a_server_that_is_not_there_is_named_with_its_remedy() {
 }
 
 #[test]
+fn a_refusal_of_the_server_has_its_remedy() {
+    let server = Postgres::shared();
+    let [own, foreign, closed, hidden] = [(); 4].map(|()| server.database());
+    server.run(
+        "postgres",
+        "CREATE ROLE poor LOGIN; CREATE ROLE full_role LOGIN CONNECTION LIMIT 0",
+    );
+    server.run(name(&foreign), "CREATE TABLE accounts (id BIGINT)");
+    server.run(name(&closed), "REVOKE CREATE ON SCHEMA public FROM PUBLIC");
+    server.run(name(&hidden), "REVOKE ALL ON SCHEMA public FROM PUBLIC");
+    let as_user = |url: &str, user: &str| url.replacen("test@", &format!("{user}@"), 1);
+    for (url, remedy) in [
+        (server.url("absent"), "`createdb -O USER"),
+        (as_user(&own, "stranger"), "`createuser"),
+        (as_user(&own, "full_role"), "`max_connections`"),
+        (as_user(&closed, "poor"), "OWNER TO"),
+        (as_user(&hidden, "poor"), "OWNER TO"),
+        (foreign, "tables of another program"),
+    ] {
+        let error = refused(options(&url, "a"));
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        let text = format!("{error}: {}", source.unwrap_or_default());
+        assert!(text.contains(remedy), "{url}: {text}");
+        assert!(!text.contains("restore a backup"), "{url}: {text}");
+    }
+}
+
+#[test]
 fn tls_and_passwords_are_as_the_address_says() {
     let certificate = Certificate::for_names(&["localhost"]);
     let server = Postgres::start_with_tls(&certificate.cert_pem, &certificate.key_pem);

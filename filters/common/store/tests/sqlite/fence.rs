@@ -72,7 +72,7 @@ fn every_path_to_the_file_resolves_to_one_lock() {
         let resolved = sqlite::resolve(&path);
         assert_eq!(sqlite::resolve(&name), resolved, "{}", name.display());
         match open(&name).err().expect("it is refused") {
-            OpenError::InUse { path, holder } => {
+            OpenError::InUse { path, holder, .. } => {
                 assert_eq!((path, holder), (resolved, me.clone()), "{}", name.display());
             }
             other => panic!("{}: {other}", name.display()),
