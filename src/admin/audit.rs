@@ -154,7 +154,7 @@ impl<'s> Recorder<'s> {
         let begun = self.write(AuditOutcome::Begun, Map::new()).await;
         let begun = begun.inspect_err(|error| {
             let (action, request) = (&self.act.action, &*self.request);
-            tracing::error!(action, request, %error, "operator act not begun, since it could not be recorded");
+            tracing::error!(action, request, %error, "operator change not begun, since it could not be recorded");
         });
         begun.map(|()| self.set_recorded())
     }
@@ -175,11 +175,11 @@ impl<'s> Recorder<'s> {
                     Applied::Account { id } | Applied::Key { id, .. } => id,
                     _ => subject,
                 };
-                tracing::info!(actor, action, subject, request, "operator act");
+                tracing::info!(actor, action, subject, request, "operator change");
                 if !self.is_recorded.load(Relaxed) {
                     let written = self.write(AuditOutcome::Done, result(applied)).await;
                     written.map_err(|error| {
-                        tracing::error!(action, request, %error, "recording an operator act failed");
+                        tracing::error!(action, request, %error, "recording an operator change failed");
                         ChangeError::unavailable(format!(
                             "it is done, but not in the audit log: {error}"
                         ))
@@ -187,7 +187,7 @@ impl<'s> Recorder<'s> {
                 }
             }
             Err(error) => {
-                tracing::info!(actor, action, subject, request, cause = %error, "operator act refused");
+                tracing::info!(actor, action, subject, request, cause = %error, "operator change refused");
                 let is_personal = ["emails", "phones"]
                     .iter()
                     .any(|key| self.act.detail.contains_key(*key));
@@ -199,7 +199,7 @@ impl<'s> Recorder<'s> {
                 let mut detail = Map::new();
                 detail.insert("error".to_owned(), cause.into());
                 if let Err(error) = self.write(AuditOutcome::Refused, detail).await {
-                    tracing::warn!(%error, "recording a refused operator act failed");
+                    tracing::warn!(%error, "recording a refused operator change failed");
                 }
             }
         }

@@ -544,7 +544,7 @@ fn answer_line(answer: &Answer) -> Vec<u8> {
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// There is no gateway on this database.
-    #[error("no gateway answers on `{}`", .path.display())]
+    #[error("no gateway answers on `{}`; start it, or run this command on its machine, with its settings (`admin.socket`)", .path.display())]
     NoGateway {
         /// The socket.
         path: PathBuf,

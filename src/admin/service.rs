@@ -357,6 +357,9 @@ impl AdminService {
             let Some(found) = nodes.iter().find(|node| node.is_named(&name)) else {
                 return Err(ChangeError::not_found(format!("there is no node `{name}`")));
             };
+            if found.has_ended_cleanly() {
+                return Ok(());
+            }
             match database::recover_node(&settings, &opener, found.node, false) {
                 Err(OpenError::InUse { holder, .. }) => Err(ChangeError::conflict(format!(
                     "node `{name}` runs, as {holder}; it is recovered once that has ended"

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use tollgate_ledger::audit::{self, Paid, Report};
 use tollgate_store::retention::{RetentionError, verify_exports};
 use tollgate_store::{ExportError, Read, ReadError};
@@ -38,6 +38,12 @@ fn run_audit(
     out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     let client = client()?;
+    if let Some(folder) = options.exports.filter(|folder| !folder.is_dir()) {
+        bail!(
+            "`{}` is no folder; name the one with the files of `store.exports`",
+            folder.display()
+        );
+    }
     let mut progress = Progress::new(options.show_progress, &client.clock);
     if options.fix_derived {
         let before = audit_with_progress(&*client.read()?, "the books", &mut progress)?;

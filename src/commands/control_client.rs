@@ -165,7 +165,13 @@ impl ControlClient {
 
     /// Rebuilds the state derived from the journal; refused while a gateway has the database.
     pub(super) fn rebuild_postings(&self) -> anyhow::Result<()> {
-        database::rebuild_postings(&self.settings.store, &self.opener()).map_err(lock_error)
+        match database::rebuild_postings(&self.settings.store, &self.opener()) {
+            Err(OpenError::InUse { path, holder, .. }) => bail!(
+                "`{}` is in use by {holder}; stop every gateway of the database, and repeat this",
+                path.display()
+            ),
+            rebuilt => Ok(rebuilt?),
+        }
     }
 
     /// Copies the store of an SQLite file into the database of the settings, or continues to.

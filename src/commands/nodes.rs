@@ -9,8 +9,12 @@ use super::exit_code::SUCCESS;
 use super::output::{self, Output};
 use crate::admin::views::NodeView;
 use crate::args::NodesCommand;
-use crate::config::Settings;
+use crate::config::{Settings, StoreUrl};
 use crate::database::{self, Opener};
+
+/// Of a store that has no nodes.
+const NO_NODES: &str =
+    "`store.url` names a file, which one gateway has; only a PostgreSQL database has nodes";
 
 pub(super) fn run(
     command: Option<NodesCommand>,
@@ -24,16 +28,36 @@ pub(super) fn run(
         entropy: &entropy,
     };
     let mut nodes = database::nodes(&settings.store, &opener)?;
+    let is_file = matches!(settings.store.url, StoreUrl::Sqlite(_));
+    let mut note = is_file.then(|| NO_NODES.to_owned());
     if let Some(NodesCommand::Recover { name }) = command {
+        if is_file {
+            bail!(NO_NODES);
+        }
         let Some(found) = nodes.iter().find(|node| node.is_named(&name)) else {
             bail!("there is no node `{name}`; `tollgate nodes` shows them");
         };
-        database::recover_node(&settings.store, &opener, found.node, false)
-            .with_context(|| format!("cannot recover node `{name}`"))?;
-        nodes = database::nodes(&settings.store, &opener)?;
+        // Its own spool may have charges that the database does not know.
+        let has_spool =
+            settings.store.spool.is_some() && settings.store.node.as_ref() == Some(&found.name);
+        if found.has_ended_cleanly() && !has_spool {
+            note = Some(format!("node `{name}` has left nothing to recover"));
+        } else {
+            database::recover_node(&settings.store, &opener, found.node, false)
+                .with_context(|| format!("cannot recover node `{name}`"))?;
+            nodes = database::nodes(&settings.store, &opener)?;
+        }
     }
     let nodes: Vec<_> = nodes.into_iter().map(NodeView::of).collect();
-    out.show(&nodes, |out| print_text(&nodes, out))?;
+    out.show(&nodes, |out| {
+        if let Some(note) = &note {
+            writeln!(out, "{note}").context("cannot print")?;
+        }
+        match is_file {
+            true => Ok(()),
+            false => print_text(&nodes, out),
+        }
+    })?;
     Ok(SUCCESS)
 }
 

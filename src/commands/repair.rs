@@ -59,9 +59,8 @@ enum Outcome {
 }
 
 fn repair(client: &ControlClient, apply: bool) -> anyhow::Result<Done> {
-    let database = &*client.file(
-        "one gateway at a time writes to a PostgreSQL database, so restore a backup where `tollgate audit` finds a damaged journal",
-    )?;
+    let database =
+        &*client.file("restore a backup where `tollgate audit` finds a damaged journal")?;
     // From the copy to the end no other process may change the books.
     let lock = apply.then(|| client.lock(database)).transpose()?;
     let folder = database.parent().context("the database has no folder")?;

@@ -7,6 +7,7 @@ mod deletion;
 mod doctor;
 pub(super) mod json;
 mod machine;
+mod nodes;
 mod payments;
 mod reload;
 

@@ -99,6 +99,21 @@ fn a_fallback_is_refused_by_each_part_of_its_price_unless_the_model_allows_it() 
 }
 
 #[test]
+fn the_name_of_a_node_and_the_authority_of_its_database_are_checked() {
+    let found = problems("[store]\nurl = \"postgres://t@h/d\"\nnode = \"A_b\"\n");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].contains("has to be 1 to 64 characters") && found[0].contains("it is `A_b`"),
+        "{found:?}"
+    );
+    let found = problems(
+        "[store]\nurl = \"postgres://t@h/d?sslmode=verify-full&sslrootcert=/missing/ca.pem\"\n",
+    );
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("`/missing/ca.pem`"), "{found:?}");
+}
+
+#[test]
 fn every_example_loads() {
     let environment = Environment::of([("PROVIDER_API_KEY", "sk-test-only")]);
     let mut seen = 0;

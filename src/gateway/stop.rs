@@ -63,8 +63,16 @@ impl Gateway {
         self.store.close();
         self.runtime.shutdown_background();
         self.telemetry.close();
-        tracing::info!("stopped");
-        failed.map_or(Ok(()), Err)
+        match failed {
+            None => {
+                tracing::info!("stopped");
+                Ok(())
+            }
+            Some(failure) => {
+                tracing::error!("stopped with exit code 1: the store failed");
+                Err(failure)
+            }
+        }
     }
 
     /// Serves on for a time in which load balancers and clients notice that this process ends.

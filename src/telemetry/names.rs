@@ -149,7 +149,7 @@ metrics! {
     WAL_BYTES = "tollgate_store_log_bytes", Gauge, [],
         "Bytes of the database's log that are not in its main file yet.";
     DISK_FREE = "tollgate_disk_free_bytes", Gauge, [],
-        "Bytes that are free on the database's file system, for users other than root.";
+        "Bytes that are free on the file system of an SQLite file, for users other than root; not there with PostgreSQL.";
     CERTIFICATE_EXPIRY = "tollgate_certificate_expiry_timestamp_seconds", Gauge, ["certificate"],
         "When the certificate of a listener expires, in seconds since 1970. The label is its file, or `acme:` and its first name.";
     ACME_ORDERS = "tollgate_acme_orders_total", Counter, ["result"],

@@ -486,12 +486,15 @@ pub(super) fn store(
         let is_name = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
         let problem = match (&url, at.value.len()) {
             (StoreUrl::Sqlite(_), _) => {
-                Some("is one of several gateways on a PostgreSQL database, and `store.url` names a file; remove one of them")
+                Some(String::from("is one of several gateways on a PostgreSQL database, and `store.url` names a file; remove one of them"))
             }
             (_, 1..=64) if at.value.chars().all(is_name) => raw.standby.is_on().then_some(
-                "works beside the other gateways, and `store.standby` waits for their end; remove one of them",
+                String::from("works beside the other gateways, and `store.standby` waits for their end; remove one of them"),
             ),
-            _ => Some("is no name of 1 to 64 characters `a` to `z`, `0` to `9` and `-`"),
+            _ => Some(format!(
+                "has to be 1 to 64 characters `a` to `z`, `0` to `9` and `-`; it is `{}`",
+                at.value
+            )),
         };
         if let Some(problem) = problem {
             problems.note("store.node", at, problem);
@@ -571,7 +574,18 @@ fn store_url(raw: &RawStore, context: &CheckContext<'_>, problems: &mut Problems
     }
     if at.value.starts_with("postgres") {
         match DatabaseUrl::parse(&at.value) {
-            Ok(url) => return StoreUrl::Postgres(url),
+            Ok(url) => {
+                if let Some(file) = url.root_certificates()
+                    && let Err(error) = std::fs::File::open(file)
+                {
+                    let message = format!(
+                        "names the file `{}` by `sslrootcert`, which cannot be read ({error})",
+                        file.display()
+                    );
+                    problems.note("store.url", at, message);
+                }
+                return StoreUrl::Postgres(url);
+            }
             Err(error) => problems.note("store.url", at, error),
         }
     } else {
