@@ -21,10 +21,10 @@ use crate::allotment_state::{Allotment, CapState};
 use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError};
 use crate::hold::{Durability, Hold};
-use crate::hold_request::{HoldError, HoldRequest, Settle};
+use crate::hold_request::{HoldError, HoldRequest};
 use crate::observer::CommitObserver;
 use crate::resident::{LoadCounters, Loading, Resident};
-use crate::settlement::{AttachedPart, SettleError, Settled, Settlement};
+use crate::settlement::{AttachedPart, Settlement};
 use crate::units::{log_refusal, settled, unit, unit_with};
 
 pub(crate) const SHARDS: usize = 64;
@@ -341,105 +341,6 @@ impl Inner {
         shard
     }
 
-    pub(crate) fn settle(
-        self: &Arc<Self>,
-        request: &HoldRequest,
-        settle: Settle,
-        attached: Option<AttachedPart>,
-        extra: Option<Hold>,
-    ) -> Settlement {
-        let HoldRequest {
-            operation,
-            account,
-            amount,
-            ..
-        } = *request;
-        assert!(
-            settle.actual >= Micros::ZERO,
-            "usage of {} would give credit away",
-            settle.actual
-        );
-        self.note(settle.at);
-        let mut shard = self.shard(account);
-        if let Some(extra) = extra {
-            extra.free_in(&mut shard);
-        }
-        let elsewhere = shard.elsewhere(account);
-        let Shard {
-            accounts,
-            open,
-            held,
-            is_handed_over,
-            ..
-        } = &mut *shard;
-        let Some(Open { written, .. }) = open.remove(&operation) else {
-            // Without a hold its account may be in memory no more.
-            let available = accounts.get(&account).map(|balance| balance.available);
-            self.give_back(&mut shard, Purse::Account(account), settle.at);
-            return Settlement {
-                operation,
-                settled: Settled {
-                    charged: Micros::ZERO,
-                    written_off: Micros::ZERO,
-                    available: available.unwrap_or_default(),
-                },
-                wait: Err(SettleError::Expired { operation }),
-            };
-        };
-        let balance = accounts
-            .get_mut(&account)
-            .expect("an account that has a hold is never removed");
-        *held = held.wrapping_sub(amount.get());
-        let taken = match *is_handed_over {
-            false => balance.settle(amount, settle.actual),
-            true => balance.settle_within(amount, settle.actual),
-        };
-        let mut settled = settled(taken, balance);
-        settled.available += elsewhere;
-        let part = if written {
-            LedgerPart::Settle {
-                operation,
-                account,
-                held: amount,
-                charged: taken.charged,
-                written_off: taken.written_off,
-                price_version: request.price_version,
-                usage: settle.usage,
-                at: settle.at,
-            }
-        } else {
-            // The hold was not queued for the disk, so there is none to resolve.
-            LedgerPart::Charge {
-                operation,
-                account,
-                charged: taken.charged,
-                written_off: taken.written_off,
-                price_version: request.price_version,
-                usage: settle.usage,
-                at: settle.at,
-            }
-        };
-        // Boxed, because it is rarely used and all callbacks have the same size.
-        let orphan = (written && attached.is_some()).then(|| Box::new((*request, settle.at)));
-        let (done, wait) = self.charge_callback(account, taken.charged, orphan);
-        let unit = unit_with(part, attached, settled, Admission::Always);
-        let submitted = self.store.submit(unit, done);
-        self.give_back(&mut shard, Purse::Account(account), request.at);
-        let wait = match submitted {
-            Ok(()) => Ok(wait),
-            Err(SubmitError::Stopped(source)) => Err(SettleError::Store { operation, source }),
-            Err(_) => Err(SettleError::Store {
-                operation,
-                source: Failure::closed(),
-            }),
-        };
-        Settlement {
-            operation,
-            settled,
-            wait,
-        }
-    }
-
     pub(crate) fn release(&self, request: &HoldRequest, at: Timestamp) {
         self.note(at);
         let mut shard = self.shard(request.account);
@@ -632,29 +533,6 @@ impl Inner {
                 })
             }
         }
-    }
-
-    /// A callback that returns what was charged if the store refuses the charge, and the wait for its result. `orphan` is a hold that then
-    /// remains open in the store: the part committed with its settlement was refused.
-    fn charge_callback(
-        self: &Arc<Self>,
-        account: AccountId,
-        taken: Micros,
-        orphan: Option<Box<(HoldRequest, Timestamp)>>,
-    ) -> (Done, Acknowledgement) {
-        let (sender, wait) = oneshot::channel();
-        let this = Arc::clone(self);
-        let done: Done = Box::new(move |result| {
-            if result.is_err() {
-                log_refusal(result.clone());
-                this.credit_back(account, taken);
-                if let (Some(orphan), Err(CommitError::Refused(_))) = (orphan, &result) {
-                    this.write_release(&orphan.0, orphan.1);
-                }
-            }
-            let _ = sender.send(result);
-        });
-        (done, wait)
     }
 
     pub(crate) fn credit_back(&self, account: AccountId, amount: Micros) {

@@ -20,6 +20,7 @@ mod prices;
 mod recovery;
 mod resident;
 mod settlement;
+mod settling;
 mod spooled;
 mod totals;
 mod units;

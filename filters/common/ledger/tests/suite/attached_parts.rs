@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::open;
-use crate::support::{NOW, account, operation, start, wait};
-use tollgate_ledger::{Credit, CreditError, Ledger};
+use super::testbed::{bed, options};
+use crate::support::{NOW, account, operation, request, settle, start, wait};
+use tollgate_ledger::{AttachedPart, Credit, CreditError, HoldError, Ledger, SettleError};
 use tollgate_money::{Micros, TopUpId, Usd};
 use tollgate_store::{
     Admission, CacheScope, NewAccount, Part, Refusal, Store, TopUpPart, TopUpRow, TopUpState,
@@ -54,6 +55,12 @@ fn credit(number: u64, amount: i64, reference: &str) -> Credit {
 
 fn ledger_with_purchase(store: &Arc<dyn Store>) -> Ledger {
     let ledger = start(store);
+    make_purchase(store);
+    ledger
+}
+
+/// Makes an account and a purchase of it, once the ledger observes the store.
+fn make_purchase(store: &Arc<dyn Store>) {
     let made = NewAccount {
         id: account(1),
         class: Arc::from("free"),
@@ -71,7 +78,6 @@ fn ledger_with_purchase(store: &Arc<dyn Store>) -> Ledger {
         UnitOfWork::of_all(parts, Admission::Normal),
     ))
     .expect("stored");
-    ledger
 }
 
 #[test]
@@ -120,4 +126,34 @@ fn a_correction_is_undone_when_its_purchase_changed_concurrently() {
         Some(Micros::new(60)),
         "taken once"
     );
+}
+
+#[test]
+fn what_a_refused_settlement_would_leave_of_its_hold_is_decided_on_after_its_release_only() {
+    let bed = bed(options());
+    let ledger = &bed.ledger;
+    make_purchase(&bed.store);
+    wait(ledger.top_up_with(credit(1, 100, "capture"), change(1))).expect("it is booked");
+    let mut hold = ledger.hold(request(account(1), 2, 100)).expect("credit");
+    wait(hold.durable()).expect("it is durable");
+    let resume = bed.stop_writer();
+    let settlement = hold.settle_with(settle(30), Some(AttachedPart::new(|_| change(1))));
+    assert_eq!(settlement.settled().available, Micros::new(70));
+    let early = ledger.hold(request(account(1), 3, 60));
+    assert!(
+        matches!(early, Err(HoldError::InsufficientCredit { .. })),
+        "{early:?}"
+    );
+    drop(resume);
+    let refused = wait(settlement);
+    assert!(
+        matches!(refused, Err(SettleError::Refused { .. })),
+        "{refused:?}"
+    );
+    let mut all = ledger.hold(request(account(1), 4, 100)).expect("all of it");
+    wait(all.durable()).expect("the store has it too");
+    let kept = all.settle_with(settle(30), Some(AttachedPart::new(|_| change(2))));
+    wait(kept).expect("it is durable");
+    assert_eq!(bed.balance(account(1)), (70, 0));
+    assert!(bed.store.failure().is_none());
 }

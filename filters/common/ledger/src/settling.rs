@@ -1,0 +1,180 @@
+//! The settlement of holds: decided in memory, durable later.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::{Admission, CommitError, Done, Failure, Purse, Receipt, SubmitError};
+
+use crate::accounts::{Acknowledgement, Inner, Open, Shard};
+use crate::hold::Hold;
+use crate::hold_request::{HoldRequest, Settle};
+use crate::settlement::{AttachedPart, SettleError, Settled, Settlement};
+use crate::units::{log_refusal, settled, unit_with};
+
+/// A settlement with an attached part, which the store may refuse: then the hold is still open there, and is released.
+///
+/// What the charge leaves of the hold stays reserved until its commit is known. An operation that was decided on it could be queued behind the
+/// settlement and before the release, where the store has no credit for it.
+pub(crate) struct Unsettled {
+    request: HoldRequest,
+    at: Timestamp,
+    rest: Micros,
+}
+
+impl Inner {
+    pub(crate) fn settle(
+        self: &Arc<Self>,
+        request: &HoldRequest,
+        settle: Settle,
+        attached: Option<AttachedPart>,
+        extra: Option<Hold>,
+    ) -> Settlement {
+        let HoldRequest {
+            operation,
+            account,
+            amount,
+            ..
+        } = *request;
+        assert!(
+            settle.actual >= Micros::ZERO,
+            "usage of {} would give credit away",
+            settle.actual
+        );
+        self.note(settle.at);
+        let mut shard = self.shard(account);
+        if let Some(extra) = extra {
+            extra.free_in(&mut shard);
+        }
+        let elsewhere = shard.elsewhere(account);
+        let Shard {
+            accounts,
+            open,
+            held,
+            is_handed_over,
+            ..
+        } = &mut *shard;
+        let Some(Open { written, .. }) = open.remove(&operation) else {
+            // Without a hold its account may be in memory no more.
+            let available = accounts.get(&account).map(|balance| balance.available);
+            self.give_back(&mut shard, Purse::Account(account), settle.at);
+            return Settlement {
+                operation,
+                settled: Settled {
+                    charged: Micros::ZERO,
+                    written_off: Micros::ZERO,
+                    available: available.unwrap_or_default(),
+                },
+                wait: Err(SettleError::Expired { operation }),
+            };
+        };
+        let balance = accounts
+            .get_mut(&account)
+            .expect("an account that has a hold is never removed");
+        *held = held.wrapping_sub(amount.get());
+        let taken = match *is_handed_over {
+            false => balance.settle(amount, settle.actual),
+            true => balance.settle_within(amount, settle.actual),
+        };
+        let mut settled = settled(taken, balance);
+        settled.available += elsewhere;
+        let unsettled = (written && attached.is_some()).then(|| {
+            let rest = (amount - taken.charged).max(Micros::ZERO);
+            balance.available -= rest;
+            balance.held += rest;
+            Box::new(Unsettled {
+                request: *request,
+                at: settle.at,
+                rest,
+            })
+        });
+        let part = if written {
+            LedgerPart::Settle {
+                operation,
+                account,
+                held: amount,
+                charged: taken.charged,
+                written_off: taken.written_off,
+                price_version: request.price_version,
+                usage: settle.usage,
+                at: settle.at,
+            }
+        } else {
+            // The hold was not queued for the disk, so there is none to resolve.
+            LedgerPart::Charge {
+                operation,
+                account,
+                charged: taken.charged,
+                written_off: taken.written_off,
+                price_version: request.price_version,
+                usage: settle.usage,
+                at: settle.at,
+            }
+        };
+        let (done, wait) = self.charge_callback(account, taken.charged, unsettled);
+        let unit = unit_with(part, attached, settled, Admission::Always);
+        let submitted = self.store.submit(unit, done);
+        self.give_back(&mut shard, Purse::Account(account), request.at);
+        let wait = match submitted {
+            Ok(()) => Ok(wait),
+            Err(SubmitError::Stopped(source)) => Err(SettleError::Store { operation, source }),
+            Err(_) => Err(SettleError::Store {
+                operation,
+                source: Failure::closed(),
+            }),
+        };
+        Settlement {
+            operation,
+            settled,
+            wait,
+        }
+    }
+
+    /// A callback that returns what was charged if the store refuses the charge, and the wait for its result. `unsettled` is boxed, because it is
+    /// rarely there and all callbacks have the same size.
+    pub(crate) fn charge_callback(
+        self: &Arc<Self>,
+        account: AccountId,
+        charged: Micros,
+        unsettled: Option<Box<Unsettled>>,
+    ) -> (Done, Acknowledgement) {
+        let (sender, wait) = oneshot::channel();
+        let this = Arc::clone(self);
+        let done: Done = Box::new(move |result| {
+            if result.is_err() {
+                log_refusal(result.clone());
+            }
+            match (unsettled, &result) {
+                (None, Ok(_)) => {}
+                (None, Err(_)) => this.credit_back(account, charged),
+                (Some(unsettled), result) => this.settlement_ended(&unsettled, charged, result),
+            }
+            let _ = sender.send(result);
+        });
+        (done, wait)
+    }
+
+    /// Frees what a settlement has left of its hold, and all of it where the store has refused the settlement.
+    fn settlement_ended(
+        &self,
+        unsettled: &Unsettled,
+        charged: Micros,
+        result: &Result<Receipt, CommitError>,
+    ) {
+        let account = unsettled.request.account;
+        let mut shard = self.shard(account);
+        if let Err(CommitError::Refused(_)) = result {
+            // Before anything is decided on what it frees.
+            self.write_release(&unsettled.request, unsettled.at);
+        }
+        if let Some(balance) = shard.accounts.get_mut(&account) {
+            balance.release(unsettled.rest);
+            if result.is_err() {
+                balance.available += charged;
+            }
+        }
+        self.give_back(&mut shard, Purse::Account(account), unsettled.at);
+    }
+}
