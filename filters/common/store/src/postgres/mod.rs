@@ -43,6 +43,6 @@ pub use self::nodes::{NodeLease, NodeState, nodes};
 pub use self::open::{check_nodes, holder, open, open_read};
 pub use self::options::{NodeRole, Options, SpoolOptions};
 #[cfg(feature = "simulation")]
-pub(crate) use self::own_tables::OWN_TABLES;
+pub(crate) use self::own_tables::{OWN_COLUMNS, OWN_TABLES};
 pub use self::recover::rebuild_postings;
 pub use self::url::{DatabaseUrl, UrlError};

@@ -571,10 +571,12 @@ fn template(file: &mut rusqlite::Connection) {
         for step in DIALECT.steps(0) {
             made.execute_batch(&step).expect("a migration");
         }
-        let own = postgres::OWN_TABLES
-            .replace("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY")
-            .replace("ADD COLUMN IF NOT EXISTS", "ADD COLUMN");
+        let own = postgres::OWN_TABLES.replace("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY");
         made.execute_batch(&own).expect("the tables of the engine");
+        for (table, column, of_type) in postgres::OWN_COLUMNS {
+            let add = format!("ALTER TABLE {table} ADD COLUMN {column} {of_type}");
+            made.execute_batch(&add).expect("a column of the engine");
+        }
         made.execute_batch(FURTHER_TABLES).expect("further tables");
         let sql = "INSERT OR REPLACE INTO meta (k, v) VALUES ('schema', ?1), ('compatible', ?1)";
         made.execute(sql, [SCHEMA.to_string()])
