@@ -29,6 +29,8 @@ pub(crate) struct Setup {
     pub(crate) environment: Environment,
     /// The random bytes of the store, which the nodes of a cluster have in common.
     pub(crate) root_secret: Option<[u8; 32]>,
+    /// The address of another gateway's provider, which this one calls in place of its own.
+    pub(crate) provider_url: Option<String>,
 }
 
 impl Default for Setup {
@@ -42,6 +44,7 @@ impl Default for Setup {
             customise: Box::new(|builder| builder),
             environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY)]),
             root_secret: None,
+            provider_url: None,
         }
     }
 }
@@ -106,10 +109,10 @@ impl Setup {
         ] {
             std::fs::write(folder.join(name), text).expect("the folder takes files");
         }
-        let mut settings = table(&provider.base_url());
-        let own = self
-            .settings
-            .replace("{provider_url}", &provider.base_url());
+        let own_url = || provider.base_url();
+        let url = self.provider_url.clone().unwrap_or_else(own_url);
+        let mut settings = table(&url);
+        let own = self.settings.replace("{provider_url}", &url);
         merge(&mut settings, own.parse().expect("TOML"));
         let file = folder.join("tollgate.toml");
         let text = toml::to_string(&settings).expect("tables are TOML");
