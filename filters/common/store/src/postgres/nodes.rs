@@ -43,9 +43,10 @@ impl NodeState {
         self.name == name || self.node.to_string() == name
     }
 
-    /// Whether there is nothing to recover: it does not run, and has left nothing in the database.
+    /// Whether there is nothing to recover: it has ended or was recovered, and has left nothing. A lease that is over is something: it keeps
+    /// changes in the feed that its node has not read.
     pub fn has_ended_cleanly(&self) -> bool {
-        self.is_recovered && self.lease.as_ref().is_none_or(NodeLease::is_over)
+        self.is_recovered && self.lease.is_none()
     }
 }
 
