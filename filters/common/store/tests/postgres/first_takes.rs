@@ -1,38 +1,16 @@
 //! The first takes of caps in a month, which come together when it begins.
 
-use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
-use tollgate_store::{AllotmentPart, CredentialKind, KeyCap, NewCredential, Part, Purse, Taken};
+use tollgate_money::{CapPeriod, CredentialId, Micros, OperationId};
+use tollgate_store::{AllotmentPart, KeyCap, Part, Purse, Taken};
 use tollgate_testing::Postgres;
 
-use super::nodes::node;
+use super::nodes::{node, numbered_key};
 use super::proxy::Proxy;
 use super::sent::submit;
 use super::suite::support::{account, new_account, stop_writer, time, write};
 
 fn operation(number: u8) -> OperationId {
     OperationId::from_parts(u64::from(number), [4; 10])
-}
-
-fn key(number: u8, account: AccountId) -> Part {
-    Part::InsertCredential(Box::new(NewCredential {
-        id: CredentialId::from_bytes([number; 16]),
-        hash: [number; 32],
-        kind: CredentialKind::ApiKey,
-        account,
-        client_id: None,
-        grant_id: None,
-        resource: 1,
-        scopes: 1,
-        label: None,
-        hint: None,
-        models: None,
-        spending_cap: Some(SpendingCap {
-            max: Micros::new(1_000),
-            period: CapPeriod::Month,
-        }),
-        created_at: time(1),
-        expires_at: None,
-    }))
 }
 
 fn take(number: u8) -> Part {
@@ -56,7 +34,8 @@ fn the_first_takes_of_many_caps_wait_for_the_server_as_rarely_as_they_can() {
     let proxy = Proxy::start(server.folder());
     let store = node(&proxy.url(database), "a");
     write(&store, [new_account(1)]).expect("an account");
-    write(&store, (1..=KEYS).map(|number| key(number, account(1)))).expect("keys");
+    let keys = (1..=KEYS).map(|number| numbered_key(number, account(1), 1_000));
+    write(&store, keys).expect("keys");
     let resume = stop_writer(&store);
     let answers: Vec<_> = (1..=KEYS)
         .map(|number| submit(&store, take(number)))

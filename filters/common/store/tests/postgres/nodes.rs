@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_clock::Clock;
-use tollgate_money::{CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
+use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
 use tollgate_store::{
@@ -373,11 +373,16 @@ pub(super) fn credential() -> CredentialId {
 
 /// A key whose requests may cost so much in a month.
 pub(super) fn capped_key(max: i64) -> Part {
+    numbered_key(9, account(1), max)
+}
+
+/// The same of another number and account.
+pub(super) fn numbered_key(number: u8, account: AccountId, max: i64) -> Part {
     Part::InsertCredential(Box::new(NewCredential {
-        id: credential(),
-        hash: [9; 32],
+        id: CredentialId::from_bytes([number; 16]),
+        hash: [number; 32],
         kind: CredentialKind::ApiKey,
-        account: account(1),
+        account,
         client_id: None,
         grant_id: None,
         resource: 1,
