@@ -1,8 +1,10 @@
 //! A node that is cut off from its database: answers end with their charges in the spool, and each is in the books once, whatever happens then.
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 use std::time::Duration;
 
 use tollgate_clock::{Clock, ManualClock};
@@ -456,10 +458,11 @@ fn a_node_that_is_cut_off_admits_nothing_new_and_goes_on_after_a_stall() {
     // Its hold is on the way: it is refused when the node is cut off, and released behind the hold.
     let mut waiting = node.ledger.hold(request(account, 2, 200)).expect("credit");
     node.commits();
-    let ledger = node.ledger.clone();
-    let loading = std::thread::spawn(move || wait(ledger.load(idle)));
-    let queued = &node.store.gauges().queue_depth;
-    eventually("the load is queued", || queued.load(Relaxed) == 1);
+    let mut loading = pin!(node.ledger.load(idle));
+    let begun = wait(std::future::poll_fn(|context| {
+        Poll::Ready(loading.as_mut().poll(context))
+    }));
+    assert!(begun.is_pending(), "it waits for the database: {begun:?}");
     // More than there may be at a time.
     let readers = tokio::runtime::Runtime::new().expect("a runtime");
     let reads = Vec::from_iter((0..20).map(|_| {
@@ -477,7 +480,7 @@ fn a_node_that_is_cut_off_admits_nothing_new_and_goes_on_after_a_stall() {
         readers.block_on(async { tokio::time::timeout(Duration::from_secs(15), all).await });
     assert!(ended.is_ok(), "they wait for the time limit of a read");
     readers.shutdown_background();
-    let refused = loading.join().expect("no panic");
+    let refused = wait(loading);
     assert!(matches!(refused, Err(LoadError::CutOff)), "{refused:?}");
     for unused in [idle, account_id(9)] {
         let refused = wait(node.ledger.load(unused));
