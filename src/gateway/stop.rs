@@ -29,11 +29,12 @@ impl Gateway {
             End::Stop if self.upgrader.request_stop() => End::HandedOver,
             end => end,
         };
+        // The workers have sockets of their own, and what they close is to refuse connections.
+        self.upgrader.close_listeners();
         if matches!(end, End::Stop) {
             service_manager::stopping(self.proxy.open_exchanges());
             self.announce(at_once);
         }
-        self.upgrader.close_listeners();
         if !matches!(end, End::HandedOver) {
             self.upgrader.remove_files();
         }

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,8 +30,8 @@ use crate::upstream::within;
 /// Backoff when no connection can be accepted for lack of file descriptors or memory.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// For how long no connection arrives before a listener is closed at the end of `server.drain_delay_secs`: closing it resets those that wait.
-const LAST_ACCEPT: Duration = Duration::from_millis(20);
+/// For how long connections are still accepted at the end of `server.drain_delay_secs`: closing a listener resets those that wait.
+const LAST_ACCEPTS: Duration = Duration::from_millis(100);
 
 /// Shorter than any time limit of a request, and long enough to cost nothing.
 const TIMER_INTERVAL: Duration = Duration::from_secs(1);
@@ -176,21 +177,20 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
         false => (worker.accepts_none(), worker.draining()),
     };
     let mut has_predecessor = worker.proxy().state.has_predecessor.subscribe();
-    let mut is_closing = false;
+    let mut closing = pin!(async {
+        let _ = accepts_none.wait_for(|none| *none).await;
+        if !worker.proxy().has_handed_over() {
+            tokio::time::sleep(LAST_ACCEPTS).await;
+        }
+    });
     loop {
         let accepted = tokio::select! {
             biased;
             _ = ends.wait_for(|ends| *ends) => return,
-            _ = accepts_none.wait_for(|none| *none), if !is_closing => {
-                if worker.proxy().has_handed_over() {
-                    return;
-                }
-                is_closing = true;
-                continue;
-            }
             _ = has_predecessor.wait_for(|has| !*has), if is_relay => return,
             accepted = listener.accept() => accepted,
-            () = tokio::time::sleep(LAST_ACCEPT), if is_closing => return,
+            // None waits.
+            () = &mut closing => return,
         };
         let (mut tcp, peer) = match accepted {
             Ok(accepted) => accepted,
