@@ -137,7 +137,13 @@ async fn attempt(
         if authorization.status != AuthorizationStatus::Valid {
             let challenge = authorization.challenge(challenge_type(order));
             let mut challenge = challenge.ok_or_else(|| not_offered(order))?;
-            challenge.set_ready().await?;
+            let name = challenge.identifier().to_string();
+            let ready = challenge.set_ready().await;
+            ready.map_err(|error| match error {
+                // The authority may have tried, and failed, before it answers.
+                Error::Api(problem) => not_validated(&name, &text_of(&problem)),
+                other => other.into(),
+            })?;
         }
     }
     let ready = match placed.state().status {
@@ -148,7 +154,7 @@ async fn attempt(
     if !matches!(ready, Ok(OrderStatus::Ready)) {
         let refused = refused_challenges(&mut placed).await;
         return Err(match (refused, ready) {
-            (Some(cause), _) => Failure::Authority(cause),
+            (Some(refused), _) => refused,
             (None, Err(error)) => Failure::Acme(error),
             (None, Ok(status)) => Failure::Authority(format!("the order is {status:?}")),
         });
@@ -316,7 +322,7 @@ fn response<'a>(
 }
 
 /// What the authority says of the challenges that it has refused.
-async fn refused_challenges(placed: &mut instant_acme::Order) -> Option<String> {
+async fn refused_challenges(placed: &mut instant_acme::Order) -> Option<Failure> {
     let mut found = Vec::new();
     let mut authorizations = placed.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
@@ -328,13 +334,14 @@ async fn refused_challenges(placed: &mut instant_acme::Order) -> Option<String> 
         let errors: Vec<String> = errors.map(text_of).collect();
         if !errors.is_empty() {
             let name = state.identifier().to_string();
-            found.push(format!(
-                "the authority could not validate `{name}`: {}",
-                errors.join("; ")
-            ));
+            found.push(not_validated(&name, &errors.join("; ")).to_string());
         }
     }
-    (!found.is_empty()).then(|| clean(&found.join("; ")))
+    (!found.is_empty()).then(|| Failure::Authority(found.join("; ")))
+}
+
+fn not_validated(name: &str, why: &str) -> Failure {
+    Failure::Authority(format!("the authority could not validate `{name}`: {why}"))
 }
 
 /// Whether a certificate is for all names of its order.

@@ -435,6 +435,20 @@ async fn a_name_that_leads_elsewhere_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_name_whose_challenge_is_refused_at_once_is_named() {
+    let authority = Authority::start(90 * DAY, false).await;
+    let refused = Misbehaviour::Problem(403, "unauthorized", None);
+    authority.misbehave(AcmeCall::Challenge, refused, 1);
+    let installation = Installation::new("").await;
+    order(&installation, &authority, &[NAME], "");
+    let serving = installation.serve().await;
+    let (serving, failed) = line(serving, FAILED, 1).await;
+    let text = format!("the authority could not validate `{NAME}`: unauthorized");
+    assert!(failed.contains(&text), "{failed}");
+    stop(serving).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_authority_that_does_not_answer_keeps_nothing_from_serving_or_stopping() {
     let authority = Authority::start(90 * DAY, false).await;
     authority.misbehave(AcmeCall::Directory, Misbehaviour::Never, 1);
