@@ -29,13 +29,16 @@ pub(crate) fn head(
     }
 }
 
-/// Sends a refusal or failure in the route's error format. Nothing must have been sent.
+/// Sends a refusal or failure in the route's error format, and returns the ending: `ending`, unless the client has disconnected. Nothing must
+/// have been sent.
 pub(crate) async fn send_error<D: Downstream>(
-    exchange: &mut Exchange,
+    run: &mut Run<'_>,
     downstream: &mut D,
     shape: ErrorShape,
     error: &ApiError,
-) -> Result<(), Gone> {
+    ending: Ending,
+) -> Ending {
+    let exchange = &mut run.exchange;
     exchange.record.error = Some(error.code);
     error.write_headers(&mut exchange.reply_headers);
     let page = exchange.get::<ErrorPage>().cloned();
@@ -57,8 +60,7 @@ pub(crate) async fn send_error<D: Downstream>(
     let mut head = head(exchange, error.status(), HeaderMap::new());
     error.write_limit(&mut head.headers);
     head.close = error.close;
-    exchange.record.bytes_sent += body.len() as u64;
-    downstream.send(head, body).await
+    run.send_refusal(downstream, (head, body), ending).await
 }
 
 /// Sends the response of a filter, through the later phases of the filters that have seen the request.
@@ -78,17 +80,13 @@ pub(crate) async fn send_reply<D: Downstream>(
         ReplyBody::Whole(body) => {
             if !status.is_success() {
                 let head = head(&mut run.exchange, status, headers);
-                run.exchange.record.bytes_sent += body.len() as u64;
                 // A redirection, or a 304, is a response; anything above is a refusal.
                 let ending = if status.is_redirection() {
                     Ending::Answered
                 } else {
                     Ending::Refused
                 };
-                return match downstream.send(head, body).await {
-                    Ok(()) => ending,
-                    Err(Gone) => Ending::GoneBefore,
-                };
+                return run.send_refusal(downstream, (head, body), ending).await;
             }
             send_whole(
                 run,
@@ -130,10 +128,8 @@ pub(crate) async fn send_whole<D: Downstream>(
     }];
     let mut tail = Tail::new(held, ending, true);
     if let Err(error) = run.before_tail(&mut tail).await {
-        return match Box::pin(send_error(&mut run.exchange, downstream, shape, &error)).await {
-            Ok(()) => Ending::Unsettled,
-            Err(Gone) => Ending::GoneBefore,
-        };
+        let sent = send_error(run, downstream, shape, &error, Ending::Unsettled);
+        return Box::pin(sent).await;
     }
     let body = tail.held.pop().map(|event| event.data).unwrap_or_default();
     run.exchange.record.bytes_sent += body.len() as u64;
@@ -152,10 +148,8 @@ pub(crate) async fn fail<D: Downstream>(
     error: UpstreamError,
 ) -> Ending {
     log_fault(&run.exchange, &error);
-    match send_error(&mut run.exchange, downstream, shape, &error.answer).await {
-        Ok(()) => Ending::UpstreamFailed(error.fault),
-        Err(Gone) => Ending::GoneBefore,
-    }
+    let ending = Ending::UpstreamFailed(error.fault);
+    send_error(run, downstream, shape, &error.answer, ending).await
 }
 
 /// The filters' findings about the response, if any.

@@ -80,7 +80,8 @@ async fn exchange<D: Downstream, U: Upstream>(
         }
         Outcome::Refuse(mut error) => {
             run.on_refusal(&mut error);
-            return Box::pin(refuse_with(run, downstream, route, &error)).await;
+            let sent = send_error(run, downstream, route.errors, &error, Ending::Refused);
+            return Box::pin(sent).await;
         }
     }
     let Some(forward) = run.exchange.get::<Forward>() else {
@@ -96,7 +97,8 @@ async fn exchange<D: Downstream, U: Upstream>(
             ErrorCode::InternalError,
             "No filter of this route answered the request. Write to the operator of this service.",
         );
-        return Box::pin(refuse_with(run, downstream, route, &error)).await;
+        let sent = send_error(run, downstream, route.errors, &error, Ending::Refused);
+        return Box::pin(sent).await;
     };
     let wants_stream = forward.stream;
     run.forwarded();
@@ -279,7 +281,9 @@ pub async fn refuse<D: Downstream>(
     let ending = match outcome {
         Outcome::Continue => Ending::Aborted,
         Outcome::Reply(reply) => send_reply(run, downstream, route.errors, *reply, clock).await,
-        Outcome::Refuse(error) => refuse_with(run, downstream, route, &error).await,
+        Outcome::Refuse(error) => {
+            send_error(run, downstream, route.errors, &error, Ending::Refused).await
+        }
     };
     run.set_ending(ending);
     ending
@@ -299,18 +303,6 @@ pub async fn send_bare<D: Downstream>(
         close: error.close,
     };
     downstream.send(head, error.body(shape)).await
-}
-
-async fn refuse_with<D: Downstream>(
-    run: &mut Run<'_>,
-    downstream: &mut D,
-    route: &Route,
-    error: &ApiError,
-) -> Ending {
-    match send_error(&mut run.exchange, downstream, route.errors, error).await {
-        Ok(()) => Ending::Refused,
-        Err(Gone) => Ending::GoneBefore,
-    }
 }
 
 /// The error for a stream where a JSON body was requested, or for a body where a stream was: an error of the provider's own, in many cases.

@@ -207,12 +207,7 @@ impl<D: Downstream> RelayedExchange<'_, '_, D> {
     /// Sends the head of a response with a body, at once: the body may take a long time.
     async fn start(&mut self, relayed: RelayedHead) -> Result<(), Ending> {
         if let Err(error) = self.run.before_first_byte().await {
-            let exchange = &mut self.run.exchange;
-            let sent = send_error(exchange, self.downstream, self.route.errors, &error).await;
-            return Err(match sent {
-                Ok(()) => Ending::Unsettled,
-                Err(Gone) => Ending::GoneBefore,
-            });
+            return Err(self.unsettled(&error).await);
         }
         let status = relayed.status;
         let mut own = own_fields(&self.run.exchange, relayed.headers);
@@ -230,6 +225,12 @@ impl<D: Downstream> RelayedExchange<'_, '_, D> {
         started.map_err(|Gone| Ending::GoneDuring)
     }
 
+    /// A filter refuses where the response was about to start.
+    async fn unsettled(&mut self, error: &ApiError) -> Ending {
+        let shape = self.route.errors;
+        send_error(self.run, self.downstream, shape, error, Ending::Unsettled).await
+    }
+
     async fn write(&mut self, piece: &Bytes) -> Result<(), Gone> {
         self.run.exchange.record.bytes_sent += piece.len() as u64;
         if let Some(boundary) = &mut self.comments {
@@ -244,12 +245,10 @@ impl<D: Downstream> RelayedExchange<'_, '_, D> {
         self.run.exchange.record.upstream_ended = Some(self.run.exchange.refresh_now(self.clock));
         let mut tail = Tail::new(SmallVec::new(), Ending::Complete, true);
         if let Err(error) = self.run.before_tail(&mut tail).await {
-            if !self.started {
-                let exchange = &mut self.run.exchange;
-                // Whether the client is still connected changes nothing here.
-                let _ = send_error(exchange, self.downstream, self.route.errors, &error).await;
-            }
-            return Ending::Unsettled;
+            return match self.started {
+                true => Ending::Unsettled,
+                false => self.unsettled(&error).await,
+            };
         }
         let sent = match bare {
             Some(relayed) => {
@@ -437,10 +436,7 @@ async fn refuse_body<D: Downstream>(
     let Some(error) = error.answer() else {
         return Ending::GoneBefore;
     };
-    match send_error(&mut run.exchange, downstream, route.errors, &error).await {
-        Ok(()) => Ending::Refused,
-        Err(Gone) => Ending::GoneBefore,
-    }
+    send_error(run, downstream, route.errors, &error, Ending::Refused).await
 }
 
 async fn fail<D: Downstream>(
@@ -452,10 +448,8 @@ async fn fail<D: Downstream>(
     log_fault(&run.exchange, &error);
     // The rest of the request's body is not read.
     let answer = error.answer.closing();
-    match send_error(&mut run.exchange, downstream, route.errors, &answer).await {
-        Ok(()) => Ending::UpstreamFailed(error.fault),
-        Err(Gone) => Ending::GoneBefore,
-    }
+    let ending = Ending::UpstreamFailed(error.fault);
+    send_error(run, downstream, route.errors, &answer, ending).await
 }
 
 fn log_fault(exchange: &Exchange, error: &UpstreamError) {

@@ -1,11 +1,13 @@
 //! One exchange in progress: a drop guard reports its end exactly once.
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 use tollgate_filter::{
     ApiError, Ending, ErrorCode, Event, Exchange, FailureMode, FilterError, Outcome, Step, Tail,
 };
 
 use crate::chain::{Chain, Link};
+use crate::downstream::{Downstream, Gone, Head};
 
 /// An observer of every finished exchange.
 pub trait Observer: Send + Sync {
@@ -38,6 +40,8 @@ pub struct Run<'c> {
     /// How many filters have seen the request; responses pass these in reverse.
     seen: usize,
     ending: Ending,
+    /// Whether the filters know the ending.
+    is_ended: bool,
 }
 
 /// The result of a filter's step, awaited if necessary. Not a function, because that would be a separate future, created, moved and polled
@@ -64,6 +68,7 @@ impl<'c> Run<'c> {
             observer,
             seen: 0,
             ending: Ending::Aborted,
+            is_ended: false,
         }
     }
 
@@ -189,6 +194,31 @@ impl<'c> Run<'c> {
         }
     }
 
+    /// Lets the filters end the exchange. Earlier than at the end of all for a refusal: what the request held is free for the next one of
+    /// the client, which may come as soon as the refusal is written.
+    fn end(&mut self, ending: Ending) {
+        self.is_ended = true;
+        self.exchange.invalidate_now();
+        for link in self.seen(&self.chain.end).rev() {
+            link.filter.on_end(&mut self.exchange, ending);
+        }
+    }
+
+    /// Sends a refusal; returns the ending: `ending`, unless the client has disconnected.
+    pub(crate) async fn send_refusal<D: Downstream>(
+        &mut self,
+        downstream: &mut D,
+        (head, body): (Head, Bytes),
+        ending: Ending,
+    ) -> Ending {
+        self.exchange.record.bytes_sent += body.len() as u64;
+        self.end(ending);
+        match downstream.send(head, body).await {
+            Ok(()) => ending,
+            Err(Gone) => Ending::GoneBefore,
+        }
+    }
+
     pub(crate) async fn before_tail(&mut self, tail: &mut Tail) -> Result<(), Box<ApiError>> {
         for link in self.seen(&self.chain.tail).rev() {
             let result = finished!(
@@ -206,9 +236,8 @@ impl<'c> Run<'c> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        self.exchange.invalidate_now();
-        for link in self.seen(&self.chain.end).rev() {
-            link.filter.on_end(&mut self.exchange, self.ending);
+        if !self.is_ended {
+            self.end(self.ending);
         }
         self.observer.ended(&self.exchange, self.ending);
     }

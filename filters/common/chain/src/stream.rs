@@ -466,10 +466,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
 
     /// Responds with an error where a stream was about to start.
     async fn refuse(self, shape: ErrorShape, error: &ApiError) -> Ending {
-        match send_error(&mut self.run.exchange, self.downstream, shape, error).await {
-            Ok(()) => Ending::Unsettled,
-            Err(Gone) => Ending::GoneBefore,
-        }
+        send_error(self.run, self.downstream, shape, error, Ending::Unsettled).await
     }
 
     async fn finish(mut self, ending: Ending) -> Ending {

@@ -72,7 +72,8 @@ pub trait Filter: Send + Sync {
     }
 
     /// Called exactly once on every exit, for each filter whose `on_request` was called. Not for one that has
-    /// only seen the head. Must not block and must not panic.
+    /// only seen the head. Before a refusal or an error is sent, so that the client's next request finds free what this one held; after
+    /// everything else. Must not block and must not panic.
     fn on_end(&self, exchange: &mut Exchange, ending: Ending) {
         let _ = (exchange, ending);
     }

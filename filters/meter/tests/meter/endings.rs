@@ -417,6 +417,10 @@ async fn check(body: &str, client: Client, provider: Provider, charged: i64) -> 
         CREDITS - charged,
         "{outcome:?}"
     );
+    // The client may send its next request with what it has left.
+    if let Some(available) = outcome.client.available {
+        assert_eq!(available, CREDITS - charged, "{outcome:?}");
+    }
     let rows = gateway.fixture.rows(outcome.operation).await;
     let kinds: Vec<_> = rows.entries.iter().map(|entry| entry.kind).collect();
     let resolved = if charged > 0 {

@@ -8,7 +8,9 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use tollgate_chain::{BodyError, Downstream, Gone, Head};
 use tollgate_clock::ManualClock;
+use tollgate_ledger::Ledger;
 use tollgate_memory::MemoryUse;
+use tollgate_money::{AccountId, Micros};
 
 /// When a client disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,10 @@ pub(crate) struct Client {
     pub(crate) watched: Arc<AtomicUsize>,
     /// The clock that it advances while a piece is being sent to it, and by how much.
     pub(crate) reads_slowly: Option<(ManualClock, Duration)>,
+    /// Whose credit it looks at when a whole answer or a refusal is sent to it.
+    pub(crate) pays: Option<(Ledger, AccountId)>,
+    /// What it finds then.
+    pub(crate) available: Option<i64>,
 }
 
 impl Client {
@@ -47,6 +53,8 @@ impl Client {
             pieces: 0,
             watched: Arc::default(),
             reads_slowly: None,
+            pays: None,
+            available: None,
         }
     }
 
@@ -89,6 +97,9 @@ impl Downstream for Client {
         }
         self.status = Some(head.status.as_u16());
         self.headers = head.headers;
+        if let Some((ledger, account)) = &self.pays {
+            self.available = ledger.available(*account).map(Micros::get);
+        }
         self.receive(&body)
     }
 
