@@ -33,7 +33,7 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(180);
 const RETENTION_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Time for the answers to requests that have arrived when the gateway stops.
-const ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A requested change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -417,8 +417,7 @@ impl Socket {
         listener: std::os::unix::net::UnixListener,
         path: &Path,
     ) -> Result<Socket, SocketError> {
-        let bound = listener.local_addr();
-        let is_same = bound.is_ok_and(|bound| bound.as_pathname() == Some(path));
+        let is_same = is_at(&listener, path);
         let there = std::fs::symlink_metadata(path);
         match there {
             Ok(there) if is_same && there.file_type().is_socket() => Ok(Socket {
@@ -428,8 +427,15 @@ impl Socket {
                 is_released: Arc::default(),
             }),
             _ => {
-                drop(listener);
-                Socket::bind(path)
+                let socket = Socket::bind(path)?;
+                if !is_same
+                    && let Ok(bound) = listener.local_addr()
+                    && let Some(earlier) = bound.as_pathname()
+                {
+                    // A client that finds it would wait for no process.
+                    let _ = std::fs::remove_file(earlier);
+                }
+                Ok(socket)
             }
         }
     }
@@ -443,6 +449,12 @@ impl Socket {
     pub(super) fn is_released(&self) -> Arc<AtomicBool> {
         self.is_released.clone()
     }
+}
+
+/// Whether a socket is bound to this path.
+pub(crate) fn is_at(socket: &std::os::unix::net::UnixListener, path: &Path) -> bool {
+    let bound = socket.local_addr();
+    bound.is_ok_and(|bound| bound.as_pathname() == Some(path))
 }
 
 impl Drop for Socket {

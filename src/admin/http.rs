@@ -18,7 +18,7 @@ use tollgate_filter::{ApiError, ErrorCode, ErrorShape};
 use super::access::Access;
 use super::api::Api;
 use super::changes::{Actor, Changes};
-use super::control::{Applied, Change};
+use super::control::{ANSWERS_TIMEOUT, Applied, Change};
 use super::running::{JsonSource, Liveness, Readiness, Workers};
 use crate::config::AdminRole;
 use crate::telemetry::Telemetry;
@@ -73,27 +73,29 @@ pub(super) async fn serve(
         // Beyond that many, connections wait in the system's accept queue until one ends, which it does within its time limits.
         let accepted = tokio::select! {
             accepted = accept(&listener, &connections) => accepted,
-            _ = stopped.wait_for(|stop| *stop) => return,
-            _ = released.wait_for(|released| *released) => return,
+            _ = stopped.wait_for(|stop| *stop) => break,
+            _ = released.wait_for(|released| *released) => break,
         };
         let Ok((stream, peer, permit)) = accepted else {
             // Out of file descriptors, most likely: wait for some to be closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let endpoints = endpoints.clone();
+        let (endpoints, stopped) = (endpoints.clone(), stopped.clone());
         tokio::spawn(async move {
             let mut peer = Peer {
                 address: peer,
                 is_trusted: endpoints.access.is_local(),
             };
             match endpoints.access.acceptor() {
-                None => serve_connection(stream, endpoints, peer).await,
+                None => serve_connection(stream, endpoints, peer, stopped).await,
                 Some((acceptor, is_known)) => {
                     peer.is_trusted |= is_known;
                     let handshake = tokio::time::timeout(HEAD, acceptor.accept(stream));
                     match handshake.await {
-                        Ok(Ok(stream)) => serve_connection(stream, endpoints, peer).await,
+                        Ok(Ok(stream)) => {
+                            serve_connection(stream, endpoints, peer, stopped).await;
+                        }
                         Ok(Err(error)) => {
                             tracing::debug!(%error, peer = %peer.address, "admin TLS handshake failed");
                         }
@@ -104,12 +106,17 @@ pub(super) async fn serve(
             drop(permit);
         });
     }
+    drop(listener);
+    let _ = stopped.wait_for(|stop| *stop).await;
+    let ended = connections.acquire_many(CONNECTIONS_MAX as u32);
+    let _ = tokio::time::timeout(ANSWERS_TIMEOUT, ended).await;
 }
 
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     endpoints: Arc<Endpoints>,
     peer: Peer,
+    mut stopped: watch::Receiver<bool>,
 ) {
     let (under_way, mut is_under_way) = watch::channel(false);
     let service = service_fn(|request: Request<Incoming>| {
@@ -129,12 +136,11 @@ async fn serve_connection(
         .header_read_timeout(HEAD)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    // Errors of a scraper's connection are ignored.
-    if tokio::time::timeout(CONNECTION, connection.as_mut())
-        .await
-        .is_ok()
-    {
-        return;
+    tokio::select! {
+        // Errors of a scraper's connection are ignored.
+        _ = connection.as_mut() => return,
+        () = tokio::time::sleep(CONNECTION) => {}
+        _ = stopped.wait_for(|stop| *stop) => {}
     }
     connection.as_mut().graceful_shutdown();
     let limit = async {

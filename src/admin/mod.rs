@@ -101,6 +101,15 @@ pub enum AdminError {
     Thread(#[source] std::io::Error),
 }
 
+/// Opens the address of health, metrics and the admin API.
+///
+/// # Errors
+///
+/// When another program has it, or the user may not.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, AdminError> {
+    TcpListener::bind(address).map_err(|source| AdminError::Listen { address, source })
+}
+
 /// The running admin thread; on drop it ends and its socket is removed.
 pub struct Admin {
     address: SocketAddr,
@@ -128,15 +137,15 @@ impl Admin {
             api,
             adopted,
         } = options;
-        let listen = |source| AdminError::Listen { address, source };
+        let failed = |source| AdminError::Listen { address, source };
         let configured = address;
         let (http, control) = adopted.unzip();
         let listener = match http.filter(|(of, _)| *of == address) {
             Some((_, listener)) => listener,
-            None => TcpListener::bind(address).map_err(listen)?,
+            None => listen(address)?,
         };
-        listener.set_nonblocking(true).map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
         let control = match control {
             Some(control) => control::Socket::adopt(control, &socket)?,
             None => control::Socket::bind(&socket)?,
@@ -144,8 +153,8 @@ impl Admin {
         let (release, released) = watch::channel(false);
         let sockets = AdminSockets {
             address: configured,
-            http: listener.try_clone().map_err(listen)?,
-            control: control.share().map_err(listen)?,
+            http: listener.try_clone().map_err(failed)?,
+            control: control.share().map_err(failed)?,
             released: release,
             is_released: control.is_released(),
         };

@@ -3,9 +3,11 @@
 use std::future::Future;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tollgate_clock::Clock;
+use tollgate_testing::within;
 
 use super::super::changes::{ApplyFuture, Caller};
 use super::super::tests::default_settings;
@@ -40,10 +42,9 @@ fn simulated(test: impl Future<Output = ()>) {
     runtime.block_on(test);
 }
 
-/// A connection of a trusted client, with a buffer of so many bytes.
-fn connect(service: Arc<dyn Changes>, bytes: usize) -> (DuplexStream, JoinHandle<()>) {
+fn endpoints(service: Arc<dyn Changes>) -> Endpoints {
     let settings = default_settings();
-    let endpoints = Endpoints {
+    Endpoints {
         telemetry: Telemetry::with_log(&settings, Clock::system(), None).expect("it starts"),
         liveness: Box::new(|| Box::pin(async { Workers::default() })),
         readiness: Box::new(Default::default),
@@ -51,17 +52,24 @@ fn connect(service: Arc<dyn Changes>, bytes: usize) -> (DuplexStream, JoinHandle
         service,
         access: Arc::new(Access::new(&settings.admin, Clock::system())),
         api: None,
-    };
+    }
+}
+
+/// A connection of a trusted client, with a buffer of so many bytes.
+fn connect(service: Arc<dyn Changes>, bytes: usize) -> (DuplexStream, JoinHandle<()>) {
     let peer = Peer {
         address: "127.0.0.1:1".parse().expect("an address"),
         is_trusted: true,
     };
     let (client, server) = tokio::io::duplex(bytes);
-    let served = tokio::spawn(serve_connection(server, Arc::new(endpoints), peer));
-    (client, served)
+    let served = async move {
+        let (_running, stopped) = watch::channel(false);
+        serve_connection(server, Arc::new(endpoints(service)), peer, stopped).await;
+    };
+    (client, tokio::spawn(served))
 }
 
-async fn purge(client: &mut DuplexStream, held: &Held) {
+async fn purge(client: &mut (impl AsyncWrite + Unpin), held: &Held) {
     let request = b"DELETE /cache?all HTTP/1.1\r\nhost: a\r\n\r\n";
     client.write_all(request).await.expect("sent");
     held.begun.notified().await;
@@ -109,4 +117,33 @@ fn a_connection_whose_client_does_not_read_is_closed() {
         let ended = tokio::time::timeout(limit, served).await;
         ended.expect("it is closed").expect("no panic");
     });
+}
+
+#[tokio::test]
+async fn a_change_under_way_is_answered_before_the_thread_ends() {
+    let held = Arc::new(Held::default());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.set_nonblocking(true).expect("it is set");
+    let address = listener.local_addr().expect("it is bound");
+    let (stop, stopped) = watch::channel(false);
+    let endpoints = endpoints(held.clone());
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let (_kept, released) = watch::channel(false);
+        runtime.block_on(serve(listener, endpoints, stopped, released));
+    });
+    let mut client = TcpStream::connect(address).await.expect("it accepts");
+    purge(&mut client, &held).await;
+    stop.send_replace(true);
+    let refused = async { while TcpStream::connect(address).await.is_ok() {} };
+    within("the end of listening", refused).await;
+    held.release.notify_one();
+    let mut answer = String::new();
+    let read = client.read_to_string(&mut answer).await;
+    read.expect("the connection is closed after it");
+    assert!(answer.ends_with("{\"removed\":7}\n"), "{answer}");
+    thread.join().expect("no panic");
 }
