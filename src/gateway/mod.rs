@@ -17,9 +17,11 @@ mod upgrade;
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use futures_util::FutureExt as _;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tollgate_clock::{Clock, Entropy};
@@ -231,11 +233,13 @@ impl Gateway {
         stop: impl Future<Output = ()>,
         at_once: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
+        let mut stop = pin!(stop.fuse());
         let end = self.runtime.block_on(async {
             let failed = self.failure.wait_for(Option::is_some);
             let handed_over = self.handed_over.wait_for(Option::is_some);
             tokio::select! {
-                () = stop => End::Stop,
+                biased;
+                () = &mut stop => End::Stop,
                 _ = handed_over => End::HandedOver,
                 failed = failed => match failed.ok().and_then(|failed| failed.clone()) {
                     Some(failure) => End::Failed(failure),
@@ -243,6 +247,6 @@ impl Gateway {
                 },
             }
         });
-        self.shut_down(end, at_once)
+        self.shut_down(end, stop, at_once)
     }
 }

@@ -2,7 +2,9 @@
 //! purchase, then purchases, even without a waiting client, then what modules have under way, such as a message that is being sent; then every
 //! thread ends and the queued writes are committed.
 
-use std::future::Future;
+use std::convert::Infallible;
+use std::future::{Future, pending};
+use std::pin::pin;
 use std::time::Duration;
 
 use tollgate_module::LastWork;
@@ -19,10 +21,12 @@ const LAST_REQUESTS: Duration = Duration::from_secs(5);
 const FINAL_RESPONSES: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// Drains open exchanges unless the store has failed, then ends every thread. `at_once` ends the delay before the drain.
+    /// Drains open exchanges unless the store has failed, then ends every thread. `stop` completes when a stop is requested that was not yet,
+    /// and `at_once` ends the delay before the drain.
     pub(super) fn shut_down(
         mut self,
         requested: End,
+        stop: impl Future<Output = ()>,
         at_once: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
         let end = match requested {
@@ -31,21 +35,34 @@ impl Gateway {
         };
         // The workers have sockets of their own, and what they close is to refuse connections.
         self.upgrader.close_listeners();
+        // A stop that is requested while this process drains is for the one that has taken over.
+        let upgrader = self.upgrader.clone();
+        let mut stop_of_successor = pin!(async move {
+            stop.await;
+            upgrader.request_stop();
+            pending().await
+        });
         if matches!(end, End::Stop) {
             service_manager::stopping(self.proxy.open_exchanges());
             self.announce(at_once);
         }
-        if !matches!(end, End::HandedOver) {
-            self.upgrader.remove_files();
-        }
         if matches!(end, End::HandedOver) {
-            self.answer_last_requests();
+            self.runtime.block_on(async {
+                let failed = self.failure.wait_for(Option::is_some);
+                tokio::select! {
+                    () = last_requests(&self.proxy) => {}
+                    _ = failed => {}
+                    never = &mut stop_of_successor => match never {},
+                }
+            });
+        } else {
+            self.upgrader.remove_files();
         }
         self.proxy.drain();
         self.purchase_tasks.close();
         let failed = match end {
             End::Failed(failure) => Some(failure),
-            End::Stop | End::HandedOver => self.finish(),
+            End::Stop | End::HandedOver => self.finish(stop_of_successor),
         };
         // After a failed store the only remaining work is the error responses; this is their time limit.
         self.runtime.block_on(async {
@@ -87,30 +104,23 @@ impl Gateway {
             "draining later: `/ready` is 503, requests are served on"
         );
         self.proxy.announce_end();
-        let is_over = self.runtime.block_on(async {
-            let failed = self.failure.wait_for(Option::is_some);
-            tokio::select! {
-                () = tokio::time::sleep(delay) => true,
-                () = at_once => false,
-                _ = failed => false,
-            }
-        });
-        if is_over {
-            self.proxy.stop_accepting();
-            self.answer_last_requests();
-        }
-    }
-
-    /// Leaves connections open for a short time: a request may be on its way on them, which is answered here or by the new process.
-    fn answer_last_requests(&self) {
         self.runtime.block_on(async {
-            let closed = self.proxy.closed();
-            let _ = tokio::time::timeout(LAST_REQUESTS, closed).await;
+            let failed = self.failure.wait_for(Option::is_some);
+            let served = async {
+                tokio::time::sleep(delay).await;
+                self.proxy.stop_accepting();
+                last_requests(&self.proxy).await;
+            };
+            tokio::select! {
+                () = served => {}
+                () = at_once => {}
+                _ = failed => {}
+            }
         });
     }
 
     /// Waits for open exchanges, for the grace period at most; returns the failure of the store meanwhile.
-    fn finish(&mut self) -> Option<Failure> {
+    fn finish(&mut self, stop_of_successor: impl Future<Output = Infallible>) -> Option<Failure> {
         let grace = self.settings.server.grace;
         let open = self.proxy.open_exchanges();
         tracing::info!(
@@ -124,6 +134,7 @@ impl Gateway {
             tokio::select! {
                 drained = tokio::time::timeout(grace, drained) => Ok(drained.is_ok()),
                 failed = failed => Err(failed.ok().and_then(|failed| failed.clone())),
+                never = stop_of_successor => match never {},
             }
         });
         match ended {
@@ -141,6 +152,11 @@ impl Gateway {
             Err(failure) => failure,
         }
     }
+}
+
+/// Leaves connections open for a short time: a request may be on its way on them, which is answered here or by the new process.
+async fn last_requests(proxy: &Proxy) {
+    let _ = tokio::time::timeout(LAST_REQUESTS, proxy.closed()).await;
 }
 
 /// Waits until no work is under way that could still change the books.
