@@ -255,14 +255,40 @@ pub(crate) fn name(settings: &config::Store) -> String {
     }
 }
 
-/// Verifies that the database which another process still has can be opened after it: that there is one, and of a schema which this release
-/// can use.
-pub(crate) fn check(settings: &config::Store, opener: &Opener<'_>) -> Result<(), OpenError> {
-    match open_read(settings, opener) {
-        // It will be brought up to date.
-        Ok(_) | Err(OpenError::Older { .. }) => Ok(()),
-        Err(error) => Err(error),
+/// The same with the node where there may be several: what a process can take over from another one.
+pub(crate) fn name_with_node(settings: &config::Store) -> String {
+    let database = name(settings);
+    match &settings.node {
+        Some(node) => format!("{database}, node {node}"),
+        None => database,
     }
+}
+
+/// Verifies that the database which another process still has can be opened after it: that there is one, of a schema which this release can use,
+/// and that the spool can be written. The schema of a server is brought up to date: the other process, of an earlier release, runs on it.
+pub(crate) fn prepare(settings: &config::Store, opener: &Opener<'_>) -> Result<(), OpenError> {
+    if let Some(spool) = &settings.spool {
+        check_spool(&spool.folder)?;
+    }
+    match (open_read(settings, opener), &settings.url) {
+        (Err(OpenError::Older { .. }), StoreUrl::Postgres(url)) => {
+            postgres::migrate(&postgres_options(settings, url, opener))
+        }
+        // It will be brought up to date.
+        (Err(OpenError::Older { .. }), StoreUrl::Sqlite(_)) => Ok(()),
+        (read, _) => read.map(|_| ()),
+    }
+}
+
+/// Verifies that a gateway can make the folder of its spool, or write to it.
+pub(crate) fn check_spool(folder: &Path) -> Result<(), OpenError> {
+    let parent = folder.parent().filter(|_| !folder.exists());
+    let made = tempfile::tempfile_in(parent.unwrap_or(folder));
+    made.map(|_| ()).map_err(|source| OpenError::File {
+        action: "write to",
+        path: folder.to_owned(),
+        source,
+    })
 }
 
 /// The control socket of the gateway that has the database.

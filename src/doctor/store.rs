@@ -112,14 +112,10 @@ fn control_socket(path: &Path) -> Finding {
 /// Whether a gateway can make its spool, or write it.
 fn spool_folder(folder: &Path) -> Finding {
     let name = "spool";
-    let parent = folder.parent().filter(|_| !folder.exists());
-    match tempfile::tempfile_in(parent.unwrap_or(folder)) {
-        Ok(_) => Finding::ok(name, folder.display().to_string()),
-        Err(error) => Finding::failed(
-            name,
-            format!("cannot write in `{}` ({error})", folder.display()),
-        )
-        .remedy("run this command as the gateway's user; if it is, set `store.spool`"),
+    match database::check_spool(folder) {
+        Ok(()) => Finding::ok(name, folder.display().to_string()),
+        Err(error) => Finding::failed(name, telemetry::chain(&error))
+            .remedy("run this command as the gateway's user; if it is, set `store.spool`"),
     }
 }
 

@@ -27,7 +27,7 @@ use super::certificates::ListenerCertificates;
 use super::conditions::Conditions;
 use super::prices::{ledger_error, record_new_prices};
 use super::reload::{Parts, Reloader};
-use super::upgrade::{AdoptedAdmin, Followed, Predecessor, Record, Upgrader};
+use super::upgrade::{AdoptedAdmin, Followed, Predecessor, Record, UpgradeState, Upgrader};
 use super::{
     Address, Gateway, GatewayBuilder, StartError, file_watch, health, maintenance, routes,
     service_manager, settings,
@@ -88,15 +88,13 @@ pub(super) fn start(
         admin::control::Socket::check(&control).map_err(admin::AdminError::from)?;
     }
     let mut handed = None;
-    if let Some(predecessor) = &predecessor {
-        // What can fail before the store is handed over must not fail after it.
-        predecessor.check_store(database::name(&settings.store))?;
+    if let Some(predecessor) = &mut predecessor {
         let opener = Opener {
             name: "successor",
             clock: &clock,
             entropy: &entropy,
         };
-        database::check(&settings.store, &opener)?;
+        predecessor.prepare(&settings, &opener)?;
         handed = Some(predecessor.take_store()?);
     }
     let storage = Storage::open(&settings, &clock, &entropy, handed)?;
@@ -167,7 +165,9 @@ pub(super) fn start(
         .add_source(sources::certificates(certificates.all()));
     telemetry.metrics().add_source(acme.status().metrics());
     tasks.push(runtime.spawn(acme.clone().run()).abort_handle());
+    let upgrade_state = UpgradeState::default();
     let parts = Parts {
+        upgrade: upgrade_state.clone(),
         modules,
         declarations,
         filters: std::mem::take(&mut built.filters),
@@ -202,7 +202,7 @@ pub(super) fn start(
     let upgrader = Arc::new(Upgrader {
         proxy: running.proxy.clone(),
         store: storage.store.clone(),
-        database: database::name(&settings.store),
+        database: database::name_with_node(&settings.store),
         ledger: storage.ledger.clone(),
         purchase_tasks: purchase_tasks.clone(),
         runtime: runtime.handle().clone(),
@@ -217,7 +217,7 @@ pub(super) fn start(
         tasks: Mutex::new(tasks),
         record: record(&storage, &clock),
         successor,
-        is_done: Mutex::new(false),
+        state: upgrade_state,
         stop: Mutex::default(),
         program: std::env::current_exe(),
     });

@@ -25,6 +25,7 @@ use super::error::StartError;
 use super::prices::record_new_prices;
 use super::routes::{self, NamedFilter};
 use super::settings;
+use super::upgrade::UpgradeState;
 use crate::acme::Acme;
 use crate::admin::{Access, ChangeError, ReloadedSettings, RunningSettings};
 use crate::config::{Certificate, Difference, DifferenceKind, Report, Settings};
@@ -35,8 +36,12 @@ use crate::upstream::Providers;
 /// What remains for the operator when a setting needs another process.
 const REMEDY: &str = "run `tollgate upgrade`, or restore the earlier value";
 
-/// The same for a setting that an upgrade refuses too: it hands over an open database.
+/// The same for a setting that an upgrade refuses too: it hands over an open database, and the node.
 const REMEDY_OF_STORE: &str = "stop the gateway and start it again, or restore the earlier value";
+
+/// The same for the path at which `tollgate upgrade` looks for the gateway.
+const REMEDY_OF_SOCKET: &str =
+    "send the signal SIGUSR2 to the gateway, or restore the earlier value";
 
 /// The gateway's own settings that a reload changes, by the beginnings of their keys.
 const RELOADED: [&str; 12] = [
@@ -65,6 +70,7 @@ pub(crate) struct Reloader {
 
 /// What a reload changes, and what it needs for that.
 pub(super) struct Parts {
+    pub(super) upgrade: UpgradeState,
     pub(super) modules: Vec<Box<dyn Module>>,
     pub(super) declarations: Declarations,
     pub(super) filters: Vec<NamedFilter>,
@@ -109,6 +115,11 @@ pub(crate) enum ReloadError {
     /// Settings differ that are fixed at the start.
     #[error("{}", RestartNeeded(.0))]
     NeedsRestart(Vec<Difference>),
+    /// A new process takes over, which has read the settings already.
+    #[error(
+        "an upgrade is under way; reload the settings of the new process, or of this one if the upgrade fails"
+    )]
+    Upgrade,
     /// A module cannot serve its new settings.
     #[error(transparent)]
     Module(BuildError),
@@ -127,7 +138,8 @@ impl fmt::Display for RestartNeeded<'_> {
                 f.write_str("\n")?;
             }
             let remedy = match &*difference.key {
-                "store.url" => REMEDY_OF_STORE,
+                "store.url" | "store.node" => REMEDY_OF_STORE,
+                "admin.socket" => REMEDY_OF_SOCKET,
                 _ => REMEDY,
             };
             write!(f, "{difference}; {remedy}")?;
@@ -190,7 +202,10 @@ impl Reloader {
         let mut state = self.state();
         // After a rotation, which asks for a reload as well.
         self.parts.telemetry.reopen_log();
-        let built = self.check().and_then(|checked| self.build(checked));
+        let built = match self.parts.upgrade.has_begun() {
+            true => Err(ReloadError::Upgrade),
+            false => self.check().and_then(|checked| self.build(checked)),
+        };
         match built {
             Ok(built) => {
                 let reloaded = self.apply(&mut state, built);

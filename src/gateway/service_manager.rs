@@ -26,9 +26,9 @@ pub(super) fn stopping(open: usize) {
     notify(&[NotifyState::Stopping, NotifyState::Status(&status)]);
 }
 
-/// Another process serves, and is supervised in place of this one.
+/// Another process serves, and is supervised in place of this one. Its own first message to the watchdog was not accepted before.
 pub(super) fn main_process(process: u32) {
-    notify(&[NotifyState::MainPid(process)]);
+    notify(&[NotifyState::MainPid(process), NotifyState::Watchdog]);
 }
 
 /// The time within which the service manager expects a message, or restarts the process.

@@ -42,7 +42,7 @@ pub(super) enum Message {
         admin: SocketAddr,
         /// What identifies relayed requests, in hexadecimal digits.
         token: String,
-        /// The database.
+        /// The database and the node.
         store: String,
     },
     /// The successor has valid settings, and can take over the store.

@@ -3,7 +3,7 @@
 //! The steps, of which the first three can fail without an effect:
 //!
 //! 1. This process starts the program, with a connection as its standard input, and sends it the listening sockets.
-//! 2. The new process reads its settings, and reports that it is ready.
+//! 2. The new process reads its settings, opens what this one has not, and reports that it is ready.
 //! 3. Requests that begin wait. Those that are not forwarded yet end within a short time, or are refused with 503 when they need credit.
 //!    Everything that is queued is committed.
 //! 4. The holds of the rest are made durable, the store is closed, and its locks are sent.
@@ -67,6 +67,10 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(crate) enum UpgradeError {
     #[error("an upgrade is under way or done")]
     Busy,
+    #[error(
+        "the gateway is the first process of its container, which ends with it; start the container again with the new program"
+    )]
+    FirstProcess,
     #[error("could not start `{program}`; name the program with `--program`", program = program.display())]
     Start {
         program: PathBuf,
@@ -103,11 +107,28 @@ pub(super) struct StopRequest {
     link: Option<UnixStream>,
 }
 
+/// The process number of the first process of a container, or of a machine.
+const FIRST_PROCESS: u32 = 1;
+
+/// Whether there is an upgrade.
+#[derive(Clone, Default)]
+pub(super) struct UpgradeState {
+    /// Held while one is under way; set when it is done.
+    is_done: Arc<Mutex<bool>>,
+}
+
+impl UpgradeState {
+    /// Whether one is under way, or done: the new process has read the settings, or soon will.
+    pub(super) fn has_begun(&self) -> bool {
+        self.is_done.try_lock().map_or(true, |is_done| *is_done)
+    }
+}
+
 /// What an upgrade changes in this process.
 pub(super) struct Upgrader {
     pub(super) proxy: Arc<Proxy>,
     pub(super) store: Arc<dyn Store>,
-    /// The database, as a successor has to name it.
+    /// The database and the node, as a successor has to name them.
     pub(super) database: String,
     pub(super) ledger: Ledger,
     pub(super) purchase_tasks: PurchaseTasks,
@@ -124,8 +145,7 @@ pub(super) struct Upgrader {
     pub(super) record: Record,
     /// The new process, once it serves.
     pub(super) successor: watch::Sender<Option<u32>>,
-    /// Held while an upgrade is under way; set when it is done.
-    pub(super) is_done: Mutex<bool>,
+    pub(super) state: UpgradeState,
     pub(super) stop: Mutex<StopRequest>,
     /// The program of this process, as it was when it started.
     pub(super) program: io::Result<PathBuf>,
@@ -133,7 +153,10 @@ pub(super) struct Upgrader {
 
 impl Upgrader {
     fn run(&self, program: Option<&Path>) -> Result<Upgraded, UpgradeError> {
-        let mut is_done = match self.is_done.try_lock() {
+        if std::process::id() == FIRST_PROCESS {
+            return Err(UpgradeError::FirstProcess);
+        }
+        let mut is_done = match self.state.is_done.try_lock() {
             Ok(is_done) => is_done,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(UpgradeError::Busy),
@@ -176,12 +199,25 @@ impl Upgrader {
         if let Some(admin) = &*self.admin() {
             admin.release();
         }
-        let open = self.proxy.open_exchanges();
-        self.successor.send_replace(Some(child.id()));
-        Ok(Upgraded {
-            process: child.id(),
-            open,
-        })
+        let (process, open) = (child.id(), self.proxy.open_exchanges());
+        self.successor.send_replace(Some(process));
+        self.watch_successor(child);
+        Ok(Upgraded { process, open })
+    }
+
+    /// Ends this process, too, when the new one ends before it: nothing accepts connections then.
+    fn watch_successor(&self, mut child: Child) {
+        let (store, runtime) = (self.store.clone(), self.runtime.clone());
+        let watch = move || {
+            let ended = child.wait();
+            tracing::warn!(?ended, "the new process has ended");
+            // Sent to it in vain, which the store fails of.
+            let _ = runtime.block_on(flush(&*store));
+        };
+        let thread = std::thread::Builder::new().name(String::from("successor"));
+        if let Err(error) = thread.spawn(watch) {
+            tracing::warn!(%error, "not watching the new process");
+        }
     }
 
     /// Everything before the point of no return. Returns where the new process accepts relayed requests.
@@ -220,7 +256,7 @@ impl Upgrader {
             }
         }
         // Held until the upgrade has ended.
-        drop(self.is_done.lock());
+        drop(self.state.is_done.lock());
         let successor = *self.successor.borrow();
         if let Some(process) = successor.and_then(|process| Pid::from_raw(process.cast_signed())) {
             tracing::info!(process = %process, "requesting a stop of the new process");

@@ -12,8 +12,11 @@ use tollgate_ledger::Ledger;
 use tollgate_store::{Admission, IdempotencyPart, Part, Store, UnitOfWork, first_token};
 
 use super::link::{Link, Message, STEP_TIMEOUT, Sockets, VARIABLE, locks};
-use crate::database::Predecessor as StoreOfPredecessor;
-use crate::proxy::{Proxy, TOKEN_BYTES};
+use crate::admin::{self, AdminError};
+use crate::config::Settings;
+use crate::database::{self, Opener, Predecessor as StoreOfPredecessor};
+use crate::gateway::StartError;
+use crate::proxy::{Proxy, SocketFile, TOKEN_BYTES};
 
 /// The process that started this one to take over from it.
 #[derive(Debug)]
@@ -33,9 +36,9 @@ pub enum PredecessorError {
     /// The connection to it.
     #[error("the process that started this one to take over from it does not answer")]
     Link(#[source] io::Error),
-    /// The settings name another database.
+    /// The settings name another database, or another node.
     #[error(
-        "`store.url` names `{new}`, and the running gateway has `{old}`; an upgrade cannot change the database: stop the gateway, then start it"
+        "the settings name `{new}`, and the running gateway has `{old}`; an upgrade cannot change the database or the node: stop the gateway, then start it"
     )]
     OtherStore {
         /// In the settings.
@@ -82,13 +85,28 @@ impl Predecessor {
         }))
     }
 
-    /// Verifies that the settings name its database.
-    pub(in crate::gateway) fn check_store(&self, new: String) -> Result<(), PredecessorError> {
-        let old = self.store.clone();
-        match new == old {
-            true => Ok(()),
-            false => Err(PredecessorError::OtherStore { new, old }),
+    /// Does what can fail before the store is handed over, and opens what the predecessor has not. Nothing that is done here affects it.
+    pub(in crate::gateway) fn prepare(
+        &mut self,
+        settings: &Settings,
+        opener: &Opener<'_>,
+    ) -> Result<(), StartError> {
+        let (new, old) = (
+            database::name_with_node(&settings.store),
+            self.store.clone(),
+        );
+        if new != old {
+            return Err(PredecessorError::OtherStore { new, old }.into());
         }
+        let address = settings.admin.address;
+        if self.sockets.admin.0 != address {
+            self.sockets.admin = (address, admin::listen(address)?);
+        }
+        let control = database::control_socket(&settings.store);
+        if !admin::control::is_at(&self.sockets.control, &control) {
+            admin::control::Socket::check(&control).map_err(AdminError::from)?;
+        }
+        Ok(database::prepare(&settings.store, opener)?)
     }
 
     /// Reports that everything is ready but the store, and waits for it.
@@ -126,7 +144,11 @@ impl Predecessor {
 
     /// Reports that this process serves, and commits what the predecessor sends until it has ended.
     pub(in crate::gateway) fn follow(self, followed: Followed) -> Result<(), PredecessorError> {
-        let Predecessor { link, .. } = self;
+        let Predecessor { link, sockets, .. } = self;
+        // Those that the settings do not name any more.
+        let files = sockets.listeners.iter();
+        let files = files.filter_map(|(address, _)| SocketFile::of(address));
+        files.for_each(|file| file.remove());
         let ready = link
             .send(&Message::Serving, &[])
             .and_then(|()| link.0.set_read_timeout(None));

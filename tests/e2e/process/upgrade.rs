@@ -470,6 +470,8 @@ async fn a_kill_of_either_process_charges_no_incomplete_answer_and_loses_no_cred
             false => {
                 successor.signal("KILL");
                 assert_eq!(first_ended(&mut serving).await, Some(1));
+                let output = serving.process.output();
+                assert!(output.contains("the new process has ended"), "{output}");
                 let again = installation.serve().await;
                 assert_eq!(spent(&installation).await, 0, "nothing was delivered whole");
                 drop(again);

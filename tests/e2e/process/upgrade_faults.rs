@@ -1,12 +1,15 @@
-//! Upgrades during which commits do not end, or a stop is requested.
+//! Upgrades that are refused, during which commits do not end, or during which a stop is requested.
+
+use std::net::TcpListener;
 
 use rusqlite::Connection;
-use tollgate_testing::within;
+use tollgate_testing::{Postgres, within};
+use toml::Table;
 
 use super::installation::{Installation, Serving, ended};
 use super::spool::{admitted, begun};
 use super::upgrade::{Successor, first_ended, slow_body};
-use crate::rig::{PRICE_OF_A_CHAT, audited, micros, poll};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, chat, micros, poll};
 
 /// Waits until the earlier process, or the new one, which writes to the same place, has logged this.
 async fn logged(serving: &Serving, words: &str) {
@@ -101,4 +104,158 @@ async fn a_stop_after_the_hand_over_ends_the_new_process_too() {
     let status = ended(&mut upgrade).await;
     assert_eq!(status.code(), Some(0), "{}", upgrade.output());
     audited(&installation.database());
+}
+
+/// Streams end in the earlier process for minutes, and what supervises it may know only that one.
+#[tokio::test]
+async fn a_stop_of_the_earlier_process_ends_the_new_one_too() {
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
+    let client = serving.client(&installation);
+    let streams = begun(&client, &installation, "under way", 1).await;
+    let successor = Successor::of(&installation).await;
+    logged(&serving, "draining: refusing new connections").await;
+    serving.process.signal("TERM");
+    logged(&serving, "requesting a stop of the new process").await;
+    installation.provider.gate("under way").open();
+    streams.end().await;
+    drop(client);
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    within("the end of the new process", poll(|| successor.has_ended())).await;
+    let report = audited(&installation.database());
+    assert_eq!(report.sums.spent.get(), PRICE_OF_A_CHAT);
+}
+
+/// Writes the settings with one of them replaced.
+fn set(installation: &Installation, section: &str, key: &str, value: &str) {
+    let text = std::fs::read_to_string(&installation.config).expect("the settings");
+    let mut table: Table = text.parse().expect("TOML");
+    let section = table.entry(section).or_insert_with(|| Table::new().into());
+    let section = section.as_table_mut().expect("a table");
+    section.insert(key.into(), value.into());
+    let text = toml::to_string(&table).expect("tables are TOML");
+    std::fs::write(&installation.config, text).expect("the folder takes files");
+}
+
+#[tokio::test]
+async fn an_upgrade_to_settings_that_cannot_be_opened_changes_nothing() {
+    let database = Postgres::shared().database();
+    let installation = Installation::on_postgres(&database, "").await;
+    set(&installation, "store", "node", "a");
+    let valid = installation.folder.path().join("valid.toml");
+    std::fs::copy(&installation.config, &valid).expect("a copy");
+    let mut serving = installation.serve().await;
+    let client = serving.client(&installation);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let taken = taken.local_addr().map(|address| (taken, address));
+    let (_taken, address) = taken.expect("it is bound");
+    for (section, key, value, problem) in [
+        (
+            "admin",
+            "address",
+            &*address.to_string(),
+            "change `admin.address`",
+        ),
+        (
+            "admin",
+            "socket",
+            "/proc/tollgate.sock",
+            "set `admin.socket`",
+        ),
+        (
+            "store",
+            "spool",
+            "/proc/spool",
+            "could not write to `/proc/spool`",
+        ),
+        (
+            "store",
+            "node",
+            "b",
+            "cannot change the database or the node",
+        ),
+    ] {
+        std::fs::copy(&valid, &installation.config).expect("a copy");
+        set(&installation, section, key, value);
+        // The command finds the gateway by the earlier settings.
+        let mut upgrade = installation.spawn(installation.command_with(&valid, &["upgrade"]));
+        assert_eq!(ended(&mut upgrade).await.code(), Some(1));
+        let output = upgrade.output();
+        assert!(output.contains(problem), "{output}");
+        let answer = client.post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    std::fs::copy(&valid, &installation.config).expect("a copy");
+    let successor = Successor::of(&installation).await;
+    drop(client);
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    successor.stop().await;
+}
+
+/// The new process has read the settings: it would not have what a reload puts in force.
+#[tokio::test]
+async fn settings_are_not_reloaded_during_an_upgrade() {
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
+    let slow = slow_body(&serving, &installation).await;
+    let mut upgrade = installation.spawn(installation.command(&["upgrade"]));
+    logged(&serving, "the new process is ready to take over").await;
+    let mut reload = installation.spawn(installation.command(&["reload"]));
+    assert_eq!(ended(&mut reload).await.code(), Some(1));
+    let output = reload.output();
+    assert!(output.contains("an upgrade is under way"), "{output}");
+    drop(slow);
+    assert_eq!(ended(&mut upgrade).await.code(), Some(0));
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    installation.run(&["reload"]).await;
+    new_process(&serving).stop().await;
+}
+
+/// Statements that hold a table, as a backup does, until there is a row in `released`.
+const HOLD: &str = "DO $$ BEGIN
+    LOCK TABLE recalls IN ACCESS SHARE MODE;
+    WHILE NOT EXISTS (SELECT 1 FROM released) LOOP PERFORM pg_sleep(0.01); END LOOP;
+    END $$";
+
+#[tokio::test]
+async fn the_schema_is_brought_up_to_date_before_the_store_is_handed_over() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let name = url.rsplit('/').next().expect("a name").to_owned();
+    let installation = Installation::on_postgres(&url, "").await;
+    let mut serving = installation.serve().await;
+    let client = serving.client(&installation);
+    // As of the release before, without what a node that is alone does not use.
+    server.run(
+        &name,
+        "CREATE TABLE released (id BIGINT);
+        ALTER TABLE recalls DROP COLUMN need, DROP COLUMN short_at;
+        ALTER TABLE cap_recalls DROP COLUMN need, DROP COLUMN short_at;
+        UPDATE meta SET v = '20' WHERE k = 'schema'",
+    );
+    let holding = std::thread::spawn({
+        let name = name.clone();
+        move || server.run(&name, HOLD)
+    });
+    let is_held = || {
+        let sql = "SELECT count(*) FROM pg_locks WHERE relation = 'recalls'::regclass";
+        server.run(&name, sql) != "0"
+    };
+    within("the lock of the table", poll(is_held)).await;
+    let mut upgrade = installation.spawn(installation.command(&["upgrade"]));
+    logged(&serving, "migration waits for a table").await;
+    assert!(!serving.process.output().contains("handing the store over"));
+    let answer = client.post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    server.run(&name, "INSERT INTO released VALUES (1)");
+    assert_eq!(
+        ended(&mut upgrade).await.code(),
+        Some(0),
+        "{}",
+        upgrade.output()
+    );
+    holding.join().expect("the lock ends");
+    drop(client);
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    new_process(&serving).stop().await;
 }

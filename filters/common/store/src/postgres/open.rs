@@ -185,6 +185,36 @@ pub fn open_read(options: &Options) -> Result<Arc<dyn Read>, OpenError> {
     }))
 }
 
+/// Brings the schema up to this release, beside the gateways that have the database: those of an earlier release run on it too.
+pub fn migrate(options: &Options) -> Result<(), OpenError> {
+    let name = options.url.to_string();
+    let target = target(options)?.of_primary();
+    let connection = Connection::open(&target).map_err(|error| open_error(&name, "open", error))?;
+    prepare(&connection, &name)?;
+    begin(&connection, &name, options)?;
+    let ended = connection.run_all("COMMIT");
+    ended.map_err(|error| open_error(&name, "migrate", error))
+}
+
+/// Verifies the server, and sets what protects other gateways from this process.
+fn prepare(connection: &Connection, name: &str) -> Result<(), OpenError> {
+    schema::check_server(connection, name)?;
+    // A start that is paused while it has the lock of all nodes must not stop them.
+    set_idle_limit(connection).map_err(|error| open_error(name, "open", error))
+}
+
+/// Begins a transaction that has the lock of the schema, and finds it up to date.
+fn begin(connection: &Connection, name: &str, options: &Options) -> Result<(), OpenError> {
+    let limit = |time| {
+        let limited = connection.limit(time);
+        limited.map_err(|error| open_error(name, "open", error))
+    };
+    limit(schema::MIGRATION_MAX)?;
+    schema::lock(connection).map_err(|error| open_error(name, "lock", error))?;
+    schema::migrate(connection, name, &options.clock)?;
+    limit(WAIT)
+}
+
 /// The process that has a database, if there is one: it has a lease that is fresh. For a standby.
 pub fn holder(options: &Options) -> Result<Option<String>, OpenError> {
     let name = options.url.to_string();
@@ -358,13 +388,7 @@ pub(super) fn target(options: &Options) -> Result<Target, OpenError> {
 pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenError> {
     let name = options.url.to_string();
     let connection = Connection::open(target).map_err(|error| open_error(&name, "open", error))?;
-    schema::check_server(&connection, &name)?;
-    // A start that is paused while it has the lock of all nodes must not stop them.
-    set_idle_limit(&connection).map_err(|error| open_error(&name, "open", error))?;
-    let limit = |time| {
-        let limited = connection.limit(time);
-        limited.map_err(|error| open_error(&name, "open", error))
-    };
+    prepare(&connection, &name)?;
     let clock = &options.clock;
     // For how long the end of a lease is waited for that is not renewed.
     let wait_max = options.outage.lease + Duration::from_secs(1);
@@ -373,10 +397,7 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
     let mut first = None;
     let mut waits_for = None;
     loop {
-        limit(schema::MIGRATION_MAX)?;
-        schema::lock(&connection).map_err(|error| open_error(&name, "lock", error))?;
-        schema::migrate(&connection, &name, clock)?;
-        limit(WAIT)?;
+        begin(&connection, &name, options)?;
         let root_secret = root_secret(&connection, &options.random)
             .map_err(|error| write_open_error(&name, error))?;
         let (node, held) = choose(&connection, options, &claim)?;
