@@ -9,9 +9,6 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// Above this a limit of version 1 means that there is none: the kernel stores the largest multiple of a page.
 const UNLIMITED: u64 = 1 << 60;
 
-/// Used where nothing can be read.
-const FALLBACK_BYTES: u64 = 1 << 30;
-
 /// The memory that the process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
@@ -32,21 +29,15 @@ impl Memory {
     /// The limit that the system sets.
     pub(crate) fn detect() -> Memory {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let group = of_groups(&groups, Path::new(CGROUPS));
-        let machine = total(&machine);
-        match (group, machine) {
-            (Some(group), machine) if machine.is_none_or(|all| group < all) => Memory {
+        let machine = of_machine();
+        match of_groups(&groups, Path::new(CGROUPS)) {
+            Some(group) if group < machine => Memory {
                 bytes_max: group,
                 source: "cgroup",
             },
-            (_, Some(bytes_max)) => Memory {
-                bytes_max,
-                source: "machine",
-            },
             _ => Memory {
-                bytes_max: FALLBACK_BYTES,
-                source: "unknown",
+                bytes_max: machine,
+                source: "machine",
             },
         }
     }
@@ -89,11 +80,10 @@ fn least(root: &Path, path: &str, file: &str) -> Option<u64> {
     numbers.min()
 }
 
-/// `MemTotal` of `/proc/meminfo`, in bytes.
-fn total(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib: u64 = line?.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
+/// The memory of the machine in bytes (sysinfo(2)). `/proc/meminfo` is hidden from a service with `ProcSubset=pid`.
+fn of_machine() -> u64 {
+    let machine = rustix::system::sysinfo();
+    machine.totalram * u64::from(machine.mem_unit)
 }
 
 #[cfg(test)]
@@ -126,9 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_the_machine_is_in_kibibytes() {
-        let text = "MemTotal:       16314500 kB\nMemFree: 1 kB\n";
-        assert_eq!(total(text), Some(16_314_500 * 1024));
-        assert_eq!(total(""), None);
+    fn the_memory_of_the_machine_is_what_the_system_shows() {
+        let text = fs::read_to_string("/proc/meminfo").expect("it is shown here");
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        let kib: u64 = kib.expect("a line").trim().parse().expect("a number");
+        assert_eq!(of_machine(), kib * 1024);
     }
 }
