@@ -306,6 +306,28 @@ fn credit_taken_for_a_charge_that_is_not_accepted_is_returned_where_the_account_
     a.close();
 }
 
+/// It has no allotment of the account, so its answer to the recall is written nowhere; what it posts of the account made others wait for one.
+#[test]
+fn a_node_that_has_settled_holds_of_nothing_alone_is_no_reason_to_wait() {
+    let url = Postgres::shared().database();
+    // It knows of a recall by the load of the account, and has answered before anything is posted.
+    let a = without_feed(&url, "a", NodeRole::OneOfMany);
+    let b = node(&url, "b");
+    let account = account_with(&a.store, &a.ledger, 1, 0, 0);
+    let refused = b.acquire(account, 1, 1);
+    assert!(is_refused(&refused), "{refused:?}");
+    // So many records that they are posted.
+    for number in 10..14 {
+        let mut hold = a.acquire(account, number, 0).expect("it costs nothing");
+        wait(hold.durable()).expect("it is durable");
+        wait(hold.settle(settle(0))).expect("it is durable");
+    }
+    let refused = decided(&b, account, 1, 1);
+    assert!(refused.as_ref().is_some_and(is_refused), "{refused:?}");
+    a.close();
+    b.close();
+}
+
 /// The feed has brought the recall that the take began before the result of the take was known.
 #[test]
 fn credit_that_a_node_has_returned_since_its_take_was_decided_is_no_reason_for_a_refusal() {
