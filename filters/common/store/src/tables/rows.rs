@@ -604,10 +604,11 @@ impl<C: Sql + KeySet> WriteRows for C {
     }
 
     fn set_posted(&self, node: i64, row: i64) -> Result<(), EngineError> {
+        // Neither may be null: nothing is posted without its row, which may have been sent without a wait for its result.
         let sql = on_marks!(
             self,
             "UPDATE ",
-            " SET posted = ?2, days_posted = ?2 WHERE id = ?1"
+            " SET posted = (SELECT id FROM journal WHERE id = ?2), days_posted = ?2 WHERE id = ?1"
         );
         self.write(sql, values![node, row])
     }

@@ -236,6 +236,36 @@ fn a_posting_of_a_run_whose_node_has_a_later_epoch_changes_nothing() {
     assert_eq!(row.available.get(), 98, "a reader adds what is not posted");
 }
 
+/// The server goes on with what was sent behind a statement that fails while the connection lives: it posted a row that is not in the journal.
+#[test]
+fn a_posting_changes_nothing_when_the_row_that_was_sent_before_it_fails() {
+    let (proxy, store, database) = behind_proxy_with(&posts_at_once);
+    let server = Postgres::shared();
+    // Its statements are prepared, for which the server would be waited for.
+    write(&store, [charge(operation(1), account(1))]).expect("it is durable");
+    until("it is not posted", || server.run(&database, POSTED) == "t");
+    server.run(
+        &database,
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION USING ERRCODE = ''53100''; END';
+         CREATE TRIGGER full_disk BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION full_disk()",
+    );
+    let mut blocker = Blocker::lock(&database, "LOCK TABLE journal IN SHARE MODE");
+    let commits = proxy.commits();
+    let answer = submit(&store, charge(operation(2), account(1)));
+    until("the posting is not sent", || {
+        is_blocked(&database) && proxy.commits() > commits
+    });
+    blocker.release();
+    match answer.recv().expect("an answer") {
+        Err(CommitError::Stopped(failure)) => assert_eq!(failure.kind, FailureKind::DiskFull),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(server.run(&database, POSTED), "t");
+    let reader = postgres::open_read(&options(&server.url(&database))).expect("it opens");
+    let row = reader.account(account(1)).expect("a read");
+    assert_eq!(row.expect("it is there").available.get(), 99);
+}
+
 /// A charge of the key whose spending is capped.
 fn charge_of_key(number: u8) -> Part {
     // It began in the month of the cap.

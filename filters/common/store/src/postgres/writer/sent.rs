@@ -1,7 +1,9 @@
 //! Commits that are sent before those before them are known to be durable.
 //!
-//! A journal row is only inserted after the row before it, and a transaction fails where the node is in another epoch: whatever becomes of the
-//! connection, what the server has made durable is the beginning of what was sent. After a lost connection the rest is sent again.
+//! The server goes on after a statement that fails. So each commit fails by itself where one that it needs is missing: a journal row is only
+//! inserted after the row before it, a posting only where its last row is there (`WriteRows::set_posted`), and a transaction where the node is in
+//! this epoch. What the server has made durable of rows and postings is the beginning of what was sent. Last uses and refused requests need no row,
+//! and are made again by their number alone. After a lost connection the rest is sent again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
