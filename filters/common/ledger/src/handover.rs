@@ -11,9 +11,11 @@ use std::sync::mpsc::sync_channel;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::{Admission, Answers, CommitError, Done, Part, Purse, Refusal, UnitOfWork};
+use tollgate_store::{
+    Admission, Answers, CommitError, Done, Part, Purse, Receipt, Refusal, UnitOfWork,
+};
 
-use crate::accounts::{Inner, Shard, lock};
+use crate::accounts::{Inner, lock};
 use crate::units::{log_refusal, unit};
 
 /// A hold that the predecessor has ended.
@@ -123,19 +125,16 @@ impl Inner {
             }
             Err(refusal) => return done(Err(CommitError::Refused(refusal))),
         };
-        // Queued under the lock that frees its credit, and before anything is decided on that.
-        let mut shard = self.shard(ended.account);
-        if let Err(refusal) = self.apply(&mut shard, &ended) {
-            drop(shard);
+        if let Err(refusal) = self.apply(&ended) {
             return done(Err(CommitError::Refused(refusal)));
         }
         let charge = unit.parts().iter().find_map(charge_of);
         let this = Arc::clone(self);
         let committed: Done = Box::new(move |result| {
-            if let Err(error) = &result {
+            if result.is_err() {
                 log_refusal(result.clone());
-                this.undo(&ended, error);
             }
+            this.end_committed(&ended, &result);
             if let (Ok(_), Some((credential, charged, operation, at))) = (&result, charge) {
                 this.count_charge_of_predecessor(credential, charged, (operation, at));
                 if let Some(count) = this.count_charge.get() {
@@ -145,11 +144,11 @@ impl Inner {
             done(result);
         });
         let _ = self.store.submit(unit, committed);
-        self.give_back(&mut shard, Purse::Account(ended.account), ended.at);
     }
 
-    /// Changes a balance by the end of a hold of the predecessor.
-    fn apply(&self, shard: &mut Shard, ended: &Ended) -> Result<(), Refusal> {
+    /// Takes the charge of a hold of the predecessor from it. What it leaves stays reserved until its commit is known, as that of a hold of this
+    /// process (`settling.rs`): the store may refuse what is to be committed with it.
+    fn apply(&self, ended: &Ended) -> Result<(), Refusal> {
         let Ended {
             operation,
             account,
@@ -163,29 +162,36 @@ impl Inner {
         if !self.adopted().end(operation, account, held) {
             return Err(Refusal::NoHold(operation));
         }
-        if let Some(balance) = shard.accounts.get_mut(&account) {
-            balance.release(held);
-            balance.available -= charged;
+        if let Some(balance) = self.shard(account).accounts.get_mut(&account) {
+            balance.held -= charged;
         }
         Ok(())
     }
 
-    /// Opens a hold again whose end the store has refused, for what was to be committed with it: the predecessor releases it then.
-    fn undo(&self, ended: &Ended, error: &CommitError) {
-        let is_open = !matches!(error, CommitError::Refused(Refusal::NoHold(_)));
-        let mut shard = self.shard(ended.account);
-        if let Some(balance) = shard.accounts.get_mut(&ended.account) {
-            balance.available += ended.charged;
-            if is_open {
-                balance.available -= ended.held;
-                balance.held += ended.held;
+    /// Frees what the end of a hold has left of it. One whose end the store has refused for another part of its unit is open again: the predecessor
+    /// releases it then.
+    fn end_committed(&self, ended: &Ended, result: &Result<Receipt, CommitError>) {
+        let Ended {
+            operation,
+            account,
+            held,
+            charged,
+            at,
+        } = *ended;
+        let rest = held - charged;
+        let mut shard = self.shard(account);
+        match result {
+            Ok(_) => self.free_rest(&mut shard, account, rest, Micros::ZERO, at),
+            Err(CommitError::Refused(Refusal::NoHold(_))) => {
+                self.free_rest(&mut shard, account, rest, charged, at);
             }
-        }
-        self.give_back(&mut shard, Purse::Account(ended.account), ended.at);
-        drop(shard);
-        if is_open {
-            self.adopted()
-                .insert(ended.operation, ended.account, ended.held);
+            Err(_) => {
+                if let Some(balance) = shard.accounts.get_mut(&account) {
+                    balance.held += charged;
+                }
+                drop(shard);
+                self.adopted().insert(operation, account, held);
+            }
         }
     }
 

@@ -169,12 +169,26 @@ impl Inner {
             // Before anything is decided on what it frees.
             self.write_release(&unsettled.request, unsettled.at);
         }
+        let returned = match result {
+            Ok(_) => Micros::ZERO,
+            Err(_) => charged,
+        };
+        self.free_rest(&mut shard, account, unsettled.rest, returned, unsettled.at);
+    }
+
+    /// Frees what the end of a hold has left of it, and returns what it has charged where the store has not accepted that.
+    pub(crate) fn free_rest(
+        &self,
+        shard: &mut Shard,
+        account: AccountId,
+        rest: Micros,
+        returned: Micros,
+        at: Timestamp,
+    ) {
         if let Some(balance) = shard.accounts.get_mut(&account) {
-            balance.release(unsettled.rest);
-            if result.is_err() {
-                balance.available += charged;
-            }
+            balance.release(rest);
+            balance.available += returned;
         }
-        self.give_back(&mut shard, Purse::Account(account), unsettled.at);
+        self.give_back(shard, Purse::Account(account), at);
     }
 }

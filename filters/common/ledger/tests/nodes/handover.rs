@@ -7,7 +7,10 @@ use std::thread::JoinHandle;
 use tollgate_clock::Clock;
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::{Submitter, open_intercepted};
-use tollgate_store::{AllotmentPart, Successor as _, SuccessorLink, flush};
+use tollgate_store::{
+    AllotmentPart, Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, Successor as _,
+    SuccessorLink, flush,
+};
 
 use super::refusals::{decided, is_refused};
 use super::*;
@@ -100,13 +103,9 @@ fn what_holds_had_that_the_predecessor_has_left_is_returned_to_a_node_that_needs
     b.close();
 }
 
-/// The return was queued first: in a commit of its own it would take what the journal says is held, and the node would stop.
-#[test]
-fn what_the_end_of_a_hold_of_the_predecessor_frees_is_returned_behind_it() {
-    let url = Postgres::shared().database();
-    let b = node(&url, "b");
-    let (mut next, account) = handed_over(&url, &b);
-    let settled = LedgerPart::Settle {
+/// The first hold, settled for 10 of 60.
+fn settled_hold(account: AccountId) -> Part {
+    Part::Ledger(LedgerPart::Settle {
         operation: request(account, 1, 60).operation,
         account,
         held: Micros::new(60),
@@ -115,8 +114,16 @@ fn what_the_end_of_a_hold_of_the_predecessor_frees_is_returned_behind_it() {
         price_version: None,
         usage: usage(),
         at: NOW,
-    };
-    let unit = UnitOfWork::of(Part::Ledger(settled), Admission::Always);
+    })
+}
+
+/// The return was queued first: in a commit of its own it would take what the journal says is held, and the node would stop.
+#[test]
+fn what_the_end_of_a_hold_of_the_predecessor_frees_is_returned_behind_it() {
+    let url = Postgres::shared().database();
+    let b = node(&url, "b");
+    let (mut next, account) = handed_over(&url, &b);
+    let unit = UnitOfWork::of(settled_hold(account), Admission::Always);
     let answers = next.link.commit(&[&unit]).expect("an answer");
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     assert_eq!(
@@ -124,6 +131,49 @@ fn what_the_end_of_a_hold_of_the_predecessor_frees_is_returned_behind_it() {
         [Queued::End, Queued::Return(50)]
     );
     let node = next.ends(1);
+    assert_balanced(&b.store);
+    node.close();
+    b.close();
+}
+
+/// It was returned before the refusal was known, while the hold is open in the store: the node stopped.
+#[test]
+fn what_a_refused_end_of_a_hold_would_have_freed_is_returned_behind_its_release() {
+    let url = Postgres::shared().database();
+    let b = node(&url, "b");
+    let (mut next, account) = handed_over(&url, &b);
+    let keep = IdempotencyPart::Keep {
+        key: IdempotencyKey {
+            account,
+            endpoint: Endpoint::Chat,
+            key: Arc::from("lost"),
+        },
+        token: 1,
+        answer: KeptAnswer {
+            status: 200,
+            headers: Arc::from("1"),
+            body: None,
+        },
+    };
+    let parts = [settled_hold(account), Part::Idempotency(Box::new(keep))];
+    let unit = UnitOfWork::of_all(parts, Admission::Always);
+    let answers = next.link.commit(&[&unit]).expect("an answer");
+    assert!(answers.iter().all(Result::is_err), "{answers:?}");
+    let release = Part::Ledger(LedgerPart::Release {
+        operation: request(account, 1, 60).operation,
+        account,
+        held: Micros::new(60),
+        at: NOW,
+    });
+    let unit = UnitOfWork::of(release, Admission::Always);
+    let answers = next.link.commit(&[&unit]).expect("an answer");
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(
+        *next.queued.lock().expect("no panic"),
+        [Queued::End, Queued::End, Queued::Return(60)]
+    );
+    let node = next.ends(1);
+    assert!(node.store.failure().is_none());
     assert_balanced(&b.store);
     node.close();
     b.close();
