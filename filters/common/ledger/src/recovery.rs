@@ -72,11 +72,7 @@ impl Inner {
         if self.has_allotments {
             self.answer_recalls().map_err(StartError::Read)?;
         }
-        // A charge that was refused with another part is queued again by the answer to the first.
         self.wait_for_queue()?;
-        if started.spooled > 0 {
-            self.wait_for_queue()?;
-        }
         Ok(late)
     }
 

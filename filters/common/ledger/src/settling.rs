@@ -17,7 +17,7 @@ use crate::units::{log_refusal, settled, unit_with};
 /// A settlement with an attached part, which the store may refuse: then the hold is still open there, and is released.
 ///
 /// What the charge leaves of the hold stays reserved until its commit is known. An operation that was decided on it could be queued behind the
-/// settlement and before the release, where the store has no credit for it.
+/// settlement and before the release, where the store has no credit for it. A settlement in the spool is known to be charged in its place.
 pub(crate) struct Unsettled {
     request: HoldRequest,
     at: Timestamp,

@@ -357,23 +357,12 @@ fn charge_of_key(part: &LedgerPart) -> Option<ChargeOfKey> {
 
 /// Commits a unit; where another part of it is refused, its charge alone.
 fn replay(store: &Arc<dyn Store>, unit: UnitOfWork) {
-    let charge = unit
-        .parts()
-        .iter()
-        .find(|part| matches!(part, Part::Ledger(_)))
-        .cloned();
-    let is_alone = unit.parts().len() == 1;
-    let again = Arc::clone(store);
-    let done: Done = Box::new(move |result| match (charge, result) {
+    let is_charge = |part: &Part| matches!(part, Part::Ledger(_));
+    let done: Done = match unit.parts().iter().any(is_charge) {
+        true => Box::new(log_refusal),
         // It costs nothing, and may be durable already.
-        (None, _) => {}
-        (Some(charge), Err(CommitError::Refused(_))) if !is_alone => {
-            let unit = UnitOfWork::of(charge, Admission::Always);
-            // A stopped store leaves it in the spool.
-            let _ = again.submit(unit, Box::new(log_refusal));
-        }
-        (_, result) => log_refusal(result),
-    });
+        false => Box::new(|_| {}),
+    };
     // A stopped store leaves it in the spool.
-    let _ = store.submit(unit, done);
+    let _ = store.submit(unit.promised(), done);
 }

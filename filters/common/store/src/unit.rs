@@ -1,6 +1,6 @@
 //! Units of work: atomic sets of changes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use smallvec::{SmallVec, smallvec};
 use tollgate_clock::Timestamp;
@@ -147,6 +147,24 @@ pub enum Admission {
 pub struct UnitOfWork {
     pub(crate) parts: SmallVec<[Part; 1]>,
     pub(crate) admission: Admission,
+    /// Of a unit whose caller may be notified before it is committed.
+    pub(crate) promise: Option<Arc<Promise>>,
+}
+
+/// Whether the caller of a unit was promised its ledger part, or the store has refused the unit: whichever is decided first.
+#[derive(Debug, Default)]
+pub(crate) struct Promise(OnceLock<bool>);
+
+impl Promise {
+    /// Promises the ledger part; `false` where the unit is refused.
+    pub(crate) fn give(&self) -> bool {
+        *self.0.get_or_init(|| true)
+    }
+
+    /// Refuses the unit; `false` where its ledger part is promised.
+    pub(crate) fn refuse(&self) -> bool {
+        !*self.0.get_or_init(|| false)
+    }
 }
 
 impl UnitOfWork {
@@ -155,6 +173,7 @@ impl UnitOfWork {
         UnitOfWork {
             parts: smallvec![part],
             admission,
+            promise: None,
         }
     }
 
@@ -163,6 +182,7 @@ impl UnitOfWork {
         UnitOfWork {
             parts: parts.into_iter().collect(),
             admission,
+            promise: None,
         }
     }
 
@@ -170,6 +190,14 @@ impl UnitOfWork {
     #[must_use]
     pub fn with(mut self, part: Part) -> UnitOfWork {
         self.parts.push(part);
+        self
+    }
+
+    /// The same unit, whose ledger part was promised: where the store refuses another part, it is committed without that.
+    #[must_use]
+    pub fn promised(mut self) -> UnitOfWork {
+        let promise = || Arc::new(Promise(OnceLock::from(true)));
+        self.promise = (self.parts.len() > 1).then(promise);
         self
     }
 

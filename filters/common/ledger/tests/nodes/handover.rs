@@ -7,12 +7,10 @@ use std::thread::JoinHandle;
 use tollgate_clock::Clock;
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::{Submitter, open_intercepted};
-use tollgate_store::{
-    AllotmentPart, Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, Successor as _,
-    SuccessorLink, flush,
-};
+use tollgate_store::{AllotmentPart, Successor as _, SuccessorLink, flush};
 
 use super::refusals::{decided, is_refused};
+use super::support::lost_answer;
 use super::*;
 
 /// The units that a ledger has queued, as far as they move the credit of an account.
@@ -142,20 +140,7 @@ fn what_a_refused_end_of_a_hold_would_have_freed_is_returned_behind_its_release(
     let url = Postgres::shared().database();
     let b = node(&url, "b");
     let (mut next, account) = handed_over(&url, &b);
-    let keep = IdempotencyPart::Keep {
-        key: IdempotencyKey {
-            account,
-            endpoint: Endpoint::Chat,
-            key: Arc::from("lost"),
-        },
-        token: 1,
-        answer: KeptAnswer {
-            status: 200,
-            headers: Arc::from("1"),
-            body: None,
-        },
-    };
-    let parts = [settled_hold(account), Part::Idempotency(Box::new(keep))];
+    let parts = [settled_hold(account), lost_answer(account)];
     let unit = UnitOfWork::of_all(parts, Admission::Always);
     let answers = next.link.commit(&[&unit]).expect("an answer");
     assert!(answers.iter().all(Result::is_err), "{answers:?}");

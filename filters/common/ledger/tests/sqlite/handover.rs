@@ -355,22 +355,7 @@ fn a_settlement_that_is_refused_with_its_attached_part_leaves_its_hold_for_a_rel
     let hold = bed.ledger.hold(request(payer, 1, 60));
     let hold = hold.expect("there is credit");
     let next = hand_over(&bed);
-    // The claim of the key was lost.
-    let attached = AttachedPart::new(move |_| {
-        Part::Idempotency(Box::new(IdempotencyPart::Keep {
-            key: IdempotencyKey {
-                account: payer,
-                endpoint: Endpoint::Chat,
-                key: Arc::from("lost"),
-            },
-            token: 1,
-            answer: KeptAnswer {
-                status: 200,
-                headers: Arc::from("1"),
-                body: None,
-            },
-        }))
-    });
+    let attached = AttachedPart::new(move |_| lost_answer(payer));
     let refused = wait(hold.settle_with(settle(10), Some(attached)));
     assert!(matches!(refused, Err(SettleError::Refused { .. })));
     bed.store.close();

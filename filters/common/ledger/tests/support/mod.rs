@@ -13,8 +13,9 @@ use tollgate_ledger::{Balance, Credit, HoldRequest, Ledger, Settle};
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
-    Admission, CacheScope, CredentialKind, Endpoint, NewAccount, NewCredential, Part, RootSecret,
-    Store, UnitOfWork, UsageFlags, UsageRecord, commit,
+    Admission, CacheScope, CredentialKind, Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer,
+    NewAccount, NewCredential, Part, RootSecret, Store, UnitOfWork, UsageFlags, UsageRecord,
+    commit,
 };
 
 /// An arbitrary time.
@@ -175,5 +176,22 @@ pub(crate) fn key_of(
         spending_cap,
         created_at: NOW,
         expires_at: None,
+    }))
+}
+
+/// The answer of an idempotency key whose claim was lost: the store refuses it.
+pub(crate) fn lost_answer(account: AccountId) -> Part {
+    Part::Idempotency(Box::new(IdempotencyPart::Keep {
+        key: IdempotencyKey {
+            account,
+            endpoint: Endpoint::Chat,
+            key: Arc::from("lost"),
+        },
+        token: 1,
+        answer: KeptAnswer {
+            status: 200,
+            headers: Arc::from("1"),
+            body: None,
+        },
     }))
 }

@@ -24,7 +24,7 @@ use crate::queue::Item;
 use crate::reads::{BalanceDelta, caps};
 use crate::seal::Sums;
 use crate::signin::SigninPart;
-use crate::unit::{Part, Receipt};
+use crate::unit::{Part, Receipt, UnitOfWork};
 
 /// The result of each unit of a batch, in order.
 pub(crate) type Answers = Vec<Result<Receipt, Refusal>>;
@@ -113,7 +113,7 @@ impl Batch {
                     Err(refusal) => Err(WriteError::Refused(refusal.clone())),
                     Ok(_) => self.coalesced_settlement(&item.unit.parts),
                 },
-                Some(Step::Apply) | None => self.apply(rows, &item.unit.parts),
+                Some(Step::Apply) | None => self.unit(rows, &item.unit),
             };
             answers.push(match answer {
                 Ok(receipt) => Ok(receipt),
@@ -200,6 +200,22 @@ impl Batch {
         self.sums = mark.sums;
         self.deltas.truncate(mark.deltas);
         self.tail.rewind(mark.tail);
+    }
+
+    /// Applies a unit. Its ledger part stays in its place among what was decided with it where it was promised to the caller, and another part is
+    /// refused.
+    fn unit(&mut self, rows: &impl WriteRows, unit: &UnitOfWork) -> Result<Receipt, WriteError> {
+        match (self.apply(rows, &unit.parts), &unit.promise) {
+            (Err(WriteError::Refused(refusal)), Some(promise)) if !promise.refuse() => {
+                let is_ledger = |part: &&Part| matches!(part, Part::Ledger(_));
+                let Some(part) = unit.parts.iter().find(is_ledger) else {
+                    return Err(WriteError::Refused(refusal));
+                };
+                tracing::warn!(%refusal, "store refused a spooled unit, committing its charge alone");
+                self.apply(rows, std::slice::from_ref(part))
+            }
+            (applied, _) => applied,
+        }
     }
 
     fn apply(&mut self, rows: &impl WriteRows, parts: &[Part]) -> Result<Receipt, WriteError> {

@@ -3,6 +3,9 @@
 //! Every unit that ends an operation is known here from its submission until the database has committed it. When a commit takes too long,
 //! those units are appended to the spool's file, and their callers are notified: the answer ends. The units stay in the queue, so the writer
 //! commits them when the database is back; the file is read by a later run alone. It is cleared when all that it has is durable.
+//!
+//! The ledger decides on what such a unit leaves of its hold as soon as its caller is notified. So a unit in the file keeps its place in the queue:
+//! where the store refuses another part of it, its charge alone is committed there (`Promise`).
 
 mod file;
 
@@ -17,7 +20,7 @@ use crate::handover::is_forwarded;
 use crate::idempotency::IdempotencyPart;
 use crate::outage::Outage;
 use crate::queue::Queue;
-use crate::unit::{Admission, Done, Part, Receipt, UnitOfWork};
+use crate::unit::{Done, Part, Receipt, UnitOfWork};
 
 /// Bytes of one frame, roughly: each is synced on its own.
 const FRAME_BYTES: usize = 4 << 20;
@@ -93,40 +96,38 @@ impl Spool {
     /// Queues a unit, and keeps it here until it is durable if it ends an operation.
     pub(crate) fn submit(
         self: &Arc<Self>,
-        unit: UnitOfWork,
+        mut unit: UnitOfWork,
         done: Done,
     ) -> Result<(), SubmitError> {
         if unit.parts().is_empty() || !is_forwarded(&unit) {
             return self.queue.push(unit, done);
         }
-        let number = self.keep(unit.clone(), Some(done), false);
-        self.push(number, unit).inspect_err(|_| {
+        if unit.parts().len() > 1 {
+            unit.promise.get_or_insert_default();
+        }
+        let number = self.keep(unit.clone(), done);
+        let spool = Arc::clone(self);
+        let ended: Done = Box::new(move |result| spool.ended(number, result));
+        self.queue.push(unit, ended).inspect_err(|_| {
             self.state().pending.remove(&number);
         })
     }
 
-    fn keep(&self, unit: UnitOfWork, done: Option<Done>, is_written: bool) -> u64 {
+    fn keep(&self, unit: UnitOfWork, done: Done) -> u64 {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
-        state.written += usize::from(is_written);
         let pending = Pending {
             unit,
-            done,
-            is_written,
+            done: Some(done),
+            is_written: false,
         };
         state.pending.insert(number, pending);
         number
     }
 
-    fn push(self: &Arc<Self>, number: u64, unit: UnitOfWork) -> Result<(), SubmitError> {
-        let spool = Arc::clone(self);
-        let done: Done = Box::new(move |result| spool.ended(number, result));
-        self.queue.push(unit, done)
-    }
-
     /// The writer has committed or refused a unit, or the store has stopped.
-    fn ended(self: &Arc<Self>, number: u64, result: Result<Receipt, CommitError>) {
+    fn ended(&self, number: u64, result: Result<Receipt, CommitError>) {
         let mut state = self.state();
         let Some(pending) = state.pending.remove(&number) else {
             return;
@@ -143,24 +144,7 @@ impl Spool {
         match (pending.done, result) {
             (Some(done), result) => done(result),
             (None, Err(CommitError::Refused(refusal))) => {
-                // The answer has ended. What was to be committed with its charge has no claim any more; the charge has.
-                let charge = pending
-                    .unit
-                    .parts()
-                    .iter()
-                    .find(|part| matches!(part, Part::Ledger(_)));
-                match charge {
-                    Some(charge) if pending.unit.parts().len() > 1 => {
-                        tracing::warn!(%refusal, "store refused a spooled unit, committing its charge alone");
-                        let unit = UnitOfWork::of(charge.clone(), Admission::Always);
-                        let number = self.keep(unit.clone(), None, true);
-                        // A stopped store leaves it in the file.
-                        let _ = self.push(number, unit);
-                    }
-                    _ => {
-                        tracing::error!(%refusal, "store refused a spooled unit; run `tollgate audit`");
-                    }
-                }
+                tracing::error!(%refusal, "store refused a spooled unit; run `tollgate audit`");
             }
             (None, _) => {}
         }
@@ -203,6 +187,10 @@ impl Spool {
                 }
                 if size > FRAME_BYTES {
                     break;
+                }
+                // One that is refused already waits for the outcome of its commit.
+                if (pending.unit.promise.as_ref()).is_some_and(|promise| !promise.give()) {
+                    continue;
                 }
                 numbers.push(*number);
                 size += size_of::<UnitOfWork>() + recorded_bytes(&pending.unit);
