@@ -4,7 +4,7 @@
 //! be spent: the charge is *late*. It is booked under a reference of its own, so that it is booked once, down to the account's floor, and the
 //! rest is written off.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -24,8 +24,9 @@ use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
 use crate::units::log_refusal;
 
-/// Attempts to take credit for a late charge while other nodes are asked for it, and the pause between two.
-const TRIES: usize = 20;
+/// For how long a start waits for credit that other nodes have, for all late charges: it answers no recall of theirs meanwhile. And the pause
+/// between two attempts.
+const WAITED_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Open holds of earlier runs, in the order of their operations.
@@ -59,6 +60,19 @@ impl Late {
             Late::Released { amount, .. } => *amount,
             Late::Charge(charge) => charge.amount,
         }
+    }
+}
+
+/// Why a late charge is left.
+enum NotBooked {
+    /// Other nodes have not returned the credit of its account yet.
+    Unavailable,
+    Failed(String),
+}
+
+impl From<String> for NotBooked {
+    fn from(error: String) -> NotBooked {
+        NotBooked::Failed(error)
     }
 }
 
@@ -202,18 +216,7 @@ impl Inner {
             return self.store.spooled_is_durable();
         }
         started.late = late.len();
-        let booked = block_on(async {
-            let mut is_complete = true;
-            // An account that other nodes do not return credit for in time does not keep the others from being charged.
-            for charge in late {
-                let (operation, account) = charge.of();
-                if let Err(error) = self.book_one(charge, now).await {
-                    is_complete = false;
-                    tracing::error!(%operation, %account, error, "booking a late charge failed, the next start books it");
-                }
-            }
-            is_complete
-        });
+        let booked = block_on(self.book_all(late, now));
         match booked {
             Ok(true) => self.store.spooled_is_durable(),
             Ok(false) => {}
@@ -226,7 +229,49 @@ impl Inner {
         }
     }
 
-    async fn book_one(self: &Arc<Self>, charge: Late, now: Timestamp) -> Result<(), String> {
+    /// Books late charges; `false` where some are left. What waits for other nodes does not keep other accounts from being charged: it is tried
+    /// again after them, and of each account one charge asks for all.
+    async fn book_all(self: &Arc<Self>, mut late: Vec<Late>, now: Timestamp) -> bool {
+        let mut is_complete = true;
+        let mut waited = Duration::ZERO;
+        loop {
+            let mut left = Vec::new();
+            let mut unavailable = BTreeSet::new();
+            for charge in late {
+                let (operation, account) = charge.of();
+                if unavailable.contains(&account) || waited >= WAITED_MAX {
+                    left.push(charge);
+                    continue;
+                }
+                let began = self.clock.elapsed();
+                match self.book_one(&charge, now).await {
+                    Ok(()) => {}
+                    Err(NotBooked::Unavailable) => {
+                        waited += self.clock.elapsed().saturating_sub(began);
+                        unavailable.insert(account);
+                        left.push(charge);
+                    }
+                    Err(NotBooked::Failed(error)) => {
+                        is_complete = false;
+                        tracing::error!(%operation, %account, error, "booking a late charge failed, the next start books it");
+                    }
+                }
+            }
+            late = left;
+            if late.is_empty() || waited >= WAITED_MAX {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+            waited += PAUSE;
+        }
+        for charge in &late {
+            let (operation, account) = charge.of();
+            tracing::error!(%operation, %account, "waited too long for credit that other gateways have, the next start books the late charge");
+        }
+        is_complete && late.is_empty()
+    }
+
+    async fn book_one(self: &Arc<Self>, charge: &Late, now: Timestamp) -> Result<(), NotBooked> {
         let (operation, account) = charge.of();
         let amount = charge.amount();
         let loaded = self.load(account).await;
@@ -236,13 +281,16 @@ impl Inner {
             tracing::error!(%operation, %account, %amount, "wrote off a charge of the spool: the database does not have its account");
             return Ok(());
         }
-        let held = self.hold_rest(account, amount, now).await?;
+        let held = match self.hold_rest(account, amount, now).await {
+            Err(HoldError::CreditUnavailable { .. }) => return Err(NotBooked::Unavailable),
+            held => held.map_err(|error| error.to_string())?,
+        };
         let booked = held.as_ref().map_or(Micros::ZERO, Hold::amount);
         let is_booked = match charge {
             Late::Released { .. } => self.book_released(operation, held, now).await?,
             Late::Charge(charge) => {
                 let (credential, of) = (charge.usage.credential, (operation, charge.at));
-                let settlement = self.charge(charge, None, held);
+                let settlement = self.charge(charge.clone(), None, held);
                 let settlement = settlement.map_err(|error| error.to_string())?;
                 let charged = settlement.settled().charged;
                 if let Some(credential) = credential {
@@ -294,37 +342,27 @@ impl Inner {
         account: AccountId,
         amount: Micros,
         now: Timestamp,
-    ) -> Result<Option<Hold>, String> {
+    ) -> Result<Option<Hold>, HoldError> {
         if !amount.is_positive() {
             return Ok(None);
         }
-        let mut tries = 0;
-        loop {
-            let request = HoldRequest {
-                operation: self.next_move(now),
-                account,
-                amount,
-                price_version: None,
-                at: now,
-                deadline: Deadline::NEVER,
-                expires_at: now,
-            };
-            let rest = |available: Micros| available.is_positive().then_some(available);
-            let held = match self.has_allotments {
-                true => self.acquire(request, false, rest).await,
-                false => self.reserve(request, rest),
-            };
-            tries += 1;
-            match held {
-                Ok(held) => return Ok(Some(held)),
-                Err(HoldError::InsufficientCredit { .. } | HoldError::NoAccount { .. }) => {
-                    return Ok(None);
-                }
-                Err(HoldError::CreditUnavailable { .. }) if tries < TRIES => {
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(error) => return Err(error.to_string()),
-            }
+        let request = HoldRequest {
+            operation: self.next_move(now),
+            account,
+            amount,
+            price_version: None,
+            at: now,
+            deadline: Deadline::NEVER,
+            expires_at: now,
+        };
+        let rest = |available: Micros| available.is_positive().then_some(available);
+        let held = match self.has_allotments {
+            true => self.acquire(request, false, rest).await,
+            false => self.reserve(request, rest),
+        };
+        match held {
+            Err(HoldError::InsufficientCredit { .. } | HoldError::NoAccount { .. }) => Ok(None),
+            held => held.map(Some),
         }
     }
 }
