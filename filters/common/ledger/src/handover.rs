@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
+use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
     Admission, Answers, CommitError, Done, Part, Purse, Receipt, Refusal, UnitOfWork,
 };
 
 use crate::accounts::{Inner, lock};
-use crate::units::{log_refusal, unit};
+use crate::units::{charge_of_key, log_refusal, unit};
 
 /// A hold that the predecessor has ended.
 #[derive(Clone, Copy, Debug)]
@@ -128,17 +128,20 @@ impl Inner {
         if let Err(refusal) = self.apply(&ended) {
             return done(Err(CommitError::Refused(refusal)));
         }
-        let charge = unit.parts().iter().find_map(charge_of);
+        let charge = unit.parts().iter().find_map(|part| match part {
+            Part::Ledger(part) => charge_of_key(part),
+            _ => None,
+        });
         let this = Arc::clone(self);
         let committed: Done = Box::new(move |result| {
             if result.is_err() {
                 log_refusal(result.clone());
             }
             this.end_committed(&ended, &result);
-            if let (Ok(_), Some((credential, charged, operation, at))) = (&result, charge) {
-                this.count_charge_of_predecessor(credential, charged, (operation, at));
+            if let (Ok(_), Some((credential, charged, of))) = (&result, charge) {
+                this.count_charge_of_predecessor(credential, charged, of);
                 if let Some(count) = this.count_charge.get() {
-                    count(credential, charged, at);
+                    count(credential, charged, of.1);
                 }
             }
             done(result);
@@ -218,19 +221,5 @@ impl Inner {
             self.give_back(&mut shard, Purse::Account(account), now);
         }
         count
-    }
-}
-
-/// The charge of a settlement to a credential.
-fn charge_of(part: &Part) -> Option<(CredentialId, Micros, OperationId, Timestamp)> {
-    match part {
-        Part::Ledger(LedgerPart::Settle {
-            operation,
-            charged,
-            usage,
-            at,
-            ..
-        }) => Some((usage.credential?, *charged, *operation, *at)),
-        _ => None,
     }
 }

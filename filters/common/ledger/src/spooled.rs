@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tollgate_clock::{Deadline, Month, Timestamp};
-use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
+use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
     Admission, CommitError, Done, EntryKind, OpenHold, Part, Refusal, SpooledUnit, Store,
-    UnitOfWork, block_on,
+    UnitOfWork, UsageRow, block_on,
 };
 
 use crate::accounts::Inner;
@@ -22,7 +22,7 @@ use crate::charge::{Charge, Started};
 use crate::credit::Credit;
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
-use crate::units::log_refusal;
+use crate::units::{charge_of_key, log_refusal};
 
 /// For how long a start waits for credit that other nodes have, for all late charges: it answers no recall of theirs meanwhile. And the pause
 /// between two attempts.
@@ -124,26 +124,15 @@ impl Inner {
         late: &mut Vec<Late>,
     ) -> Option<LedgerPart> {
         let (operation, account) = (part.operation(), part.account());
-        let (charged, written_off, price_version, usage, at) = match &part {
-            LedgerPart::Settle {
-                charged,
-                written_off,
-                price_version,
-                usage,
-                at,
-                ..
-            }
-            | LedgerPart::Charge {
-                charged,
-                written_off,
-                price_version,
-                usage,
-                at,
-                ..
-            } => (*charged, *written_off, *price_version, usage.clone(), *at),
-            // A hold that is open is released with those of other requests.
-            _ => return None,
-        };
+        // A hold that is open is released with those of other requests.
+        let UsageRow {
+            cost: charged,
+            written_off,
+            price_version,
+            usage,
+            at,
+            ..
+        } = part.usage()?;
         let mut shard = self.shard(account);
         if let LedgerPart::Settle { held, .. } = part
             && let Some(hold) = orphans.get(&operation)
@@ -364,32 +353,6 @@ impl Inner {
             Err(HoldError::InsufficientCredit { .. } | HoldError::NoAccount { .. }) => Ok(None),
             held => held.map(Some),
         }
-    }
-}
-
-/// A charge of a key, by operation and time.
-type ChargeOfKey = (CredentialId, Micros, (OperationId, Timestamp));
-
-/// The charge of a part, if a key was used.
-fn charge_of_key(part: &LedgerPart) -> Option<ChargeOfKey> {
-    match part {
-        LedgerPart::Settle {
-            operation,
-            charged,
-            usage,
-            at,
-            ..
-        }
-        | LedgerPart::Charge {
-            operation,
-            charged,
-            usage,
-            at,
-            ..
-        } => usage
-            .credential
-            .map(|credential| (credential, *charged, (*operation, *at))),
-        _ => None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Units of work of the ledger, and what their results mean.
 
+use tollgate_clock::Timestamp;
+use tollgate_money::{CredentialId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{Admission, CommitError, Part, UnitOfWork};
 
@@ -37,4 +39,14 @@ pub(crate) fn log_refusal(result: Result<tollgate_store::Receipt, CommitError>) 
     if let Err(CommitError::Refused(refusal)) = result {
         tracing::error!(%refusal, "store refused a decided ledger entry; run `tollgate audit`");
     }
+}
+
+/// A charge of a key, by operation and time.
+type ChargeOfKey = (CredentialId, Micros, (OperationId, Timestamp));
+
+/// The charge of a part, if a key was used.
+pub(crate) fn charge_of_key(part: &LedgerPart) -> Option<ChargeOfKey> {
+    let used = part.usage()?;
+    let credential = used.usage.credential?;
+    Some((credential, used.cost, (used.operation, used.at)))
 }
