@@ -367,20 +367,15 @@ impl Inner {
         if allotment.recall == 0 {
             return;
         }
-        if let Purse::Account(account) = purse
-            && !shard.accounts.contains_key(&account)
-        {
-            // What this node has is returned, and the recall answered, when the account is loaded.
-            return;
-        }
-        let Some(allotment) = shard.known_allotment(purse) else {
-            return;
-        };
         let answer = match allotment.surplus_takes == 0 && allotment.answered < allotment.recall {
             true => Answer::Held(allotment.recall),
             false => Answer::None,
         };
-        let amount = shard.available(purse);
+        // What it has of an account that is not in memory is returned, and the recall answered, when the account is loaded.
+        let Some(balance) = shard.balance(purse) else {
+            return;
+        };
+        let amount = balance.available.max(Micros::ZERO);
         if amount == Micros::ZERO && answer == Answer::None {
             return;
         }
