@@ -14,7 +14,6 @@ use rustls_pki_types::ServerName;
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 
 use crate::config::SharedSettings;
@@ -91,26 +90,13 @@ impl Connector {
     ) -> Result<(MultiplexedConnection, Driver), ConnectError> {
         let attempt = async {
             let stream = self.stream().await?;
-            let (sender, mut made) = oneshot::channel();
-            // It owns the login, so that it may outlive its caller.
-            let mut driver: Driver = Box::pin(async move {
-                let config = AsyncConnectionConfig::new()
-                    .set_response_timeout(None)
-                    .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
-                match MultiplexedConnection::new_with_config(&login, stream, config).await {
-                    Ok((connection, driver)) => {
-                        let _ = sender.send(Ok(connection));
-                        driver.await;
-                    }
-                    Err(error) => drop(sender.send(Err(error))),
-                }
-            });
-            let made = tokio::select! {
-                made = &mut made => made,
-                () = &mut driver => made.await,
-            };
-            let connection = made.expect("it is sent before the driver ends");
-            Ok((connection.map_err(ConnectError::Session)?, driver))
+            let config = AsyncConnectionConfig::new()
+                .set_response_timeout(None)
+                .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
+            let made = MultiplexedConnection::new_with_config(&login, stream, config).await;
+            let (connection, driver) = made.map_err(ConnectError::Session)?;
+            // Not polled yet: the connection may be at its end already, which the caller's first poll finds.
+            Ok((connection, Box::pin(driver) as Driver))
         };
         let made = tokio::time::timeout(CONNECT_LIMIT, attempt).await;
         made.unwrap_or(Err(ConnectError::Slow))

@@ -1,11 +1,13 @@
 //! The client against a real server.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use tollgate_clock::{Clock, Entropy};
 use tollgate_module::{Module as _, Services, check_text};
 use tollgate_shared::{RawShared, Script, Shared, SharedModule, SharedSettings, Unavailable};
@@ -167,6 +169,29 @@ async fn command(redis: &Redis, line: &str) {
     let mut answer = String::new();
     stream.read_line(&mut answer).await.expect("an answer");
     assert!(answer.starts_with("+OK"), "{line}: {answer}");
+}
+
+/// The work of such a connection was over before its first call. It was asked to continue, which is a panic, and no connection was made after it.
+#[tokio::test]
+async fn connections_that_end_with_the_handshake_are_made_again() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let shared = node(settings(&format!("redis://127.0.0.1:{port}")));
+    let accepted = Arc::new(AtomicU32::new(0));
+    let count = accepted.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("it connects");
+            count.fetch_add(1, Relaxed);
+            let read = stream.read(&mut [0; 1024]).await.expect("a connection");
+            assert!(read > 0, "the handshake");
+            // The answers and the end arrive together.
+            let _ = stream.write_all(b"+OK\r\n+OK\r\n").await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    poll("three connections", || accepted.load(Relaxed) >= 3).await;
+    assert!(!shared.is_reachable());
 }
 
 /// Three that fail together were three failures in a row: a stall of 20 ms ended the connection.
