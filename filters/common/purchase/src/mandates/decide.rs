@@ -1,5 +1,7 @@
 //! Decision table of mandate reconciliation: what to do, given the stored mandate, its subscription and its charges. No I/O, no clock.
 
+use std::time::Duration;
+
 use tollgate_clock::Timestamp;
 use tollgate_money::Usd;
 use tollgate_store::{MandateRow, MandateState};
@@ -45,8 +47,6 @@ pub(super) struct Facts<'a> {
     pub(super) has_activated: bool,
     /// The provider was asked to suspend it in this reconciliation.
     pub(super) has_suspended: bool,
-    /// The provider has suspended it, as far as known, in this reconciliation: for a version of the row that another node has changed since.
-    pub(super) had_suspended: bool,
     /// The provider has refused, for good, to suspend or activate it in this reconciliation.
     pub(super) is_refused: bool,
     /// Charges that the provider was asked to refund in this reconciliation.
@@ -85,7 +85,7 @@ pub(super) enum Decision {
     PastDue,
     /// The provider charges again after a suspension.
     Resumed,
-    /// Its owner has resumed it at another node while this one asked the provider to suspend it: to be activated again.
+    /// Its owner has resumed it a short time ago, and a node had asked the provider before that to suspend it: to be activated again.
     ResumedMeanwhile,
     /// Its owner has resumed it, and the provider refuses to charge again or did not do so in time.
     ResumeFailed,
@@ -104,6 +104,25 @@ pub(super) const PAST_DUE: &str = "past due";
 
 /// The note of a mandate that the provider has suspended and may resume.
 pub(super) const SUSPENDED: &str = "suspended";
+
+/// The note of a mandate that its owner has resumed begins with this; the time of that follows, in seconds.
+const RESUMED: &str = "resumed ";
+
+/// How long after that a suspension counts as the one that was requested before: the node that has requested it may be gone by then, or
+/// not know that it took effect. A later one is the provider's, or the merchant's.
+const LATE_SUSPENSION: Duration = Duration::from_hours(1);
+
+/// The note of a mandate that its owner resumes now.
+pub(super) fn resumed_note(now: Timestamp) -> String {
+    format!("{RESUMED}{}", now.as_secs())
+}
+
+/// Whether its owner has resumed a mandate so short a time ago that a suspension was requested before.
+pub(super) fn is_resumed_lately(row: &MandateRow, now: Timestamp) -> bool {
+    let note = row.note.as_deref();
+    let at = note.and_then(|note| note.strip_prefix(RESUMED)?.parse().ok());
+    at.is_some_and(|at| now < Timestamp::from_secs(at) + LATE_SUSPENSION)
+}
 
 /// Whether the last charge of a mandate failed, including its first: no charge is pending, and the provider may retry it.
 pub fn is_past_due(row: &MandateRow) -> bool {
@@ -170,13 +189,6 @@ impl Facts<'_> {
             .iter()
             .filter(move |(charge, noted)| *noted == Recorded::New && charge.status == status)
             .map(|(charge, _)| charge)
-    }
-
-    /// Whether it is suspended because this reconciliation asked for it before its owner's resumption, and the provider did it after.
-    fn is_suspended_late(&self) -> bool {
-        // It was not active, nor stopped, when it was to be suspended.
-        let was_resumed = self.row.state == MandateState::Active || is_stopped(self.row);
-        self.had_suspended && was_resumed && self.row.cancel_requested_at.is_none()
     }
 
     pub(super) fn is_pending(&self) -> bool {
@@ -351,7 +363,7 @@ fn suspended(facts: &Facts<'_>) -> Decision {
         Resuming => resuming(facts),
         CancelPending if facts.has_cancelled => Decision::Wait,
         CancelPending => Decision::Cancel,
-        _ if facts.is_suspended_late() => Decision::ResumedMeanwhile,
+        Active if is_resumed_lately(facts.row, facts.now) => Decision::ResumedMeanwhile,
         Active => Decision::Ended(SUSPENDED),
         Ended => Decision::Wait,
         _ => Decision::Duplicate("it was suspended before its first payment"),

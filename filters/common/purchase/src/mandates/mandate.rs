@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_clock::Timestamp;
 use tollgate_store::{MandateRow, MandateState, Part};
 
-use super::decide::{PAST_DUE, is_past_due, is_stopped};
+use super::decide::{PAST_DUE, is_past_due, is_stopped, resumed_note};
 use super::period;
 use super::recurring::{Charge, Status};
 use super::schedule;
@@ -39,7 +39,7 @@ fn may_become(from: MandateState, to: MandateState) -> bool {
             )
         }
         // One that was resumed is so again where an earlier suspension took effect after that.
-        (_, Resuming) => matches!(from, Resuming | Active | Ended),
+        (_, Resuming) => matches!(from, Resuming | Active),
         // A charge that is found late counts, however the mandate stands here.
         (_, Active | Ended | Duplicate) => true,
         (Active | Resuming, CancelAtEnd) => true,
@@ -170,12 +170,16 @@ impl Mandate {
 
     /// The provider charges again after a suspension.
     pub(super) fn resumed(self, now: Timestamp) -> Mandate {
-        self.enter(MandateState::Active, None, now, |_| {})
+        // The time at which its owner requested that.
+        let note = self.note.clone();
+        let note = note.filter(|_| self.state == MandateState::Resuming);
+        self.enter(MandateState::Active, note.as_deref(), now, |_| {})
     }
 
     /// Its owner has resumed it before the provider suspended it for an earlier cancellation: it is to be activated again.
     pub(super) fn resumed_meanwhile(self, now: Timestamp) -> Mandate {
-        self.enter(MandateState::Resuming, None, now, |_| {})
+        let note = self.note.clone();
+        self.enter(MandateState::Resuming, note.as_deref(), now, |_| {})
     }
 
     /// It would pay for a plan that is paid otherwise: to be cancelled, and its charges refunded.
@@ -266,7 +270,8 @@ impl Mandate {
     /// Its owner resumes what was cancelled with the end of the paid period; `None` where it is too late, or there is nothing to resume.
     pub(super) fn resume_requested(self, now: Timestamp) -> Option<Mandate> {
         resumable_until(&self).filter(|until| now < *until)?;
-        let resuming = self.enter(MandateState::Resuming, None, now, |row| {
+        let note = resumed_note(now);
+        let resuming = self.enter(MandateState::Resuming, Some(&note), now, |row| {
             row.cancel_requested_at = None;
         });
         Some(resuming.at_once(now))
@@ -398,7 +403,9 @@ mod tests {
     use tollgate_money::{AccountId, MandateId, Usd};
 
     use super::*;
-    use crate::mandates::decide::{Decision, Facts, PlanSource, Recorded, decide};
+    use crate::mandates::decide::{
+        Decision, Facts, PlanSource, Recorded, decide, is_resumed_lately,
+    };
     use crate::mandates::recurring::{ChargeStatus, ProviderSubscription};
     use crate::plan::PRICE;
 
@@ -518,7 +525,6 @@ mod tests {
             has_cancelled: *flag,
             has_activated: *flag,
             has_suspended: *flag,
-            had_suspended: *flag,
             is_refused: now.as_secs() % 2 == 0,
             refunds: &[],
             has_transfer: *flag,
@@ -634,7 +640,7 @@ mod tests {
             let after_cancel = [Resuming, CancelPending, Ended, Duplicate];
             prop_assert!(left(CancelAtEnd, &after_cancel), "{state:?}");
             if state == Resuming && before.state != Resuming {
-                let is_again = before.state == Active || is_stopped(&before);
+                let is_again = before.state == Active && is_resumed_lately(&before, now);
                 resumed += u32::from(!is_again);
                 let is_requested = matches!(event, Event::Resume);
                 prop_assert!(is_again || is_requested && Some(now) < period::due(&before));

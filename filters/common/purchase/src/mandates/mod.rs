@@ -9,7 +9,8 @@
 //! 3. Every charge buys a period or is refunded. A duplicate mandate, whose charges would pay for a plan that is paid by another route, is
 //!    cancelled at the provider and refunded; this is stored first and retried until the provider confirms it.
 //! 4. A mandate that its owner has cancelled is suspended at the provider and can be resumed until the next charge would have been due; it is
-//!    cancelled there, which is final, only then. A subscription that the provider or the merchant has suspended is not resumed here.
+//!    cancelled there, which is final, only then. A subscription that the provider or the merchant has suspended is not resumed here; for an
+//!    hour after a resumption it counts as suspended by the cancellation before.
 //! 5. A mandate that was offered once stays under reconciliation: a buyer may agree to it long after another was created.
 
 mod cancel;

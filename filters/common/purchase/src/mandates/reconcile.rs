@@ -45,10 +45,6 @@ struct ProviderCalls {
     cancel: bool,
     activate: bool,
     suspend: bool,
-    /// It was suspended by that call, as far as known.
-    has_suspended: bool,
-    /// The same, for a version of the row that another node has changed since.
-    had_suspended: bool,
     /// Suspending or activating was refused for good.
     is_refused: bool,
     /// A second read after "not found".
@@ -132,24 +128,16 @@ impl Inner {
     ) -> Result<MandateRow, VerifyError> {
         let (id, is_asked) = (row.id, row.is_asked());
         let mut attempts = 1..ATTEMPTS;
-        let mut calls = ProviderCalls::default();
         let row = loop {
             // Each reconciliation reads the whole state, so it covers every notification so far; a failed read is retried soon.
             let row_read = row.acknowledged(self.clock.now());
-            match self
-                .reconcile_row(row_read, attach, is_pending, &mut calls)
-                .await
-            {
+            match self.reconcile_row(row_read, attach, is_pending).await {
                 Err(error) if error.is_conflict() && attempts.next().is_some() => {}
                 done => break done?.into_row(),
             }
             row = match (self.row(id).await?, is_asked) {
                 (stored, true) => Mandate::asked(stored),
                 (stored, false) => Mandate::stored(stored),
-            };
-            calls = ProviderCalls {
-                had_suspended: calls.has_suspended || calls.had_suspended,
-                ..ProviderCalls::default()
             };
         };
         let elapsed = self.clock.elapsed();
@@ -162,7 +150,6 @@ impl Inner {
         mut row: Mandate,
         attach: Option<&AttachParts>,
         is_pending: &mut bool,
-        calls: &mut ProviderCalls,
     ) -> Result<Mandate, VerifyError> {
         let Some(subscription) = row.provider_ref.clone() else {
             return self.without_subscription(row).await;
@@ -171,6 +158,7 @@ impl Inner {
         if *row.create_key != keys::create(&self.environment, row.account, row.id) {
             return self.other_environment(row).await;
         }
+        let mut calls = ProviderCalls::default();
         let mut read: Option<(ProviderSubscription, Vec<Charge>)> = None;
         for _ in 0..STEPS_MAX {
             let (seen, charges) = match read.take() {
@@ -205,7 +193,6 @@ impl Inner {
                 has_cancelled: calls.cancel,
                 has_activated: calls.activate,
                 has_suspended: calls.suspend,
-                had_suspended: calls.had_suspended,
                 is_refused: calls.is_refused,
                 refunds: &calls.refunds,
                 has_transfer: state
@@ -235,7 +222,7 @@ impl Inner {
                         _ => CANCEL_REASON,
                     };
                     let done = self.recurring.cancel(&subscription, why).await;
-                    self.note_result(&row, done, "cancel subscription", calls);
+                    self.note_result(&row, done, "cancel subscription", &mut calls);
                 }
                 Decision::Activate => {
                     calls.activate = true;
@@ -245,20 +232,16 @@ impl Inner {
                     };
                     let done = self.recurring.activate(&subscription, why).await;
                     calls.note_refusal(&done);
-                    self.note_result(&row, done, "activate subscription", calls);
+                    self.note_result(&row, done, "activate subscription", &mut calls);
                 }
                 Decision::Suspend => {
                     calls.suspend = true;
                     let done = self.recurring.suspend(&subscription, CANCEL_REASON).await;
                     calls.note_refusal(&done);
-                    calls.has_suspended = match &done {
-                        Ok(()) => true,
-                        Err(error) => error.kind == FailureKind::OutcomeUnknown,
-                    };
-                    self.note_result(&row, done, "suspend subscription", calls);
+                    self.note_result(&row, done, "suspend subscription", &mut calls);
                 }
                 Decision::Refund(charge) => {
-                    self.refund(&row, &charge, calls).await;
+                    self.refund(&row, &charge, &mut calls).await;
                     calls.refunds.push(charge.id);
                 }
                 decision => {

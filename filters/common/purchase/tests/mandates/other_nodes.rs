@@ -54,13 +54,16 @@ fn a_resumption_after_a_slow_cancellation_of_another_node_stays() {
     bed.check_books();
 }
 
-/// Whatever the node of the resumption has stored, also after a notification of the suspension, and whether or not it can be activated again
-/// at once.
+/// Also where the node of the resumption is notified of the suspension first, where it cannot be activated again at once, and where the node that
+/// has suspended it learns nothing more: that was known to this node alone, and the plan ended with its period.
 #[test]
 fn a_suspension_that_takes_effect_after_a_resumption_at_another_node_is_undone() {
     for is_notified in [false, true] {
-        for fault in [Fault::None, Fault::Unavailable] {
-            let what = format!("{fault:?}, notified: {is_notified}");
+        // Charges; read and charges for the stored row; activate.
+        let activated = vec![Fault::None; 4];
+        let later = [vec![Fault::None; 3], vec![Fault::Unavailable]].concat();
+        for faults in [activated, later, vec![Fault::Unavailable; 2]] {
+            let what = format!("{faults:?}, notified: {is_notified}");
             let mut bed = TestBed::new();
             let id = bed.paid();
             bed.pass(10);
@@ -81,14 +84,14 @@ fn a_suspension_that_takes_effect_after_a_resumption_at_another_node_is_undone()
                     bed.wait_for_held_call();
                     if is_notified {
                         bed.verify(id).expect("alive").expect("answered");
-                        assert_eq!(bed.row(id).state, MandateState::Ended, "{what}");
+                        assert_eq!(bed.status_of(id), Status::Active, "{what}");
                     }
-                    // Charges; read and charges for the stored row; activate.
-                    let faults = [Fault::None, Fault::None, Fault::None, fault];
                     bed.provider.faults(faults);
                 },
             );
             assert_eq!(due, 1, "{what}");
+            bed.provider.faults([]);
+            bed.provider.advance(Duration::from_mins(2));
             bed.pass(1);
             assert_eq!(bed.row(id).state, MandateState::Active, "{what}");
             assert_eq!(bed.status_of(id), Status::Active, "{what}");

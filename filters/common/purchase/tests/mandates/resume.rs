@@ -1,5 +1,7 @@
 //! A plan that its owner has cancelled and resumes: the subscription is suspended at the provider in between, and charged as before after.
 
+use std::time::Duration;
+
 use tollgate_money::MandateId;
 use tollgate_purchase::mandates::{ChangeError, ChargeStatus, Status};
 use tollgate_store::{MandateRow, MandateState};
@@ -8,6 +10,9 @@ use crate::FAULTS;
 use crate::support::process::DAY;
 use crate::support::recurring_provider::{Fault, Funding, MONTH};
 use crate::testbed::{ACCOUNT, TestBed};
+
+const HOUR: Duration = Duration::from_hours(1);
+const MINUTE: Duration = Duration::from_mins(1);
 
 impl TestBed {
     pub(crate) fn cancel_plan(&mut self) -> Option<Result<MandateRow, ChangeError>> {
@@ -168,6 +173,25 @@ fn a_mandate_that_the_provider_has_suspended_is_not_resumed() {
     bed.cancel_plan();
     assert_eq!(bed.status_of(id), Status::Cancelled);
     assert!(is_nothing(&bed.resume_plan()));
+}
+
+/// One that takes effect soon after was requested before, by a node that may be gone by now. The merchant's own is not undone.
+#[test]
+fn a_suspension_is_undone_within_an_hour_of_a_resumption() {
+    let mut bed = TestBed::new();
+    let id = bed.left();
+    bed.resume_plan().expect("alive").expect("resumed");
+    bed.provider.set(id, Status::Suspended);
+    bed.provider.advance(2 * MINUTE);
+    bed.pass(0);
+    assert_eq!(bed.row(id).state, MandateState::Active);
+    assert_eq!(bed.status_of(id), Status::Active);
+    bed.provider.advance(HOUR - 2 * MINUTE);
+    bed.provider.set(id, Status::Suspended);
+    bed.verify(id);
+    assert_eq!(bed.row(id).state, MandateState::Ended);
+    assert_eq!(bed.status_of(id), Status::Suspended);
+    bed.check_books();
 }
 
 #[test]
