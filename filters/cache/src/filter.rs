@@ -141,15 +141,12 @@ impl Cache {
         &self.store
     }
 
-    /// Writes answers to the second level, and follows the purges of other nodes, for as long as the gateway runs.
+    /// Writes answers to the second level, and follows its epoch, for as long as the gateway runs.
     pub(crate) async fn write_behind(self: Arc<Self>, writes: Writes) {
         let Some(shared) = &self.shared else {
             return;
         };
-        let purge = || {
-            self.store.purge(&Purge::All);
-        };
-        shared.run(writes, &self.metadata, &self.clock, purge).await;
+        shared.run(writes, &self.metadata, &self.clock).await;
     }
 
     /// Its settings in force. The sizes are those of the start.

@@ -1,8 +1,9 @@
 //! The second level of the cache: answers of all nodes at the shared server, read within a budget and written behind.
 //!
 //! The names of entries contain a number, the epoch. A purge on any node raises it, so that every entry of before is out of reach at once on
-//! that node, and on the others when they read the number next; they remove their own entries then. It never decreases: a server that comes
-//! back with an earlier state, from a backup or a replica, gets the highest one of the nodes again.
+//! that node, and on the others when they read the number next. It never decreases: a server that comes back with an earlier state, from a
+//! backup or a replica, gets the highest one of the nodes again. Their first levels do not follow it: nodes that share entries share a store,
+//! whose feed says what a purge names (`purge.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
@@ -163,25 +164,19 @@ impl SharedEntries {
         self.purged.notify_one();
     }
 
-    /// Writes what is queued, and follows the epoch. `purge` removes the entries of the first level.
-    pub(crate) async fn run(
-        &self,
-        mut writes: Writes,
-        metadata: &str,
-        clock: &Clock,
-        purge: impl Fn(),
-    ) {
+    /// Writes what is queued, and follows the epoch.
+    pub(crate) async fn run(&self, mut writes: Writes, metadata: &str, clock: &Clock) {
         let mut often = tokio::time::interval(EPOCH_EVERY);
         loop {
             tokio::select! {
-                _ = often.tick() => self.follow_epoch(&purge).await,
-                () = self.purged.notified() => self.follow_epoch(&purge).await,
+                _ = often.tick() => self.follow_epoch().await,
+                () = self.purged.notified() => self.follow_epoch().await,
                 Some(write) = writes.recv() => self.write(write, metadata, clock).await,
             }
         }
     }
 
-    async fn follow_epoch(&self, purge: impl Fn()) {
+    async fn follow_epoch(&self) {
         let is_purged = self.is_purged.swap(false, Relaxed);
         let own = self.epoch.load(Relaxed);
         let arguments = [own, i64::from(is_purged)];
@@ -193,11 +188,8 @@ impl SharedEntries {
             return;
         };
         // A purge on this node meanwhile counts.
-        let changed = self.epoch.compare_exchange(own, raised, Relaxed, Relaxed);
-        let is_known = self.is_known.swap(true, Relaxed);
-        if changed.is_ok() && raised != own && is_known {
-            purge();
-        }
+        let _ = self.epoch.compare_exchange(own, raised, Relaxed, Relaxed);
+        self.is_known.store(true, Relaxed);
     }
 
     async fn write(&self, write: Write, metadata: &str, clock: &Clock) {
@@ -235,7 +227,7 @@ mod tests {
     use tollgate_module::{Services, check_text};
     use tollgate_openai::Endpoint;
     use tollgate_shared::RawShared;
-    use tollgate_store::{ChangeKind, ChangeRow, Observer as _};
+    use tollgate_store::{ChangeRow, Observer as _, Part};
     use tollgate_testing::{Redis, within};
 
     use super::*;
@@ -283,9 +275,43 @@ mod tests {
         within(what, polled).await;
     }
 
+    /// Reads a purge in the feed of the store.
+    fn follow(node: &Arc<Cache>, purge: &Purge) {
+        let Part::PurgeCache { kind, subject, .. } = purge.part(Timestamp::UNIX_EPOCH) else {
+            panic!("a purge");
+        };
+        let change = ChangeRow {
+            number: 1,
+            kind,
+            subject,
+        };
+        let follower = Follower(Arc::downgrade(node));
+        follower.changed(&change).expect("it reads nothing");
+    }
+
+    /// Purges at the first of these nodes. Both read that in the feed, not at the same time, and have the same epoch in the end.
+    async fn purge(nodes: [&Arc<Cache>; 2], purge: &Purge) {
+        let clock = Clock::system();
+        nodes[0].purge(purge);
+        for node in nodes {
+            follow(node, purge);
+            let read = clock.now();
+            while clock.now() == read {}
+        }
+        until("one epoch", || {
+            let [one, other] = nodes.map(|node| second(node).epoch());
+            one == other
+        })
+        .await;
+    }
+
     fn entry(text: &str) -> Arc<Entry> {
+        entry_of(7, text)
+    }
+
+    fn entry_of(id: u8, text: &str) -> Arc<Entry> {
         Arc::new(Entry {
-            id: CacheEntryId([7; 16]),
+            id: CacheEntryId([id; 16]),
             model: "m".into(),
             tokens: None,
             expires: Duration::MAX,
@@ -343,13 +369,10 @@ mod tests {
         for round in 0..2 {
             store(&one, "first").await;
             store(&other, "first").await;
-            one.purge(&Purge::All);
-            assert_eq!(read(&one).await, None, "at once");
-            until("the purge of the other node", || {
-                other.totals().entries == 0
-            })
-            .await;
-            assert_eq!(read(&other).await, None);
+            purge([&one, &other], &Purge::All).await;
+            for node in [&one, &other] {
+                assert_eq!(read(node).await, None);
+            }
             store(&one, "second").await;
             assert_eq!(read(&other).await.as_deref(), Some("second"));
             assert_eq!(other.totals().entries, 0);
@@ -363,6 +386,24 @@ mod tests {
                 .await;
                 assert_eq!(one.totals().entries, 1);
             }
+        }
+    }
+
+    /// Each node emptied its first level whenever another one had raised the epoch, which all of them did for each purge.
+    #[tokio::test]
+    async fn a_purge_of_one_answer_leaves_the_others_on_every_node() {
+        let redis = Redis::start();
+        let nodes = [node(&redis, 1).await, node(&redis, 1).await];
+        let [one, other] = &nodes;
+        for node in &nodes {
+            for id in [1, 2] {
+                let entry = entry_of(id, "an answer");
+                node.first_level().insert(Key([id; 32]), entry);
+            }
+        }
+        purge([one, other], &Purge::Entry(CacheEntryId([1; 16]))).await;
+        for node in &nodes {
+            assert_eq!(node.totals().entries, 1);
         }
     }
 
@@ -404,13 +445,7 @@ mod tests {
         let redis = Redis::start();
         let cache = node(&redis, 1).await;
         store(&cache, "purged").await;
-        let purge = ChangeRow {
-            number: 1,
-            kind: ChangeKind::CacheOfModel,
-            subject: [9; 16],
-        };
-        let follower = Follower(Arc::downgrade(&cache));
-        follower.changed(&purge).expect("it reads nothing");
+        follow(&cache, &Purge::Model("other".into()));
         assert_eq!(read(&cache).await, None, "at once");
         let later = node(&redis, 1).await;
         let announced = async { while read(&later).await.is_some() {} };
