@@ -9,50 +9,65 @@ use tollgate_clock::RandomKeyHash;
 const COUNTS_MAX: usize = 65_536;
 
 /// What has to be added to one count.
-#[derive(Debug)]
-struct Correction {
-    /// Nanoseconds of the quota at `at`; below zero to give back.
-    nanos: i64,
-    capacity: u64,
-    at: u64,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Correction {
+    /// Nanoseconds of the quota; below zero to give back.
+    pub(crate) nanos: i64,
+    pub(crate) capacity: u64,
+    /// How often the server had lost its data when that was to be added.
+    pub(crate) losses: u64,
 }
 
 impl Correction {
-    /// What is left of it: the count at the server drains by one second a second, and what has drained is neither given back nor counted.
-    fn nanos(&self, now: u64) -> i64 {
-        let drained = i64::try_from(now.saturating_sub(self.at)).unwrap_or(i64::MAX);
+    /// What is left of it after some time: the count at the server drains by one second a second, and what has drained is neither given back
+    /// nor counted.
+    fn after(self, elapsed: u64) -> Correction {
+        let drained = i64::try_from(elapsed).unwrap_or(i64::MAX);
         let left = self.nanos.saturating_abs().saturating_sub(drained);
-        self.nanos.signum() * left.max(0)
+        let nanos = self.nanos.signum() * left.max(0);
+        Correction { nanos, ..self }
+    }
+
+    /// The same for a server that has lost its data so often. What was reserved before is not there to be given back: what is there others
+    /// have reserved since.
+    pub(crate) fn with_losses(self, losses: u64) -> Correction {
+        let nanos = match self.losses == losses {
+            true => self.nanos,
+            false => self.nanos.max(0),
+        };
+        Correction {
+            nanos,
+            losses,
+            ..self
+        }
     }
 }
 
 /// The corrections of all counts, by their keys.
 #[derive(Debug, Default)]
-pub(crate) struct Corrections(Mutex<HashMap<Arc<str>, Correction, RandomKeyHash>>);
+pub(crate) struct Corrections(Mutex<HashMap<Arc<str>, (Correction, u64), RandomKeyHash>>);
 
 impl Corrections {
     /// Keeps a correction, together with an earlier one of the same count.
-    pub(crate) fn keep(&self, key: Arc<str>, nanos: i64, capacity: u64, now: u64) {
+    pub(crate) fn keep(&self, key: Arc<str>, mut correction: Correction, now: u64) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= COUNTS_MAX && !kept.contains_key(&key) {
             return;
         }
-        let earlier = kept.get(&key).map_or(0, |earlier| earlier.nanos(now));
-        let nanos = earlier.saturating_add(nanos);
-        let correction = Correction {
-            nanos,
-            capacity,
-            at: now,
-        };
-        kept.insert(key, correction);
+        if let Some((earlier, at)) = kept.get(&key) {
+            let earlier = earlier.after(now.saturating_sub(*at));
+            let earlier = earlier.with_losses(correction.losses);
+            correction.nanos = correction.nanos.saturating_add(earlier.nanos);
+        }
+        kept.insert(key, (correction, now));
     }
 
-    /// Takes all: keys, nanoseconds and capacities.
-    pub(crate) fn take(&self, now: u64) -> Vec<(Arc<str>, i64, u64)> {
+    /// Takes all, with the keys of their counts.
+    pub(crate) fn take(&self, now: u64) -> Vec<(Arc<str>, Correction)> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = std::mem::take(&mut *kept).into_iter();
-        kept.map(|(key, one)| (key, one.nanos(now), one.capacity))
-            .filter(|(_, nanos, _)| *nanos != 0)
+        kept.map(|(key, (one, at))| (key, one.after(now.saturating_sub(at))))
+            .filter(|(_, one)| one.nanos != 0)
             .collect()
     }
 }
@@ -61,13 +76,21 @@ impl Corrections {
 mod tests {
     use super::*;
 
+    fn correction(nanos: i64, losses: u64) -> Correction {
+        Correction {
+            nanos,
+            capacity: 100,
+            losses,
+        }
+    }
+
     /// Corrections of one count by their times, and what is left of them.
     fn check(kept: &[(i64, u64)], now: u64, left: i64) {
         let corrections = Corrections::default();
         for (nanos, at) in kept {
-            corrections.keep("a".into(), *nanos, 100, *at);
+            corrections.keep("a".into(), correction(*nanos, 0), *at);
         }
-        let wanted = (left != 0).then(|| ("a".into(), left, 100));
+        let wanted = (left != 0).then(|| ("a".into(), correction(left, 0)));
         assert_eq!(corrections.take(now), Vec::from_iter(wanted), "{kept:?}");
         assert_eq!(corrections.take(now), []);
     }
@@ -83,14 +106,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_to_be_given_back_before_a_loss_is_not_given_back_after_it() {
+        for (earlier, later, left) in [(-10, -3, -3), (10, -3, 7)] {
+            let corrections = Corrections::default();
+            corrections.keep("a".into(), correction(earlier, 0), 0);
+            corrections.keep("a".into(), correction(later, 1), 0);
+            let wanted = ("a".into(), correction(left, 1));
+            assert_eq!(corrections.take(0), [wanted]);
+        }
+        assert_eq!(correction(-10, 1).with_losses(2), correction(0, 2));
+    }
+
+    #[test]
     fn at_most_so_many_counts_have_one() {
         let corrections = Corrections::default();
         for number in 0..=COUNTS_MAX {
-            corrections.keep(number.to_string().into(), -1, 100, 0);
+            corrections.keep(number.to_string().into(), correction(-1, 0), 0);
         }
-        corrections.keep("0".into(), -1, 100, 0);
+        corrections.keep("0".into(), correction(-1, 0), 0);
         let kept = corrections.take(0);
         assert_eq!(kept.len(), COUNTS_MAX);
-        assert!(kept.contains(&("0".into(), -2, 100)));
+        assert!(kept.contains(&("0".into(), correction(-2, 0))));
     }
 }

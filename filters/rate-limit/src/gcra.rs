@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tollgate_clock::Clock;
 use tollgate_shared::{Script, Shared, Unavailable};
 
-use crate::corrections::Corrections;
+use crate::corrections::{Correction, Corrections};
 
 const NANOS_PER_MICRO: u64 = 1_000;
 
@@ -108,20 +108,29 @@ impl SharedGcra {
         call.await.ok()?
     }
 
-    /// Counts so many nanoseconds more, or fewer, without waiting for the answer.
-    pub(crate) fn correct(&self, key: Arc<str>, nanos: i64, capacity: u64) {
-        let this = self.clone();
-        self.shared
-            .spawn(async move { this.send((key, nanos, capacity)).await });
+    /// How often the server has lost its data.
+    pub(crate) fn losses(&self) -> u64 {
+        self.shared.losses()
     }
 
-    async fn send(&self, (key, nanos, capacity): (Arc<str>, i64, u64)) {
-        let micros = nanos.div_euclid(NANOS_PER_MICRO as i64);
-        let arguments = [micros, (capacity / NANOS_PER_MICRO) as i64];
+    /// Corrects a count, without waiting for the answer.
+    pub(crate) fn correct(&self, key: Arc<str>, correction: Correction) {
+        let this = self.clone();
+        self.shared
+            .spawn(async move { this.send(key, correction).await });
+    }
+
+    async fn send(&self, key: Arc<str>, correction: Correction) {
+        let correction = correction.with_losses(self.losses());
+        if correction.nanos == 0 {
+            return;
+        }
+        let micros = correction.nanos.div_euclid(NANOS_PER_MICRO as i64);
+        let arguments = [micros, (correction.capacity / NANOS_PER_MICRO) as i64];
         let answer = self.shared.invoke(&self.scripts.1, &key, &arguments).await;
         // Without an answer it may have been executed. Twice would give back what others have used; if it was not, the larger count drains.
         if answer == Err(Unavailable::NotExecuted) {
-            self.unsent.keep(key, nanos, capacity, self.now());
+            self.unsent.keep(key, correction, self.now());
         }
     }
 
@@ -132,7 +141,8 @@ impl SharedGcra {
             often.tick().await;
             if self.shared.is_reachable() {
                 for some in self.unsent.take(self.now()).chunks(RESENT_AT_ONCE) {
-                    join_all(some.iter().map(|correction| self.send(correction.clone()))).await;
+                    let sent = some.iter().map(|(key, one)| self.send(key.clone(), *one));
+                    join_all(sent).await;
                 }
             }
         }

@@ -3,7 +3,8 @@
 //! At the server all reservations of a partition are one arrival time, which drains one second a second, however many there are. So they are
 //! one count here too: time drains what requests have used first, then the reservations in their order, each second once. What is left of a
 //! reservation is what its request may take back. The server has at least as much of this node as is counted here, since it counts from
-//! before the call and drains no faster; what a request takes back was never used or drained by another one.
+//! before the call and drains no faster; what a request takes back was never used or drained by another one. A server that has lost its data
+//! has nothing of what was counted before, and so nothing of that is here.
 
 use std::collections::VecDeque;
 
@@ -12,6 +13,8 @@ use crate::partitions::{ByPartition, Partition};
 /// What a partition has outstanding, in nanoseconds of its quota.
 #[derive(Clone, Debug, Default)]
 struct Outstanding {
+    /// How often the server had lost its data when the first of these was counted.
+    losses: u64,
     /// Until when it has drained.
     drained_to: u64,
     /// Of requests that are over.
@@ -23,19 +26,24 @@ struct Outstanding {
 }
 
 impl Outstanding {
-    /// Adds a reservation that the server has counted at `at` or later; returns its number.
-    fn add(&mut self, cost: u64, at: u64) -> u64 {
+    /// Adds a reservation that the server has counted at `at` or later, having lost its data so often; returns its number.
+    fn add(&mut self, cost: u64, (losses, at): (u64, u64)) -> u64 {
+        self.note_losses(losses);
         self.drain(at);
         // Others may have drained since the call began; the server may have drained this one meanwhile.
         let left = cost.saturating_sub(self.drained_to - at);
         let number = self.next;
         self.next += 1;
-        self.reserved.push_back((number, left));
+        // An answer may be older than the last loss.
+        if losses == self.losses {
+            self.reserved.push_back((number, left));
+        }
         number
     }
 
     /// Replaces a reservation by what its request has used, within the capacity; returns what was left of it.
-    fn replace(&mut self, number: u64, used: u64, capacity: u64, now: u64) -> u64 {
+    fn replace(&mut self, number: u64, used: u64, capacity: u64, (losses, now): (u64, u64)) -> u64 {
+        self.note_losses(losses);
         self.drain(now);
         let place = self.reserved.iter().position(|(other, _)| *other == number);
         let left = place.and_then(|place| self.reserved.remove(place));
@@ -44,6 +52,13 @@ impl Outstanding {
         let reserved: u64 = self.reserved.iter().map(|(_, left)| left).sum();
         self.drain_reserved((self.used + reserved).saturating_sub(capacity));
         left.map_or(0, |(_, left)| left)
+    }
+
+    fn note_losses(&mut self, losses: u64) {
+        if losses > self.losses {
+            (self.losses, self.used) = (losses, 0);
+            self.reserved.clear();
+        }
     }
 
     fn drain(&mut self, now: u64) {
@@ -71,23 +86,25 @@ impl Outstanding {
 pub(crate) struct Reservations(ByPartition<Outstanding>);
 
 impl Reservations {
-    /// Adds a reservation of so many nanoseconds that the server has counted at `at` or later; returns its number.
-    pub(crate) fn add(&self, partition: Partition, cost: u64, at: u64) -> u64 {
-        self.0.entry(partition).or_default().add(cost, at)
+    /// Adds a reservation of so many nanoseconds; returns its number. `begun`: how often the server had lost its data before the call, and the
+    /// time, which is not after that of the count.
+    pub(crate) fn add(&self, partition: Partition, cost: u64, begun: (u64, u64)) -> u64 {
+        self.0.entry(partition).or_default().add(cost, begun)
     }
 
-    /// Replaces a reservation by what its request has used, within the capacity of its quota; returns what was left of it.
+    /// Replaces a reservation by what its request has used, within the capacity of its quota; returns what was left of it. `ended`: how often
+    /// the server has lost its data, and the time.
     pub(crate) fn replace(
         &self,
         (partition, number): (Partition, u64),
         used: u64,
         capacity: u64,
-        now: u64,
+        ended: (u64, u64),
     ) -> u64 {
         let Some(mut outstanding) = self.0.get_mut(&partition) else {
             return 0;
         };
-        let left = outstanding.replace(number, used, capacity, now);
+        let left = outstanding.replace(number, used, capacity, ended);
         let is_last = outstanding.reserved.is_empty();
         drop(outstanding);
         if is_last {
@@ -111,10 +128,13 @@ mod tests {
     /// Reservations of so many nanoseconds at the start, all replaced after `elapsed` by `used` each: what is left of each.
     fn check(costs: &[u64], elapsed: u64, used: u64, left: &[u64]) {
         let mut outstanding = Outstanding::default();
-        let numbers: Vec<_> = costs.iter().map(|cost| outstanding.add(*cost, 7)).collect();
+        let numbers: Vec<_> = costs
+            .iter()
+            .map(|cost| outstanding.add(*cost, (0, 7)))
+            .collect();
         let found: Vec<_> = numbers
             .iter()
-            .map(|number| outstanding.replace(*number, used, CAPACITY, 7 + elapsed))
+            .map(|number| outstanding.replace(*number, used, CAPACITY, (0, 7 + elapsed)))
             .collect();
         assert_eq!(found, left, "{costs:?} after {elapsed}");
     }
@@ -136,31 +156,45 @@ mod tests {
     #[test]
     fn what_requests_have_used_drains_before_what_is_reserved() {
         let mut outstanding = Outstanding::default();
-        let (first, second) = (outstanding.add(10, 0), outstanding.add(10, 0));
-        assert_eq!(outstanding.replace(first, 4, CAPACITY, 0), 10);
+        let (first, second) = (outstanding.add(10, (0, 0)), outstanding.add(10, (0, 0)));
+        assert_eq!(outstanding.replace(first, 4, CAPACITY, (0, 0)), 10);
         assert_eq!(
-            outstanding.replace(second, 0, CAPACITY, 6),
+            outstanding.replace(second, 0, CAPACITY, (0, 6)),
             8,
             "four of them were used"
         );
-        assert_eq!(outstanding.replace(second, 0, CAPACITY, 6), 0, "once");
+        assert_eq!(outstanding.replace(second, 0, CAPACITY, (0, 6)), 0, "once");
     }
 
     #[test]
     fn what_a_request_uses_beyond_its_reservation_takes_the_place_of_others() {
         let mut outstanding = Outstanding::default();
-        let (first, second) = (outstanding.add(30, 0), outstanding.add(30, 0));
-        assert_eq!(outstanding.replace(first, 50, 60, 0), 30);
-        assert_eq!(outstanding.replace(second, 0, 60, 30), 10);
+        let (first, second) = (outstanding.add(30, (0, 0)), outstanding.add(30, (0, 0)));
+        assert_eq!(outstanding.replace(first, 50, 60, (0, 0)), 30);
+        assert_eq!(outstanding.replace(second, 0, 60, (0, 30)), 10);
     }
 
     #[test]
     fn a_reservation_whose_call_took_long_has_drained_meanwhile() {
         let mut outstanding = Outstanding::default();
-        let first = outstanding.add(10, 0);
-        outstanding.replace(first, 0, CAPACITY, 8);
-        let second = outstanding.add(10, 5);
-        assert_eq!(outstanding.replace(second, 0, CAPACITY, 8), 7);
+        let first = outstanding.add(10, (0, 0));
+        outstanding.replace(first, 0, CAPACITY, (0, 8));
+        let second = outstanding.add(10, (0, 5));
+        assert_eq!(outstanding.replace(second, 0, CAPACITY, (0, 8)), 7);
+    }
+
+    #[test]
+    fn of_what_the_server_has_lost_nothing_is_left() {
+        let mut outstanding = Outstanding::default();
+        let ended = outstanding.add(10, (0, 0));
+        outstanding.replace(ended, 10, CAPACITY, (0, 0));
+        let lost = outstanding.add(10, (0, 0));
+        let kept = outstanding.add(10, (1, 0));
+        // The answer to a call of before the loss.
+        let late = outstanding.add(10, (0, 0));
+        for (number, left) in [(lost, 0), (late, 0), (kept, 8)] {
+            assert_eq!(outstanding.replace(number, 0, CAPACITY, (1, 2)), left);
+        }
     }
 
     #[test]
@@ -171,19 +205,25 @@ mod tests {
             lane: 0,
         };
         let (first, second) = (
-            reservations.add(partition, 5, 0),
-            reservations.add(partition, 5, 0),
+            reservations.add(partition, 5, (0, 0)),
+            reservations.add(partition, 5, (0, 0)),
         );
-        assert_eq!(reservations.replace((partition, first), 0, CAPACITY, 0), 5);
+        assert_eq!(
+            reservations.replace((partition, first), 0, CAPACITY, (0, 0)),
+            5
+        );
         assert_eq!(reservations.0.len(), 1);
-        assert_eq!(reservations.replace((partition, second), 0, CAPACITY, 0), 5);
+        assert_eq!(
+            reservations.replace((partition, second), 0, CAPACITY, (0, 0)),
+            5
+        );
         assert_eq!(reservations.0.len(), 0);
     }
 
     proptest! {
         #[test]
         fn no_more_is_taken_back_than_the_server_has(
-            steps in prop::collection::vec((any::<bool>(), 0..20_u64, 0..20_u64, any::<prop::sample::Index>()), 1..60),
+            steps in prop::collection::vec((0..20_u32, 0..20_u64, 0..20_u64, any::<prop::sample::Index>()), 1..60),
         ) {
             let reservations = Reservations::default();
             let partition = Partition {
@@ -191,9 +231,12 @@ mod tests {
                 lane: 0,
             };
             let capacity = 50;
-            let (mut now, mut ahead, mut running) = (0, 0_u64, Vec::new());
-            for (begins, elapsed, amount, which) in steps {
-                if begins {
+            let (mut now, mut ahead, mut losses, mut running) = (0, 0_u64, 0, Vec::new());
+            for (what, elapsed, amount, which) in steps {
+                if what == 0 {
+                    // The server loses its data.
+                    (ahead, losses) = (0, losses + 1);
+                } else if what < 10 {
                     // The call takes as long as that, and is counted at its end.
                     let at = now;
                     now += elapsed;
@@ -202,12 +245,12 @@ mod tests {
                         continue;
                     }
                     ahead += amount;
-                    running.push(reservations.add(partition, amount, at));
+                    running.push(reservations.add(partition, amount, (losses, at)));
                 } else if !running.is_empty() {
                     now += elapsed;
                     ahead = ahead.saturating_sub(elapsed);
                     let number = running.swap_remove(which.index(running.len()));
-                    let left = reservations.replace((partition, number), amount, capacity, now);
+                    let left = reservations.replace((partition, number), amount, capacity, (losses, now));
                     prop_assert!(left <= ahead, "{left} of {ahead}");
                     ahead = (ahead + amount - left).min(capacity);
                 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tollgate_clock::Clock;
 use tollgate_shared::Shared;
 
+use crate::corrections::Correction;
 use crate::gcra::{SharedGcra, Taken};
 use crate::lease::{Leases, Lookup};
 use crate::outstanding::Reservations;
@@ -97,7 +98,7 @@ impl SharedLimits {
             return None;
         }
         let key = partition.key("tokens");
-        let at = clock.elapsed().as_nanos() as u64;
+        let begun = (self.shared.losses(), clock.elapsed().as_nanos() as u64);
         let tokens = tokens.min(quota.limit().get());
         let cost = quota.nanos(tokens);
         let guard = {
@@ -111,7 +112,7 @@ impl SharedLimits {
                     clock,
                     quota,
                     key,
-                    number: reservations.add(partition, cost, at),
+                    number: reservations.add(partition, cost, begun),
                     reservations,
                     partition,
                     is_over: false,
@@ -153,15 +154,22 @@ impl SharedReservation {
     }
 
     fn replace_by(&mut self, used: u64) {
-        let now = self.clock.elapsed().as_nanos() as u64;
+        let (losses, now) = (self.gcra.losses(), self.clock.elapsed().as_nanos() as u64);
         let capacity = self.quota.window();
         let used = self.quota.nanos(used).min(capacity);
         let reservation = (self.partition, self.number);
-        let left = self.reservations.replace(reservation, used, capacity, now);
+        let ended = (losses, now);
+        let left = self
+            .reservations
+            .replace(reservation, used, capacity, ended);
         self.is_over = true;
         if used != left {
-            let key = self.key.clone();
-            self.gcra.correct(key, used as i64 - left as i64, capacity);
+            let correction = Correction {
+                nanos: used as i64 - left as i64,
+                capacity,
+                losses,
+            };
+            self.gcra.correct(self.key.clone(), correction);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -68,6 +68,9 @@ pub(crate) struct State {
     run: String,
     /// Live nodes as last counted, at least one.
     nodes: AtomicU32,
+    /// When the data of the server began, in microseconds; zero before the first heartbeat.
+    data_began: AtomicI64,
+    losses: AtomicU64,
     failures: AtomicU32,
     /// Signalled when calls find the server unreachable.
     pub(crate) suspended: Notify,
@@ -98,6 +101,8 @@ impl Shared {
                 entropy,
                 run: format!("{id:032x}"),
                 nodes: AtomicU32::new(1),
+                data_began: AtomicI64::new(0),
+                losses: AtomicU64::new(0),
                 failures: AtomicU32::new(0),
                 suspended: Notify::new(),
                 cause: Mutex::default(),
@@ -115,6 +120,11 @@ impl Shared {
     /// The number of connections so far. What was stored over an earlier one may be lost: the server may have been restarted, or be another.
     pub fn connections(&self) -> u64 {
         self.state.connections.load(Relaxed)
+    }
+
+    /// How often the server has lost its data, as found by the first heartbeat after that. Of a new connection that is before its first call.
+    pub fn losses(&self) -> u64 {
+        self.state.losses.load(Relaxed)
     }
 
     /// The number of live nodes, this one included, as last counted.
@@ -314,6 +324,12 @@ impl Shared {
 
     pub(crate) fn close(&self) {
         self.state.connection.store(None);
+    }
+
+    pub(crate) fn note_data(&self, began: i64) {
+        let earlier = self.state.data_began.swap(began, Relaxed);
+        let is_lost = earlier != 0 && earlier != began;
+        self.state.losses.fetch_add(u64::from(is_lost), Relaxed);
     }
 
     pub(crate) fn set_nodes(&self, nodes: u32) {

@@ -22,15 +22,16 @@ const FAILED_HEARTBEATS_MAX: u32 = 2;
 
 const NODES_KEY: &str = "tollgate:nodes";
 
-/// Renews the entry of this run among the live nodes, removes expired ones, and returns the number of entries.
+/// Renews the entry of this run among the live nodes, and removes expired ones. Returns the number of entries, and when the server's data
+/// began, in microseconds: a server that has lost it begins anew.
 static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local time = redis.call('TIME')
          local now = time[1] * 1000 + math.floor(time[2] / 1000)
+         redis.call('ZADD', KEYS[1], 'NX', time[1] * 1000000 + time[2], 'data')
          redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[2])
          redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-         redis.call('PEXPIRE', KEYS[1], ARGV[1])
-         return {redis.call('ZCARD', KEYS[1])}",
+         return {redis.call('ZCARD', KEYS[1]) - 1, tonumber(redis.call('ZSCORE', KEYS[1], 'data'))}",
     )
 });
 
@@ -127,8 +128,11 @@ impl Shared {
     ) -> Result<(), Unavailable> {
         let life = [HEARTBEAT_LIFE.as_millis() as i64];
         let answer = self.invoke_on(connection, &HEARTBEAT, NODES_KEY, &life);
-        let nodes = answer.await?;
-        let counted = nodes.first().and_then(|nodes| u32::try_from(*nodes).ok());
+        let [nodes, data_began] = answer.await?[..] else {
+            return Err(Unavailable::NotExecuted);
+        };
+        self.note_data(data_began);
+        let counted = u32::try_from(nodes).ok();
         let least = if is_settled { 1 } else { self.nodes() };
         self.set_nodes(counted.unwrap_or(1).max(least));
         Ok(())

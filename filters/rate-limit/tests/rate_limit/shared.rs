@@ -381,6 +381,28 @@ async fn tokens_of_a_request_that_ends_without_the_server_are_returned() {
     eventually("the whole quota", async || other.reserved(6000).await).await;
 }
 
+/// The server did not have them any more, and what it gave back were those that others had reserved since.
+#[tokio::test]
+async fn tokens_that_the_server_has_lost_are_not_returned() {
+    let mut redis = Redis::start();
+    let [one, other] = [(); 2].map(|()| Node::start(&redis.url(), PATIENT));
+    let are_reachable = |wanted| {
+        let (one, other) = (one.shared.is_reachable(), other.shared.is_reachable());
+        one == wanted && other == wanted
+    };
+    until("the connections", || are_reachable(true)).await;
+    let lost = one.reserved(6000).await.expect("tokens are left");
+    redis.restart();
+    until("the loss of the server", || are_reachable(false)).await;
+    until("its return", || are_reachable(true)).await;
+    let _reserved = other.reserved(6000).await.expect("the count begins anew");
+    drop(lost);
+    for _ in 0..2 {
+        // The second call is behind that of the request which has ended.
+        assert!(one.reserved(6000).await.is_none());
+    }
+}
+
 /// What an attempt has as its result at last.
 async fn eventually(what: &str, attempt: impl AsyncFn() -> Option<Exchange>) -> Exchange {
     let repeated = async {
