@@ -21,6 +21,9 @@ use crate::script::Script;
 /// Calls without an answer, each begun after the one before it had failed, after which the server counts as unreachable.
 const FAILURES_MAX: u32 = 3;
 
+/// Errors are logged again after so many heartbeats in a row, of one a second, without an error of any call.
+const ERRORS_END_AFTER: u32 = 60;
+
 /// The part of the limit of a call that a read has, in percent: its caller asks a provider afterwards, which takes longer than a decision.
 const READ_LIMIT_PERCENT: u32 = 75;
 
@@ -72,6 +75,8 @@ pub(crate) struct State {
     data_began: AtomicI64,
     losses: AtomicU64,
     failures: AtomicU32,
+    /// Heartbeats that were answered since the last call whose answer was an error; as many as end errors with each new connection.
+    beats_without_error: AtomicU32,
     /// Signalled when calls find the server unreachable.
     pub(crate) suspended: Notify,
     /// Why the last call failed.
@@ -104,6 +109,7 @@ impl Shared {
                 data_began: AtomicI64::new(0),
                 losses: AtomicU64::new(0),
                 failures: AtomicU32::new(0),
+                beats_without_error: AtomicU32::new(0),
                 suspended: Notify::new(),
                 cause: Mutex::default(),
                 runtime: OnceLock::new(),
@@ -223,7 +229,7 @@ impl Shared {
         let stored = tokio::time::timeout(SET_LIMIT, command.query_async::<()>(&mut sender));
         let (result, stored) = match stored.await {
             Ok(Ok(())) => (CallResult::Ok, Ok(())),
-            Ok(Err(error)) => (CallResult::Failed, Err(unavailable(&error))),
+            Ok(Err(error)) => (CallResult::Failed, Err(self.failed(&error))),
             Err(_) => (CallResult::Slow, Err(Unavailable::NoAnswer)),
         };
         self.state.results.inc(result);
@@ -279,7 +285,7 @@ impl Shared {
                 state.failures.store(0, Relaxed);
                 return Ok(value);
             }
-            Ok(Err(error)) => (CallResult::Failed, error.to_string(), unavailable(&error)),
+            Ok(Err(error)) => (CallResult::Failed, error.to_string(), self.failed(&error)),
             Err(_) => {
                 let cause = format!("no answer within {} ms", limit.as_millis());
                 (CallResult::Slow, cause, Unavailable::NoAnswer)
@@ -301,6 +307,34 @@ impl Shared {
         Err(unavailable)
     }
 
+    /// What an error says of a call that was sent. One that is an answer is logged: heartbeats decide whether the server is reachable, and that
+    /// may be so while it refuses all other calls.
+    fn failed(&self, error: &redis::RedisError) -> Unavailable {
+        let Some(code) = error.code() else {
+            return Unavailable::NoAnswer;
+        };
+        let beats = &self.state.beats_without_error;
+        if self.is_reachable() && beats.swap(0, Relaxed) >= ERRORS_END_AFTER {
+            let host = &self.state.settings.host;
+            let cause = format!("{code} {}", error.detail().unwrap_or_default());
+            tracing::warn!(
+                host,
+                cause,
+                "shared server answered a call with an error, each node uses its share of the limits for such calls: \
+                 its user needs all keys of `tollgate:`, and one node of a cluster has only some of them"
+            );
+        }
+        Unavailable::NotExecuted
+    }
+
+    /// A heartbeat was answered.
+    pub(crate) fn note_beat(&self) {
+        let beats = &self.state.beats_without_error;
+        if beats.load(Relaxed) < ERRORS_END_AFTER {
+            beats.fetch_add(1, Relaxed);
+        }
+    }
+
     /// Stops to use a connection, at once; [`Shared::run`] then makes another.
     fn suspend(&self, connection: &Arc<MultiplexedConnection>) {
         let state = &*self.state;
@@ -318,6 +352,8 @@ impl Shared {
 
     pub(crate) fn resume(&self, connection: &Arc<MultiplexedConnection>) {
         self.state.failures.store(0, Relaxed);
+        let beats = &self.state.beats_without_error;
+        beats.store(ERRORS_END_AFTER, Relaxed);
         self.state.connections.fetch_add(1, Relaxed);
         self.state.connection.store(Some(connection.clone()));
     }
@@ -340,13 +376,5 @@ impl Shared {
     pub(crate) fn last_failure(&self) -> String {
         let cause = self.state.cause.lock();
         cause.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// What an error says of a call that was sent.
-fn unavailable(error: &redis::RedisError) -> Unavailable {
-    match error.code() {
-        Some(_) => Unavailable::NotExecuted,
-        None => Unavailable::NoAnswer,
     }
 }

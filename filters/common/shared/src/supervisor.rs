@@ -131,6 +131,7 @@ impl Shared {
         let [nodes, data_began] = answer.await?[..] else {
             return Err(Unavailable::NotExecuted);
         };
+        self.note_beat();
         self.note_data(data_began);
         let counted = u32::try_from(nodes).ok();
         let least = if is_settled { 1 } else { self.nodes() };

@@ -1,7 +1,8 @@
 //! The client against a real server.
 
-use std::sync::Arc;
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
@@ -218,9 +219,37 @@ async fn calls_that_fail_together_are_one_failure() {
     link.delay(Duration::ZERO);
 }
 
-/// A user without one command, say. The connection was ended and made again for ever.
+/// The lines of the log of this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn lines_with(&self, text: &str) -> usize {
+        let log = self.0.lock().expect("not poisoned");
+        let lines = String::from_utf8_lossy(&log).into_owned();
+        lines.lines().filter(|line| line.contains(text)).count()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut log = self.0.lock().expect("not poisoned");
+        log.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A user without one command, say. The connection was ended and made again for ever; then nothing said that shares of the limits decided.
 #[tokio::test]
 async fn a_server_that_answers_with_an_error_is_reachable() {
+    let log = Log::default();
+    let written = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || written.clone());
+    let _guard = tracing::subscriber::set_default(subscriber.finish());
     let redis = Redis::start();
     let shared = node(settings(&redis.url()));
     poll("the connection", || shared.is_reachable()).await;
@@ -231,6 +260,7 @@ async fn a_server_that_answers_with_an_error_is_reachable() {
     }
     assert!(shared.is_reachable());
     assert_eq!(shared.connections(), 1);
+    assert_eq!(log.lines_with("NOPERM of this user"), 1);
 }
 
 /// The first heartbeat set it to the shortest delay, so that ten connections a second were made.
