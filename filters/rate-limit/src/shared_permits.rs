@@ -1,7 +1,7 @@
 //! Concurrency limits that all nodes share: permits held at the shared server by run, behind a few spare ones on each node.
 //!
 //! The server stores for each run how many permits it holds, used or spare, and until when. A call states the whole number that a run uses and
-//! wants, so a repeated or lost answer changes nothing. What a killed node held expires, and so do spare permits of a partition that has no request.
+//! wants, so a repeated or lost answer changes nothing, nor does a call that an earlier connection delivers late. What a killed node held expires, and so do spare permits of a partition that has no request.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -30,31 +30,35 @@ const RENEWALS_AT_ONCE: usize = 64;
 /// Calls for one request. More than one is needed only where many requests of one partition begin at the same moment.
 const CALLS_MAX: u32 = 4;
 
-/// Sets the number of permits of a run: as many as it wants, as far as the others leave them, but never fewer than it uses. Returns it.
+/// Sets the number of permits of a run: as many as it wants, as far as the others leave them, but never fewer than it uses. Returns it. A call
+/// over an earlier connection than the last one of the run changes nothing.
 ///
-/// Arguments: permits in use, permits wanted, the limit, milliseconds of life, the run.
+/// Arguments: permits in use, permits wanted, the limit, milliseconds of life, the number of the connection, the run.
 const HOLD: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local used, wanted, limit, life = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local connection, run = tonumber(ARGV[5]), ARGV[6]
 local others = 0
 local runs = redis.call('HGETALL', KEYS[1])
 for at = 1, #runs, 2 do
-  local count, expires = string.match(runs[at + 1], '^(%d+):(%d+)$')
+  local count, expires, last = string.match(runs[at + 1], '^(%d+):(%d+):(%d+)$')
   if not expires or tonumber(expires) <= now then
     redis.call('HDEL', KEYS[1], runs[at])
-  elseif runs[at] ~= ARGV[5] then
+  elseif runs[at] ~= run then
     others = others + tonumber(count)
+  elseif tonumber(last) > connection then
+    return {tonumber(count)}
   end
 end
 local held = math.max(used, math.min(wanted, limit - others))
 if held > 0 then
-  redis.call('HSET', KEYS[1], ARGV[5], string.format('%d:%.0f', held, now + life))
+  redis.call('HSET', KEYS[1], run, string.format('%d:%.0f:%d', held, now + life, connection))
   if redis.call('PTTL', KEYS[1]) < life then
     redis.call('PEXPIRE', KEYS[1], ARGV[4])
   end
 else
-  redis.call('HDEL', KEYS[1], ARGV[5])
+  redis.call('HDEL', KEYS[1], run)
 end
 return {held}
 ";
@@ -243,6 +247,7 @@ impl SharedPermits {
         partition: Partition,
         wanted: impl FnOnce(&Held) -> u32,
     ) -> Option<(u32, u32)> {
+        let connection = self.shared.connections();
         let (key, used, life, arguments) = {
             let held = self.held.get(&partition)?;
             let wanted = wanted(&held);
@@ -251,10 +256,11 @@ impl SharedPermits {
                 false => LIFE,
             };
             let [used, wanted, limit] = [held.used, wanted, held.limit.get()].map(i64::from);
-            let arguments = [used, wanted, limit, life.as_millis() as i64];
+            let life_millis = life.as_millis() as i64;
+            let arguments = [used, wanted, limit, life_millis, connection as i64];
             (held.key.clone(), held.used, life, arguments)
         };
-        let (connection, until) = (self.shared.connections(), self.clock.elapsed() + life);
+        let until = self.clock.elapsed() + life;
         let answer = self.shared.invoke(&self.hold, &key, &arguments).await;
         let answer = answer.ok();
         let granted = answer.and_then(|numbers| u32::try_from(*numbers.first()?).ok());
@@ -486,6 +492,26 @@ mod tests {
         within("the end of their life", expired).await;
         last.run(40).await;
         assert_eq!(last.running.len(), 36);
+    }
+
+    /// It was sent before the connection stalled and executed after the calls over the next one: the server counted five of forty.
+    #[tokio::test]
+    async fn a_late_call_of_an_earlier_connection_changes_nothing() {
+        let redis = Redis::start();
+        let node = Node::start(&redis, Duration::from_secs(60)).await;
+        let steps = [
+            ((5, 15, 1), 15),
+            ((40, 50, 2), 50),
+            ((5, 15, 1), 50),
+            ((41, 45, 2), 45),
+            ((3, 3, 3), 3),
+        ];
+        for ((used, wanted, connection), held) in steps {
+            let arguments = [used, wanted, 100, 60_000, connection];
+            let SharedPermits { shared, hold, .. } = &*node.permits;
+            let answer = shared.invoke(hold, "tollgate:permits", &arguments).await;
+            assert_eq!(answer, Ok(vec![held]), "{used} over {connection}");
+        }
     }
 
     /// Those that live for thirty seconds were stated again up to 26 s later, and other nodes had them too.
