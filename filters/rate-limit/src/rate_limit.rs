@@ -368,24 +368,18 @@ impl Filter for RateLimit {
     /// The answer is complete except for its last bytes. A client with those can send the next request at once, and its permit and tokens
     /// are released. An exchange that ends otherwise drops its permit and reservation.
     fn before_tail<'a>(&'a self, exchange: &'a mut Exchange, _: &'a mut Tail) -> Step<'a, Outcome> {
+        let record = &exchange.record;
+        let used = record
+            .prompt_tokens
+            .saturating_add(record.completion_tokens);
         if let Some(reservation) = exchange.take::<TokenReservation>() {
-            let record = &exchange.record;
-            let used = record
-                .prompt_tokens
-                .saturating_add(record.completion_tokens);
             reservation.settle(used, self.now(exchange));
         }
-        drop(exchange.take::<Permit>());
-        if self.shared.is_some() {
-            if let Some(reservation) = exchange.take::<SharedReservation>() {
-                let record = &exchange.record;
-                let used = record
-                    .prompt_tokens
-                    .saturating_add(record.completion_tokens);
-                reservation.settle(used);
-            }
-            drop(exchange.take::<SharedPermit>());
+        if let Some(reservation) = exchange.take::<SharedReservation>() {
+            reservation.settle(used);
         }
+        drop(exchange.take::<Permit>());
+        drop(exchange.take::<SharedPermit>());
         Step::now(Outcome::Continue)
     }
 }
