@@ -12,6 +12,7 @@ mod exchanges;
 mod failing_sync;
 mod fencing;
 mod flows;
+mod flows_faults;
 mod health;
 mod installation;
 mod kills;

@@ -7,13 +7,12 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 use tollgate_money::{AccountId, MICROS_PER_CREDIT};
 use tollgate_testing::mailbox::{self, Mailbox};
-use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
+use tollgate_testing::paypal::PayPal;
 use tollgate_testing::{
     Answer, Client, Facilitator, McpServer, Postgres, Script, TempDir, Wallet, within,
 };
 
 use super::balancer::Balancer;
-use super::installation::ended;
 use super::nodes::Cluster;
 use crate::credits::{back_from_paypal, field, order, order_of};
 use crate::oauth::support::{BASE, CHALLENGE, REDIRECT, VERIFIER, encoded, parameter};
@@ -23,25 +22,25 @@ use crate::sign_in::{ask, type_code};
 use crate::ucp::{AGENT, PROTOCOL, Platform, payment, plan};
 
 /// What the plan costs for a month.
-const MONTH_CENTS: i64 = 19_900;
+pub(super) const MONTH_CENTS: i64 = 19_900;
 
 /// For how long a node may know a credential as it was before another node changed it.
 const FEED_AGE: Duration = Duration::from_secs(2);
 
 /// A cluster with everything that it sells, behind a balancer.
-struct Flows {
-    cluster: Cluster,
-    balancer: Balancer,
-    mailbox: Mailbox,
-    paypal: PayPal,
-    facilitator: Facilitator,
+pub(super) struct Flows {
+    pub(super) cluster: Cluster,
+    pub(super) balancer: Balancer,
+    pub(super) mailbox: Mailbox,
+    pub(super) paypal: PayPal,
+    pub(super) facilitator: Facilitator,
     mcp: McpServer,
     /// Has the certificate authority of PayPal.
     _folder: TempDir,
 }
 
 impl Flows {
-    async fn start() -> Flows {
+    pub(super) async fn start() -> Flows {
         let mailbox = Mailbox::start(mailbox::Settings::default()).expect("free ports");
         let paypal = PayPal::start().await;
         let facilitator = Facilitator::start().await;
@@ -83,7 +82,7 @@ impl Flows {
     }
 
     /// An account of this address, with a key that every node knows.
-    async fn account(&self, address: &str) -> (AccountId, String) {
+    pub(super) async fn account(&self, address: &str) -> (AccountId, String) {
         let made = ["account", "create", "--class", "free", "--email", address];
         let made = self.cluster.ask("a", &made).await;
         let account = made["id"].as_str().expect("an id");
@@ -96,12 +95,12 @@ impl Flows {
     }
 
     /// A client whose requests go to one node after the other.
-    fn client(&self) -> Client {
+    pub(super) fn client(&self) -> Client {
         Client::new(&self.balancer.url)
     }
 
     /// A browser that has signed in with the code that this address was sent.
-    async fn signed_in(&self, address: &str) -> Browser {
+    pub(super) async fn signed_in(&self, address: &str) -> Browser {
         signed_in(&self.balancer.url, &self.mailbox, address).await
     }
 
@@ -125,13 +124,13 @@ impl Flows {
         }
     }
 
-    fn payments(&self, account: AccountId) -> usize {
+    pub(super) fn payments(&self, account: AccountId) -> usize {
         let store = self.cluster.installation.store();
         store.payments_of(account, 10).expect("readable").len()
     }
 
     /// Ends the test: every message was sent once, and the books balance.
-    fn close(self, addresses: &[&str]) {
+    pub(super) fn close(self, addresses: &[&str]) {
         for address in addresses {
             let messages = self.mailbox.messages(address);
             assert_eq!(messages.len(), 1, "messages to {address}");
@@ -152,7 +151,7 @@ pub(super) async fn signed_in(url: &str, mailbox: &Mailbox, address: &str) -> Br
     browser
 }
 
-async fn form(client: &Client, path: &str, pairs: &[(&str, &str)]) -> Answer {
+pub(super) async fn form(client: &Client, path: &str, pairs: &[(&str, &str)]) -> Answer {
     let mut request = client.request("POST", path, encoded(pairs).into());
     let kind = "application/x-www-form-urlencoded";
     let kind = kind.parse().expect("a value");
@@ -231,65 +230,17 @@ async fn a_persons_pages_and_apps_are_served_by_another_node_at_each_request() {
 
     // An app: registered, allowed, its token used, refreshed and revoked.
     let client = flows.client();
-    let metadata = json!({
-        "client_name": "Notebook Copilot",
-        "redirect_uris": [REDIRECT],
-        "grant_types": ["authorization_code", "refresh_token"],
-    });
-    let registered = client.post("/oauth/register", &metadata).await;
-    assert_eq!(registered.status, 201, "{}", registered.text());
-    let id = registered.json()["client_id"]
-        .as_str()
-        .expect("an id")
-        .to_owned();
-    let resource = format!("{BASE}/mcp");
-    let asked = [
-        ("client_id", &*id),
-        ("redirect_uri", REDIRECT),
-        ("response_type", "code"),
-        ("code_challenge", CHALLENGE),
-        ("code_challenge_method", "S256"),
-        ("state", "s"),
-        ("resource", &resource),
-    ];
-    let consent = browser
-        .get(&format!("/oauth/authorize?{}", encoded(&asked)))
-        .await;
-    let path = consent.header("location").expect("a way on").to_owned();
-    let page = browser.get(&path).await;
-    assert_eq!(page.status, 200, "{}", page.text());
-    let allowed = browser.submit(&path, &[("decision", "allow")]).await;
-    let code = parameter(allowed.header("location").expect("a way on"), "code");
-    let code = code.expect("a code");
-    SECRETS.used("an authorization code", &code);
-    let exchange = [
-        ("grant_type", "authorization_code"),
-        ("code", &*code),
-        ("redirect_uri", REDIRECT),
-        ("client_id", &*id),
-        ("code_verifier", VERIFIER),
-    ];
+    let app = App::allowed(&client, &mut browser).await;
+    let exchange = app.exchange();
     let token = form(&client, "/oauth/token", &exchange).await;
     assert_eq!(token.status, 200, "{}", token.text());
-    let tokens = |answer: &Answer| {
-        ["access_token", "refresh_token"].map(|name| {
-            let token = answer.json()[name].as_str().expect("a token").to_owned();
-            SECRETS.used(name, &token);
-            token
-        })
-    };
     let [access, refresh] = tokens(&token);
     let is_known = |status| status != 401;
     flows
         .becomes_at("/mcp", &access, is_known, "an access token")
         .await;
     session_of_mcp(&flows, &access).await;
-    let refreshing = [
-        ("grant_type", "refresh_token"),
-        ("refresh_token", &*refresh),
-        ("client_id", &*id),
-    ];
-    let refreshed = form(&client, "/oauth/token", &refreshing).await;
+    let refreshed = form(&client, "/oauth/token", &app.refresh(&refresh)).await;
     assert_eq!(refreshed.status, 200, "{}", refreshed.text());
     let [access, refresh] = tokens(&refreshed);
     flows
@@ -316,6 +267,78 @@ async fn a_persons_pages_and_apps_are_served_by_another_node_at_each_request() {
     }
     flows.becomes(&token, 401, "the end of a session").await;
     flows.close(&[address]);
+}
+
+/// An app that a person has allowed what it asked for.
+pub(super) struct App {
+    id: String,
+    code: String,
+}
+
+impl App {
+    /// Registers one, and allows it in this browser.
+    pub(super) async fn allowed(client: &Client, browser: &mut Browser) -> App {
+        let metadata = json!({
+            "client_name": "Notebook Copilot",
+            "redirect_uris": [REDIRECT],
+            "grant_types": ["authorization_code", "refresh_token"],
+        });
+        let registered = client.post("/oauth/register", &metadata).await;
+        assert_eq!(registered.status, 201, "{}", registered.text());
+        let id = registered.json()["client_id"]
+            .as_str()
+            .expect("an id")
+            .to_owned();
+        let resource = format!("{BASE}/mcp");
+        let asked = [
+            ("client_id", &*id),
+            ("redirect_uri", REDIRECT),
+            ("response_type", "code"),
+            ("code_challenge", CHALLENGE),
+            ("code_challenge_method", "S256"),
+            ("state", "s"),
+            ("resource", &resource),
+        ];
+        let consent = browser
+            .get(&format!("/oauth/authorize?{}", encoded(&asked)))
+            .await;
+        let path = consent.header("location").expect("a way on").to_owned();
+        let page = browser.get(&path).await;
+        assert_eq!(page.status, 200, "{}", page.text());
+        let allowed = browser.submit(&path, &[("decision", "allow")]).await;
+        let code = parameter(allowed.header("location").expect("a way on"), "code");
+        let code = code.expect("a code");
+        SECRETS.used("an authorization code", &code);
+        App { id, code }
+    }
+
+    /// The request for tokens in exchange for its code.
+    pub(super) fn exchange(&self) -> [(&'static str, &str); 5] {
+        [
+            ("grant_type", "authorization_code"),
+            ("code", &self.code),
+            ("redirect_uri", REDIRECT),
+            ("client_id", &self.id),
+            ("code_verifier", VERIFIER),
+        ]
+    }
+
+    /// The request for new ones in exchange for a refresh token.
+    pub(super) fn refresh<'t>(&'t self, token: &'t str) -> [(&'static str, &'t str); 3] {
+        [
+            ("grant_type", "refresh_token"),
+            ("refresh_token", token),
+            ("client_id", &self.id),
+        ]
+    }
+}
+
+/// The access token and the refresh token of an answer.
+pub(super) fn tokens(answer: &Answer) -> [String; 2] {
+    ["access_token", "refresh_token"].map(|name| {
+        let token = answer.json()[name].as_str().expect("a token").to_owned();
+        SECRETS.used(name, &token).to_owned()
+    })
 }
 
 /// The path of the page that changes a key of this name.
@@ -364,37 +387,6 @@ async fn a_purchase_whose_requests_go_to_several_nodes_is_paid_once() {
     monthly_payment(&flows).await;
     checkout(&flows).await;
     flows.close(&["mara@example.com", "ursula@example.com"]);
-}
-
-/// Killed between the payment, whose answer it waits for, and the credit. Another node has the row of the purchase alone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_top_up_whose_node_is_killed_during_the_capture_is_credited_once_by_another_node() {
-    let mut flows = Flows::start().await;
-    let address = "grace@example.com";
-    let (account, _) = flows.account(address).await;
-    let doomed = flows.cluster.nodes[1].url.clone();
-    let mut browser = signed_in(&doomed, &flows.mailbox, address).await;
-    let (page, path) = order(&mut browser, "20.00").await;
-    // Else a notification makes another node reconcile the purchase first.
-    flows.paypal.send_no_notices();
-    assert!(flows.paypal.approve(&order_of(&page)).await);
-    let gate = flows.paypal.gate();
-    flows
-        .paypal
-        .fault(Fault::once(Operation::Capture, Effect::HoldAfter));
-    let returned = tokio::spawn(async move { browser.get(&back_from_paypal(&path)).await });
-    gate.reached_by(1).await;
-    assert_eq!(flows.paypal.taken_cents(), 2_000, "the money is taken");
-    flows.cluster.nodes[1].process.kill();
-    ended(&mut flows.cluster.nodes[1].process).await;
-    returned.abort();
-    gate.open();
-    let account = account.to_string();
-    let credit = (2_000 * MICROS_PER_CREDIT, 0);
-    let credited = async { while flows.cluster.balance(&account).await != credit {} };
-    within("the credit", credited).await;
-    assert_eq!(flows.paypal.taken_cents(), 2_000, "taken once");
-    flows.close(&[address]);
 }
 
 /// Credits bought with PayPal: ordered at one node; the buyer returns to all of them at once, while PayPal notifies another.

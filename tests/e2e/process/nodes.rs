@@ -127,6 +127,22 @@ impl Cluster {
         (micros(&shown["available"]), micros(&shown["held"]))
     }
 
+    /// What the database answers to a statement.
+    pub(super) fn sql(&self, statement: &str) -> String {
+        let url = self.installation.postgres.as_deref();
+        let name = url.and_then(|url| url.rsplit('/').next());
+        Postgres::shared().run(name.expect("a database"), statement)
+    }
+
+    /// Ends the lease of a node and the grace after it, of its duties too if it has them. Returns its number.
+    pub(super) fn end_lease(&self, name: &str) -> String {
+        let node = self.sql(&format!("SELECT id FROM nodes WHERE name = '{name}'"));
+        self.sql(&format!(
+            "UPDATE leases SET held_until = 0 WHERE node = {node} OR holder LIKE 'node {node}, run %'"
+        ));
+        node
+    }
+
     pub(super) fn audit(&self) {
         audited_store(&*self.installation.store());
     }

@@ -12,7 +12,6 @@ const CREDIT: i64 = 1_000_000_000;
 /// A cluster whose node `b` has charged a chat, and holds credit for a stream that waits for its provider.
 struct Interrupted {
     cluster: Cluster,
-    database: String,
     stream: EventStream,
 }
 
@@ -28,31 +27,18 @@ impl Interrupted {
         stream.next_event().await.expect("an event before the gate");
         let (_, held) = cluster.balance(&cluster.installation.account).await;
         assert!(held > 0, "the stream holds credit");
-        Interrupted {
-            cluster,
-            database,
-            stream,
-        }
-    }
-
-    fn sql(&self, statement: &str) -> String {
-        let name = self.database.rsplit('/').next().expect("a name");
-        Postgres::shared().run(name, statement)
+        Interrupted { cluster, stream }
     }
 
     /// Interrupts node `b` by this signal, as if its lease and the grace after it had ended, and waits until another node has recovered it.
     async fn recovered_after(&mut self, signal: &str) {
         self.cluster.nodes[1].process.signal(signal);
-        let node = self.sql("SELECT id FROM nodes WHERE name = 'b'");
-        // The duties too, if it has them.
-        self.sql(&format!(
-            "UPDATE leases SET held_until = 0 WHERE node = {node} OR holder LIKE 'node {node}, run %'"
-        ));
+        let node = self.cluster.end_lease("b");
         let recovered = async { while self.state_of_b().await != "ended" {} };
         within("the recovery by another node", recovered).await;
         let left = format!("SELECT sum(available + held) FROM allotments WHERE node_id = {node}");
         assert_eq!(
-            self.sql(&left),
+            self.cluster.sql(&left),
             "0",
             "its part of the credit is shared again"
         );

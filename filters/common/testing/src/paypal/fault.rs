@@ -56,7 +56,7 @@ pub enum Effect {
     Pending,
     /// Executed, the response is lost, and orders cannot be read any more: for a capture.
     Blackout,
-    /// Executed, and waits at the gate ([`super::PayPal::gate`]) before the response: for a capture.
+    /// Executed, and waits at the gate ([`super::PayPal::gate`]) before the response: for a capture, and for listing charges.
     HoldAfter,
     /// A response with a link to another host, for creating an order or a subscription.
     StrangeLink,

@@ -38,7 +38,7 @@ async fn route(shared: &Arc<Shared>, request: &Arrived) -> Answer {
         ["v1", "billing", "subscriptions"] if post => subscriptions::create(shared, request),
         ["v1", "billing", "subscriptions", id] if !post => subscriptions::read(shared, request, id),
         ["v1", "billing", "subscriptions", id, "transactions"] if !post => {
-            subscriptions::transactions(shared, request, id)
+            subscriptions::transactions(shared, request, id).await
         }
         [
             "v1",

@@ -122,11 +122,14 @@ pub(super) fn read(shared: &Shared, request: &Arrived, id: &str) -> Answer {
     }
 }
 
-pub(super) fn transactions(shared: &Shared, request: &Arrived, id: &str) -> Answer {
+pub(super) async fn transactions(shared: &Shared, request: &Arrived, id: &str) -> Answer {
     let effect = match begin(shared, request, Operation::Transactions) {
         Ok(effect) => effect,
         Err(answer) => return *answer,
     };
+    if effect == Some(Effect::HoldAfter) {
+        shared.gate.pass().await;
+    }
     let bound = |name: &str| {
         let mut pairs = request
             .query
