@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{
-    Body, Contract, Exchange, FailureMode, Filter, Forward, Outcome, Phase, Phases, Principal,
-    Step, Tail,
+    Body, Contract, Ending, Exchange, FailureMode, Filter, Forward, Outcome, Phase, Phases,
+    Principal, Step, Tail,
 };
 
 use crate::concurrency::{ConcurrencyLimit, Permit};
@@ -345,7 +345,7 @@ impl Filter for RateLimit {
             phases = phases | Phase::Forward;
         }
         if tokens || self.limits.any_concurrent() {
-            phases = phases | Phase::Tail;
+            phases = phases | Phase::Tail | Phase::End;
         }
         Contract {
             phases,
@@ -366,7 +366,7 @@ impl Filter for RateLimit {
     }
 
     /// The answer is complete except for its last bytes. A client with those can send the next request at once, and its permit and tokens
-    /// are released. An exchange that ends otherwise drops its permit and reservation.
+    /// are released.
     fn before_tail<'a>(&'a self, exchange: &'a mut Exchange, _: &'a mut Tail) -> Step<'a, Outcome> {
         let record = &exchange.record;
         let used = record
@@ -381,6 +381,14 @@ impl Filter for RateLimit {
         drop(exchange.take::<Permit>());
         drop(exchange.take::<SharedPermit>());
         Step::now(Outcome::Continue)
+    }
+
+    /// Without an answer the request used no tokens: what it has is released, before its refusal is sent.
+    fn on_end(&self, exchange: &mut Exchange, _: Ending) {
+        drop(exchange.take::<TokenReservation>());
+        drop(exchange.take::<SharedReservation>());
+        drop(exchange.take::<Permit>());
+        drop(exchange.take::<SharedPermit>());
     }
 }
 

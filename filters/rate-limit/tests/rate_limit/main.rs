@@ -529,8 +529,11 @@ fn tokens_of_a_failed_request_are_released_for_every_ending() {
     for _ in 0..5 {
         let mut exchange = exchange_using(6000);
         assert!(forward(&filter, &mut exchange).is_ok());
-        // A refusal, a panic, a disconnect: the exchange is dropped.
+        // A panic or a cancelled task: the exchange is dropped.
     }
+    let mut refused = exchange_using(6000);
+    assert!(forward(&filter, &mut refused).is_ok());
+    filter.on_end(&mut refused, Ending::Refused);
     let mut exchange = exchange_using(6000);
     assert!(forward(&filter, &mut exchange).is_ok());
     ended(&filter, &mut exchange, 0, 0);
@@ -574,12 +577,12 @@ fn requests_above_the_concurrency_limit_are_refused_with_that_limit() {
         ask(&filter, &mut exchange_of(2, "free")).is_ok(),
         "another owner"
     );
-    // One ends with its tail, the other without one.
+    // One ends with its tail, another without one, before its refusal is sent.
     ended(&filter, &mut first, 0, 0);
     let mut fourth = exchange_of(1, "free");
     assert!(ask(&filter, &mut fourth).is_ok());
     assert!(ask(&filter, &mut exchange_of(1, "free")).is_err());
-    drop(second);
+    filter.on_end(&mut second, Ending::Refused);
     assert!(ask(&filter, &mut exchange_of(1, "free")).is_ok());
     let requests = fields(&mut fourth);
     assert!(
