@@ -321,10 +321,18 @@ fn a_late_charge_that_waits_for_another_nodes_credit_does_not_keep_others_from_b
     let fixture = Fixture::new();
     let node = fixture.start(NodeRole::OneOfMany);
     let awaited = account_with(&node.store, &node.ledger, 1, 1_000, 0);
-    let other = account_with(&node.store, &node.ledger, 2, 1_000, 0);
     let number = node.store.node();
-    let accounts = [awaited, awaited, other, awaited];
-    let holds = [1, 2, 3, 4].map(|at| node.hold(accounts[at - 1], at as u64, 100));
+    // So many that to ask for the credit of one after the other takes longer than the start waits.
+    let more: Vec<_> = (3..63)
+        .map(|id| account_with(&node.store, &node.ledger, id, 1_000, 0))
+        .collect();
+    // The last of all.
+    let other = account_with(&node.store, &node.ledger, 63, 1_000, 0);
+    let accounts = [&[awaited; 3][..], &more, &[other]].concat();
+    let holds: Vec<_> = (1..)
+        .zip(&accounts)
+        .map(|(at, account)| node.hold(*account, at, 100))
+        .collect();
     fixture.link.cut();
     for hold in holds {
         node.settled(hold, 70).expect("it is in the spool");
@@ -336,21 +344,23 @@ fn a_late_charge_that_waits_for_another_nodes_credit_does_not_keep_others_from_b
     let store = postgres::open(fixture.elsewhere("b", NodeRole::OneOfMany)).expect("it opens");
     let ledger = support::start(&store);
     let b = Node { store, ledger };
-    drop(b.hold(awaited, 5, 1_000));
+    for (at, account) in (100..).zip([&[awaited][..], &more].concat()) {
+        drop(b.hold(account, at, 1_000));
+    }
 
     fixture.link.restore();
     let node = fixture.start(NodeRole::OneOfMany);
     assert_eq!(node.late(), (1, 0), "that of the other account");
-    // One charge of an account asks for all of them, for ten seconds, about twice a second.
+    // One charge of an account asks for all of them, for ten seconds, at most twice a second.
     let counters = node.ledger.allotment_counters();
     let asked = counters.unavailable.load(Relaxed);
-    assert!((2..30).contains(&asked), "{asked}");
+    assert!((61..61 * 30).contains(&asked), "{asked}");
     node.ledger.return_all();
     node.store.close();
     b.ledger.return_all();
     b.store.close();
     let node = fixture.start(NodeRole::OneOfMany);
-    assert_eq!(node.late(), (3, 0), "those of the first account");
+    assert_eq!(node.late(), (63, 0), "those of the other accounts");
     eventually("the spool is empty", || node.spooled() == (0, 0));
     node.ledger.return_all();
     assert_books(&node.store, awaited, 790);
