@@ -148,20 +148,20 @@ pub struct UnitOfWork {
     pub(crate) parts: SmallVec<[Part; 1]>,
     pub(crate) admission: Admission,
     /// Of a unit whose caller may be notified before it is committed.
-    pub(crate) promise: Option<Arc<Promise>>,
+    pub(crate) acceptance: Option<Arc<Acceptance>>,
 }
 
-/// Whether the caller of a unit was promised its ledger part, or the store has refused the unit: whichever is decided first.
+/// Whether the ledger part of a unit was accepted for the spool, or the store has refused the unit: whichever is decided first.
 #[derive(Debug, Default)]
-pub(crate) struct Promise(OnceLock<bool>);
+pub(crate) struct Acceptance(OnceLock<bool>);
 
-impl Promise {
-    /// Promises the ledger part; `false` where the unit is refused.
-    pub(crate) fn give(&self) -> bool {
+impl Acceptance {
+    /// Accepts the ledger part; `false` where the unit is refused.
+    pub(crate) fn accept(&self) -> bool {
         *self.0.get_or_init(|| true)
     }
 
-    /// Refuses the unit; `false` where its ledger part is promised.
+    /// Refuses the unit; `false` where its ledger part was accepted.
     pub(crate) fn refuse(&self) -> bool {
         !*self.0.get_or_init(|| false)
     }
@@ -173,7 +173,7 @@ impl UnitOfWork {
         UnitOfWork {
             parts: smallvec![part],
             admission,
-            promise: None,
+            acceptance: None,
         }
     }
 
@@ -182,7 +182,7 @@ impl UnitOfWork {
         UnitOfWork {
             parts: parts.into_iter().collect(),
             admission,
-            promise: None,
+            acceptance: None,
         }
     }
 
@@ -193,12 +193,18 @@ impl UnitOfWork {
         self
     }
 
-    /// The same unit, whose ledger part was promised: where the store refuses another part, it is committed without that.
+    /// The same unit, whose ledger part was accepted: where the store refuses another part, it is committed without that.
     #[must_use]
-    pub fn promised(mut self) -> UnitOfWork {
-        let promise = || Arc::new(Promise(OnceLock::from(true)));
-        self.promise = (self.parts.len() > 1).then(promise);
+    pub fn accepted(mut self) -> UnitOfWork {
+        let acceptance = || Arc::new(Acceptance(OnceLock::from(true)));
+        self.acceptance = (self.parts.len() > 1).then(acceptance);
         self
+    }
+
+    /// Whether the store has refused it: its caller is notified after the commit.
+    pub(crate) fn is_refused(&self) -> bool {
+        let acceptance = self.acceptance.as_ref();
+        acceptance.is_some_and(|acceptance| acceptance.0.get() == Some(&false))
     }
 
     /// The parts, in order.

@@ -10,7 +10,7 @@ use tollgate_store::postgres::{Submitter, open_intercepted};
 use tollgate_store::{AllotmentPart, Successor as _, SuccessorLink, flush};
 
 use super::refusals::{decided, is_refused};
-use super::support::lost_answer;
+use super::support::answer_with_lost_claim;
 use super::*;
 
 /// The units that a ledger has queued, as far as they move the credit of an account.
@@ -140,7 +140,7 @@ fn what_a_refused_end_of_a_hold_would_have_freed_is_returned_behind_its_release(
     let url = Postgres::shared().database();
     let b = node(&url, "b");
     let (mut next, account) = handed_over(&url, &b);
-    let parts = [settled_hold(account), lost_answer(account)];
+    let parts = [settled_hold(account), answer_with_lost_claim(account)];
     let unit = UnitOfWork::of_all(parts, Admission::Always);
     let answers = next.link.commit(&[&unit]).expect("an answer");
     assert!(answers.iter().all(Result::is_err), "{answers:?}");

@@ -308,7 +308,7 @@ fn credit_taken_for_a_charge_that_is_not_accepted_is_returned_where_the_account_
 
 /// It has no allotment of the account, so its answer to the recall is written nowhere; what it posts of the account made others wait for one.
 #[test]
-fn a_node_that_has_settled_holds_of_nothing_alone_is_no_reason_to_wait() {
+fn a_node_with_holds_of_nothing_alone_does_not_delay_a_refusal() {
     let url = Postgres::shared().database();
     // It knows of a recall by the load of the account, and has answered before anything is posted.
     let a = without_feed(&url, "a", NodeRole::OneOfMany);

@@ -1,10 +1,10 @@
-//! Charges whose answers have ended by the spool, and with which the store refuses what was to be committed: each keeps its place among what was
-//! decided on the rest of its hold.
+//! Charges that were acknowledged by the spool, and whose recorded answer the store then refuses: each is committed at its position in the queue, before
+//! what was decided on the remainder of its hold.
 
 use tollgate_ledger::{AttachedPart, Hold, HoldError};
 use tollgate_store::postgres::{NodeRole, Options};
 
-use super::support::{account_with, lost_answer, request, settle};
+use super::support::{account_with, answer_with_lost_claim, request, settle};
 use super::{Fixture, Node, assert_books, eventually, start, wait};
 
 /// Each unit is a commit of its own.
@@ -16,9 +16,9 @@ fn start_in_steps(fixture: &Fixture, role: NodeRole) -> Node {
 }
 
 /// Settles a hold with an answer that the store refuses, while it does not answer.
-fn settle_with_lost_answer(node: &Node, hold: Hold, actual: i64) {
+fn settle_with_lost_claim(node: &Node, hold: Hold, actual: i64) {
     let account = hold.account();
-    let attached = AttachedPart::new(move |_| lost_answer(account));
+    let attached = AttachedPart::new(move |_| answer_with_lost_claim(account));
     let settled = wait(hold.settle_with(settle(actual), Some(attached)));
     let settled = settled.expect("it is in the spool");
     assert_eq!(settled.charged.get(), actual);
@@ -33,7 +33,7 @@ fn what_a_charge_in_the_spool_leaves_of_its_hold_can_be_held_before_the_database
     let account = account_with(&node.store, &node.ledger, 1, 100, 0);
     let hold = node.hold(account, 1, 100);
     fixture.link.stall();
-    settle_with_lost_answer(&node, hold, 30);
+    settle_with_lost_claim(&node, hold, 30);
     let mut rest = node
         .ledger
         .hold(request(account, 2, 70))
@@ -55,7 +55,7 @@ fn a_start_charges_what_is_in_the_spool_of_a_recalled_account() {
     let account = account_with(&node.store, &node.ledger, 1, 100, 0);
     let hold = node.hold(account, 1, 100);
     fixture.link.cut();
-    settle_with_lost_answer(&node, hold, 30);
+    settle_with_lost_claim(&node, hold, 30);
     node.die();
     let b = start(fixture.elsewhere("b", NodeRole::OneOfMany));
     wait(b.ledger.load(account)).expect("it can be loaded");

@@ -355,7 +355,7 @@ fn a_settlement_that_is_refused_with_its_attached_part_leaves_its_hold_for_a_rel
     let hold = bed.ledger.hold(request(payer, 1, 60));
     let hold = hold.expect("there is credit");
     let next = hand_over(&bed);
-    let attached = AttachedPart::new(move |_| lost_answer(payer));
+    let attached = AttachedPart::new(move |_| answer_with_lost_claim(payer));
     let refused = wait(hold.settle_with(settle(10), Some(attached)));
     assert!(matches!(refused, Err(SettleError::Refused { .. })));
     bed.store.close();

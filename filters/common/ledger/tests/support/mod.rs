@@ -180,7 +180,7 @@ pub(crate) fn key_of(
 }
 
 /// The answer of an idempotency key whose claim was lost: the store refuses it.
-pub(crate) fn lost_answer(account: AccountId) -> Part {
+pub(crate) fn answer_with_lost_claim(account: AccountId) -> Part {
     Part::Idempotency(Box::new(IdempotencyPart::Keep {
         key: IdempotencyKey {
             account,

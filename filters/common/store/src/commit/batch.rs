@@ -202,11 +202,11 @@ impl Batch {
         self.tail.rewind(mark.tail);
     }
 
-    /// Applies a unit. Its ledger part stays in its place among what was decided with it where it was promised to the caller, and another part is
-    /// refused.
+    /// Applies a unit. Where its ledger part was accepted and another part is refused, the ledger part is committed alone, at the unit's position
+    /// in the queue: later units may depend on it.
     fn unit(&mut self, rows: &impl WriteRows, unit: &UnitOfWork) -> Result<Receipt, WriteError> {
-        match (self.apply(rows, &unit.parts), &unit.promise) {
-            (Err(WriteError::Refused(refusal)), Some(promise)) if !promise.refuse() => {
+        match (self.apply(rows, &unit.parts), &unit.acceptance) {
+            (Err(WriteError::Refused(refusal)), Some(acceptance)) if !acceptance.refuse() => {
                 let is_ledger = |part: &&Part| matches!(part, Part::Ledger(_));
                 let Some(part) = unit.parts.iter().find(is_ledger) else {
                     return Err(WriteError::Refused(refusal));

@@ -177,6 +177,9 @@ impl Writing {
         let (closed, files) = sync_channel(1);
         let (to, successor) = sync_channel(1);
         let request = HandoverRequest { closed, successor };
+        if let Some(spool) = &self.shared.spool {
+            spool.hand_over();
+        }
         *self.shared.handover() = Some(request);
         let stopped = || self.shared.queue.failure().unwrap_or_else(Failure::closed);
         if !self.shared.queue.change_writer() {

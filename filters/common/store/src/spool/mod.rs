@@ -4,8 +4,8 @@
 //! those units are appended to the spool's file, and their callers are notified: the answer ends. The units stay in the queue, so the writer
 //! commits them when the database is back; the file is read by a later run alone. It is cleared when all that it has is durable.
 //!
-//! The ledger decides on what such a unit leaves of its hold as soon as its caller is notified. So a unit in the file keeps its place in the queue:
-//! where the store refuses another part of it, its charge alone is committed there (`Promise`).
+//! The ledger decides on the remainder of a unit's hold as soon as its caller is notified. So a unit in the file keeps its position in the queue:
+//! where the store refuses another part of it, its charge alone is committed there (`Acceptance`).
 
 mod file;
 
@@ -58,6 +58,8 @@ struct State {
     has_earlier: bool,
     /// Writing has failed, which the log has.
     is_failing: bool,
+    /// Another process takes the database over, and commits what is forwarded to it.
+    is_handed_over: bool,
 }
 
 struct Pending {
@@ -103,7 +105,7 @@ impl Spool {
             return self.queue.push(unit, done);
         }
         if unit.parts().len() > 1 {
-            unit.promise.get_or_insert_default();
+            unit.acceptance.get_or_insert_default();
         }
         let number = self.keep(unit.clone(), done);
         let spool = Arc::clone(self);
@@ -153,7 +155,8 @@ impl Spool {
     /// Writes what waits for a commit that takes too long, and notifies its callers, while their answers may end: an answer that is cut is not
     /// charged by the next run. Called periodically on one thread.
     pub(crate) fn write(&self) {
-        if self.outage.is_stalled() && self.outage.may_end_answers() {
+        let is_handed_over = self.state().is_handed_over;
+        if self.outage.is_stalled() && self.outage.may_end_answers() && !is_handed_over {
             while self.write_frame() {}
             self.acknowledge();
         }
@@ -188,8 +191,9 @@ impl Spool {
                 if size > FRAME_BYTES {
                     break;
                 }
-                // One that is refused already waits for the outcome of its commit.
-                if (pending.unit.promise.as_ref()).is_some_and(|promise| !promise.give()) {
+                // The caller of a refused unit is notified after its commit.
+                let acceptance = pending.unit.acceptance.as_ref();
+                if acceptance.is_some_and(|acceptance| !acceptance.accept()) {
                     continue;
                 }
                 numbers.push(*number);
@@ -252,10 +256,16 @@ impl Spool {
         self.file().is_some()
     }
 
-    /// Whether all that ends an operation is durable or in the file.
+    /// Whether all that ends an operation is durable or in the file. A refused unit ends none.
     pub(crate) fn has_all(&self) -> bool {
         let state = self.state();
-        state.pending.len() == state.written
+        let mut pending = state.pending.values();
+        pending.all(|pending| pending.is_written || pending.unit.is_refused())
+    }
+
+    /// Writes nothing more: what is not committed is forwarded, and acknowledged by the process that takes over.
+    pub(crate) fn hand_over(&self) {
+        self.state().is_handed_over = true;
     }
 
     /// The number of units in the file that are not known to be durable in the database, and the file's path.
@@ -317,4 +327,71 @@ fn recorded_bytes(unit: &UnitOfWork) -> usize {
         _ => 0,
     };
     unit.parts().iter().map(body).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tempfile::TempDir;
+    use tollgate_clock::{Clock, Timestamp};
+    use tollgate_money::{AccountId, Micros, OperationId};
+
+    use super::*;
+    use crate::entries::LedgerPart;
+    use crate::outage::OutageTimes;
+    use crate::unit::Admission;
+
+    const NOW: Timestamp = Timestamp::from_secs(1);
+
+    /// The spool of a node whose commit takes two seconds, and to which a unit of two parts was submitted.
+    fn stalled() -> (TempDir, Arc<Spool>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, _) = SpoolFile::open(folder.path()).expect("a file");
+        let (clock, hand) = Clock::manual(NOW);
+        let outage = Outage::new(OutageTimes::default(), clock.clone(), clock.since_boot());
+        outage.commit_began();
+        hand.advance(Duration::from_secs(2));
+        let gauges = Arc::new(Gauges::default());
+        let queue = Arc::new(Queue::new(10, gauges.clone()));
+        let spool = Spool::new((file, Vec::new()), 1 << 20, queue, Arc::new(outage), gauges);
+        let spool = Arc::new(spool);
+        let release = |number| {
+            Part::Ledger(LedgerPart::Release {
+                operation: OperationId::from_parts(number, [0; 10]),
+                account: AccountId::from_bytes([1; 16]),
+                held: Micros::new(1),
+                at: NOW,
+            })
+        };
+        let unit = UnitOfWork::of_all([1, 2].map(release), Admission::Always);
+        spool.submit(unit, Box::new(|_| {})).expect("it is queued");
+        (folder, spool)
+    }
+
+    #[test]
+    fn a_refused_unit_is_not_written_and_a_stop_does_not_wait_for_it() {
+        let (_folder, spool) = stalled();
+        assert!(!spool.has_all());
+        let mut taken = Vec::new();
+        assert!(spool.queue.take(1, 0, &mut taken));
+        let acceptance = taken[0].unit.acceptance.as_ref();
+        assert!(acceptance.expect("it has several parts").refuse());
+        spool.write();
+        assert_eq!(spool.left().0, 0);
+        assert!(spool.has_all());
+    }
+
+    /// The process that takes over decides on the units that are forwarded to it, without what was accepted here.
+    #[test]
+    fn nothing_is_accepted_once_the_database_is_handed_over() {
+        let (_folder, spool) = stalled();
+        spool.hand_over();
+        spool.write();
+        assert_eq!(spool.left().0, 0);
+        assert!(!spool.has_all());
+        let (_folder, spool) = stalled();
+        spool.write();
+        assert_eq!(spool.left().0, 1);
+    }
 }

@@ -26,8 +26,8 @@ pub(crate) fn post_balances(
     node: i64,
     balances: &[(AccountId, Balance)],
 ) -> Result<(), EngineError> {
-    // A take or a booking has made the row of each account of which the node has credit: one that is made here has nothing, as the node has said
-    // to a recall before, which changed no row.
+    // A take or a booking has made the row of each account of which the node has credit. One that is inserted here is of an account without, so it
+    // counts as having answered every recall: an earlier answer was an UPDATE that matched no row.
     let sql = "INSERT INTO allotments (account_id, node_id, available, held, at, recall) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
         ON CONFLICT (account_id, node_id) DO UPDATE SET available = excluded.available, held = excluded.held, at = excluded.at";
     connection.execute_rows(sql, &mut |run| {

@@ -604,7 +604,7 @@ impl<C: Sql + KeySet> WriteRows for C {
     }
 
     fn set_posted(&self, node: i64, row: i64) -> Result<(), EngineError> {
-        // Neither may be null: nothing is posted without its row, which may have been sent without a wait for its result.
+        // `posted` is NOT NULL, so this fails if the journal row is missing, which may have been sent without waiting for its result.
         let sql = on_marks!(
             self,
             "UPDATE ",
