@@ -86,7 +86,7 @@ pub(super) enum Decision {
     /// The provider charges again after a suspension.
     Resumed,
     /// Its owner has resumed it a short time ago, and a node had asked the provider before that to suspend it: to be activated again.
-    ResumedMeanwhile,
+    Reactivate,
     /// Its owner has resumed it, and the provider refuses to charge again or did not do so in time.
     ResumeFailed,
     /// The provider charges no more; what is paid for stays.
@@ -108,20 +108,20 @@ pub(super) const SUSPENDED: &str = "suspended";
 /// The note of a mandate that its owner has resumed begins with this; the time of that follows, in seconds.
 const RESUMED: &str = "resumed ";
 
-/// How long after that a suspension counts as the one that was requested before: the node that has requested it may be gone by then, or
+/// A suspension within this time after a resumption is attributed to the earlier cancellation: the node that requested it may have stopped, or
 /// not know that it took effect. A later one is the provider's, or the merchant's.
-const LATE_SUSPENSION: Duration = Duration::from_hours(1);
+const LATE_SUSPENSION_WINDOW: Duration = Duration::from_hours(1);
 
 /// The note of a mandate that its owner resumes now.
 pub(super) fn resumed_note(now: Timestamp) -> String {
     format!("{RESUMED}{}", now.as_secs())
 }
 
-/// Whether its owner has resumed a mandate so short a time ago that a suspension was requested before.
-pub(super) fn is_resumed_lately(row: &MandateRow, now: Timestamp) -> bool {
+/// Whether its owner has resumed a mandate recently enough that a suspension may come from the earlier cancellation.
+pub(super) fn was_resumed_recently(row: &MandateRow, now: Timestamp) -> bool {
     let note = row.note.as_deref();
     let at = note.and_then(|note| note.strip_prefix(RESUMED)?.parse().ok());
-    at.is_some_and(|at| now < Timestamp::from_secs(at) + LATE_SUSPENSION)
+    at.is_some_and(|at| now < Timestamp::from_secs(at) + LATE_SUSPENSION_WINDOW)
 }
 
 /// Whether the last charge of a mandate failed, including its first: no charge is pending, and the provider may retry it.
@@ -363,7 +363,7 @@ fn suspended(facts: &Facts<'_>) -> Decision {
         Resuming => resuming(facts),
         CancelPending if facts.has_cancelled => Decision::Wait,
         CancelPending => Decision::Cancel,
-        Active if is_resumed_lately(facts.row, facts.now) => Decision::ResumedMeanwhile,
+        Active if was_resumed_recently(facts.row, facts.now) => Decision::Reactivate,
         Active => Decision::Ended(SUSPENDED),
         Ended => Decision::Wait,
         _ => Decision::Duplicate("it was suspended before its first payment"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_clock::Timestamp;
 use tollgate_store::{MandateRow, MandateState, Part};
 
-use super::decide::{PAST_DUE, is_past_due, is_stopped, resumed_note};
+use super::decide::{PAST_DUE, is_past_due, is_stopped, resumed_note, was_resumed_recently};
 use super::period;
 use super::recurring::{Charge, Status};
 use super::schedule;
@@ -110,10 +110,16 @@ impl Mandate {
         let state = match (self.state, status) {
             (state @ (MandateState::CancelPending | MandateState::CancelAtEnd), _) => state,
             (MandateState::Resuming, Status::Suspended | Status::Waiting) => MandateState::Resuming,
+            // The suspension is undone by the next decision.
+            (MandateState::Active, Status::Suspended) if was_resumed_recently(&self, now) => {
+                MandateState::Active
+            }
             (_, Status::Active | Status::Approved | Status::Waiting) => MandateState::Active,
             _ => MandateState::Ended,
         };
-        self.enter(state, None, now, |row| {
+        let note = self.note.clone();
+        let note = note.filter(|_| was_resumed_recently(&self, now));
+        self.enter(state, note.as_deref(), now, |row| {
             row.agreed_at.get_or_insert(now);
             row.activated_at.get_or_insert(now);
             if row.paid_at.is_none_or(|paid| charge.at >= paid) {
@@ -397,15 +403,14 @@ impl Deref for Mandate {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::time::Duration;
 
     use proptest::prelude::*;
     use proptest::test_runner::{TestCaseError, TestRunner};
     use tollgate_money::{AccountId, MandateId, Usd};
 
     use super::*;
-    use crate::mandates::decide::{
-        Decision, Facts, PlanSource, Recorded, decide, is_resumed_lately,
-    };
+    use crate::mandates::decide::{Decision, Facts, PlanSource, Recorded, decide};
     use crate::mandates::recurring::{ChargeStatus, ProviderSubscription};
     use crate::plan::PRICE;
 
@@ -439,6 +444,30 @@ mod tests {
             created_at: Timestamp::UNIX_EPOCH,
             updated_at: Timestamp::UNIX_EPOCH,
         })
+    }
+
+    /// A node had asked for the suspension before its owner resumed the mandate.
+    #[test]
+    fn a_charge_seen_with_a_late_suspension_does_not_end_a_resumed_mandate() {
+        let now = Timestamp::from_secs(1_000_000);
+        let charge = Charge {
+            id: String::from("T-1"),
+            status: ChargeStatus::Completed,
+            amount: Some(PRICE),
+            at: now,
+        };
+        let until = now + schedule::days(32);
+        for (later, state) in [
+            (Duration::ZERO, MandateState::Active),
+            (Duration::from_hours(1), MandateState::Ended),
+        ] {
+            let mut row = MandateRow::clone(&begun());
+            row.state = MandateState::Active;
+            row.note = Some(Arc::from(resumed_note(now)));
+            let paid = Mandate::stored(row).paid(&charge, until, Status::Suspended, now + later);
+            assert_eq!(paid.state, state, "{later:?}");
+            assert_eq!(was_resumed_recently(&paid, now + later), later.is_zero());
+        }
     }
 
     /// What happens to a mandate at one time.
@@ -548,7 +577,7 @@ mod tests {
             Decision::Duplicate(why) => row.duplicate(why, now),
             Decision::PastDue => row.past_due(now),
             Decision::Resumed => row.resumed(now),
-            Decision::ResumedMeanwhile => row.resumed_meanwhile(now),
+            Decision::Reactivate => row.resumed_meanwhile(now),
             Decision::ResumeFailed => row.resume_failed(now),
             Decision::Ended(why) => row.ended(why, now),
             Decision::Dropped => row.dropped(now),
@@ -640,7 +669,7 @@ mod tests {
             let after_cancel = [Resuming, CancelPending, Ended, Duplicate];
             prop_assert!(left(CancelAtEnd, &after_cancel), "{state:?}");
             if state == Resuming && before.state != Resuming {
-                let is_again = before.state == Active && is_resumed_lately(&before, now);
+                let is_again = before.state == Active && was_resumed_recently(&before, now);
                 resumed += u32::from(!is_again);
                 let is_requested = matches!(event, Event::Resume);
                 prop_assert!(is_again || is_requested && Some(now) < period::due(&before));

@@ -322,7 +322,7 @@ impl Inner {
                 let after = row.clone().resumed(self.clock.now());
                 self.set_renewal(row, after, Renewal::Runs).await
             }
-            Decision::ResumedMeanwhile => {
+            Decision::Reactivate => {
                 tracing::warn!(mandate = %row.id, "subscription suspended after its owner had resumed it: activating it again");
                 let after = row.clone().resumed_meanwhile(self.clock.now());
                 self.set_renewal(row, after, Renewal::Runs).await

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate_clock::Timestamp;
 use tollgate_store::{MandateRow, MandateState};
 
-use super::decide::{SUSPENDED, is_resumed_lately};
+use super::decide::{SUSPENDED, was_resumed_recently};
 use super::mandate::resumable_until;
 use crate::backoff::Backoff;
 
@@ -63,7 +63,7 @@ pub(super) fn next(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
         MandateState::Agreed => doubled(row, 5 * SECOND, HOUR),
         MandateState::Active => {
             let near = row.paid_until.unwrap_or(now) - NEAR_END;
-            match row.advanced_for.is_some() || near <= now || is_resumed_lately(row, now) {
+            match row.advanced_for.is_some() || near <= now || was_resumed_recently(row, now) {
                 // A payment that is reported but not listed yet, a charge that is due, or a suspension that may still take effect.
                 true => doubled(row, MINUTE, HOUR),
                 false => DAY.min(near.duration_since(now)),
