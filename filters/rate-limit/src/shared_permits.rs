@@ -31,7 +31,7 @@ const RENEWALS_AT_ONCE: usize = 64;
 const CALLS_MAX: u32 = 4;
 
 /// Sets the number of permits of a run: as many as it wants, as far as the others leave them, but never fewer than it uses. Returns it. A call
-/// over an earlier connection than the last one of the run changes nothing.
+/// over an earlier connection than the last one of the run changes nothing, which is why a run without permits stays for its life.
 ///
 /// Arguments: permits in use, permits wanted, the limit, milliseconds of life, the number of the connection, the run.
 const HOLD: &str = "
@@ -52,13 +52,9 @@ for at = 1, #runs, 2 do
   end
 end
 local held = math.max(used, math.min(wanted, limit - others))
-if held > 0 then
-  redis.call('HSET', KEYS[1], run, string.format('%d:%.0f:%d', held, now + life, connection))
-  if redis.call('PTTL', KEYS[1]) < life then
-    redis.call('PEXPIRE', KEYS[1], ARGV[4])
-  end
-else
-  redis.call('HDEL', KEYS[1], run)
+redis.call('HSET', KEYS[1], run, string.format('%d:%.0f:%d', held, now + life, connection))
+if redis.call('PTTL', KEYS[1]) < life then
+  redis.call('PEXPIRE', KEYS[1], ARGV[4])
 end
 return {held}
 ";
@@ -505,6 +501,8 @@ mod tests {
             ((5, 15, 1), 50),
             ((41, 45, 2), 45),
             ((3, 3, 3), 3),
+            ((0, 0, 4), 0),
+            ((3, 3, 3), 0),
         ];
         for ((used, wanted, connection), held) in steps {
             let arguments = [used, wanted, 100, 60_000, connection];
