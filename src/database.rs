@@ -255,15 +255,6 @@ pub(crate) fn name(settings: &config::Store) -> String {
     }
 }
 
-/// The same with the node where there may be several: what a process can take over from another one.
-pub(crate) fn name_with_node(settings: &config::Store) -> String {
-    let database = name(settings);
-    match &settings.node {
-        Some(node) => format!("{database}, node {node}"),
-        None => database,
-    }
-}
-
 /// Verifies that the database which another process still has can be opened after it: that there is one, of a schema which this release can use,
 /// and that the spool can be written. The schema of a server is brought up to date: the other process, of an earlier release, runs on it.
 pub(crate) fn prepare(settings: &config::Store, opener: &Opener<'_>) -> Result<(), OpenError> {

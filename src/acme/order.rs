@@ -141,7 +141,9 @@ async fn attempt(
             let ready = challenge.set_ready().await;
             ready.map_err(|error| match error {
                 // The authority may have tried, and failed, before it answers.
-                Error::Api(problem) => not_validated(&name, &text_of(&problem)),
+                Error::Api(problem) if is_of_validation(&problem) => {
+                    not_validated(&name, &text_of(&problem))
+                }
                 other => other.into(),
             })?;
         }
@@ -338,6 +340,20 @@ async fn refused_challenges(placed: &mut instant_acme::Order) -> Option<Failure>
         }
     }
     (!found.is_empty()).then(|| Failure::Authority(found.join("; ")))
+}
+
+/// Whether an error says why a name could not be validated (RFC 8555 section 6.7).
+fn is_of_validation(problem: &Problem) -> bool {
+    let kind = problem.r#type.as_deref().unwrap_or_default();
+    let kinds = [
+        "caa",
+        "connection",
+        "dns",
+        "incorrectResponse",
+        "tls",
+        "unauthorized",
+    ];
+    kinds.iter().any(|one| kind.ends_with(&format!(":{one}")))
 }
 
 fn not_validated(name: &str, why: &str) -> Failure {

@@ -358,22 +358,8 @@ impl Socket {
             path: path.to_owned(),
             source,
         };
-        match std::fs::symlink_metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(error)),
-            Ok(there) if !there.file_type().is_socket() => {
-                return Err(SocketError::NotASocket {
-                    path: path.to_owned(),
-                });
-            }
-            Ok(_) => {
-                if std::os::unix::net::UnixStream::connect(path).is_ok() {
-                    return Err(SocketError::InUse {
-                        path: path.to_owned(),
-                    });
-                }
-                std::fs::remove_file(path).map_err(failed)?;
-            }
+        if is_stale(path)? {
+            std::fs::remove_file(path).map_err(failed)?;
         }
         let listener = std::os::unix::net::UnixListener::bind(path).map_err(failed)?;
         let made = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
@@ -408,6 +394,16 @@ impl Socket {
         }
     }
 
+    /// The same, and that no other gateway has it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Socket::bind`].
+    pub fn check_free(path: &Path) -> Result<(), SocketError> {
+        is_stale(path)?;
+        Socket::check(path)
+    }
+
     /// The socket of the predecessor; bound again where it was at another path.
     ///
     /// # Errors
@@ -427,15 +423,8 @@ impl Socket {
                 is_released: Arc::default(),
             }),
             _ => {
-                let socket = Socket::bind(path)?;
-                if !is_same
-                    && let Ok(bound) = listener.local_addr()
-                    && let Some(earlier) = bound.as_pathname()
-                {
-                    // A client that finds it would wait for no process.
-                    let _ = std::fs::remove_file(earlier);
-                }
-                Ok(socket)
+                drop(listener);
+                Socket::bind(path)
             }
         }
     }
@@ -448,6 +437,25 @@ impl Socket {
     /// Whether the file stays when this process ends.
     pub(super) fn is_released(&self) -> Arc<AtomicBool> {
         self.is_released.clone()
+    }
+}
+
+/// Whether the socket of a stopped gateway is at this path.
+fn is_stale(path: &Path) -> Result<bool, SocketError> {
+    let path_of = || path.to_owned();
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(SocketError::File {
+            path: path_of(),
+            source,
+        }),
+        Ok(there) if !there.file_type().is_socket() => {
+            Err(SocketError::NotASocket { path: path_of() })
+        }
+        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
+            Err(SocketError::InUse { path: path_of() })
+        }
+        Ok(_) => Ok(true),
     }
 }
 

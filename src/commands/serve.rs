@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures_util::FutureExt as _;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -158,6 +159,10 @@ impl SignalHandler {
     }
 }
 
+/// Signals within this time of one are the same request: a terminal or a supervisor sends it to both processes of an upgrade, and the earlier
+/// process forwards its own to the new one.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
+
 /// How often a terminal or a service manager has requested a stop.
 struct StopRequests(watch::Receiver<u32>);
 
@@ -219,6 +224,9 @@ fn handle_signals(
                             _ = interrupt.recv() => {}
                         }
                         count.send_modify(|count| *count += 1);
+                        tokio::time::sleep(SAME_REQUEST).await;
+                        let _ = terminate.recv().now_or_never();
+                        let _ = interrupt.recv().now_or_never();
                     }
                 };
                 tokio::select! {

@@ -29,7 +29,8 @@ impl Memory {
     /// The limit that the system sets.
     pub(crate) fn detect() -> Memory {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let machine = of_machine();
+        let shown = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let machine = of_machine().min(total(&shown).unwrap_or(u64::MAX));
         match of_groups(&groups, Path::new(CGROUPS)) {
             Some(group) if group < machine => Memory {
                 bytes_max: group,
@@ -80,7 +81,14 @@ fn least(root: &Path, path: &str, file: &str) -> Option<u64> {
     numbers.min()
 }
 
-/// The memory of the machine in bytes (sysinfo(2)). `/proc/meminfo` is hidden from a service with `ProcSubset=pid`.
+/// `MemTotal` of `/proc/meminfo`, in bytes. In a container of LXC it is the container's limit; a service with `ProcSubset=pid` does not see it.
+fn total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib: u64 = line?.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The memory of the machine in bytes (sysinfo(2)).
 fn of_machine() -> u64 {
     let machine = rustix::system::sysinfo();
     machine.totalram * u64::from(machine.mem_unit)
@@ -116,11 +124,11 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_the_machine_is_what_the_system_shows() {
-        let text = fs::read_to_string("/proc/meminfo").expect("it is shown here");
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        let kib: u64 = kib.expect("a line").trim().parse().expect("a number");
-        assert_eq!(of_machine(), kib * 1024);
+    fn the_memory_of_the_machine_is_known_with_and_without_its_file() {
+        let text = "MemTotal:       16314500 kB\nMemFree: 1 kB\n";
+        assert_eq!(total(text), Some(16_314_500 * 1024));
+        assert_eq!(total(""), None);
+        let shown = fs::read_to_string("/proc/meminfo").expect("it is shown here");
+        assert!(of_machine() >= total(&shown).expect("a line"));
     }
 }

@@ -202,7 +202,8 @@ pub(super) fn start(
     let upgrader = Arc::new(Upgrader {
         proxy: running.proxy.clone(),
         store: storage.store.clone(),
-        database: database::name_with_node(&settings.store),
+        database: database::name(&settings.store),
+        node: settings.store.node.clone().unwrap_or_default(),
         ledger: storage.ledger.clone(),
         purchase_tasks: purchase_tasks.clone(),
         runtime: runtime.handle().clone(),

@@ -416,7 +416,10 @@ impl RunningSettings for Reloader {
         Reloader::reload(self).map_err(|error| {
             let message = telemetry::chain(&error);
             match error {
-                ReloadError::Start(StartError::Books(_)) => ChangeError::unavailable(message),
+                // To be repeated as it is.
+                ReloadError::Start(StartError::Books(_)) | ReloadError::Upgrade => {
+                    ChangeError::unavailable(message)
+                }
                 _ => ChangeError::conflict(message),
             }
         })

@@ -42,8 +42,11 @@ pub(super) enum Message {
         admin: SocketAddr,
         /// What identifies relayed requests, in hexadecimal digits.
         token: String,
-        /// The database and the node.
+        /// The database.
         store: String,
+        /// The node, empty where there are not several. `None` from a release that does not send it.
+        #[serde(default)]
+        node: Option<String>,
     },
     /// The successor has valid settings, and can take over the store.
     Prepared,

@@ -68,7 +68,7 @@ pub(crate) enum UpgradeError {
     #[error("an upgrade is under way or done")]
     Busy,
     #[error(
-        "the gateway is the first process of its container, which ends with it; start the container again with the new program"
+        "the gateway is process 1 of its container, which stops with it; start a container with the new program"
     )]
     FirstProcess,
     #[error("could not start `{program}`; name the program with `--program`", program = program.display())]
@@ -128,8 +128,10 @@ impl UpgradeState {
 pub(super) struct Upgrader {
     pub(super) proxy: Arc<Proxy>,
     pub(super) store: Arc<dyn Store>,
-    /// The database and the node, as a successor has to name them.
+    /// The database, as a successor has to name it.
     pub(super) database: String,
+    /// The node, likewise; empty where there are not several.
+    pub(super) node: String,
     pub(super) ledger: Ledger,
     pub(super) purchase_tasks: PurchaseTasks,
     pub(super) runtime: Handle,
@@ -211,7 +213,7 @@ impl Upgrader {
         let watch = move || {
             let ended = child.wait();
             tracing::warn!(?ended, "the new process has ended");
-            // Sent to it in vain, which the store fails of.
+            // This empty commit cannot reach it, which stops the store.
             let _ = runtime.block_on(flush(&*store));
         };
         let thread = std::thread::Builder::new().name(String::from("successor"));
@@ -352,6 +354,7 @@ impl Upgrader {
             admin: sockets.admin.0,
             token: base16ct::lower::encode_string(token),
             store: self.database.clone(),
+            node: Some(self.node.clone()),
         };
         link.0
             .set_read_timeout(Some(STEP_TIMEOUT))

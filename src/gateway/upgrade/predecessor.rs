@@ -16,7 +16,7 @@ use crate::admin::{self, AdminError};
 use crate::config::Settings;
 use crate::database::{self, Opener, Predecessor as StoreOfPredecessor};
 use crate::gateway::StartError;
-use crate::proxy::{Proxy, SocketFile, TOKEN_BYTES};
+use crate::proxy::{Proxy, TOKEN_BYTES};
 
 /// The process that started this one to take over from it.
 #[derive(Debug)]
@@ -25,6 +25,7 @@ pub(crate) struct Predecessor {
     pub(in crate::gateway) sockets: Sockets,
     pub(in crate::gateway) token: [u8; TOKEN_BYTES],
     store: String,
+    node: Option<String>,
 }
 
 /// The admin sockets of a predecessor.
@@ -36,14 +37,24 @@ pub enum PredecessorError {
     /// The connection to it.
     #[error("the process that started this one to take over from it does not answer")]
     Link(#[source] io::Error),
-    /// The settings name another database, or another node.
+    /// The settings name another database.
     #[error(
-        "the settings name `{new}`, and the running gateway has `{old}`; an upgrade cannot change the database or the node: stop the gateway, then start it"
+        "`store.url` names `{new}`, and the running gateway has `{old}`; an upgrade cannot change the database: stop the gateway, then start it"
     )]
     OtherStore {
         /// In the settings.
         new: String,
         /// That of the predecessor.
+        old: String,
+    },
+    /// The settings name another node.
+    #[error(
+        "`store.node` is `{new}`, and that of the running gateway is `{old}`; an upgrade cannot change it: stop the gateway, then start it"
+    )]
+    OtherNode {
+        /// In the settings, or nothing.
+        new: String,
+        /// That of the predecessor, or nothing.
         old: String,
     },
     /// It sent something else.
@@ -69,6 +80,7 @@ impl Predecessor {
             admin,
             token: text,
             store,
+            node,
         } = message
         else {
             return Err(PredecessorError::Unexpected);
@@ -82,21 +94,23 @@ impl Predecessor {
             sockets: sockets.ok_or(PredecessorError::Unexpected)?,
             token,
             store,
+            node,
         }))
     }
 
-    /// Does what can fail before the store is handed over, and opens what the predecessor has not. Nothing that is done here affects it.
+    /// Performs every step that can fail before the hand-over, and opens new addresses. The predecessor serves on if one fails.
     pub(in crate::gateway) fn prepare(
         &mut self,
         settings: &Settings,
         opener: &Opener<'_>,
     ) -> Result<(), StartError> {
-        let (new, old) = (
-            database::name_with_node(&settings.store),
-            self.store.clone(),
-        );
+        let (new, old) = (database::name(&settings.store), self.store.clone());
         if new != old {
             return Err(PredecessorError::OtherStore { new, old }.into());
+        }
+        let new = settings.store.node.clone().unwrap_or_default();
+        if let Some(old) = self.node.clone().filter(|old| *old != new) {
+            return Err(PredecessorError::OtherNode { new, old }.into());
         }
         let address = settings.admin.address;
         if self.sockets.admin.0 != address {
@@ -104,7 +118,7 @@ impl Predecessor {
         }
         let control = database::control_socket(&settings.store);
         if !admin::control::is_at(&self.sockets.control, &control) {
-            admin::control::Socket::check(&control).map_err(AdminError::from)?;
+            admin::control::Socket::check_free(&control).map_err(AdminError::from)?;
         }
         Ok(database::prepare(&settings.store, opener)?)
     }
@@ -144,11 +158,7 @@ impl Predecessor {
 
     /// Reports that this process serves, and commits what the predecessor sends until it has ended.
     pub(in crate::gateway) fn follow(self, followed: Followed) -> Result<(), PredecessorError> {
-        let Predecessor { link, sockets, .. } = self;
-        // Those that the settings do not name any more.
-        let files = sockets.listeners.iter();
-        let files = files.filter_map(|(address, _)| SocketFile::of(address));
-        files.for_each(|file| file.remove());
+        let Predecessor { link, .. } = self;
         let ready = link
             .send(&Message::Serving, &[])
             .and_then(|()| link.0.set_read_timeout(None));

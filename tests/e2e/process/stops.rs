@@ -9,7 +9,7 @@ use tollgate_testing::{Client, RawClient, Script, within};
 
 use super::installation::{Installation, ended};
 use super::upgrade::{address, ask_until, charged};
-use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, SECRETS, audited, chat};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, SECRETS, audited, chat, poll_mut};
 
 #[tokio::test]
 async fn a_program_asked_to_end_finishes_what_is_under_way_and_ends_with_0() {
@@ -188,7 +188,12 @@ async fn with_a_delay_requests_are_answered_until_the_balancer_has_noticed_and_a
         charges += ask_last(connection, key).await;
     }
     assert_eq!(probe.get("/live").await.status, 200);
-    serving.process.signal("TERM");
+    // One within a second of the first is the same request.
+    let drains = || {
+        serving.process.signal("TERM");
+        serving.process.output().contains("draining: refusing")
+    };
+    within("the drain", poll_mut(drains)).await;
     let status = ended(&mut serving.process).await;
     assert_eq!(status.code(), Some(0), "{}", serving.process.output());
     let report = audited(&installation.database());

@@ -1,6 +1,8 @@
 //! Upgrades that are refused, during which commits do not end, or during which a stop is requested.
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
 
 use rusqlite::Connection;
 use tollgate_testing::{Postgres, within};
@@ -149,6 +151,10 @@ async fn an_upgrade_to_settings_that_cannot_be_opened_changes_nothing() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let taken = taken.local_addr().map(|address| (taken, address));
     let (_taken, address) = taken.expect("it is bound");
+    // Of another gateway.
+    let other = installation.folder.path().join("other.sock");
+    let _other = UnixListener::bind(&other).expect("a socket");
+    let other = other.display().to_string();
     for (section, key, value, problem) in [
         (
             "admin",
@@ -162,18 +168,14 @@ async fn an_upgrade_to_settings_that_cannot_be_opened_changes_nothing() {
             "/proc/tollgate.sock",
             "set `admin.socket`",
         ),
+        ("admin", "socket", &other, "another"),
         (
             "store",
             "spool",
             "/proc/spool",
             "could not write to `/proc/spool`",
         ),
-        (
-            "store",
-            "node",
-            "b",
-            "cannot change the database or the node",
-        ),
+        ("store", "node", "b", "that of the running gateway is `a`"),
     ] {
         std::fs::copy(&valid, &installation.config).expect("a copy");
         set(&installation, section, key, value);
@@ -192,23 +194,31 @@ async fn an_upgrade_to_settings_that_cannot_be_opened_changes_nothing() {
     successor.stop().await;
 }
 
-/// The new process has read the settings: it would not have what a reload puts in force.
+/// The new process has read the settings, or soon will: it would not have what a reload puts in force.
 #[tokio::test]
 async fn settings_are_not_reloaded_during_an_upgrade() {
     let installation = Installation::new("").await;
     let mut serving = installation.serve().await;
-    let slow = slow_body(&serving, &installation).await;
-    let mut upgrade = installation.spawn(installation.command(&["upgrade"]));
-    logged(&serving, "the new process is ready to take over").await;
+    // A program that never gets ready.
+    let program = installation.folder.path().join("program");
+    std::fs::write(&program, "#!/bin/sh\nexec sleep 600\n").expect("the folder takes files");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("its permissions");
+    let program = program.display().to_string();
+    let words = ["upgrade", "--program", &program];
+    let mut upgrade = installation.spawn(installation.command(&words));
+    logged(&serving, "started the new process").await;
     let mut reload = installation.spawn(installation.command(&["reload"]));
     assert_eq!(ended(&mut reload).await.code(), Some(1));
     let output = reload.output();
     assert!(output.contains("an upgrade is under way"), "{output}");
-    drop(slow);
-    assert_eq!(ended(&mut upgrade).await.code(), Some(0));
+    new_process(&serving).signal("KILL");
+    assert_eq!(ended(&mut upgrade).await.code(), Some(1));
+    installation.run(&["reload"]).await;
+    let successor = Successor::of(&installation).await;
     assert_eq!(first_ended(&mut serving).await, Some(0));
     installation.run(&["reload"]).await;
-    new_process(&serving).stop().await;
+    successor.stop().await;
 }
 
 /// Statements that hold a table, as a backup does, until there is a row in `released`.
@@ -258,4 +268,31 @@ async fn the_schema_is_brought_up_to_date_before_the_store_is_handed_over() {
     drop(client);
     assert_eq!(first_ended(&mut serving).await, Some(0));
     new_process(&serving).stop().await;
+}
+
+/// A terminal and some supervisors signal both processes, and the earlier one forwards the signal to the new one.
+#[tokio::test]
+async fn a_stop_of_both_processes_leaves_the_new_one_its_delay() {
+    let installation = Installation::new("[server]\ndrain_delay_secs = 600").await;
+    let mut serving = installation.serve().await;
+    let client = serving.client(&installation);
+    let streams = begun(&client, &installation, "under way", 1).await;
+    let successor = Successor::of(&installation).await;
+    logged(&serving, "draining: refusing new connections").await;
+    successor.signal("TERM");
+    logged(&serving, "draining later").await;
+    serving.process.signal("TERM");
+    logged(&serving, "requesting a stop of the new process").await;
+    installation.provider.gate("under way").open();
+    streams.end().await;
+    drop(client);
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    let fresh = serving.client(&installation);
+    let answer = fresh.post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let ends = || {
+        successor.signal("TERM");
+        successor.has_ended()
+    };
+    within("the end of the new process", poll(ends)).await;
 }
