@@ -26,7 +26,7 @@ pub(super) fn stopping(open: usize) {
     notify(&[NotifyState::Stopping, NotifyState::Status(&status)]);
 }
 
-/// Another process serves, and is supervised in place of this one. Its own first message to the watchdog was not accepted before.
+/// Another process serves, and is supervised in place of this one. systemd ignored its earlier `WATCHDOG=1`.
 pub(super) fn main_process(process: u32) {
     notify(&[NotifyState::MainPid(process), NotifyState::Watchdog]);
 }

@@ -21,7 +21,7 @@ const LAST_REQUESTS: Duration = Duration::from_secs(5);
 const FINAL_RESPONSES: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// Drains open exchanges unless the store has failed, then ends every thread. `stop` completes when a stop is requested that was not yet,
+    /// Drains open exchanges unless the store has failed, then ends every thread. `stop` completes at the first request for a stop,
     /// and `at_once` ends the delay before the drain.
     pub(super) fn shut_down(
         mut self,
@@ -33,11 +33,11 @@ impl Gateway {
             End::Stop if self.upgrader.request_stop() => End::HandedOver,
             end => end,
         };
-        // The workers have sockets of their own, and what they close is to refuse connections.
+        // The workers hold duplicates; connections are refused only when every copy is closed.
         self.upgrader.close_listeners();
-        // A stop that is requested while this process drains is for the one that has taken over.
+        // A stop that is requested while this process drains is forwarded to its successor.
         let upgrader = self.upgrader.clone();
-        let mut stop_of_successor = pin!(async move {
+        let mut forward_stop = pin!(async move {
             stop.await;
             upgrader.request_stop();
             pending().await
@@ -52,7 +52,7 @@ impl Gateway {
                 tokio::select! {
                     () = last_requests(&self.proxy) => {}
                     _ = failed => {}
-                    never = &mut stop_of_successor => match never {},
+                    never = &mut forward_stop => match never {},
                 }
             });
         } else {
@@ -62,7 +62,7 @@ impl Gateway {
         self.purchase_tasks.close();
         let failed = match end {
             End::Failed(failure) => Some(failure),
-            End::Stop | End::HandedOver => self.finish(stop_of_successor),
+            End::Stop | End::HandedOver => self.finish(forward_stop),
         };
         // After a failed store the only remaining work is the error responses; this is their time limit.
         self.runtime.block_on(async {
@@ -120,7 +120,7 @@ impl Gateway {
     }
 
     /// Waits for open exchanges, for the grace period at most; returns the failure of the store meanwhile.
-    fn finish(&mut self, stop_of_successor: impl Future<Output = Infallible>) -> Option<Failure> {
+    fn finish(&mut self, forward_stop: impl Future<Output = Infallible>) -> Option<Failure> {
         let grace = self.settings.server.grace;
         let open = self.proxy.open_exchanges();
         tracing::info!(
@@ -134,7 +134,7 @@ impl Gateway {
             tokio::select! {
                 drained = tokio::time::timeout(grace, drained) => Ok(drained.is_ok()),
                 failed = failed => Err(failed.ok().and_then(|failed| failed.clone())),
-                never = stop_of_successor => match never {},
+                never = forward_stop => match never {},
             }
         });
         match ended {

@@ -31,7 +31,7 @@ use crate::upstream::within;
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// For how long connections are still accepted at the end of `server.drain_delay_secs`: closing a listener resets those that wait.
-const LAST_ACCEPTS: Duration = Duration::from_millis(100);
+const ACCEPT_GRACE: Duration = Duration::from_millis(100);
 
 /// Shorter than any time limit of a request, and long enough to cost nothing.
 const TIMER_INTERVAL: Duration = Duration::from_secs(1);
@@ -180,7 +180,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
     let mut closing = pin!(async {
         let _ = accepts_none.wait_for(|none| *none).await;
         if !worker.proxy().has_handed_over() {
-            tokio::time::sleep(LAST_ACCEPTS).await;
+            tokio::time::sleep(ACCEPT_GRACE).await;
         }
     });
     loop {
@@ -189,7 +189,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             _ = ends.wait_for(|ends| *ends) => return,
             _ = has_predecessor.wait_for(|has| !*has), if is_relay => return,
             accepted = listener.accept() => accepted,
-            // None waits.
+            // The accept queue is empty.
             () = &mut closing => return,
         };
         let (mut tcp, peer) = match accepted {

@@ -1,6 +1,6 @@
 //! The second level of the cache: answers of all nodes at the shared server, read within a budget and written behind.
 //!
-//! The names of entries contain a number, the epoch. A purge on any node raises it, so that every entry of before is out of reach at once on
+//! The names of entries contain a number, the epoch. A purge on any node raises it, so that earlier entries are not looked up any more, at once on
 //! that node, and on the others when they read the number next. It never decreases: a server that comes back with an earlier state, from a
 //! backup or a replica, gets the highest one of the nodes again. Their first levels do not follow it: nodes that share entries share a store,
 //! whose feed says what a purge names (`purge.rs`).
@@ -156,7 +156,7 @@ impl SharedEntries {
         }
     }
 
-    /// Puts all entries out of reach, by a later epoch.
+    /// Raises the epoch: no earlier entry is looked up any more.
     pub(crate) fn purge(&self, now: Timestamp) {
         let later = |epoch: i64| Some(now.as_micros().max(epoch + 1));
         let _ = self.epoch.fetch_update(Relaxed, Relaxed, later);

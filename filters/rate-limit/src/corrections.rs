@@ -28,8 +28,8 @@ impl Correction {
         Correction { nanos, ..self }
     }
 
-    /// The same for a server that has lost its data so often. What was reserved before is not there to be given back: what is there others
-    /// have reserved since.
+    /// The same for a server that has lost its data so often. What was reserved before is not given back: the present count belongs to
+    /// later reservations.
     pub(crate) fn with_losses(self, losses: u64) -> Correction {
         let nanos = match self.losses == losses {
             true => self.nanos,

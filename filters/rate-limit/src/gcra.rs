@@ -109,8 +109,8 @@ impl SharedGcra {
     }
 
     /// How often the server has lost its data.
-    pub(crate) fn losses(&self) -> u64 {
-        self.shared.losses()
+    pub(crate) fn data_losses(&self) -> u64 {
+        self.shared.data_losses()
     }
 
     /// Corrects a count, without waiting for the answer.
@@ -121,7 +121,7 @@ impl SharedGcra {
     }
 
     async fn send(&self, key: Arc<str>, correction: Correction) {
-        let correction = correction.with_losses(self.losses());
+        let correction = correction.with_losses(self.data_losses());
         if correction.nanos == 0 {
             return;
         }

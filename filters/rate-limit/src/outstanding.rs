@@ -3,8 +3,8 @@
 //! At the server all reservations of a partition are one arrival time, which drains one second a second, however many there are. So they are
 //! one count here too: time drains what requests have used first, then the reservations in their order, each second once. What is left of a
 //! reservation is what its request may take back. The server has at least as much of this node as is counted here, since it counts from
-//! before the call and drains no faster; what a request takes back was never used or drained by another one. A server that has lost its data
-//! has nothing of what was counted before, and so nothing of that is here.
+//! before the call and drains no faster; what a request takes back was never used or drained by another one. What a server has
+//! lost with its data is removed here too.
 
 use std::collections::VecDeque;
 

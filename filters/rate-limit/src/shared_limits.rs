@@ -98,7 +98,7 @@ impl SharedLimits {
             return None;
         }
         let key = partition.key("tokens");
-        let begun = (self.shared.losses(), clock.elapsed().as_nanos() as u64);
+        let begun = (self.shared.data_losses(), clock.elapsed().as_nanos() as u64);
         let tokens = tokens.min(quota.limit().get());
         let cost = quota.nanos(tokens);
         let guard = {
@@ -154,7 +154,10 @@ impl SharedReservation {
     }
 
     fn replace_by(&mut self, used: u64) {
-        let (losses, now) = (self.gcra.losses(), self.clock.elapsed().as_nanos() as u64);
+        let (losses, now) = (
+            self.gcra.data_losses(),
+            self.clock.elapsed().as_nanos() as u64,
+        );
         let capacity = self.quota.window();
         let used = self.quota.nanos(used).min(capacity);
         let reservation = (self.partition, self.number);

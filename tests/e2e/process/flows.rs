@@ -269,7 +269,7 @@ async fn a_persons_pages_and_apps_are_served_by_another_node_at_each_request() {
     flows.close(&[address]);
 }
 
-/// An app that a person has allowed what it asked for.
+/// A registered app with an authorization code.
 pub(super) struct App {
     id: String,
     code: String,

@@ -220,7 +220,11 @@ async fn a_code_at_several_nodes_at_once_is_used_once_and_a_refresh_token_has_on
         successors.push(tokens(&answer)[1].clone());
     }
     successors.dedup();
-    assert_eq!(successors.len(), 1, "the client has several windows");
+    assert_eq!(
+        successors.len(),
+        1,
+        "concurrent requests get the same successor"
+    );
     let next = app.refresh(&successors[0]);
     let next = form(&client, "/oauth/token", &next).await;
     assert_eq!(next.status, 200, "{}", next.text());

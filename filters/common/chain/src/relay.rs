@@ -225,7 +225,7 @@ impl<D: Downstream> RelayedExchange<'_, '_, D> {
         started.map_err(|Gone| Ending::GoneDuring)
     }
 
-    /// A filter refuses where the response was about to start.
+    /// A filter refused before the response was started.
     async fn unsettled(&mut self, error: &ApiError) -> Ending {
         let shape = self.route.errors;
         send_error(self.run, self.downstream, shape, error, Ending::Unsettled).await

@@ -40,7 +40,7 @@ pub struct Run<'c> {
     /// How many filters have seen the request; responses pass these in reverse.
     seen: usize,
     ending: Ending,
-    /// Whether the filters know the ending.
+    /// Whether `on_end` has been called.
     is_ended: bool,
 }
 
@@ -194,8 +194,8 @@ impl<'c> Run<'c> {
         }
     }
 
-    /// Lets the filters end the exchange. Earlier than at the end of all for a refusal: what the request held is free for the next one of
-    /// the client, which may come as soon as the refusal is written.
+    /// Calls `on_end` of each filter. For a refusal before it is sent, so that what the request reserved is released: the client's next
+    /// request may come as soon as it is written.
     fn end(&mut self, ending: Ending) {
         self.is_ended = true;
         self.exchange.invalidate_now();
@@ -204,7 +204,7 @@ impl<'c> Run<'c> {
         }
     }
 
-    /// Sends a refusal; returns the ending: `ending`, unless the client has disconnected.
+    /// Sends a response without success; returns the ending: `ending`, unless the client has disconnected.
     pub(crate) async fn send_refusal<D: Downstream>(
         &mut self,
         downstream: &mut D,

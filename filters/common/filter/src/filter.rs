@@ -72,8 +72,8 @@ pub trait Filter: Send + Sync {
     }
 
     /// Called exactly once on every exit, for each filter whose `on_request` was called. Not for one that has
-    /// only seen the head. Before a refusal or an error is sent, so that the client's next request finds free what this one held; after
-    /// everything else. Must not block and must not panic.
+    /// only seen the head. Before a response without success is sent, with the intended ending, so that what the request reserved is
+    /// released by then; after any other response. Must not block and must not panic.
     fn on_end(&self, exchange: &mut Exchange, ending: Ending) {
         let _ = (exchange, ending);
     }

@@ -71,12 +71,12 @@ pub(crate) struct State {
     run: String,
     /// Live nodes as last counted, at least one.
     nodes: AtomicU32,
-    /// When the data of the server began, in microseconds; zero before the first heartbeat.
-    data_began: AtomicI64,
+    /// When the server's present data was created, in microseconds; zero before the first heartbeat.
+    dataset_created_at: AtomicI64,
     losses: AtomicU64,
     failures: AtomicU32,
-    /// Heartbeats that were answered since the last call whose answer was an error; as many as end errors with each new connection.
-    beats_without_error: AtomicU32,
+    /// Heartbeats that were answered since the last error reply; set to the threshold on each connection, so that its first error is logged.
+    heartbeats_without_error: AtomicU32,
     /// Signalled when calls find the server unreachable.
     pub(crate) suspended: Notify,
     /// Why the last call failed.
@@ -106,10 +106,10 @@ impl Shared {
                 entropy,
                 run: format!("{id:032x}"),
                 nodes: AtomicU32::new(1),
-                data_began: AtomicI64::new(0),
+                dataset_created_at: AtomicI64::new(0),
                 losses: AtomicU64::new(0),
                 failures: AtomicU32::new(0),
-                beats_without_error: AtomicU32::new(0),
+                heartbeats_without_error: AtomicU32::new(0),
                 suspended: Notify::new(),
                 cause: Mutex::default(),
                 runtime: OnceLock::new(),
@@ -129,7 +129,7 @@ impl Shared {
     }
 
     /// How often the server has lost its data, as found by the first heartbeat after that. Of a new connection that is before its first call.
-    pub fn losses(&self) -> u64 {
+    pub fn data_losses(&self) -> u64 {
         self.state.losses.load(Relaxed)
     }
 
@@ -313,7 +313,7 @@ impl Shared {
         let Some(code) = error.code() else {
             return Unavailable::NoAnswer;
         };
-        let beats = &self.state.beats_without_error;
+        let beats = &self.state.heartbeats_without_error;
         if self.is_reachable() && beats.swap(0, Relaxed) >= ERRORS_END_AFTER {
             let host = &self.state.settings.host;
             let cause = format!("{code} {}", error.detail().unwrap_or_default());
@@ -321,15 +321,15 @@ impl Shared {
                 host,
                 cause,
                 "shared server answered a call with an error, each node uses its share of the limits for such calls: \
-                 its user needs all keys of `tollgate:`, and one node of a cluster has only some of them"
+                 check that the user may access `tollgate:*`, that the address is not a single node of a Redis Cluster, and the server's memory"
             );
         }
         Unavailable::NotExecuted
     }
 
     /// A heartbeat was answered.
-    pub(crate) fn note_beat(&self) {
-        let beats = &self.state.beats_without_error;
+    pub(crate) fn record_heartbeat(&self) {
+        let beats = &self.state.heartbeats_without_error;
         if beats.load(Relaxed) < ERRORS_END_AFTER {
             beats.fetch_add(1, Relaxed);
         }
@@ -352,7 +352,7 @@ impl Shared {
 
     pub(crate) fn resume(&self, connection: &Arc<MultiplexedConnection>) {
         self.state.failures.store(0, Relaxed);
-        let beats = &self.state.beats_without_error;
+        let beats = &self.state.heartbeats_without_error;
         beats.store(ERRORS_END_AFTER, Relaxed);
         self.state.connections.fetch_add(1, Relaxed);
         self.state.connection.store(Some(connection.clone()));
@@ -362,8 +362,8 @@ impl Shared {
         self.state.connection.store(None);
     }
 
-    pub(crate) fn note_data(&self, began: i64) {
-        let earlier = self.state.data_began.swap(began, Relaxed);
+    pub(crate) fn record_dataset(&self, began: i64) {
+        let earlier = self.state.dataset_created_at.swap(began, Relaxed);
         let is_lost = earlier != 0 && earlier != began;
         self.state.losses.fetch_add(u64::from(is_lost), Relaxed);
     }

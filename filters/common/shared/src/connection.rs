@@ -95,7 +95,7 @@ impl Connector {
                 .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
             let made = MultiplexedConnection::new_with_config(&login, stream, config).await;
             let (connection, driver) = made.map_err(ConnectError::Session)?;
-            // Not polled yet: the connection may be at its end already, which the caller's first poll finds.
+            // Not polled yet: it may already be closed; the caller's first poll reports it.
             Ok((connection, Box::pin(driver) as Driver))
         };
         let made = tokio::time::timeout(CONNECT_LIMIT, attempt).await;

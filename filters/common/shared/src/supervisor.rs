@@ -128,11 +128,11 @@ impl Shared {
     ) -> Result<(), Unavailable> {
         let life = [HEARTBEAT_LIFE.as_millis() as i64];
         let answer = self.invoke_on(connection, &HEARTBEAT, NODES_KEY, &life);
-        let [nodes, data_began] = answer.await?[..] else {
+        let [nodes, dataset_created_at] = answer.await?[..] else {
             return Err(Unavailable::NotExecuted);
         };
-        self.note_beat();
-        self.note_data(data_began);
+        self.record_heartbeat();
+        self.record_dataset(dataset_created_at);
         let counted = u32::try_from(nodes).ok();
         let least = if is_settled { 1 } else { self.nodes() };
         self.set_nodes(counted.unwrap_or(1).max(least));

@@ -36,9 +36,9 @@ pub(crate) struct Client {
     pub(crate) watched: Arc<AtomicUsize>,
     /// The clock that it advances while a piece is being sent to it, and by how much.
     pub(crate) reads_slowly: Option<(ManualClock, Duration)>,
-    /// Whose credit it looks at when a whole answer or a refusal is sent to it.
-    pub(crate) pays: Option<(Ledger, AccountId)>,
-    /// What it finds then.
+    /// The account whose available credit is read when a whole answer or a refusal is sent to it.
+    pub(crate) observed_account: Option<(Ledger, AccountId)>,
+    /// The value read.
     pub(crate) available: Option<i64>,
 }
 
@@ -53,7 +53,7 @@ impl Client {
             pieces: 0,
             watched: Arc::default(),
             reads_slowly: None,
-            pays: None,
+            observed_account: None,
             available: None,
         }
     }
@@ -97,7 +97,7 @@ impl Downstream for Client {
         }
         self.status = Some(head.status.as_u16());
         self.headers = head.headers;
-        if let Some((ledger, account)) = &self.pays {
+        if let Some((ledger, account)) = &self.observed_account {
             self.available = ledger.available(*account).map(Micros::get);
         }
         self.receive(&body)

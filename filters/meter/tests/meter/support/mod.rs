@@ -138,7 +138,7 @@ impl Gateway {
         model: Arc<tollgate_filter::Model>,
     ) -> Outcome {
         client.body = body.to_owned().into();
-        client.pays = Some((self.fixture.ledger().clone(), self.account));
+        client.observed_account = Some((self.fixture.ledger().clone(), self.account));
         let exchange = self.exchange(&provider, model);
         let operation = exchange.request.id;
         let seen = Seen::default();
