@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, sleep_until};
 use tollgate_clock::{Deadline, Month, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
@@ -25,14 +27,14 @@ use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
 use crate::units::{charge_of_key, log_refusal};
 
-/// For how long a start tries again to get credit that other nodes have: it answers no recall of theirs meanwhile.
+/// How long a start retries for credit that other nodes have. Recalls are not answered meanwhile.
 const WAITED_MAX: Duration = Duration::from_secs(10);
 
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Accounts whose late charges are booked at the same time: an attempt takes a quarter of a second where another node does not answer.
-const ACCOUNTS_AT_ONCE: usize = 32;
+/// Attempts at the same time: one takes a quarter of a second where another node does not answer.
+const ATTEMPTS_AT_ONCE: usize = 32;
 
 /// Open holds of earlier runs, in the order of their operations.
 pub(crate) type Orphans = BTreeMap<OperationId, OpenHold>;
@@ -223,41 +225,51 @@ impl Inner {
         }
     }
 
-    /// Books late charges; `false` where some are left. Accounts do not wait for one another.
+    /// Books late charges; `false` where some are left. An account does not wait for others that wait, and each is tried at least once.
     async fn book_all(self: &Arc<Self>, late: Vec<Late>, now: Timestamp) -> bool {
         let mut by_account = BTreeMap::<AccountId, Vec<Late>>::new();
         for charge in late {
             by_account.entry(charge.of().1).or_default().push(charge);
         }
-        let give_up = self.clock.elapsed() + WAITED_MAX;
+        let (attempts, give_up) = (
+            Semaphore::new(ATTEMPTS_AT_ONCE),
+            sleep(WAITED_MAX).deadline(),
+        );
         let booked = by_account
             .into_values()
-            .map(|charges| self.book_account(charges, give_up, now));
-        stream::iter(booked)
-            .buffer_unordered(ACCOUNTS_AT_ONCE)
-            .fold(true, async |all, one| all && one)
+            .map(|charges| self.book_account(charges, &attempts, give_up, now));
+        join_all(booked)
             .await
+            .into_iter()
+            .all(|is_booked| is_booked)
     }
 
     /// Books the late charges of an account, in order; one for which other nodes have the credit is tried again until `give_up`.
     async fn book_account(
         self: &Arc<Self>,
         charges: Vec<Late>,
-        give_up: Duration,
+        attempts: &Semaphore,
+        give_up: Instant,
         now: Timestamp,
     ) -> bool {
         let mut is_complete = true;
         for charge in charges {
             let (operation, account) = charge.of();
             loop {
-                match self.book_one(&charge, now).await {
+                let attempt = attempts.acquire().await;
+                let booked = self.book_one(&charge, now).await;
+                drop(attempt);
+                match booked {
                     Ok(()) => break,
-                    Err(NotBooked::Unavailable) if self.clock.elapsed() < give_up => {
-                        tokio::time::sleep(PAUSE).await;
-                    }
                     Err(NotBooked::Unavailable) => {
-                        tracing::error!(%operation, %account, "waited too long for credit that other gateways have, the next start books the late charges of the account");
-                        return false;
+                        tokio::select! {
+                            biased;
+                            () = sleep_until(give_up) => {
+                                tracing::error!(%operation, %account, "waited too long for credit that other gateways have, the next start books the late charges of the account");
+                                return false;
+                            }
+                            () = sleep(PAUSE) => {}
+                        }
                     }
                     Err(NotBooked::Failed(error)) => {
                         is_complete = false;

@@ -351,7 +351,7 @@ fn a_late_charge_that_waits_for_another_nodes_credit_does_not_keep_others_from_b
     fixture.link.restore();
     let node = fixture.start(NodeRole::OneOfMany);
     assert_eq!(node.late(), (1, 0), "that of the other account");
-    // One charge of an account asks for all of them, for ten seconds, at most twice a second.
+    // One charge of an account asks for all of them, for ten seconds, at most three times a second.
     let counters = node.ledger.allotment_counters();
     let asked = counters.unavailable.load(Relaxed);
     assert!((61..61 * 30).contains(&asked), "{asked}");
