@@ -155,8 +155,7 @@ impl Spool {
     /// Writes what waits for a commit that takes too long, and notifies its callers, while their answers may end: an answer that is cut is not
     /// charged by the next run. Called periodically on one thread.
     pub(crate) fn write(&self) {
-        let is_handed_over = self.state().is_handed_over;
-        if self.outage.is_stalled() && self.outage.may_end_answers() && !is_handed_over {
+        if self.outage.is_stalled() && self.outage.may_end_answers() {
             while self.write_frame() {}
             self.acknowledge();
         }
@@ -181,6 +180,9 @@ impl Spool {
         };
         let (numbers, bytes) = {
             let state = self.state();
+            if state.is_handed_over {
+                return false;
+            }
             let mut numbers = Vec::new();
             let mut units = Vec::new();
             let mut size = 0;
@@ -256,7 +258,8 @@ impl Spool {
         self.file().is_some()
     }
 
-    /// Whether all that ends an operation is durable or in the file. A refused unit ends none.
+    /// Whether all that ends an operation is durable or in the file. A refused unit is not waited for: it is never written, and its caller has no
+    /// answer yet.
     pub(crate) fn has_all(&self) -> bool {
         let state = self.state();
         let mut pending = state.pending.values();
@@ -387,7 +390,7 @@ mod tests {
     fn nothing_is_accepted_once_the_database_is_handed_over() {
         let (_folder, spool) = stalled();
         spool.hand_over();
-        spool.write();
+        assert!(!spool.write_frame());
         assert_eq!(spool.left().0, 0);
         assert!(!spool.has_all());
         let (_folder, spool) = stalled();
