@@ -70,7 +70,7 @@ impl Observer for Follower {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::time::Duration;
 
     use tollgate_clock::{Clock, Entropy};
@@ -80,6 +80,20 @@ mod tests {
     use crate::entry::Answer;
     use crate::key::Key;
     use crate::{CacheDeps, CacheSettings};
+
+    /// Reads a purge in the feed of the store.
+    pub(crate) fn follow(cache: &Arc<Cache>, purge: &Purge) {
+        let Part::PurgeCache { kind, subject, .. } = purge.part(Timestamp::UNIX_EPOCH) else {
+            panic!("a purge");
+        };
+        let change = ChangeRow {
+            number: 1,
+            kind,
+            subject,
+        };
+        let follower = Follower(Arc::downgrade(cache));
+        follower.changed(&change).expect("it reads nothing");
+    }
 
     #[test]
     fn what_another_node_purges_is_removed_and_nothing_else() {
@@ -112,16 +126,7 @@ mod tests {
                     .first_level()
                     .insert(Key([number; 32]), Arc::new(entry));
             }
-            let Part::PurgeCache { kind, subject, .. } = purge.part(Timestamp::UNIX_EPOCH) else {
-                panic!("a purge");
-            };
-            let change = ChangeRow {
-                number: 1,
-                kind,
-                subject,
-            };
-            let follower = Follower(Arc::downgrade(&cache));
-            follower.changed(&change).expect("it reads nothing");
+            follow(&cache, &purge);
             assert_eq!(cache.totals().entries, left, "{purge:?}");
         }
     }

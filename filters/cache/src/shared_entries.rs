@@ -227,12 +227,11 @@ mod tests {
     use tollgate_module::{Services, check_text};
     use tollgate_openai::Endpoint;
     use tollgate_shared::RawShared;
-    use tollgate_store::{ChangeRow, Observer as _, Part};
     use tollgate_testing::{Redis, within};
 
     use super::*;
     use crate::entry::Answer;
-    use crate::purge::Follower;
+    use crate::purge::tests::follow;
     use crate::{Cache, CacheDeps, CacheSettings, Purge};
 
     const KEY: Key = Key([3; 32]);
@@ -273,20 +272,6 @@ mod tests {
             }
         };
         within(what, polled).await;
-    }
-
-    /// Reads a purge in the feed of the store.
-    fn follow(node: &Arc<Cache>, purge: &Purge) {
-        let Part::PurgeCache { kind, subject, .. } = purge.part(Timestamp::UNIX_EPOCH) else {
-            panic!("a purge");
-        };
-        let change = ChangeRow {
-            number: 1,
-            kind,
-            subject,
-        };
-        let follower = Follower(Arc::downgrade(node));
-        follower.changed(&change).expect("it reads nothing");
     }
 
     /// Purges at the first of these nodes. Both read that in the feed, not at the same time, and have the same epoch in the end.

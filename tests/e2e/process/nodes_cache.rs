@@ -37,10 +37,14 @@ async fn a_purge_at_one_node_reaches_the_others_without_a_shared_server() {
             assert!(!answered(&cluster, node, 1).await.0, "node {node}: a miss");
             assert!(answered(&cluster, node, 1).await.0, "node {node}: a hit");
         }
-        let purged = cluster
-            .ask("b", &[&["cache", "purge"], words].concat())
-            .await;
-        assert_eq!(purged["removed"], 1, "{words:?}");
+        // A node reads its own purge in the feed, too: one that reads an earlier one late has removed the entry by that.
+        let purge = async {
+            let words = [&["cache", "purge"], words].concat();
+            while cluster.ask("b", &words).await["removed"] != 1 {
+                answered(&cluster, 1, 1).await;
+            }
+        };
+        within("a purge that removes one entry", purge).await;
         each_reports(&cluster.nodes, "tollgate_cache_entries", 0).await;
     }
     assert!(!answered(&cluster, 0, 1).await.0);

@@ -108,21 +108,32 @@ async fn a_stop_after_the_hand_over_ends_the_new_process_too() {
     audited(&installation.database());
 }
 
+/// Hands over to a new process, and stops the earlier one while a stream ends in it. `before`: what happens to the new one before the stop.
+async fn stop_earlier(
+    installation: &Installation,
+    serving: &mut Serving,
+    before: impl AsyncFnOnce(&Serving, &Successor),
+) -> Successor {
+    let client = serving.client(installation);
+    let streams = begun(&client, installation, "under way", 1).await;
+    let successor = Successor::of(installation).await;
+    logged(serving, "draining: refusing new connections").await;
+    before(serving, &successor).await;
+    serving.process.signal("TERM");
+    logged(serving, "requesting a stop of the new process").await;
+    installation.provider.gate("under way").open();
+    streams.end().await;
+    drop(client);
+    assert_eq!(first_ended(serving).await, Some(0));
+    successor
+}
+
 /// Streams end in the earlier process for minutes, and what supervises it may know only that one.
 #[tokio::test]
 async fn a_stop_of_the_earlier_process_ends_the_new_one_too() {
     let installation = Installation::new("").await;
     let mut serving = installation.serve().await;
-    let client = serving.client(&installation);
-    let streams = begun(&client, &installation, "under way", 1).await;
-    let successor = Successor::of(&installation).await;
-    logged(&serving, "draining: refusing new connections").await;
-    serving.process.signal("TERM");
-    logged(&serving, "requesting a stop of the new process").await;
-    installation.provider.gate("under way").open();
-    streams.end().await;
-    drop(client);
-    assert_eq!(first_ended(&mut serving).await, Some(0));
+    let successor = stop_earlier(&installation, &mut serving, async |_, _| {}).await;
     within("the end of the new process", poll(|| successor.has_ended())).await;
     let report = audited(&installation.database());
     assert_eq!(report.sums.spent.get(), PRICE_OF_A_CHAT);
@@ -275,18 +286,11 @@ async fn the_schema_is_brought_up_to_date_before_the_store_is_handed_over() {
 async fn a_stop_of_both_processes_leaves_the_new_one_its_delay() {
     let installation = Installation::new("[server]\ndrain_delay_secs = 600").await;
     let mut serving = installation.serve().await;
-    let client = serving.client(&installation);
-    let streams = begun(&client, &installation, "under way", 1).await;
-    let successor = Successor::of(&installation).await;
-    logged(&serving, "draining: refusing new connections").await;
-    successor.signal("TERM");
-    logged(&serving, "draining later").await;
-    serving.process.signal("TERM");
-    logged(&serving, "requesting a stop of the new process").await;
-    installation.provider.gate("under way").open();
-    streams.end().await;
-    drop(client);
-    assert_eq!(first_ended(&mut serving).await, Some(0));
+    let stop = async |serving: &Serving, successor: &Successor| {
+        successor.signal("TERM");
+        logged(serving, "draining later").await;
+    };
+    let successor = stop_earlier(&installation, &mut serving, stop).await;
     let fresh = serving.client(&installation);
     let answer = fresh.post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
