@@ -394,7 +394,7 @@ impl Socket {
         }
     }
 
-    /// The same, and that no other gateway has it.
+    /// The same, and that no other process listens at the path.
     ///
     /// # Errors
     ///

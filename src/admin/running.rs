@@ -35,7 +35,7 @@ pub trait RunningSettings: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Unavailable when the database is; else a conflict with what the files say.
+    /// Unavailable while the database does not answer or an upgrade is under way; else a conflict with what the files say.
     fn reload(&self) -> Result<ReloadedSettings, ChangeError>;
 
     /// What a reload would change; the error is for the operator. Blocks.

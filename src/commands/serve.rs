@@ -159,7 +159,7 @@ impl SignalHandler {
     }
 }
 
-/// Signals within this time of one are the same request: a terminal or a supervisor sends it to both processes of an upgrade, and the earlier
+/// Signals within this time after a counted one are not counted: a terminal or a supervisor sends it to both processes of an upgrade, and the earlier
 /// process forwards its own to the new one.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 

@@ -45,8 +45,8 @@ pub(super) async fn watch_certificates(reloader: Arc<Reloader>) {
 
 /// Watches the files of the settings in force; does not end. What changed since they were read is noticed, also before the watch began.
 ///
-/// A reload that was refused because of what the files say is not repeated before they change. One that the database refused, while it did not
-/// answer for example, is retried with exponential backoff.
+/// A reload that was refused because of what the files say is not repeated before they change. One that the database or an
+/// upgrade refused is retried with exponential backoff.
 pub(super) async fn watch_settings(
     reloader: Arc<Reloader>,
     changes: Arc<dyn Changes>,

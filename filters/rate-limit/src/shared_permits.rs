@@ -31,7 +31,8 @@ const RENEWALS_AT_ONCE: usize = 64;
 const CALLS_MAX: u32 = 4;
 
 /// Sets the number of permits of a run: as many as it wants, as far as the others leave them, but never fewer than it uses. Returns it. A call
-/// over an earlier connection than the last one of the run changes nothing, which is why a run without permits stays for its life.
+/// over an earlier connection than the last one of the run changes nothing. So that this also holds after its last permit was returned, the entry
+/// stays with 0 until it expires.
 ///
 /// Arguments: permits in use, permits wanted, the limit, milliseconds of life, the number of the connection, the run.
 const HOLD: &str = "

@@ -21,7 +21,10 @@ const ERRORS: [(&str, &str); 9] = [
     ("413", "The body is too large."),
     ("415", "The body is not `application/json`."),
     ("429", "Too many invalid tokens from this address."),
-    ("503", "The store is not available: try again."),
+    (
+        "503",
+        "The store is not available, or an upgrade is under way: try again.",
+    ),
 ];
 
 /// The document.

@@ -44,7 +44,7 @@ pub(super) enum Message {
         token: String,
         /// The database.
         store: String,
-        /// The node, empty where there are not several. `None` from a release that does not send it.
+        /// The node; empty without `store.node`, `None` from a release that does not send it.
         #[serde(default)]
         node: Option<String>,
     },
