@@ -15,6 +15,7 @@ use rustls::ClientConfig;
 
 use super::key_set::SpillingSet;
 use super::row_values::RowValues;
+use super::socket::CONNECT;
 use super::tls;
 use super::url::DatabaseUrl;
 use super::value::Row;
@@ -88,9 +89,19 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects and authenticates.
+    /// Connects and authenticates. A server to which many connect again, or whose machine waits for its disk, may take a while to answer, and
+    /// the caller does not try again.
     pub(super) fn open(target: &Target) -> Result<Connection, EngineError> {
-        let wire = Wire::start(target)?;
+        Connection::open_within(target, WAIT)
+    }
+
+    /// The same in place of a connection that was lost, while requests wait. The caller tries again.
+    pub(super) fn reopen(target: &Target) -> Result<Connection, EngineError> {
+        Connection::open_within(target, CONNECT)
+    }
+
+    fn open_within(target: &Target, limit: Duration) -> Result<Connection, EngineError> {
+        let wire = Wire::start(target, limit)?;
         if wire.is_standby && !target.allows_standby {
             return Err(EngineError {
                 fault: Fault::Lost,

@@ -142,7 +142,7 @@ fn read(
     let connection = match connection {
         Some(connection) => connection,
         None => {
-            let opened = Connection::open(target)?;
+            let opened = Connection::reopen(target)?;
             opened.limit(WAIT)?;
             connection.insert(opened)
         }

@@ -241,9 +241,8 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// A connection for renewals.
-pub(super) fn connect(target: &Target) -> Result<Connection, EngineError> {
-    let connection = Connection::open(target)?;
+/// A connection with the time limit of renewals.
+pub(super) fn limited(connection: Connection) -> Result<Connection, EngineError> {
     connection.limit(WAIT)?;
     Ok(connection)
 }
@@ -317,7 +316,7 @@ impl Renewer {
         match &mut self.connection {
             Some(connection) => Ok(connection),
             missing => {
-                let connection = connect(&self.target)?;
+                let connection = Connection::reopen(&self.target).and_then(limited)?;
                 Ok(missing.insert(connection))
             }
         }

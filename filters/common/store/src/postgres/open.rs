@@ -83,7 +83,8 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         path: PathBuf::from(&name),
         source,
     };
-    let renewing = lease::connect(&target).map_err(|error| open_error(&name, "open", error))?;
+    let renewing = Connection::open(&target).and_then(lease::limited);
+    let renewing = renewing.map_err(|error| open_error(&name, "open", error))?;
     let names = Arc::new(Names {
         database: name.clone(),
         node: (options.role == NodeRole::OneOfMany).then(|| options.node_name.clone()),

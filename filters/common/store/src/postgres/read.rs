@@ -99,7 +99,7 @@ impl Connections for Pool {
         let reused = std::iter::from_fn(|| self.pop()).find(Connection::is_reusable);
         let connection = match reused {
             Some(connection) => Ok(connection),
-            None => Connection::open(&self.target),
+            None => Connection::reopen(&self.target),
         };
         let limited = connection.and_then(|connection| {
             if let Some(limit) = LIMIT.get() {

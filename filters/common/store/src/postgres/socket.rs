@@ -21,7 +21,7 @@ use super::url::{DatabaseUrl, Host};
 use crate::simulation::SimulatedSocket;
 
 /// Time limit for a connection to be made.
-const CONNECT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
 
 /// When the system asks the other end of a quiet TCP connection whether it is still there: after so long, then so often.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -44,13 +44,14 @@ pub(super) enum RawSocket {
 }
 
 impl Socket {
-    /// Connects, with TLS as the address says.
+    /// Connects, with TLS as the address says; `limit` is that of each wait for data.
     pub(super) fn connect(
         url: &DatabaseUrl,
         tls: Option<&Arc<ClientConfig>>,
+        limit: Duration,
     ) -> io::Result<Socket> {
         let mut raw = RawSocket::connect(url)?;
-        raw.limit(CONNECT)?;
+        raw.limit(limit)?;
         let Some(config) = tls else {
             return Ok(Socket::Plain(raw));
         };

@@ -77,9 +77,9 @@ pub(super) enum End {
 }
 
 impl Wire {
-    /// Connects and authenticates.
-    pub(super) fn start(target: &Target) -> Result<Wire, EngineError> {
-        let socket = Socket::connect(&target.url, target.tls.as_ref()).map_err(lost)?;
+    /// Connects and authenticates, with a time limit of each wait for the server.
+    pub(super) fn start(target: &Target, limit: Duration) -> Result<Wire, EngineError> {
+        let socket = Socket::connect(&target.url, target.tls.as_ref(), limit).map_err(lost)?;
         let mut wire = Wire {
             socket,
             out: BytesMut::new(),

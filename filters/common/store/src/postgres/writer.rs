@@ -338,7 +338,7 @@ impl Writer {
 
     fn connect(&self) -> Result<(), EngineError> {
         if self.link.borrow().is_none() {
-            let connection = Connection::open(&self.target).map_err(retry_login)?;
+            let connection = Connection::reopen(&self.target).map_err(retry_login)?;
             set_up(&connection)?;
             *self.link.borrow_mut() = Some(connection);
         }

@@ -1,5 +1,7 @@
 //! Opening: nodes and their leases, the server's settings, and schemas of other releases.
 
+use std::time::Duration;
+
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
 use tollgate_store::{OpenError, RootSecret};
 use tollgate_testing::{Certificate, Postgres};
@@ -188,6 +190,25 @@ fn a_server_that_is_not_there_is_named_with_its_remedy() {
         .expect("a cause")
         .to_string();
     assert!(source.contains("\"absent\" does not exist"), "{source}");
+}
+
+/// An opening is not tried again: it failed after five seconds, the limit of a connection that requests wait for.
+#[test]
+fn a_server_that_is_slow_to_answer_is_waited_for() {
+    let url = Postgres::shared().database();
+    let rename = format!("ALTER DATABASE {} RENAME TO another", name(&url));
+    let mut blocker = Blocker::lock("postgres", &rename);
+    let (opened, result) = std::sync::mpsc::channel();
+    let opening = std::thread::spawn(move || {
+        let store = postgres::open(options(&url, "a")).map(|store| store.node());
+        opened.send(store).expect("it is received");
+    });
+    let early = result.recv_timeout(Duration::from_secs(6));
+    assert!(early.is_err(), "before the server answered: {early:?}");
+    blocker.release();
+    let node = result.recv().expect("it ends").expect("it opens");
+    assert_eq!(node, 1);
+    opening.join().expect("it ends");
 }
 
 #[test]
