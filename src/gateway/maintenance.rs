@@ -157,21 +157,25 @@ pub(super) async fn run_duties(store: Arc<dyn Store>, duties: Vec<Duty>) {
 pub(super) async fn recover_nodes(settings: config::Store, store: Arc<dyn Store>, clock: Clock) {
     loop {
         tokio::time::sleep(RECOVERY_INTERVAL).await;
+        let unrecovered = &store.gauges().unrecovered_nodes;
         if !store.has_duties() {
+            unrecovered.store(0, Relaxed);
             continue;
         }
         let (settings, clock) = (settings.clone(), clock.clone());
         let recovered = tokio::task::spawn_blocking(move || recover_ended(&settings, &clock)).await;
-        if let Ok(Err(error)) = recovered {
-            tracing::warn!(
+        match recovered {
+            Ok(Ok(failed)) => unrecovered.store(failed, Relaxed),
+            Ok(Err(error)) => tracing::warn!(
                 error = telemetry::chain(&error),
                 "reading which nodes have ended failed, retrying"
-            );
+            ),
+            Err(_) => {}
         }
     }
 }
 
-fn recover_ended(settings: &config::Store, clock: &Clock) -> Result<(), OpenError> {
+fn recover_ended(settings: &config::Store, clock: &Clock) -> Result<u64, OpenError> {
     let entropy = Entropy::system();
     let opener = Opener {
         name: "recovery",
@@ -184,11 +188,12 @@ fn recover_ended(settings: &config::Store, clock: &Clock) -> Result<(), OpenErro
     })
 }
 
-/// Recovers each of the nodes that has ended, whether or not the recovery of one before it fails.
+/// Recovers each of the nodes that has ended, whether or not the recovery of one before it fails. Returns how many have failed.
 fn recover_each(
     nodes: impl Fn() -> Result<Vec<NodeState>, OpenError>,
     recover: impl Fn(i64) -> Result<(), OpenError>,
-) -> Result<(), OpenError> {
+) -> Result<u64, OpenError> {
+    let mut failed = 0;
     for ended in nodes()?.into_iter().filter(is_to_be_recovered) {
         // Each recovery before may have taken minutes, in which the node may have started again.
         let now = nodes()?.into_iter().find(|node| node.node == ended.node);
@@ -196,6 +201,7 @@ fn recover_each(
             continue;
         }
         if let Err(error) = recover(ended.node) {
+            failed += 1;
             tracing::warn!(
                 node = ended.node,
                 name = ended.name,
@@ -204,7 +210,7 @@ fn recover_each(
             );
         }
     }
-    Ok(())
+    Ok(failed)
 }
 
 /// Whether others are to recover a node by themselves. For one that has left nothing but its lease, the changes that it has not read are kept.
@@ -388,7 +394,7 @@ mod tests {
                 _ => Ok(()),
             }
         });
-        recovered.expect("they can be read");
+        assert_eq!(recovered.expect("they can be read"), 1, "has failed");
         assert_eq!(tried.into_inner(), [16, 18, 20]);
     }
 

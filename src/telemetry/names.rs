@@ -108,6 +108,8 @@ metrics! {
         "Seconds since the node last read what other nodes have changed; from 2 on credentials are refused with 503. 0 on a gateway that is alone.";
     NODE_DUTIES = "tollgate_node_duties", Gauge, [],
         "Whether the node delivers messages and reconciles purchases for all nodes of its database: 1 or 0.";
+    UNRECOVERED_NODES = "tollgate_nodes_unrecovered", Gauge, [],
+        "Nodes whose process has ended and whose recovery has failed, on the node that has the duties, which tries it again every five seconds. Others cannot use their part of the credit meanwhile.";
     COMMIT_QUEUE = "tollgate_commit_queue_depth", Gauge, [],
         "Units of work waiting to be written.";
     COMMIT_OVERLOADS = "tollgate_commit_overloads_total", Counter, [],

@@ -120,6 +120,8 @@ pub fn node(store: Arc<dyn Store>, ledger: Ledger, clock: Clock) -> Source {
         let is_kept = store.has_allotments();
         age(names::FEED_AGE, &gauges.feed_read_us, is_kept);
         samples.number(names::NODE_DUTIES, i128::from(store.has_duties()));
+        let unrecovered = gauges.unrecovered_nodes.load(Relaxed);
+        samples.number(names::UNRECOVERED_NODES, unrecovered);
     })
 }
 

@@ -45,6 +45,23 @@ impl Interrupted {
         self.has_paid(1).await;
     }
 
+    /// Waits until the nodes that run report so many that could not be recovered.
+    async fn becomes_unrecovered(&self, count: u64) {
+        let reported = async {
+            loop {
+                let mut all = 0;
+                for node in [0, 2] {
+                    let node = &self.cluster.nodes[node];
+                    all += node.metric("tollgate_nodes_unrecovered").await;
+                }
+                if all == count {
+                    break;
+                }
+            }
+        };
+        within("the count of nodes that were not recovered", reported).await;
+    }
+
     async fn state_of_b(&self) -> String {
         let nodes = self.cluster.ask("a", &["nodes"]).await;
         let mut all = nodes.as_array().expect("a list").iter();
@@ -105,5 +122,24 @@ async fn a_killed_node_is_recovered_by_another_one() {
     test.cluster.nodes[1] = test.cluster.serve("b").await;
     test.chat_at(1).await;
     test.has_paid(3).await;
+    test.cluster.audit();
+}
+
+/// Its credit is lost to the others until an operator does something: the metric, and the alert on it, tell one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_cannot_be_recovered_is_counted_until_it_is() {
+    let mut test = Interrupted::start().await;
+    let refuses = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'the node stays as it is'; END $$;
+        CREATE TRIGGER refuse BEFORE UPDATE ON nodes FOR EACH ROW WHEN (OLD.name = 'b') EXECUTE FUNCTION refuse()";
+    test.cluster.sql(refuses);
+    test.cluster.nodes[1].process.signal("KILL");
+    test.cluster.end_lease("b");
+    test.becomes_unrecovered(1).await;
+    assert_ne!(test.state_of_b().await, "ended");
+    test.cluster.sql("DROP TRIGGER refuse ON nodes");
+    test.becomes_unrecovered(0).await;
+    assert_eq!(test.state_of_b().await, "ended");
+    test.has_paid(1).await;
     test.cluster.audit();
 }
