@@ -76,7 +76,10 @@ impl Meter {
                     Err(error) => return hold_failed(error),
                 }
             }
-            covered = self.ledger.cover(account, amount, at).await;
+            covered = match self.ledger.cover(account, amount, at).await {
+                Ok(covered) => covered,
+                Err(error) => return hold_failed(error),
+            };
             exchange.invalidate_now();
         }
         match self.charge_hit(exchange, &quote, tokens, estimated, covered, kept) {

@@ -392,7 +392,7 @@ async fn a_purchase_whose_requests_go_to_several_nodes_is_paid_once() {
 /// Credits bought with PayPal: ordered at one node; the buyer returns to all of them at once, while PayPal notifies another.
 async fn top_up(flows: &Flows) {
     let address = "mara@example.com";
-    let (account, _) = flows.account(address).await;
+    let (account, key) = flows.account(address).await;
     let mut browser = flows.signed_in(address).await;
     let (page, path) = order(&mut browser, "20.00").await;
     let (order, back) = (order_of(&page), back_from_paypal(&path));
@@ -418,6 +418,21 @@ async fn top_up(flows: &Flows) {
         async { while flows.cluster.balance(&account).await != (2_000 * MICROS_PER_CREDIT, 0) {} };
     within("the credit", credited).await;
     assert_eq!(flows.paypal.taken_cents(), 2_000, "taken once");
+    // Two nodes have a part of it, and any of them takes it all back.
+    for node in &flows.cluster.nodes[..2] {
+        let client = Client::new(&node.url).with_key(&key);
+        let answer = client.post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    assert!(flows.paypal.refund(&order, 2_000).await);
+    let refunded = async { while flows.cluster.sql("SELECT returned FROM top_ups") == "0" {} };
+    within("the refund", refunded).await;
+    let owed = flows.cluster.sql("SELECT owed FROM top_ups");
+    assert_eq!(
+        owed,
+        (2 * PRICE_OF_A_CHAT).to_string(),
+        "all but what was spent"
+    );
 }
 
 /// The plan by a signed transfer (x402): offered at one node, presented to all of them at once, and again.

@@ -1,11 +1,11 @@
 //! Three nodes with caches, with and without a server that they share: purges, limits, the second level, and a server that is not there.
 
 use serde_json::Value;
-use tollgate_testing::{Client, Postgres, Redis, within};
+use tollgate_testing::{Client, Postgres, Redis, Script, within};
 
 use super::installation::{Serving, ended};
 use super::nodes::Cluster;
-use crate::rig::{CHAT, SECRETS, chat, micros};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, SECRETS, chat, micros};
 
 const CACHE: &str = "[cache]\nenabled = true\nhit_price_ppm = 100000";
 
@@ -70,6 +70,42 @@ async fn a_purge_at_one_node_reaches_the_others_without_a_shared_server() {
     cluster.ask("c", &["cache", "purge", "--id", &id]).await;
     each_reports(&cluster.nodes[..1], "tollgate_cache_entries", 0).await;
     assert!(answered(&cluster, 1, 1).await.0);
+    cluster.audit();
+}
+
+/// What the account has is with a node that does not answer: whether the hit can be paid is not known. It was given away.
+#[tokio::test]
+async fn a_hit_that_waits_for_the_credit_of_another_node_is_refused_and_not_given_away() {
+    let mut cluster = Cluster::with(&Postgres::shared().database(), CACHE, "", &[]).await;
+    assert!(!answered(&cluster, 0, 1).await.0, "it is stored");
+    let provider = &cluster.installation.provider;
+    provider.script(Script::hold(2, "gate"));
+    let mut first = cluster.client(1).stream(CHAT, &chat(true)).await;
+    let (_, hold) = cluster.balance(&cluster.installation.account).await;
+    let credits = format!("{}.{:06}", hold / 1_000_000, hold % 1_000_000);
+    let (account, key) = cluster.installation_account(&credits).await;
+    let [other, holder] = [0, 1].map(|node| Client::new(&cluster.nodes[node].url).with_key(&key));
+    let mut second = holder.stream(CHAT, &chat(true)).await;
+    assert_eq!(second.status, 200);
+    assert_eq!(cluster.balance(&account).await, (0, hold));
+    cluster.nodes[1].process.signal("STOP");
+    let refused = other.post(CHAT, &seeded(1)).await;
+    cluster.nodes[1].process.signal("CONT");
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(
+        refused.text().contains("credit_unavailable"),
+        "{}",
+        refused.text()
+    );
+    provider.gate("gate").open();
+    first.rest().await;
+    second.rest().await;
+    let left = (hold - PRICE_OF_A_CHAT, 0);
+    let settled = async { while cluster.balance(&account).await != left {} };
+    within("the settlement", settled).await;
+    let hit = other.post(CHAT, &seeded(1)).await;
+    assert_eq!(hit.status, 200, "{}", hit.text());
+    assert!(micros(&hit.json()["x_svc"]["credits_used"]) > 0);
     cluster.audit();
 }
 

@@ -7,7 +7,7 @@ use tollgate_clock::{Clock, Deadline, Reading, Timestamp};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId};
 use tollgate_store::{
     Admission, CommitError, EntryKind, Failure, FailureKind, IdempotencyPart, KeyCap, Part, Store,
-    UnitOfWork, first_token,
+    UnitOfWork, first_token, reading,
 };
 
 use crate::account::Balance;
@@ -18,7 +18,7 @@ use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError, Credited};
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
-use crate::resident::LoadError;
+use crate::resident::{BalanceError, LoadError};
 use crate::settlement::{AttachedPart, Settlement};
 use crate::totals::Totals;
 use crate::units::log_refusal;
@@ -130,6 +130,19 @@ impl Ledger {
     /// The available balance of an account; `None` when it is not in memory.
     pub fn available(&self, account: AccountId) -> Option<Micros> {
         self.balance(account).map(|balance| balance.available)
+    }
+
+    /// The available balance of an account, zero without one. On one of several nodes it is read, with what each of them has and has not posted:
+    /// what is to be taken back must not depend on what this node has last seen of the others.
+    pub async fn total_available(&self, account: AccountId) -> Result<Micros, BalanceError> {
+        let available = if self.has_allotments() {
+            let row = reading(&self.inner.store, move |store| store.account(account)).await?;
+            row.map(|row| row.available)
+        } else {
+            self.load(account).await?;
+            self.available(account)
+        };
+        Ok(available.unwrap_or_default())
     }
 
     /// The balance of an account, available and held; `None` when it is not in memory.
@@ -253,9 +266,18 @@ impl Ledger {
     }
 
     /// Takes credit for a charge without a hold, on a node that is one of several: as much as the account has; none on a node that is alone.
-    pub async fn cover(&self, account: AccountId, amount: Micros, at: Timestamp) -> Option<Hold> {
+    ///
+    /// # Errors
+    ///
+    /// What the account has could not be decided: the charge would write off what another node may have of it.
+    pub async fn cover(
+        &self,
+        account: AccountId,
+        amount: Micros,
+        at: Timestamp,
+    ) -> Result<Option<Hold>, HoldError> {
         if !self.has_allotments() || !amount.is_positive() {
-            return None;
+            return Ok(None);
         }
         let request = HoldRequest {
             operation: self.inner.next_move(at),
@@ -267,7 +289,10 @@ impl Ledger {
             expires_at: at,
         };
         let rest = |available: Micros| available.is_positive().then_some(available);
-        self.inner.acquire(request, false, rest).await.ok()
+        match self.inner.acquire(request, false, rest).await {
+            Err(HoldError::InsufficientCredit { .. }) => Ok(None),
+            acquired => acquired.map(Some),
+        }
     }
 
     /// Books credit bought with outside money.

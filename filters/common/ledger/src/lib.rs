@@ -36,7 +36,7 @@ pub use hold::Hold;
 pub use hold_request::{HoldError, HoldRequest, Settle};
 pub use ledger::Ledger;
 pub use prices::{PricesError, record_prices};
-pub use resident::LoadError;
+pub use resident::{BalanceError, LoadError};
 pub use settlement::{AttachedPart, SettleError, Settled, Settlement};
 pub use totals::Totals;
 

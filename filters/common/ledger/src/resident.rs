@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use tokio::sync::oneshot;
-use tollgate_store::{CommitError, Failure, SubmitError};
+use tollgate_store::{CommitError, Failure, ReadError, SubmitError};
 
 use crate::account::Balance;
 
@@ -85,6 +85,18 @@ pub enum LoadError {
     /// The store has stopped.
     #[error("could not read the account")]
     Store(#[source] Failure),
+}
+
+/// Why the balance of an account at all nodes is not known.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BalanceError {
+    /// The account was not loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The database did not answer.
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }
 
 impl LoadError {

@@ -229,6 +229,23 @@ fn credit_is_taken_from_an_account_wherever_it_is() {
     assert_balanced(&b.store);
 }
 
+/// The part of the other node is posted later: a node that loads the account meanwhile sees less than there is, and took back no more.
+#[test]
+fn all_that_an_account_has_is_taken_back_at_a_node_that_does_not_see_it() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
+    let hold = wait(a.ledger.acquire(request(account, 1, 100), true, |_| None)).expect("a hold");
+    wait(hold.settle(settle(100))).expect("it is durable");
+    b.has_account(account);
+    let seen = b.ledger.available(account).expect("it is in memory");
+    assert!(seen < Micros::new(900), "a has some of it: {seen}");
+    let all = wait(b.ledger.total_available(account)).expect("a read");
+    assert_eq!(all, Micros::new(900));
+    wait(b.ledger.correct(credit_of(account, -900, "returned", 900))).expect("a returns its part");
+    assert_balanced(&b.store);
+}
+
 #[test]
 fn a_settlement_above_its_hold_takes_what_the_account_has_elsewhere() {
     let url = Postgres::shared().database();
@@ -285,6 +302,11 @@ fn what_a_node_that_has_crashed_had_is_recovered() {
     assert!(
         matches!(waits, Err(HoldError::CreditUnavailable { .. })),
         "a node that does not answer is no reason for a 402: {waits:?}"
+    );
+    let uncovered = wait(a.ledger.cover(account, Micros::new(950), NOW));
+    assert!(
+        matches!(uncovered, Err(HoldError::CreditUnavailable { .. })),
+        "nor for a write-off: {uncovered:?}"
     );
     let recovered = open(&url, "a", NodeRole::Recovery(number));
     recovered.close();

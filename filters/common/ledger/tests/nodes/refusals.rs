@@ -281,6 +281,7 @@ fn credit_taken_for_a_charge_that_is_not_accepted_is_returned_where_the_account_
         assert!(is_refused(&refused), "{refused:?}");
     }
     let covered = wait(b.ledger.cover(account, Micros::new(60), NOW)).expect("it has 100");
+    assert!(covered.is_some());
     let resume = b.stop_writer();
     let fill = || UnitOfWork::of_all([], Admission::Normal);
     while b.store.submit(fill(), Box::new(|_| {})).is_ok() {}
@@ -292,7 +293,7 @@ fn credit_taken_for_a_charge_that_is_not_accepted_is_returned_where_the_account_
         usage: usage(),
         at: NOW,
     };
-    let refused = b.ledger.charge_held(charge, None, Some(covered));
+    let refused = b.ledger.charge_held(charge, None, covered);
     assert!(
         matches!(refused, Err(ChargeError::Overloaded { .. })),
         "{refused:?}"

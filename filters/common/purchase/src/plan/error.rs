@@ -1,6 +1,6 @@
 //! Errors of recording payments for the plan.
 
-use tollgate_ledger::{CreditError, LoadError};
+use tollgate_ledger::{BalanceError, CreditError};
 use tollgate_money::AccountId;
 use tollgate_store::{CommitError, ReadError, Refusal};
 
@@ -22,9 +22,9 @@ pub enum PlanError {
     /// Booking the credits failed.
     #[error("the credits of the plan could not be booked")]
     Credit(#[source] CreditError),
-    /// The account, whose balance decides how much is taken back, could not be loaded.
-    #[error("could not load the account")]
-    Load(#[source] LoadError),
+    /// The balance of the account, which decides how much is taken back, is not known.
+    #[error("could not read the balance of the account")]
+    Balance(#[source] BalanceError),
     /// Concurrent writers kept changing it.
     #[error("the subscription of `{0}` kept changing; try again")]
     Busy(AccountId),

@@ -403,9 +403,8 @@ impl Plans {
 
     /// As much of `credits` as the account can give back now.
     async fn free_of(&self, account: AccountId, credits: Micros) -> Result<Micros, PlanError> {
-        let loaded = self.inner.ledger.load(account).await;
-        loaded.map_err(PlanError::Load)?;
-        let available = self.inner.ledger.available(account).unwrap_or_default();
+        let available = self.inner.ledger.total_available(account).await;
+        let available = available.map_err(PlanError::Balance)?;
         Ok(credits.min(available).max(Micros::ZERO))
     }
 

@@ -290,11 +290,13 @@ impl Inner {
             false => format!("{name}/{}", before.taken_back.get()).into(),
         };
         for _ in 0..DEBITS_MAX {
-            if let Err(error) = self.ledger.load(before.account).await {
-                tracing::debug!(%error, "loading the account of a refunded payment failed");
-                return self.retry_later(before).await;
-            }
-            let available = self.ledger.available(before.account).unwrap_or_default();
+            let available = match self.ledger.total_available(before.account).await {
+                Ok(available) => available,
+                Err(error) => {
+                    tracing::debug!(%error, "reading the balance of a refunded payment's account failed");
+                    return self.retry_later(before).await;
+                }
+            };
             let taken = missing.min(available).max(Micros::ZERO);
             let row = before.clone().returned(total, taken, self.clock.now());
             if !taken.is_positive() {
