@@ -103,13 +103,13 @@ metrics! {
     CREDIT_UNAVAILABLE = "tollgate_credit_unavailable_total", Counter, [],
         "Requests refused with 503 `credit_unavailable` since another node had not answered.";
     LEASE_AGE = "tollgate_node_lease_age_seconds", Gauge, [],
-        "Seconds since the node last renewed its lease in the database; from 10 on other nodes may recover it. 0 with a file.";
+        "Seconds since the node last renewed its lease in the database. From 10 on an operator can recover it; other nodes do so by themselves from 70 on, with `store.spool` from 910 on (`store.orphan_grace_secs`). 0 with a file.";
     FEED_AGE = "tollgate_node_feed_age_seconds", Gauge, [],
         "Seconds since the node last read what other nodes have changed; from 2 on credentials are refused with 503. 0 on a gateway that is alone.";
     NODE_DUTIES = "tollgate_node_duties", Gauge, [],
         "Whether the node delivers messages and reconciles purchases for all nodes of its database: 1 or 0.";
     UNRECOVERED_NODES = "tollgate_nodes_unrecovered", Gauge, [],
-        "Nodes whose process has ended and whose recovery has failed, on the node that has the duties, which tries it again every five seconds. Others cannot use their part of the credit meanwhile.";
+        "Nodes whose lease and grace have ended and whose recovery has failed, on the node that has the duties, which tries it again five seconds after the last attempt. Others cannot use their part of the credit meanwhile.";
     COMMIT_QUEUE = "tollgate_commit_queue_depth", Gauge, [],
         "Units of work waiting to be written.";
     COMMIT_OVERLOADS = "tollgate_commit_overloads_total", Counter, [],

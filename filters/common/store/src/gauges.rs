@@ -95,7 +95,7 @@ pub struct Gauges {
     pub owed: AtomicI64,
     /// See [`Gauges::owed`]; not on nodes without the duties of the cluster.
     pub is_owed_known: AtomicBool,
-    /// Nodes whose process has ended and whose recovery has failed, as this node has tried it last; 0 without the duties of the cluster.
+    /// Nodes whose lease and grace have ended and whose recovery has failed, as this node has tried it last; 0 without the duties of the cluster.
     pub unrecovered_nodes: AtomicU64,
     /// Bytes of the log that are not yet in the main file, as of the last checkpoint.
     pub wal_bytes: AtomicU64,
