@@ -160,7 +160,7 @@ fn print_text(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     writeln!(
         out,
-        "if the journal is intact, `tollgate audit --fix-derived` rebuilds the balances; if not, `tollgate repair` shows how it can be repaired"
+        "if the journal is intact, `tollgate audit --fix-derived` rebuilds the balances; if not, restore a backup, or see what `tollgate repair` can keep of a file"
     )
     .context("cannot print")
 }

@@ -62,7 +62,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The file exists but is not a store, or is damaged.
-    #[error("`{path}` {problem}; put a backup in its place, or move it away to begin with an empty store", path = path.display())]
+    #[error("`{path}` {problem}; put a backup in its place; a file can also be moved away, to begin with an empty store", path = path.display())]
     Damaged {
         /// The database file.
         path: PathBuf,
@@ -138,7 +138,7 @@ pub enum OpenError {
     },
     /// Nodes of the other kind have left something in the database: a node that is alone and one of several do not use it at once.
     #[error(
-        "in `{database}` {} did not end cleanly: open holds, credit or unposted records remain; run `tollgate nodes recover` first",
+        "in `{database}` {} did not end cleanly: open holds, credit or unposted records remain; run `tollgate nodes recover NAME` first, and where that fails restore a backup",
         node_list(nodes)
     )]
     Unrecovered {

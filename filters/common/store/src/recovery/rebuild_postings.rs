@@ -38,13 +38,13 @@ pub(crate) fn verify_seals(rows: &impl Rows) -> Result<(), RowError> {
     })?;
     if is_lost || !missing.is_empty() {
         return Err(RowError::Damaged(String::from(
-            "its journal differs from its seals: the last commit or its node is missing, so nothing can be rebuilt from it (`tollgate repair` shows what can be kept)",
+            "its journal differs from its seals: the last commit or its node is missing, so nothing can be rebuilt from it; restore a backup, or see what `tollgate repair` can keep of a file",
         )));
     }
     match wrong {
         None => Ok(()),
         Some((node, epoch, number)) => Err(RowError::Damaged(format!(
-            "commit {number} of node {node}, run {epoch} differs from its seal, so nothing can be rebuilt from it (`tollgate repair` shows what can be kept)"
+            "commit {number} of node {node}, run {epoch} differs from its seal, so nothing can be rebuilt from it; restore a backup, or see what `tollgate repair` can keep of a file"
         ))),
     }
 }
