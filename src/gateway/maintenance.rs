@@ -354,6 +354,7 @@ mod tests {
                 now: Timestamp::from_secs(1_000 + secs),
                 grace: Duration::ZERO,
             }),
+            settings: None,
             is_recovered: false,
         }
     }

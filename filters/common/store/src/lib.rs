@@ -21,6 +21,7 @@ mod idempotency;
 mod journal;
 mod load;
 mod mandate;
+mod node_settings;
 mod oauth;
 mod opened;
 mod outage;
@@ -76,6 +77,7 @@ pub use idempotency::{
 };
 pub use load::{LoadError, Loads};
 pub use mandate::{MandatePart, MandateRow, MandateSubject, ReadMandates};
+pub use node_settings::{OtherSettings, RecordedSettings};
 pub use oauth::{
     ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
 };

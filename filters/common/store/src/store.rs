@@ -18,6 +18,7 @@ use crate::gauges::Gauges;
 use crate::handover::Handover;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::mandate::ReadMandates;
+use crate::node_settings::OtherSettings;
 use crate::oauth::OAuthRead;
 use crate::outage::Outage;
 use crate::plan::{PaymentRow, ReadPlans, SubscriptionRow};
@@ -378,6 +379,15 @@ pub trait Store: Read + Submit {
 
     /// Everything that [`Store::take_spooled`] has returned is durable or void, and is removed from the spool.
     fn spooled_is_durable(&self) {}
+
+    /// Records what digest the settings in force have that all nodes must have in common, with the next renewal of the lease. A node that is alone
+    /// records nothing.
+    fn record_settings(&self, _digest: &str) {}
+
+    /// The running nodes whose settings differ from those of this node, as of the last renewal of its lease.
+    fn other_settings(&self) -> Vec<OtherSettings> {
+        Vec::new()
+    }
 
     /// Why the store has stopped, if it has.
     fn failure(&self) -> Option<Failure>;

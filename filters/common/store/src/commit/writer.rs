@@ -15,6 +15,7 @@ use crate::engine::{Engine, RowError, Session as _, WriteError};
 use crate::error::{CommitError, Failure, FailureKind, SubmitError};
 use crate::gauges::Gauges;
 use crate::handover::{Handover, Successor, is_forwarded};
+use crate::node_settings::{NodeSettings, OtherSettings};
 use crate::opened::{Connections, OpenedStore};
 use crate::outage::Outage;
 use crate::queue::Queue;
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     /// For a database that may not answer.
     pub(crate) outage: Option<Arc<Outage>>,
     pub(crate) spool: Option<Arc<Spool>>,
+    pub(crate) node_settings: NodeSettings,
     handover: Mutex<Option<HandoverRequest>>,
     on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
 }
@@ -54,6 +56,7 @@ impl Shared {
             feed_number: AtomicI64::new(0),
             outage: None,
             spool: None,
+            node_settings: NodeSettings::default(),
             handover: Mutex::default(),
             on_failure,
         }
@@ -311,6 +314,14 @@ where
         if let Some(spool) = &self.writing.shared.spool {
             spool.earlier_is_durable();
         }
+    }
+
+    fn record_settings(&self, digest: &str) {
+        self.writing.shared.node_settings.record(digest);
+    }
+
+    fn other_settings(&self) -> Vec<OtherSettings> {
+        self.writing.shared.node_settings.others()
     }
 
     fn failure(&self) -> Option<Failure> {

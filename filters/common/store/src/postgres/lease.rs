@@ -14,6 +14,7 @@ use super::ticker::Ticker;
 use crate::commit::Shared;
 use crate::commit_id;
 use crate::engine::{EngineError, RowError, Select as _, Sql as _, values};
+use crate::node_settings::{OtherSettings, RecordedSettings};
 use crate::outage::Outage;
 
 /// For how long a node has the duties after it sent the renewal of their lease: shorter than the lease, so that two never have them.
@@ -179,6 +180,68 @@ fn take_duties(connection: &Connection, run: &str) -> Result<bool, EngineError> 
     Ok(connection.execute(sql, values![DUTIES_ID, DUTIES, run])? > 0)
 }
 
+/// What the last run of a node has recorded of its settings.
+pub(super) fn find_settings(
+    connection: &Connection,
+    (node, epoch): (i64, i64),
+) -> Result<Option<RecordedSettings>, RowError> {
+    let sql = "SELECT digest, since FROM node_settings WHERE node_id = ?1 AND epoch = ?2";
+    connection.first(sql, values![node, epoch], |row| {
+        Ok(RecordedSettings {
+            digest: row.get(0)?,
+            since: row.get(1)?,
+        })
+    })
+}
+
+/// Records what settings a run has. A node that starts again with the same ones has had them since before.
+fn record_settings(
+    connection: &Connection,
+    (node, epoch): (i64, i64),
+    digest: &str,
+) -> Result<(), EngineError> {
+    let sql = concat!(
+        "INSERT INTO node_settings (node_id, epoch, digest, since) VALUES (?1, ?2, ?3, ",
+        now_us!(),
+        ")
+         ON CONFLICT (node_id) DO UPDATE SET epoch = excluded.epoch, digest = excluded.digest,
+             since = CASE WHEN node_settings.digest = excluded.digest THEN node_settings.since ELSE excluded.since END
+         WHERE node_settings.epoch <= excluded.epoch"
+    );
+    connection
+        .execute(sql, values![node, epoch, digest])
+        .map(|_| ())
+}
+
+/// The other nodes whose lease is fresh and whose settings differ from those that a node has recorded.
+fn read_other_settings(connection: &Connection, node: i64) -> Result<Vec<OtherSettings>, RowError> {
+    let sql = concat!(
+        "SELECT n.name, s.digest, s.since, own.digest, own.since FROM node_settings own
+         JOIN node_settings s ON s.node_id <> own.node_id AND s.digest <> own.digest
+         JOIN leases l ON l.node = s.node_id AND l.epoch = s.epoch
+         JOIN nodes n ON n.id = s.node_id
+         WHERE own.node_id = ?1 AND l.held_until > ",
+        now_us!(),
+        " ORDER BY n.name"
+    );
+    let found = connection.all(sql, values![node], |row| {
+        let settings = |digest, since| -> Result<RecordedSettings, RowError> {
+            Ok(RecordedSettings {
+                digest: row.get(digest)?,
+                since: row.get(since)?,
+            })
+        };
+        Ok((row.get::<String>(0)?, settings(1, 2)?, settings(3, 4)?))
+    })?;
+    let others = found.into_iter();
+    let others = others.filter(|(_, theirs, own)| theirs.differ_from(own));
+    let others = others.map(|(node, theirs, own)| OtherSettings {
+        node,
+        are_newer: theirs.since > own.since,
+    });
+    Ok(others.collect())
+}
+
 /// The name of a run in the lease of the duties.
 fn run_name((node, epoch): (i64, i64)) -> String {
     format!("node {node}, run {epoch}")
@@ -260,6 +323,10 @@ pub(super) struct Renewer {
     /// Whether the node had the duties when it last looked, for the log.
     pub(super) has_duties: bool,
     pub(super) is_late: bool,
+    /// The digest of the settings that this run has recorded.
+    pub(super) recorded: Option<Arc<str>>,
+    /// Whether the last attempt to compare them with those of other nodes has failed, for the log.
+    pub(super) is_comparing_late: bool,
 }
 
 impl Renewer {
@@ -308,6 +375,7 @@ impl Renewer {
         }
         if commit_id::has_allotments(node) {
             self.take_duties();
+            self.compare_settings();
         }
         ControlFlow::Continue(())
     }
@@ -342,6 +410,36 @@ impl Renewer {
             (false, true) => tracing::info!(node, "took the duties of the cluster"),
             (true, false) => tracing::info!(node, "lost the duties of the cluster"),
             _ => {}
+        }
+    }
+
+    /// Records the digest of the settings if it is another one, and reads which nodes have other settings.
+    fn compare_settings(&mut self) {
+        let node = self.node;
+        let settings = &self.shared.node_settings;
+        let (Some(digest), Some(link)) = (settings.own(), &self.connection) else {
+            return;
+        };
+        let is_recorded = self.recorded.as_ref() == Some(&digest);
+        let recorded = match is_recorded {
+            true => Ok(()),
+            false => record_settings(link, (node, self.epoch), &digest),
+        };
+        let compared = recorded
+            .map_err(RowError::from)
+            .and_then(|()| read_other_settings(link, node));
+        match compared {
+            Ok(others) => {
+                settings.set_others(others);
+                self.recorded = Some(digest);
+                self.is_comparing_late = false;
+            }
+            Err(error) => {
+                self.connection = None;
+                if !std::mem::replace(&mut self.is_comparing_late, true) {
+                    tracing::warn!(node, %error, "comparing settings with those of other nodes failed, retrying");
+                }
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use super::schema;
 use crate::commit_id;
 use crate::engine::{RowError, Select as _, values};
 use crate::error::OpenError;
+use crate::node_settings::RecordedSettings;
 
 /// How long after the end of its lease a node without a spool is left alone: its answers wait for the database as long.
 const RECOVERED_AFTER: Duration = Duration::from_secs(60);
@@ -32,6 +33,8 @@ pub struct NodeState {
     pub is_one_of_many: bool,
     /// The process that has its lease, if one has.
     pub lease: Option<NodeLease>,
+    /// What the last run has recorded of its settings; none by a release that does not record it.
+    pub settings: Option<RecordedSettings>,
     /// Whether it has nothing: no open hold, no credit, no record that is not posted, no answer to a recall that others would wait for. Also of a
     /// node that runs.
     pub is_recovered: bool,
@@ -108,6 +111,7 @@ fn read(connection: &Connection) -> Result<Vec<NodeState>, RowError> {
             started_at,
             is_one_of_many: commit_id::has_allotments(node),
             lease,
+            settings: lease::find_settings(connection, (node, epoch))?,
             is_recovered: unrecovered(connection, std::iter::once(node))?.is_empty(),
         });
     }

@@ -100,6 +100,8 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         monotonic_us: Arc::clone(&options.monotonic_us),
         has_duties: false,
         is_late: false,
+        recorded: None,
+        is_comparing_late: false,
     };
     let renewal = renewer.start().map_err(thread)?;
     let writer = Writer::new(

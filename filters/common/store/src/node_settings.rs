@@ -1,0 +1,87 @@
+//! What nodes know of each other's settings: each records a digest of those that all must have in common, and reads which others differ.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tollgate_clock::Timestamp;
+
+/// What a node has recorded of its settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedSettings {
+    /// The form of the digest, `-`, and the digest: equal for equal settings. Digests of different forms say nothing of each other.
+    pub digest: String,
+    /// Since when it has had these, by the clock of the database.
+    pub since: Timestamp,
+}
+
+impl RecordedSettings {
+    /// Whether the settings are known to differ.
+    pub fn differ_from(&self, other: &RecordedSettings) -> bool {
+        let form = |one: &RecordedSettings| one.digest.split('-').next().map(str::to_owned);
+        form(self) == form(other) && self.digest != other.digest
+    }
+}
+
+/// A running node whose settings differ from those of this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherSettings {
+    /// Its name.
+    pub node: String,
+    /// Whether it has had its settings for a shorter time than this node has had its own.
+    pub are_newer: bool,
+}
+
+/// The digest of this node's settings, and the nodes that have another one.
+#[derive(Default)]
+pub(crate) struct NodeSettings {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    own: Option<Arc<str>>,
+    others: Vec<OtherSettings>,
+}
+
+impl NodeSettings {
+    /// Sets the digest that is to be recorded.
+    pub(crate) fn record(&self, digest: &str) {
+        self.state().own = Some(Arc::from(digest));
+    }
+
+    pub(crate) fn own(&self) -> Option<Arc<str>> {
+        self.state().own.clone()
+    }
+
+    pub(crate) fn set_others(&self, others: Vec<OtherSettings>) {
+        self.state().others = others;
+    }
+
+    pub(crate) fn others(&self) -> Vec<OtherSettings> {
+        self.state().others.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_of_different_forms_say_nothing_of_each_other() {
+        for (one, other, differ) in [
+            ("1-aa", "1-aa", false),
+            ("1-aa", "1-ab", true),
+            ("1-aa", "2-ab", false),
+        ] {
+            let settings = |digest: &str| RecordedSettings {
+                digest: digest.to_owned(),
+                since: Timestamp::UNIX_EPOCH,
+            };
+            let found = settings(one).differ_from(&settings(other));
+            assert_eq!(found, differ, "{one} {other}");
+        }
+    }
+}
