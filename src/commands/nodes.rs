@@ -48,7 +48,7 @@ pub(super) fn run(
             nodes = database::nodes(&settings.store, &opener)?;
         }
     }
-    let nodes: Vec<_> = nodes.into_iter().map(NodeView::of).collect();
+    let nodes = NodeView::all(nodes);
     out.show(&nodes, |out| {
         if let Some(note) = &note {
             writeln!(out, "{note}").context("cannot print")?;
@@ -71,10 +71,21 @@ fn print_text(nodes: &[NodeView], out: &mut dyn Write) -> anyhow::Result<()> {
                 node.state.to_owned(),
                 node.epoch.to_string(),
                 node.started_at.clone(),
+                settings_of(node),
                 node.process.clone().unwrap_or_default(),
             ]
         })
         .collect();
-    let headings = ["NAME", "NODE", "STATE", "RUN", "STARTED", "PROCESS"];
+    let headings = [
+        "NAME", "NODE", "STATE", "RUN", "STARTED", "SETTINGS", "PROCESS",
+    ];
     output::table(out, headings, &rows)
+}
+
+fn settings_of(node: &NodeView) -> String {
+    let digest = node.settings.clone().unwrap_or_default();
+    match node.has_older_settings {
+        true => format!("{digest} older"),
+        false => digest,
+    }
 }

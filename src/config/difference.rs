@@ -1,6 +1,6 @@
 //! Differences between two versions of the settings, key by key; and reading the file of a version again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -143,7 +143,7 @@ impl Source {
     }
 
     /// Every value by its key, with its place.
-    fn values(&self, modules: &Declarations) -> BTreeMap<String, (String, Place)> {
+    pub(super) fn values(&self, modules: &Declarations) -> BTreeMap<String, (String, Place)> {
         let mut problems = Problems::default();
         let mut origins = Origins::new();
         let schema = schema(&modules.sections);
@@ -174,9 +174,11 @@ impl Source {
             match value.get_ref() {
                 DeValue::Table(inner) => self.flatten(inner, (&key, &path), origins, values),
                 DeValue::Array(items) if items.iter().any(|item| item.get_ref().is_table()) => {
+                    let mut names = BTreeSet::new();
                     for (index, item) in items.iter().enumerate() {
                         if let DeValue::Table(inner) = item.get_ref() {
-                            let name = element(inner).unwrap_or_else(|| index.to_string());
+                            let name = element(inner).filter(|name| names.insert(name.clone()));
+                            let name = name.unwrap_or_else(|| index.to_string());
                             let at = (format!("{key}[{name}]"), format!("{path}.{index}"));
                             self.flatten(inner, (&at.0, &at.1), origins, values);
                         }
@@ -196,6 +198,12 @@ impl Source {
             (_, span) => Place::of(&self.file, &self.text, &span),
         }
     }
+}
+
+/// Whether a key is this one, or inside it.
+pub(crate) fn is_in(key: &str, outer: &str) -> bool {
+    let rest = key.strip_prefix(outer);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// The name of an element of a list.

@@ -53,13 +53,13 @@ impl Source {
     /// Records the files that were read, `file` as it was before it was read. The others were read a moment ago.
     pub(super) fn record_files(&mut self, file: Stamp, modules: &Declarations) {
         let others = self.named_files(modules);
-        let files = others.iter().filter_map(|(key, other)| {
-            Some((key.clone(), blake3::hash(&std::fs::read(other).ok()?)))
-        });
+        let files = others
+            .iter()
+            .filter_map(|(key, other)| Some((key.clone(), hash(&std::fs::read(other).ok()?))));
         let variables = self.named_variables(modules).into_iter();
         let variables = variables.filter_map(|(key, name)| {
             let value = self.environment.get(&name)?;
-            Some((key, blake3::hash(value.as_bytes())))
+            Some((key, hash(value.as_bytes())))
         });
         self.contents = files.chain(variables).collect();
         let others = others.into_iter();
@@ -80,7 +80,7 @@ impl Source {
                 && files.contains(&file)
                 && let Ok(content) = std::fs::read(&file)
             {
-                self.contents.insert(key, blake3::hash(&content));
+                self.contents.insert(key, hash(&content));
             }
         }
     }
@@ -100,4 +100,9 @@ impl Source {
         }
         hasher.finalize().to_hex()[..12].to_owned()
     }
+}
+
+/// The hash of a content, without the end of line that a file has and a variable has not.
+fn hash(content: &[u8]) -> blake3::Hash {
+    blake3::hash(content.trim_ascii())
 }

@@ -2,6 +2,7 @@
 
 mod acme;
 mod admin;
+mod common;
 mod contents;
 mod reference;
 mod shipped;

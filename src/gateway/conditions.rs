@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tollgate_clock::Clock;
 use tollgate_module::Snapshot;
-use tollgate_store::{Outage, Store};
+use tollgate_store::{OtherSettings, Outage, Store};
 
 use crate::acme::AcmeStatus;
 use crate::admin::Ready;
@@ -122,6 +122,23 @@ impl Conditions {
                 "the spool cannot be written: answers wait for the database; free space on its disk, or raise `store.spool_bytes_max`".into(),
             );
         }
+        let (newer, older): (Vec<_>, Vec<_>) = self
+            .store
+            .other_settings()
+            .into_iter()
+            .partition(|other| other.are_newer);
+        if !newer.is_empty() {
+            found.warnings.push(format!(
+                "the settings differ from the newer ones of {}, and what a request costs or may do depends on its node: run `tollgate reload` at this one",
+                names(&newer)
+            ));
+        }
+        if !older.is_empty() {
+            found.warnings.push(format!(
+                "the settings differ from the older ones of {}, and what a request costs or may do depends on its node: run `tollgate reload` there",
+                names(&older)
+            ));
+        }
         if gauges.is_disk_low.load(Relaxed) {
             found.reasons.push(
                 "the disk of the database is nearly full (`store.free_bytes_min`), and new requests get 503: free space on it".into(),
@@ -165,6 +182,13 @@ impl Conditions {
         }
         *logged = found;
     }
+}
+
+/// The names of nodes, as in ``nodes `a`, `b` ``.
+fn names(nodes: &[OtherSettings]) -> String {
+    let names: Vec<_> = nodes.iter().map(|one| format!("`{}`", one.node)).collect();
+    let nodes = if names.len() == 1 { "node" } else { "nodes" };
+    format!("{nodes} {}", names.join(", "))
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use super::settings;
 use super::upgrade::UpgradeState;
 use crate::acme::Acme;
 use crate::admin::{Access, ChangeError, ReloadedSettings, RunningSettings};
-use crate::config::{Certificate, Difference, DifferenceKind, Report, Settings};
+use crate::config::{Certificate, Difference, DifferenceKind, Report, Settings, is_in};
 use crate::proxy::{Generation, Proxy, Routes};
 use crate::telemetry::{self, PreparedTraces, Telemetry};
 use crate::upstream::Providers;
@@ -84,6 +84,15 @@ pub(super) struct Parts {
     pub(super) acme: Acme,
     /// Who may use the admin address.
     pub(super) access: Arc<Access>,
+}
+
+impl Parts {
+    /// Records for other nodes of the database what settings this one has in force.
+    fn record(&self, settings: &Settings) {
+        let root = self.store.root_secret();
+        let digest = settings.source.common_digest(&root, &self.declarations);
+        self.store.record_settings(&digest);
+    }
 }
 
 /// The settings in force, and what the modules have made of them.
@@ -169,6 +178,7 @@ impl Reloader {
     /// The reloader of a gateway that serves these settings, whose providers it maintains from now on.
     pub(super) fn new(settings: Arc<Settings>, services: Services, parts: Parts) -> Reloader {
         let generation = parts.proxy.generation();
+        parts.record(&settings);
         let counts = Counts::default();
         counts.version.store(generation.version, Relaxed);
         Reloader {
@@ -388,6 +398,7 @@ impl Reloader {
         let password = new.store.password.as_ref();
         let password = password.map(|password| password.expose_secret().as_bytes());
         parts.store.replace_password(password);
+        parts.record(new);
         state.version += 1;
         parts.proxy.replace_generation(Generation {
             version: state.version,
@@ -456,12 +467,6 @@ fn restarted(old: &Settings, new: &Settings) -> Vec<String> {
         keys.push("admin.tls".to_owned());
     }
     keys
-}
-
-/// Whether a key is this one, or inside it.
-fn is_in(key: &str, outer: &str) -> bool {
-    let rest = key.strip_prefix(outer);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 fn is_reloaded(key: &str) -> bool {

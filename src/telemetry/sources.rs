@@ -122,6 +122,7 @@ pub fn node(store: Arc<dyn Store>, ledger: Ledger, clock: Clock) -> Source {
         samples.number(names::NODE_DUTIES, i128::from(store.has_duties()));
         let unrecovered = gauges.unrecovered_nodes.load(Relaxed);
         samples.number(names::UNRECOVERED_NODES, unrecovered);
+        samples.number(names::OTHER_SETTINGS, store.other_settings().len() as i128);
     })
 }
 

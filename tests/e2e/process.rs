@@ -30,6 +30,7 @@ mod nodes_cache;
 mod nodes_caps;
 mod nodes_feed;
 mod nodes_recovery;
+mod nodes_settings;
 mod nodes_starts;
 mod postgres;
 mod prices;

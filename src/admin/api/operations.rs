@@ -388,7 +388,7 @@ impl Api {
 
     async fn nodes(&self, endpoint: &Endpoint) -> Answer {
         let nodes = self.open(database::nodes);
-        let data = nodes.await?.into_iter().map(NodeView::of).collect();
+        let data = NodeView::all(nodes.await?);
         Ok(json(endpoint.status, &NodeList { data }))
     }
 

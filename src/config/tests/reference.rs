@@ -63,6 +63,34 @@ fn the_reference_names_every_setting_and_no_other() {
     assert!(invented.is_empty(), "conf/README.md invents {invented:?}");
 }
 
+#[test]
+fn the_reference_names_what_may_differ_between_nodes() {
+    let page = std::fs::read_to_string(root().join("conf/README.md")).expect("the reference");
+    let section = page.split_once("#### Settings of several gateways");
+    let (_, section) = section.expect("a section");
+    let (table, _) = section
+        .split_once("Settings are compared")
+        .expect("its end");
+    let schema = schema(&modules().sections);
+    let mut settings = std::collections::BTreeSet::new();
+    keys(&schema, &schema, "", &mut |key, _| {
+        settings.insert(key.to_owned());
+    });
+    for key in super::super::common::MAY_DIFFER {
+        assert!(settings.contains(key), "`{key}` is no setting");
+        let forms = [
+            format!("`{key}`"),
+            format!("`[{key}]`"),
+            format!("`[[{key}]]`"),
+        ];
+        let is_named = forms.iter().any(|form| table.contains(form));
+        assert!(
+            is_named,
+            "conf/README.md does not say that `{key}` may differ"
+        );
+    }
+}
+
 /// The row of a setting: type, default, range and description as its type and the comment of its field say them. The example is the page's.
 fn row(key: &str, line: &str, value: &Value) -> String {
     let mut cells: Vec<String> = line.split('|').map(str::to_owned).collect();

@@ -32,7 +32,7 @@ pub(super) fn element<'t>(table: &'t mut Table, list: &str, at: usize) -> &'t mu
     list[at].as_table_mut().expect("a table")
 }
 
-fn set_price(installation: &Installation, output: i64) {
+pub(super) fn set_price(installation: &Installation, output: i64) {
     edit(installation, |table| {
         let price = element(table, "model", 0)["price"].as_table_mut();
         let price = price.expect("a price");
