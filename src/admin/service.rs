@@ -46,6 +46,7 @@ pub struct AdminService {
     models: Vec<Arc<str>>,
     credit_limit: Micros,
     retention: Option<Retention>,
+    /// Of the start.
     database: config::Store,
     /// `None` without the section `[plan]`.
     plans: Option<Plans>,
@@ -345,7 +346,10 @@ impl AdminService {
     }
 
     async fn recover_node(&self, name: String) -> Result<Applied, ChangeError> {
-        let (settings, clock) = (self.database.clone(), self.clock.clone());
+        // A reload may have replaced the password.
+        let running = self.running.as_ref().map(|running| running.settings());
+        let settings = running.map_or_else(|| self.database.clone(), |it| it.store.clone());
+        let clock = self.clock.clone();
         let entropy = self.entropy.clone();
         let recovery = tokio::task::spawn_blocking(move || {
             let opener = Opener {

@@ -190,6 +190,11 @@ pub(super) fn start(
     telemetry.metrics().add_source(reloader.metrics());
     let watch = runtime.spawn(file_watch::watch_certificates(reloader.clone()));
     tasks.push(watch.abort_handle());
+    if storage.store.has_allotments() {
+        let store = storage.store.clone();
+        let recover = maintenance::recover_nodes(reloader.clone(), store, clock.clone());
+        tasks.push(runtime.spawn(recover).abort_handle());
+    }
     let readiness = health::readiness(
         &settings,
         &running.proxy,
@@ -559,11 +564,7 @@ fn spawn_tasks(
     ));
     let duties = maintenance::run_duties(storage.store.clone(), std::mem::take(&mut built.duties));
     let duties = runtime.spawn(duties);
-    let mut recovery = None;
     if storage.store.has_allotments() {
-        let (settings, store) = (settings.store.clone(), storage.store.clone());
-        let recover = maintenance::recover_nodes(settings, store, clock.clone());
-        recovery = Some(runtime.spawn(recover));
         let ledger = storage.ledger.clone();
         runtime.spawn(maintenance::return_idle_credit(ledger, clock.clone()));
     }
@@ -572,7 +573,6 @@ fn spawn_tasks(
     let tasks = built.tasks.drain(..).map(|task| runtime.spawn(task));
     tasks
         .chain([uses, refusals, duties])
-        .chain(recovery)
         .map(|task| task.abort_handle())
         .collect()
 }
@@ -656,7 +656,6 @@ fn start_admin(
         access,
         api: Some(admin::ApiDeps {
             store: storage.store.clone(),
-            database: settings.store.clone(),
             settings: reloader,
             clock: clock.clone(),
             entropy,

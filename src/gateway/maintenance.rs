@@ -15,6 +15,7 @@ use tollgate_store::postgres::{NodeLease, NodeState};
 use tollgate_store::retention::overdue;
 use tollgate_store::{Admission, OAuthPart, OpenError, Part, Store, UnitOfWork, commit, reading};
 
+use crate::admin::RunningSettings;
 use crate::config;
 use crate::database::{self, Opener};
 use crate::proxy::Proxy;
@@ -153,8 +154,13 @@ pub(super) async fn run_duties(store: Arc<dyn Store>, duties: Vec<Duty>) {
     }
 }
 
-/// Recovers nodes whose process has ended, while this node has the duties of the cluster.
-pub(super) async fn recover_nodes(settings: config::Store, store: Arc<dyn Store>, clock: Clock) {
+/// Recovers nodes whose process has ended, while this node has the duties of the cluster. Each connection is made with the settings in force:
+/// a reload may have replaced the password.
+pub(super) async fn recover_nodes(
+    running: Arc<dyn RunningSettings>,
+    store: Arc<dyn Store>,
+    clock: Clock,
+) {
     loop {
         tokio::time::sleep(RECOVERY_INTERVAL).await;
         let unrecovered = &store.gauges().unrecovered_nodes;
@@ -162,8 +168,8 @@ pub(super) async fn recover_nodes(settings: config::Store, store: Arc<dyn Store>
             unrecovered.store(0, Relaxed);
             continue;
         }
-        let (settings, clock) = (settings.clone(), clock.clone());
-        let recovered = tokio::task::spawn_blocking(move || recover_ended(&settings, &clock)).await;
+        let (running, clock) = (running.clone(), clock.clone());
+        let recovered = tokio::task::spawn_blocking(move || recover_ended(&*running, &clock)).await;
         match recovered {
             Ok(Ok(failed)) => unrecovered.store(failed, Relaxed),
             Ok(Err(error)) => tracing::warn!(
@@ -175,16 +181,16 @@ pub(super) async fn recover_nodes(settings: config::Store, store: Arc<dyn Store>
     }
 }
 
-fn recover_ended(settings: &config::Store, clock: &Clock) -> Result<u64, OpenError> {
+fn recover_ended(running: &dyn RunningSettings, clock: &Clock) -> Result<u64, OpenError> {
     let entropy = Entropy::system();
     let opener = Opener {
         name: "recovery",
         clock,
         entropy: &entropy,
     };
-    let nodes = || database::nodes(settings, &opener);
+    let nodes = || database::nodes(&running.settings().store, &opener);
     recover_each(nodes, |node| {
-        database::recover_node(settings, &opener, node, true)
+        database::recover_node(&running.settings().store, &opener, node, true)
     })
 }
 

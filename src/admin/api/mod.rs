@@ -28,7 +28,6 @@ pub(crate) use self::openapi::openapi;
 use super::access::Access;
 use super::changes::{Actor, Caller, ChangeError, ChangeErrorKind, Changes};
 use super::running::RunningSettings;
-use crate::config;
 
 /// Maximum size of a body in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -48,9 +47,7 @@ static ROLE: FilterCode = FilterCode::new("admin.role", 403, ErrorType::Permissi
 pub struct ApiDeps {
     /// The store, for reads.
     pub store: Arc<dyn Store>,
-    /// The database of the store, for reads that take long and for what other gateways of it have.
-    pub database: config::Store,
-    /// The settings in force.
+    /// The settings in force. Their database is opened for reads that take long, and for what other gateways of it have.
     pub settings: Arc<dyn RunningSettings>,
     /// The clock.
     pub clock: Clock,

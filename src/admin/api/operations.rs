@@ -429,7 +429,7 @@ impl Api {
         &self,
         open: impl FnOnce(&config::Store, &Opener<'_>) -> Result<T, OpenError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let (settings, clock) = (self.deps.database.clone(), self.deps.clock.clone());
+        let (settings, clock) = (self.deps.settings.settings(), self.deps.clock.clone());
         let entropy = self.deps.entropy.clone();
         let opened = tokio::task::spawn_blocking(move || {
             let opener = Opener {
@@ -437,7 +437,7 @@ impl Api {
                 clock: &clock,
                 entropy: &entropy,
             };
-            open(&settings, &opener)
+            open(&settings.store, &opener)
         });
         let opened = opened.await.map_err(panicked)?;
         Ok(opened.map_err(ChangeError::from)?)

@@ -20,6 +20,8 @@ pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 pub(super) struct Cluster {
     pub(super) installation: Installation,
     pub(super) nodes: Vec<Serving>,
+    /// The server of its database, where it is not the shared one.
+    pub(super) server: Option<Postgres>,
     /// What the settings name of the environment.
     pub(super) variables: Vec<(&'static str, &'static str)>,
 }
@@ -80,6 +82,7 @@ impl Cluster {
         Cluster {
             installation,
             nodes: Vec::new(),
+            server: None,
             variables: variables.to_vec(),
         }
     }
@@ -131,7 +134,8 @@ impl Cluster {
     pub(super) fn sql(&self, statement: &str) -> String {
         let url = self.installation.postgres.as_deref();
         let name = url.and_then(|url| url.rsplit('/').next());
-        Postgres::shared().run(name.expect("a database"), statement)
+        let server = self.server.as_ref().unwrap_or_else(|| Postgres::shared());
+        server.run(name.expect("a database"), statement)
     }
 
     /// Ends the lease of a node and the grace after it, of its duties too if it has them. Returns its number.

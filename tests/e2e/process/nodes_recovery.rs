@@ -1,11 +1,16 @@
 //! A node whose process has ended, or is paused for longer than its lease and grace, is recovered by another node without a command.
 
-use serde_json::Value;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
 use tollgate_testing::{Client, EventStream, Postgres, Script, StreamEnd, within};
 
 use super::installation::ended;
-use super::nodes::Cluster;
-use crate::rig::{CHAT, PRICE_OF_A_CHAT, chat};
+use super::nodes::{Cluster, NAMES};
+use super::postgres::{self, log_in};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, SECRETS, chat};
+
+const TOKEN: &str = "3f1be2a07c9d4e58a6b4d0c81597e3f2";
 
 const CREDIT: i64 = 1_000_000_000;
 
@@ -18,7 +23,10 @@ struct Interrupted {
 impl Interrupted {
     async fn start() -> Interrupted {
         let database = Postgres::shared().database();
-        let cluster = Cluster::with(&database, "", "", &[]).await;
+        Interrupted::of(Cluster::with(&database, "", "", &[]).await).await
+    }
+
+    async fn of(cluster: Cluster) -> Interrupted {
         let answer = cluster.client(1).post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         let script = Script::hold(2, "middle").once();
@@ -142,4 +150,41 @@ async fn a_node_that_cannot_be_recovered_is_counted_until_it_is() {
     assert_eq!(test.state_of_b().await, "ended");
     test.has_paid(1).await;
     test.cluster.audit();
+}
+
+/// A cluster that logs in with a password, and the file of that.
+async fn with_password() -> (Cluster, PathBuf) {
+    SECRETS.used("a token of the admin API beside a password", TOKEN);
+    let server = postgres::with_password();
+    let database = server.database();
+    let token = "[[admin.token]]\nname = 'ops'\nrole = 'operate'\ntoken_env = 'ADMIN_TOKEN'\n";
+    let mut cluster = Cluster::stopped(&database, "", token, &[("ADMIN_TOKEN", TOKEN)]).await;
+    let file = log_in(&cluster.installation, &server);
+    cluster.server = Some(server);
+    for name in NAMES {
+        cluster.nodes.push(cluster.serve(name).await);
+    }
+    (cluster, file)
+}
+
+/// Their connections stay open, and each recovery and each look at the nodes makes a new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_reload_with_another_password_of_the_database_nodes_are_shown_and_recovered() {
+    let (cluster, file) = with_password().await;
+    let mut test = Interrupted::of(cluster).await;
+    test.cluster
+        .sql("ALTER ROLE gateway PASSWORD 'another-word'");
+    std::fs::write(file, "another-word").expect("the folder takes files");
+    for node in NAMES {
+        test.cluster.ask(node, &["reload"]).await;
+    }
+    let api = Client::new(&test.cluster.nodes[0].admin_url).with_key(TOKEN);
+    let shown = api.get("/admin/v1/nodes").await;
+    assert_eq!(shown.status, 200, "{}", shown.text());
+    test.recovered_after("KILL").await;
+    let recovered = api.post("/admin/v1/nodes/b/recover", &json!({})).await;
+    assert_eq!(recovered.status, 200, "{}", recovered.text());
+    let audit = api.post("/admin/v1/audit", &json!({})).await;
+    assert_eq!(audit.status, 200, "{}", audit.text());
+    assert_eq!(audit.json()["clean"], true, "{}", audit.text());
 }

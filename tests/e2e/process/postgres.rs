@@ -1,6 +1,8 @@
 //! The real program on a PostgreSQL database: commands, one gateway at a time, failover, and a database that crashes or is not there.
 
-use tollgate_testing::{Postgres, within};
+use std::path::PathBuf;
+
+use tollgate_testing::{Certificate, Postgres, within};
 
 use super::installation::{Installation, ended};
 use super::reload::{edit, element};
@@ -8,6 +10,32 @@ use super::spool::linked_database;
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited_store, chat, micros};
 
 const QUIET: &str = "[telemetry]\naccess_log = \"none\"";
+
+/// A server whose role `gateway` has the password `first-word`.
+pub(super) fn with_password() -> Postgres {
+    let certificate = Certificate::for_names(&["localhost"]);
+    let server = Postgres::start_with_tls(&certificate.cert_pem, &certificate.key_pem);
+    server.run("postgres", "ALTER ROLE gateway PASSWORD 'first-word'");
+    server
+}
+
+/// Settings by which an installation on such a server logs in as that role. Returns the file of the password.
+pub(super) fn log_in(installation: &Installation, server: &Postgres) -> PathBuf {
+    let name = installation
+        .postgres
+        .as_deref()
+        .and_then(|url| url.rsplit('/').next());
+    let name = name.expect("a database");
+    let url = format!("postgres://gateway@127.0.0.1:{}/{name}", server.port());
+    edit(installation, |table| {
+        let store = table["store"].as_table_mut().expect("a table");
+        store.insert("url".to_owned(), url.into());
+        store.insert("password_file".to_owned(), "database.password".into());
+    });
+    let file = installation.config.with_file_name("database.password");
+    std::fs::write(&file, "first-word").expect("the folder takes files");
+    file
+}
 
 #[tokio::test]
 async fn commands_and_completions_work_on_a_postgresql_database_as_on_a_file() {

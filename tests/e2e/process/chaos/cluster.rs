@@ -113,6 +113,7 @@ impl Faulty {
         let cluster = Cluster {
             installation,
             nodes: Vec::new(),
+            server: None,
             variables: Vec::new(),
         };
         let mut faulty = Faulty {
