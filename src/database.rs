@@ -128,6 +128,14 @@ fn recover(
     Ok(())
 }
 
+/// Connects to the server as a gateway does, and leaves it: whether it can be reached. A file needs no server.
+pub(crate) fn reach(settings: &config::Store, opener: &Opener<'_>) -> Result<(), OpenError> {
+    match &settings.url {
+        StoreUrl::Sqlite(_) => Ok(()),
+        StoreUrl::Postgres(url) => postgres::reach(&postgres_options(settings, url, opener)),
+    }
+}
+
 /// The process that has the database, for a standby that waits for it; none for a file, whose lock says it.
 pub(crate) fn holder(
     settings: &config::Store,

@@ -9,6 +9,7 @@ mod check;
 mod compare;
 mod control_client;
 mod credits;
+mod database_wait;
 mod doctor;
 mod exit_code;
 mod key;

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::io::Write;
-use std::ops::ControlFlow;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,14 +11,12 @@ use futures_util::FutureExt as _;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tollgate_clock::{Clock, Entropy};
-use tollgate_store::OpenError;
 
+use super::database_wait;
 use super::exit_code::{FAILURE, SUCCESS};
 use crate::admin::control::Change;
 use crate::admin::{Actor, Changes};
 use crate::config::{Environment, Settings};
-use crate::database::{self, Opener};
 use crate::gateway::{Predecessor, is_started_by_predecessor, service_manager};
 use crate::{Gateway, GatewayBuilder, demo, telemetry};
 
@@ -49,11 +46,9 @@ fn serve_after(
     let signals = SignalHandler::default();
     let requests = stop_requests(Some(signals.clone()))?;
     let mut stop = Box::pin(requests.number(1));
-    if settings.store.standby && predecessor.is_none() {
-        let ended = standby(&settings, &mut stop)?;
-        if ended.is_break() {
-            return Ok(SUCCESS);
-        }
+    // A successor has the database with the store, and fails without: the earlier process goes on.
+    if predecessor.is_none() && database_wait::wait(&settings.store, &mut stop)?.is_break() {
+        return Ok(SUCCESS);
     }
     let gateway = builder.start_after(predecessor, settings)?;
     signals.acts_on(&gateway);
@@ -66,50 +61,6 @@ fn serve_after(
         Ok(()) => Ok(SUCCESS),
         // Logged when the store failed.
         Err(_) => Ok(FAILURE),
-    }
-}
-
-/// Interval at which a standby looks at the lease of the database.
-const LOOK_AT_LEASE: Duration = Duration::from_secs(1);
-
-/// Waits while another gateway has the database; breaks when a stop is requested meanwhile.
-fn standby(
-    settings: &Settings,
-    stop: &mut (impl Future<Output = ()> + Unpin),
-) -> anyhow::Result<ControlFlow<()>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot wait for the database")?;
-    let (clock, entropy) = (Clock::system(), Entropy::system());
-    let opener = Opener {
-        name: "standby",
-        clock: &clock,
-        entropy: &entropy,
-    };
-    let mut last = None;
-    loop {
-        let found = match database::holder(&settings.store, &opener) {
-            Ok(None) => return Ok(ControlFlow::Continue(())),
-            Ok(Some(holder)) => format!("{holder} has the database"),
-            // A start would fail for the same reason, and a standby outlasts it.
-            Err(error @ OpenError::Unreachable { .. }) => telemetry::chain(&error),
-            Err(error) => return Err(error.into()),
-        };
-        if last.as_ref() != Some(&found) {
-            tracing::info!(reason = %found, "standing by");
-            service_manager::standing_by();
-            last = Some(found);
-        }
-        let is_stopped = runtime.block_on(async {
-            tokio::select! {
-                () = &mut *stop => true,
-                () = tokio::time::sleep(LOOK_AT_LEASE) => false,
-            }
-        });
-        if is_stopped {
-            return Ok(ControlFlow::Break(()));
-        }
     }
 }
 

@@ -12,6 +12,34 @@ pub(crate) fn ready(listeners: usize) {
     notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
+/// The longest time in which the start of a service may wait without a message, and which it has left when the wait is over: `TimeoutStartSec` of
+/// `systemd/tollgate.service`.
+const START_MAX: Duration = Duration::from_secs(600);
+
+/// Interval of the messages of a start that waits, unless the watchdog expects them earlier.
+const WAIT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The start waits for its database, which cannot be reached.
+pub(crate) fn waiting(cause: &str) {
+    let status = format!("waiting for the database: {cause}");
+    notify(&[NotifyState::Status(&status)]);
+}
+
+/// The start goes on.
+pub(crate) fn starting() {
+    notify(&[NotifyState::Status("starting")]);
+}
+
+/// Keeps the service manager from ending a start that waits, or a standby.
+pub(crate) async fn report_wait() -> ! {
+    let interval = watchdog_limit().map_or(WAIT_INTERVAL, |limit| WAIT_INTERVAL.min(limit / 2));
+    let start = u32::try_from(START_MAX.as_micros()).unwrap_or(u32::MAX);
+    loop {
+        tokio::time::sleep(interval).await;
+        notify(&[NotifyState::ExtendTimeoutUsec(start), NotifyState::Watchdog]);
+    }
+}
+
 /// The process waits for the end of another gateway. The start is complete as far as the service manager is concerned.
 pub(crate) fn standing_by() {
     notify(&[

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tollgate_testing::{Certificate, Postgres, within};
+use tollgate_testing::{Certificate, Postgres, Process, within};
 
 use super::installation::{Installation, ended};
 use super::reload::{edit, element};
@@ -35,6 +35,17 @@ pub(super) fn log_in(installation: &Installation, server: &Postgres) -> PathBuf 
     let file = installation.config.with_file_name("database.password");
     std::fs::write(&file, "first-word").expect("the folder takes files");
     file
+}
+
+/// `tollgate serve` that waits for its database.
+async fn waiting(installation: &Installation) -> Process {
+    let process = installation.spawn(installation.command(&["serve"]));
+    let waiting = tokio::task::spawn_blocking(move || {
+        let is_it = |line: &str| line.contains("database cannot be reached, waiting for it");
+        process.line_where("that it waits", is_it);
+        process
+    });
+    waiting.await.expect("it waits")
 }
 
 #[tokio::test]
@@ -234,8 +245,57 @@ async fn a_database_that_is_not_there_is_named_with_what_to_do() {
         .replace("%2Ftmp", "%2Fnowhere");
     let settings = std::fs::read_to_string(&installation.config).expect("a text");
     std::fs::write(&installation.config, settings.replace(&url, &gone)).expect("a file");
-    let (status, output) = installation.fail().await;
-    assert!(!status.success());
+    let mut process = installation.spawn(installation.command(&["audit"]));
+    assert_eq!(ended(&mut process).await.code(), Some(2));
+    let output = process.output();
     assert!(output.contains("check that the database runs"), "{output}");
     assert!(output.contains("No such file or directory"), "{output}");
+}
+
+/// It would be restarted by its service manager a few times, and then not any more.
+#[tokio::test]
+async fn a_start_waits_for_a_database_that_does_not_run_yet() {
+    let mut server = Postgres::start();
+    let url = server.database();
+    let installation = Installation::on_postgres(&url, QUIET).await;
+    server.crash();
+    let mut stopped = waiting(&installation).await;
+    stopped.signal("TERM");
+    assert_eq!(ended(&mut stopped).await.code(), Some(0));
+    let process = waiting(&installation).await;
+    for output in [stopped.output(), process.output()] {
+        assert!(output.contains("No such file or directory"), "{output}");
+        assert!(!output.contains("listening"), "{output}");
+    }
+    let started = tokio::task::spawn_blocking(move || {
+        server.crash_and_restart();
+        server
+    });
+    let _server = started.await.expect("no panic");
+    let serving = installation.listening(process).await;
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let output = serving.process.output();
+    assert!(output.contains("reached the database"), "{output}");
+    let causes = output
+        .lines()
+        .filter_map(|line| line.split("waiting for it").nth(1));
+    let causes: Vec<_> = causes.collect();
+    let is_each_another = causes.windows(2).all(|pair| pair[0] != pair[1]);
+    assert!(is_each_another, "each cause is logged once:\n{output}");
+}
+
+#[tokio::test]
+async fn a_start_with_a_refused_password_does_not_wait() {
+    let server = with_password();
+    let installation = Installation::on_postgres(&server.database(), QUIET).await;
+    let file = log_in(&installation, &server);
+    std::fs::write(file, "another-word").expect("the folder takes files");
+    let (status, output) = installation.fail().await;
+    assert_eq!(status.code(), Some(1));
+    assert!(
+        output.contains("password authentication failed"),
+        "{output}"
+    );
+    assert!(!output.contains("waiting for it"), "{output}");
 }

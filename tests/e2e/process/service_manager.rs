@@ -5,9 +5,11 @@ use std::process::Command;
 
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
-use tollgate_testing::within;
+use tollgate_testing::{Postgres, within};
 
 use super::installation::{Installation, ended};
+use super::reload::edit;
+use super::spool::linked_database;
 use super::upgrade::{Successor, first_ended};
 
 /// The socket of a service manager.
@@ -46,15 +48,19 @@ impl Manager {
 
     /// Reads messages until one has this line.
     async fn line(&mut self, wanted: &str) {
+        self.line_that(wanted, |line| line == wanted).await;
+    }
+
+    async fn line_that(&mut self, what: &str, is_it: impl Fn(&str) -> bool) {
         let read = async {
             loop {
                 let message = self.messages.recv().await.expect("the socket stays open");
-                if message.lines().any(|line| line == wanted) {
+                if message.lines().any(&is_it) {
                     return;
                 }
             }
         };
-        within(wanted, read).await;
+        within(what, read).await;
     }
 
     /// Skips the messages that were sent before this call.
@@ -99,4 +105,55 @@ async fn the_service_manager_supervises_the_new_process_after_an_upgrade() {
     }
     successor.stop().await;
     manager.line("STOPPING=1").await;
+}
+
+/// The limit of a start is ten minutes, and a server that does not answer is waited for until it does.
+#[tokio::test]
+async fn the_service_manager_waits_with_a_start_for_the_database() {
+    const LONGER: &str = "EXTEND_TIMEOUT_USEC=600000000";
+    let (link, url, _) = linked_database();
+    let installation = Installation::on_postgres(&url, "").await;
+    let mut manager = Manager::of(&installation);
+    link.stall();
+    let mut stopped = installation.spawn(manager.serve(&installation));
+    manager.line(LONGER).await;
+    stopped.signal("TERM");
+    assert_eq!(ended(&mut stopped).await.code(), Some(0));
+    let output = stopped.output();
+    assert!(
+        !output.contains("waiting for it"),
+        "it has ended before the server answered:\n{output}"
+    );
+
+    link.cut();
+    let mut process = installation.spawn(manager.serve(&installation));
+    let status = "STATUS=waiting for the database: could not connect to";
+    manager
+        .line_that(status, |line| line.starts_with(status))
+        .await;
+    for _ in 0..3 {
+        manager.line(LONGER).await;
+    }
+    link.restore();
+    manager.line("READY=1").await;
+    process.signal("TERM");
+    assert_eq!(ended(&mut process).await.code(), Some(0));
+}
+
+/// Its start is complete, so that the watchdog would end it.
+#[tokio::test]
+async fn a_standby_reports_to_the_watchdog() {
+    let url = Postgres::shared().database();
+    let installation = Installation::on_postgres(&url, "").await;
+    let _serving = installation.serve().await;
+    edit(&installation, |table| {
+        let store = table["store"].as_table_mut().expect("a table");
+        store.insert("standby".to_owned(), true.into());
+    });
+    let mut manager = Manager::of(&installation);
+    let _standby = installation.spawn(manager.serve(&installation));
+    manager.line("READY=1").await;
+    for _ in 0..3 {
+        manager.line("WATCHDOG=1").await;
+    }
 }

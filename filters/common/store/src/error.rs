@@ -132,6 +132,8 @@ pub enum OpenError {
     Unreachable {
         /// The database.
         database: String,
+        /// See [`OpenError::is_transient`].
+        is_transient: bool,
         /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -206,6 +208,19 @@ pub enum OpenError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl OpenError {
+    /// Whether the same opening may succeed later: the server was not reached, or does not accept connections of gateways now.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            OpenError::Unreachable {
+                is_transient: true,
+                ..
+            }
+        )
+    }
 }
 
 /// Why a read failed.

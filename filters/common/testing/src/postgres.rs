@@ -32,6 +32,7 @@ stop() { as "$programs/pg_ctl" stop -D "$folder/data" -m immediate -s; rm -rf "$
 echo ready
 while read -r command; do
     case $command in
+        stop) as "$programs/pg_ctl" stop -D "$folder/data" -m immediate -w -s >/dev/null 2>&1 </dev/null; echo "stopped $?" ;;
         restart) as "$programs/pg_ctl" restart -D "$folder/data" -m immediate -w -s -l "$folder/log" >/dev/null 2>&1 </dev/null; echo "restarted $?" ;;
     esac
 done
@@ -230,6 +231,16 @@ impl Postgres {
             assert!(done.status.success(), "{program}:\n{errors}");
         }
         url
+    }
+
+    /// Ends the server without a checkpoint, as a crash would, until [`Postgres::crash_and_restart`].
+    ///
+    /// # Panics
+    ///
+    /// When it does not end.
+    pub fn crash(&mut self) {
+        writeln!(self.input, "stop").expect("the supervisor runs");
+        assert_eq!(self.line(), "stopped 0");
     }
 
     /// Ends the server without a checkpoint, as a crash would, and starts it again. Returns when it accepts connections.

@@ -1,6 +1,7 @@
 //! Errors of the server: what their codes mean for the store, and what they mean for the operator.
 
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -182,12 +183,28 @@ pub(super) fn failure(names: &Names, error: EngineError) -> Failure {
     }
 }
 
+/// Whether a connection that was lost, or could not be made, may be made later. The errors of TLS, of a certificate and of another protocol stay,
+/// and so does a socket that this user may not use.
+fn is_transient(error: &EngineError) -> bool {
+    let found = error.source.downcast_ref::<io::Error>();
+    !found.is_some_and(|error| {
+        matches!(
+            error.kind(),
+            ErrorKind::InvalidData
+                | ErrorKind::InvalidInput
+                | ErrorKind::Other
+                | ErrorKind::PermissionDenied
+        )
+    })
+}
+
 /// Why the store does not open.
 pub(super) fn open_error(name: &str, action: &'static str, error: EngineError) -> OpenError {
     let path = PathBuf::from(name);
     match error.fault {
         Fault::Lost => OpenError::Unreachable {
             database: name.to_owned(),
+            is_transient: is_transient(&error),
             source: error.source,
         },
         Fault::Corrupt => OpenError::Damaged {

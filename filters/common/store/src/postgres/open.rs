@@ -191,8 +191,7 @@ pub fn open_read(options: &Options) -> Result<Arc<dyn Read>, OpenError> {
 /// Brings the schema up to this release, beside the gateways that have the database: those of an earlier release run on it too.
 pub fn migrate(options: &Options) -> Result<(), OpenError> {
     let name = options.url.to_string();
-    let target = target(options)?.of_primary();
-    let connection = Connection::open(&target).map_err(|error| open_error(&name, "open", error))?;
+    let connection = connect_primary(options)?;
     prepare(&connection, &name)?;
     begin(&connection, &name, options)?;
     let ended = connection.run_all("COMMIT");
@@ -218,11 +217,20 @@ fn begin(connection: &Connection, name: &str, options: &Options) -> Result<(), O
     limit(WAIT)
 }
 
+/// Connects to the server as a gateway does, and leaves it.
+pub fn reach(options: &Options) -> Result<(), OpenError> {
+    connect_primary(options).map(|_| ())
+}
+
+fn connect_primary(options: &Options) -> Result<Connection, OpenError> {
+    let target = target(options)?.of_primary();
+    Connection::open(&target).map_err(|error| open_error(&options.url.to_string(), "open", error))
+}
+
 /// The process that has a database, if there is one: it has a lease that is fresh. For a standby.
 pub fn holder(options: &Options) -> Result<Option<String>, OpenError> {
     let name = options.url.to_string();
-    let connection = Connection::open(&target(options)?);
-    let connection = connection.map_err(|error| open_error(&name, "open", error))?;
+    let connection = connect_primary(options)?;
     if schema::version(&connection, &name)?.is_none() {
         return Ok(None);
     }
@@ -383,6 +391,7 @@ pub(super) fn target(options: &Options) -> Result<Target, OpenError> {
     let password = options.password.as_deref();
     Target::new(options.url.clone(), password).map_err(|error| OpenError::Unreachable {
         database: options.url.to_string(),
+        is_transient: false,
         source: error.into(),
     })
 }

@@ -177,6 +177,7 @@ fn a_server_that_is_not_there_is_named_with_its_remedy() {
     let folder = folder.path().display().to_string().replace('/', "%2F");
     match refused(options(&format!("postgres://a@{folder}/b"), "a")) {
         error @ OpenError::Unreachable { .. } => {
+            assert!(error.is_transient(), "it may start");
             assert!(
                 error.to_string().contains("check that the database runs"),
                 "{error}"
@@ -223,15 +224,16 @@ fn a_refusal_of_the_server_has_its_remedy() {
     server.run(name(&closed), "REVOKE CREATE ON SCHEMA public FROM PUBLIC");
     server.run(name(&hidden), "REVOKE ALL ON SCHEMA public FROM PUBLIC");
     let as_user = |url: &str, user: &str| url.replacen("test@", &format!("{user}@"), 1);
-    for (url, remedy) in [
-        (server.url("absent"), "`createdb -O USER"),
-        (as_user(&own, "stranger"), "`createuser"),
-        (as_user(&own, "full_role"), "`max_connections`"),
-        (as_user(&closed, "poor"), "OWNER TO"),
-        (as_user(&hidden, "poor"), "OWNER TO"),
-        (foreign, "tables of another program"),
+    for (url, remedy, may_pass) in [
+        (server.url("absent"), "`createdb -O USER", false),
+        (as_user(&own, "stranger"), "`createuser", false),
+        (as_user(&own, "full_role"), "`max_connections`", true),
+        (as_user(&closed, "poor"), "OWNER TO", false),
+        (as_user(&hidden, "poor"), "OWNER TO", false),
+        (foreign, "tables of another program", false),
     ] {
         let error = refused(options(&url, "a"));
+        assert_eq!(error.is_transient(), may_pass, "{url}: {error}");
         let source = std::error::Error::source(&error).map(ToString::to_string);
         let text = format!("{error}: {}", source.unwrap_or_default());
         assert!(text.contains(remedy), "{url}: {text}");
@@ -263,10 +265,13 @@ fn tls_and_passwords_are_as_the_address_says() {
                 store.close();
                 String::from("open")
             }
-            Err(error) => match std::error::Error::source(&error) {
-                Some(source) => format!("{error}: {source}"),
-                None => error.to_string(),
-            },
+            Err(error) => {
+                assert!(!error.is_transient(), "{error}");
+                match std::error::Error::source(&error) {
+                    Some(source) => format!("{error}: {source}"),
+                    None => error.to_string(),
+                }
+            }
         }
     };
     let right = Some("secret word");
@@ -381,6 +386,8 @@ fn a_gateway_reads_nothing_from_a_standby_and_goes_on_when_it_is_promoted() {
     let store = postgres::open(options(&url, "a")).expect("it opens");
     write(&store, [new_account(1), grant(100)]).expect("they are durable");
     server.become_standby();
+    let opening = refused(options(&url, "b"));
+    assert!(opening.is_transient(), "it may be promoted: {opening}");
     let error = store
         .account(account(1))
         .expect_err("what it has may be old");
