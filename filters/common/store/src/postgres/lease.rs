@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
 use super::connection::{Connection, Target};
 use super::failure::{Names, failure};
 use super::ticker::Ticker;
@@ -282,8 +285,14 @@ impl Holder {
             holder.machine == this.machine
                 && !this.machine.starts_with(' ')
                 && holder.process != this.process
-                && !fs::exists(format!("/proc/{}", holder.process)).unwrap_or(true)
+                && !holder.runs()
         })
+    }
+
+    /// Whether there is a process of this number, by a signal that is not sent: `/proc` may hide those of other users (`ProtectProc=invisible`).
+    fn runs(&self) -> bool {
+        let process = i32::try_from(self.process).ok().and_then(Pid::from_raw);
+        process.is_none_or(|process| test_kill_process(process) != Err(Errno::SRCH))
     }
 
     /// The holder for people.
@@ -446,6 +455,9 @@ impl Renewer {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Gid, Uid, getuid};
+    use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
+
     use super::*;
 
     #[test]
@@ -466,5 +478,24 @@ mod tests {
         };
         assert!(!Holder::is_gone(&elsewhere.to_string()));
         assert!(!Holder::is_gone("of another release"));
+    }
+
+    /// To a process of another user no signal may be sent, and the service does not see it in `/proc`: a recovery by root was taken for one that
+    /// had ended.
+    #[test]
+    fn a_process_of_another_user_is_not_gone() {
+        let first = Holder {
+            process: 1,
+            ..Holder::of_this_process()
+        };
+        let asked = std::thread::spawn(move || {
+            if getuid().is_root() {
+                let (user, group) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
+                set_thread_res_gid(group, group, group).expect("root may be in any group");
+                set_thread_res_uid(user, user, user).expect("root may be any user");
+            }
+            Holder::is_gone(&first.to_string())
+        });
+        assert!(!asked.join().expect("no panic"));
     }
 }
