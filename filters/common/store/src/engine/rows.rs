@@ -299,16 +299,14 @@ pub(crate) trait Rows: Sql + KeySet {
     /// The recall of a purse.
     fn recall(&self, purse: Purse) -> Result<Recall, RowError>;
 
-    /// The number of the last change that is removed from the feed.
-    fn pruned(&self) -> Result<i64, RowError>;
-
-    /// Visits the changes after a number, in the order of their commits, until `limit`.
+    /// Visits the changes after a number, in the order of their commits, until `limit`. Returns the number of the last change that is removed from
+    /// the feed.
     fn changes(
         &self,
         after: i64,
         limit: usize,
         each: &mut dyn FnMut(ChangeRow),
-    ) -> Result<(), RowError>;
+    ) -> Result<i64, RowError>;
 
     /// Visits the recalls in force of accounts that a node has not answered, and those of all caps: purse and number.
     fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), RowError>;

@@ -134,6 +134,8 @@ fn run(
     }
 }
 
+/// The changes after a number, and the number of the last one that is removed. The last change of all may be: no change is then found, and the
+/// node has missed some all the same.
 fn read(
     target: &Target,
     connection: &mut Option<Connection>,
@@ -148,11 +150,6 @@ fn read(
         }
     };
     let mut found = Vec::new();
-    connection.changes(after, CHANGES_MAX, &mut |change| found.push(change))?;
-    // Without a later change nothing after `after` can have been removed.
-    let pruned = match found.is_empty() {
-        true => after,
-        false => connection.pruned()?,
-    };
+    let pruned = connection.changes(after, CHANGES_MAX, &mut |change| found.push(change))?;
     Ok((found, pruned))
 }

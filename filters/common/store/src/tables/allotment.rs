@@ -136,17 +136,24 @@ pub(crate) fn changes(
     after: i64,
     limit: usize,
     each: &mut dyn FnMut(ChangeRow),
-) -> Result<(), RowError> {
-    let sql =
-        "SELECT number, kind, subject FROM changes WHERE number > ?1 ORDER BY number LIMIT ?2";
-    let read = |row: &dyn SqlRow| {
-        Ok(ChangeRow {
-            number: row.get(0)?,
-            kind: row.get(1)?,
-            subject: row.get(2)?,
-        })
-    };
-    connection.each(sql, values![after, limit], read, each)
+) -> Result<i64, RowError> {
+    // One statement, which has one snapshot and is one round trip: a removal is seen as a whole or not at all.
+    let sql = "SELECT c.pruned, h.number, h.kind, h.subject FROM cluster c
+        LEFT JOIN (SELECT number, kind, subject FROM changes WHERE number > ?1 ORDER BY number LIMIT ?2) h ON TRUE
+        WHERE c.id = 1 ORDER BY h.number";
+    let mut pruned = 0;
+    connection.query(sql, values![after, limit], &mut |row| {
+        pruned = row.get(0)?;
+        if let Some(number) = row.get(1)? {
+            each(ChangeRow {
+                number,
+                kind: row.get(2)?,
+                subject: row.get(3)?,
+            });
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(pruned)
 }
 
 /// Changes removed at once: more would delay the commits that wait meanwhile.
@@ -171,11 +178,6 @@ pub(crate) fn prune_changes(connection: &dyn Sql) -> Result<(), RowError> {
         connection.write("DELETE FROM changes WHERE number <= ?1", values![last])?;
     }
     Ok(())
-}
-
-/// The number of the last change that is removed from the feed.
-pub(crate) fn pruned(connection: &dyn Sql) -> Result<i64, RowError> {
-    connection.number("SELECT pruned FROM cluster WHERE id = 1", values![])
 }
 
 pub(crate) fn next_number(connection: &dyn Sql) -> Result<i64, RowError> {

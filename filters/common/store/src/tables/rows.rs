@@ -249,16 +249,12 @@ impl<C: Sql + KeySet> Rows for C {
         allotment::recall(self, purse)
     }
 
-    fn pruned(&self) -> Result<i64, RowError> {
-        allotment::pruned(self)
-    }
-
     fn changes(
         &self,
         after: i64,
         limit: usize,
         each: &mut dyn FnMut(ChangeRow),
-    ) -> Result<(), RowError> {
+    ) -> Result<i64, RowError> {
         allotment::changes(self, after, limit, each)
     }
 
