@@ -7,8 +7,8 @@ mod sql;
 pub(crate) use self::error::{EngineError, Fault, RowError, WriteError};
 pub(crate) use self::rows::{
     Accounts, Balance, Booking, Committed, Credentials, DayRange, EachBody, EachDay, EachPage,
-    Engine, Epochs, JournalRows, KeySet, NewRun, Page, PageFeed, PageOrder, PageRange, RecoverRows,
-    Rows, Session, WriteRows,
+    Engine, Epochs, FeedBounds, JournalRows, KeySet, NewRun, Page, PageFeed, PageOrder, PageRange,
+    RecoverRows, Rows, Session, WriteRows,
 };
 pub(crate) use self::sql::{
     Dialect, EachRow, Feed, Run, Select, Sql, SqlRow, ToValue, Value, values,

@@ -181,6 +181,15 @@ pub(crate) trait Epochs {
     fn raise_epoch(&self, run: &NewRun<'_>) -> Result<i64, WriteError>;
 }
 
+/// Which changes the feed has, at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FeedBounds {
+    /// The number of the last change that is removed.
+    pub(crate) pruned: i64,
+    /// The number of the last change.
+    pub(crate) last: i64,
+}
+
 /// Reads of rows. Within a transaction all of them see one snapshot.
 pub(crate) trait Rows: Sql + KeySet {
     /// Visits bodies of the journal.
@@ -299,14 +308,13 @@ pub(crate) trait Rows: Sql + KeySet {
     /// The recall of a purse.
     fn recall(&self, purse: Purse) -> Result<Recall, RowError>;
 
-    /// Visits the changes after a number, in the order of their commits, until `limit`. Returns the number of the last change that is removed from
-    /// the feed.
+    /// Visits the changes after a number, in the order of their commits, until `limit`.
     fn changes(
         &self,
         after: i64,
         limit: usize,
         each: &mut dyn FnMut(ChangeRow),
-    ) -> Result<i64, RowError>;
+    ) -> Result<FeedBounds, RowError>;
 
     /// Visits the recalls in force of accounts that a node has not answered, and those of all caps: purse and number.
     fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), RowError>;

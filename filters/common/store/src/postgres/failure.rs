@@ -159,7 +159,7 @@ pub(super) fn failure(names: &Names, error: EngineError) -> Failure {
             match &names.node {
                 // The others go on, and have what it had.
                 Some(node) => format!(
-                    "node `{node}` of `{name}` was recovered by another gateway while it did not answer: {source}. It writes nothing more; start it again"
+                    "node `{node}` of `{name}` was recovered by another gateway while it did not answer, or the database lacks commits that it had (a failover, a restore): {source}. It writes nothing more; start it again"
                 ),
                 None => format!(
                     "`{name}` was opened by a later run, or its journal was changed: {source}. This process writes nothing more. Leave one gateway on this database, run `tollgate audit`, and start again"

@@ -9,7 +9,7 @@ use super::connection::{Connection, Target};
 use super::failure::{Names, failure};
 use super::read::limit_reads_of_this_thread;
 use crate::commit::Shared;
-use crate::engine::{EngineError, Fault, RowError, Rows as _};
+use crate::engine::{EngineError, Fault, FeedBounds, RowError, Rows as _};
 use crate::error::ReadError;
 use crate::store::ChangeRow;
 use crate::threads::{self, Condvar};
@@ -87,12 +87,17 @@ fn run(
         drop(stopped);
         let began = monotonic_us();
         match read(target, &mut connection, number) {
-            Ok((_, pruned)) if pruned > number => {
+            Ok((_, bounds)) if bounds.pruned > number || bounds.last < number => {
+                let source = match bounds.last < number {
+                    // Those that come get the numbers of the lost ones.
+                    true => "the database lacks changes that it has read",
+                    false => "changes were removed that it has not read",
+                };
                 return shared.fail(failure(
                     names,
                     EngineError {
                         fault: Fault::Fenced,
-                        source: "changes were removed that it has not read".into(),
+                        source: source.into(),
                     },
                 ));
             }
@@ -134,13 +139,12 @@ fn run(
     }
 }
 
-/// The changes after a number, and the number of the last one that is removed. The last change of all may be: no change is then found, and the
-/// node has missed some all the same.
+/// The changes after a number. Where it finds none the node may have missed some all the same: the last change of all may be removed.
 fn read(
     target: &Target,
     connection: &mut Option<Connection>,
     after: i64,
-) -> Result<(Vec<ChangeRow>, i64), RowError> {
+) -> Result<(Vec<ChangeRow>, FeedBounds), RowError> {
     let connection = match connection {
         Some(connection) => connection,
         None => {
@@ -150,6 +154,6 @@ fn read(
         }
     };
     let mut found = Vec::new();
-    let pruned = connection.changes(after, CHANGES_MAX, &mut |change| found.push(change))?;
-    Ok((found, pruned))
+    let bounds = connection.changes(after, CHANGES_MAX, &mut |change| found.push(change))?;
+    Ok((found, bounds))
 }

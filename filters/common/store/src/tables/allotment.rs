@@ -10,7 +10,9 @@ use crate::allotment::{
     AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, LEFT, Purse, Recall, SharedBalance,
 };
 use crate::commit_id;
-use crate::engine::{Balance, Dialect, EngineError, RowError, Select, Sql, SqlRow, values};
+use crate::engine::{
+    Balance, Dialect, EngineError, FeedBounds, RowError, Select, Sql, SqlRow, values,
+};
 use crate::store::ChangeRow;
 
 /// Of balances of accounts: id, available, held, credit limit, and time. The limit is that of the shared balance: a node decides on what it has.
@@ -136,24 +138,27 @@ pub(crate) fn changes(
     after: i64,
     limit: usize,
     each: &mut dyn FnMut(ChangeRow),
-) -> Result<i64, RowError> {
+) -> Result<FeedBounds, RowError> {
     // One statement, which has one snapshot and is one round trip: a removal is seen as a whole or not at all.
-    let sql = "SELECT c.pruned, h.number, h.kind, h.subject FROM cluster c
+    let sql = "SELECT c.pruned, c.number, h.number, h.kind, h.subject FROM cluster c
         LEFT JOIN (SELECT number, kind, subject FROM changes WHERE number > ?1 ORDER BY number LIMIT ?2) h ON TRUE
         WHERE c.id = 1 ORDER BY h.number";
-    let mut pruned = 0;
+    let mut bounds = FeedBounds::default();
     connection.query(sql, values![after, limit], &mut |row| {
-        pruned = row.get(0)?;
-        if let Some(number) = row.get(1)? {
+        bounds = FeedBounds {
+            pruned: row.get(0)?,
+            last: row.get(1)?,
+        };
+        if let Some(number) = row.get(2)? {
             each(ChangeRow {
                 number,
-                kind: row.get(2)?,
-                subject: row.get(3)?,
+                kind: row.get(3)?,
+                subject: row.get(4)?,
             });
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    Ok(pruned)
+    Ok(bounds)
 }
 
 /// Changes removed at once: more would delay the commits that wait meanwhile.

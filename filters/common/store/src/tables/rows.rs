@@ -25,8 +25,8 @@ use crate::codes::{ChangeKind, LoginKind};
 use crate::commit_id;
 use crate::engine::{
     Accounts, Balance, Booking, Credentials, DayRange, Dialect, EachBody, EachDay, EachPage,
-    EngineError, JournalRows, KeySet, PageFeed, PageRange, RowError, Rows, Select, Sql, SqlRow,
-    WriteError, WriteRows, values,
+    EngineError, FeedBounds, JournalRows, KeySet, PageFeed, PageRange, RowError, Rows, Select, Sql,
+    SqlRow, WriteError, WriteRows, values,
 };
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::plan::{PaymentRow, SubscriptionRow};
@@ -254,7 +254,7 @@ impl<C: Sql + KeySet> Rows for C {
         after: i64,
         limit: usize,
         each: &mut dyn FnMut(ChangeRow),
-    ) -> Result<i64, RowError> {
+    ) -> Result<FeedBounds, RowError> {
         allotment::changes(self, after, limit, each)
     }
 

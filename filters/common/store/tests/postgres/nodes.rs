@@ -647,6 +647,25 @@ fn a_node_that_has_not_read_a_removed_change_stops() {
     }
 }
 
+/// After a failover to a standby that lacked the last commits. Changes that came then had the numbers of those, and it read none of them.
+#[test]
+fn a_node_that_has_read_changes_which_the_database_lacks_stops() {
+    let direct = Postgres::shared().database();
+    let database = direct.rsplit('/').next().expect("a name");
+    let a = node(&direct, "a");
+    write(&a, [new_account(1)]).expect("an account");
+    let b = node(&direct, "b");
+    let lost = "DELETE FROM changes; UPDATE cluster SET number = number - 1";
+    Postgres::shared().run(database, lost);
+    b.follow_changes();
+    let clock = Clock::system();
+    let limit = clock.elapsed() + WAIT;
+    while b.failure().is_none() {
+        assert!(clock.elapsed() < limit, "it goes on");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_gateway_that_is_alone_writes_no_changes() {
     let direct = Postgres::shared().database();
