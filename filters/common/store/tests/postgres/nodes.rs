@@ -9,7 +9,8 @@ use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
 use tollgate_store::{
     Admission, AllotmentPart, Answer, CommitError, CredentialKind, EntryKind, KeyCap,
-    NewCredential, OtherSettings, Part, Purse, Refusal, RootSecret, Store, Taken, UnitOfWork,
+    NewCredential, OtherSettings, Part, Purse, Receipt, Refusal, RootSecret, Store, Taken,
+    UnitOfWork,
 };
 use tollgate_testing::Postgres;
 
@@ -271,40 +272,107 @@ fn a_posting_locks_what_nodes_share_after_its_rows_are_written() {
     assert_eq!(Postgres::shared().run(&database, posted), "1");
 }
 
+/// A commit that moves credit or a part of a cap waits for a lock that a session may hold.
+const SLOW_COMMIT: &str = "
+    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END';
+    CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON accounts DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION wait();
+    CREATE CONSTRAINT TRIGGER wait AFTER INSERT OR UPDATE ON cap_allotments DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION wait()";
+
+/// A node whose connections can be cut.
+struct Linked {
+    database: String,
+    proxy: Proxy,
+    store: Arc<dyn Store>,
+}
+
+impl Linked {
+    /// One with a shared account that has this credit.
+    fn with(balance: i64) -> Linked {
+        let server = Postgres::shared();
+        let direct = server.database();
+        let database = direct.rsplit('/').next().expect("a name").to_owned();
+        shared_account(&database, balance);
+        server.run(&database, SLOW_COMMIT);
+        let proxy = Proxy::start(server.folder());
+        let store = node(&proxy.url(&database), "a");
+        Linked {
+            database,
+            proxy,
+            store,
+        }
+    }
+
+    /// Writes a unit whose connection is cut at a statement.
+    fn write(&self, parts: Vec<Part>, statement: &str, cut: Cut) -> Receipt {
+        let what = format!("{statement} {cut:?}");
+        let before = self.proxy.cuts();
+        self.proxy.cut_at(statement, cut);
+        let written = match cut {
+            Cut::During => self.write_during(parts, statement),
+            _ => write(&self.store, parts),
+        };
+        assert_eq!(self.proxy.cuts(), before + 1, "{what}");
+        written.unwrap_or_else(|error| panic!("{what}: {error:?}"))
+    }
+
+    /// The server keeps the transaction open, or its `COMMIT` waits, until the next attempt waits for the row of the node, which the fence has locked.
+    fn write_during(&self, parts: Vec<Part>, statement: &str) -> Result<Receipt, Refusal> {
+        let server = Postgres::shared();
+        let events = match statement {
+            // Nothing is locked yet, so the next attempt comes as far as its own `COMMIT`.
+            "BEGIN" => "'transactionid', 'tuple', 'advisory'",
+            _ => "'transactionid', 'tuple'",
+        };
+        let waiting = format!(
+            "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event IN ({events})"
+        );
+        std::thread::scope(|scope| {
+            let lock = "DO 'BEGIN PERFORM pg_advisory_lock(1); END'";
+            let mut blocker = Blocker::lock(&self.database, lock);
+            let writing = scope.spawn(|| write(&self.store, parts));
+            until(
+                &format!("{statement}: the next attempt does not wait"),
+                || server.run(&self.database, &waiting) == "t",
+            );
+            blocker.release();
+            self.proxy.end_kept();
+            writing.join().expect("no panic")
+        })
+    }
+}
+
 #[test]
 fn a_take_whose_connection_is_cut_at_any_statement_takes_once() {
-    let server = Postgres::shared();
-    let direct = server.database();
-    let database = direct.rsplit('/').next().expect("a name").to_owned();
-    shared_account(&database, 1_000);
-    let proxy = Proxy::start(server.folder());
-    let store = node(&proxy.url(&database), "a");
+    let linked = Linked::with(1_000);
+    let (database, store) = (&linked.database, &linked.store);
     let mut left = 1_000;
     let mut number = 10;
-    for cut in [Cut::Before, Cut::After] {
+    for cut in [Cut::Before, Cut::During, Cut::After] {
         for statement in STATEMENTS {
-            proxy.cut_at(statement, cut);
-            let before = proxy.cuts();
-            number += 1;
-            let receipt = write(&store, [take(number, 7)]).expect("it is durable");
-            left -= 7;
             let what = format!("{statement} {cut:?}");
-            assert_eq!(proxy.cuts(), before + 1, "{what}");
+            let receipt = linked.write(vec![take(number, 7)], statement, cut);
+            left -= 7;
             assert!(
                 matches!(receipt.taken, Some(Taken::Amount { amount, .. }) if amount == Micros::new(7)),
                 "{what}: {receipt:?}"
             );
-            assert_eq!(shared(&database), left, "{what}");
-            assert_eq!(total(&store), 1_000, "{what}");
+            assert_eq!(shared(database), left, "{what}");
+            if statement != "INSERT INTO allotments" {
+                linked.write(vec![give(number + 1, 3)], statement, cut);
+                left += 3;
+                assert_eq!(shared(database), left, "{what}, returned");
+            }
+            assert_eq!(total(store), 1_000, "{what}");
+            number += 2;
         }
     }
-    number += 1;
-    write(&store, [give(number, 1_000 - left)]).expect("all of it");
-    assert_eq!(shared(&database), 1_000);
-    assert_posted(&store);
+    write(store, [give(number, 1_000 - left)]).expect("all of it");
+    assert_eq!(shared(database), 1_000);
+    assert_posted(store);
     store.close();
-    drop(store);
-    let again = node(&direct, "a");
+    let again = node(&Postgres::shared().url(database), "a");
     assert_eq!(total(&again), 1_000);
     let mut rows = Vec::new();
     again
@@ -317,30 +385,21 @@ fn a_take_whose_connection_is_cut_at_any_statement_takes_once() {
 /// A unit of several parts has a savepoint, which is lost with the connection.
 #[test]
 fn a_unit_whose_connection_is_cut_at_any_statement_is_written_once() {
-    const ROUNDS: i64 = 2 * (STATEMENTS.len() as i64 + 2);
-    let server = Postgres::shared();
-    let direct = server.database();
-    let database = direct.rsplit('/').next().expect("a name").to_owned();
-    shared_account(&database, 7 * ROUNDS);
-    let proxy = Proxy::start(server.folder());
-    let store = node(&proxy.url(&database), "a");
+    const ROUNDS: i64 = 3 * (STATEMENTS.len() as i64 + 2);
+    let linked = Linked::with(7 * ROUNDS);
     let (mut number, mut taken) = (10, 0);
-    for cut in [Cut::Before, Cut::After] {
+    for cut in [Cut::Before, Cut::During, Cut::After] {
         for statement in STATEMENTS.into_iter().chain(["SAVEPOINT", "RELEASE"]) {
-            proxy.cut_at(statement, cut);
-            let before = proxy.cuts();
             let what = format!("{statement} {cut:?}");
-            let unit = [take(number, 3), take(number + 1, 4)];
-            let written = write(&store, unit);
-            written.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+            let unit = vec![take(number, 3), take(number + 1, 4)];
+            linked.write(unit, statement, cut);
             number += 2;
             taken += 7;
-            assert_eq!(proxy.cuts(), before + 1, "{what}");
-            assert_eq!(shared(&database), 7 * ROUNDS - taken, "{what}");
-            assert_eq!(total(&store), 7 * ROUNDS, "{what}");
+            assert_eq!(shared(&linked.database), 7 * ROUNDS - taken, "{what}");
+            assert_eq!(total(&linked.store), 7 * ROUNDS, "{what}");
         }
     }
-    assert_posted(&store);
+    assert_posted(&linked.store);
 }
 
 fn of_cap() -> KeyCap {
@@ -408,28 +467,20 @@ fn granted(database: &str) -> i64 {
 
 #[test]
 fn a_take_of_a_cap_whose_connection_is_cut_at_any_statement_takes_once() {
-    let server = Postgres::shared();
-    let direct = server.database();
-    let database = direct.rsplit('/').next().expect("a name").to_owned();
-    shared_account(&database, 1_000);
-    let proxy = Proxy::start(server.folder());
-    let store = node(&proxy.url(&database), "a");
-    write(&store, [capped_key(1_000)]).expect("a key");
+    let linked = Linked::with(1_000);
+    let (database, store) = (&linked.database, &linked.store);
+    write(store, [capped_key(1_000)]).expect("a key");
     let mut taken = 0;
     let mut number = 10;
     let mut cut = |statement: &str, cut, part: fn(u64, i64) -> Part, by: i64| {
-        proxy.cut_at(statement, cut);
-        let before = proxy.cuts();
         number += 1;
-        write(&store, [part(number, 7)]).expect("it is durable");
+        linked.write(vec![part(number, 7)], statement, cut);
         taken += by;
-        let what = format!("{statement} {cut:?}");
-        assert_eq!(proxy.cuts(), before + 1, "{what}");
-        assert_eq!(granted(&database), taken, "{what}");
+        assert_eq!(granted(database), taken, "{statement} {cut:?}");
     };
     // The first makes the rows of the cap.
     cut("INSERT INTO cap_allotments", Cut::After, take_of_cap, 7);
-    for when in [Cut::Before, Cut::After] {
+    for when in [Cut::Before, Cut::During, Cut::After] {
         for statement in CAP_STATEMENTS {
             cut(statement, when, take_of_cap, 7);
             if statement != "UPDATE cap_allotments SET recall"
@@ -440,14 +491,14 @@ fn a_take_of_a_cap_whose_connection_is_cut_at_any_statement_takes_once() {
             }
         }
     }
-    let left = 1_000 - granted(&database);
-    let short = write(&store, [take_of_cap(1_000, left + 1)]).expect("it is decided");
+    let left = 1_000 - granted(database);
+    let short = write(store, [take_of_cap(1_000, left + 1)]).expect("it is decided");
     assert!(
         matches!(short.taken, Some(Taken::Short { spendable, .. }) if spendable == Micros::new(left)),
         "{short:?}"
     );
-    write(&store, [take_of_cap(1_001, left)]).expect("all of it");
-    assert_eq!(granted(&database), 1_000);
+    write(store, [take_of_cap(1_001, left)]).expect("all of it");
+    assert_eq!(granted(database), 1_000);
 }
 
 /// A paused node that was recovered meanwhile returns nothing of what the recovery has returned for it.

@@ -95,6 +95,13 @@ impl Proxy {
         *self.shared.silent.lock().expect("no panic") = silent;
     }
 
+    /// Ends the connections that stay open after they were cut.
+    pub(super) fn end_kept(&self) {
+        for connection in self.shared.kept.lock().expect("no panic").drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
     /// How many connections were cut.
     pub(super) fn cuts(&self) -> usize {
         self.shared.cuts.load(Ordering::SeqCst)
