@@ -591,8 +591,16 @@ fn set_up(connection: &Connection) -> Result<(), EngineError> {
     set_idle_limit(connection)
 }
 
+/// Has the server notice within ten seconds that the other end of a TCP connection is gone. It counts the time of an idle transaction between two
+/// messages that ask for an answer: with a part of one, whose rest was lost with the network, it would wait for hours.
+const FIND_LOST: &str = "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 5; SET tcp_user_timeout = 10000";
+
 /// Has the server end a transaction of a process that is paused, or of a connection that was lost without its noticing.
 pub(super) fn set_idle_limit(connection: &Connection) -> Result<(), EngineError> {
+    let finds = connection.run_all(FIND_LOST);
+    if let Err(error) = finds {
+        tracing::debug!(error = %error.source, "the database has other settings for lost connections");
+    }
     connection.run_all(&format!(
         "SET idle_in_transaction_session_timeout = '{IDLE_MAX}'"
     ))
@@ -618,10 +626,34 @@ pub(super) fn engine_error(error: RowError) -> EngineError {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_testing::Postgres;
+    use tollgate_testing::{Certificate, Postgres};
 
-    use super::BY_KEYS;
+    use super::super::url::DatabaseUrl;
+    use super::*;
     use crate::tables::posted_balances_sql;
+
+    #[test]
+    fn the_server_notices_that_the_other_end_of_a_writing_tcp_connection_is_gone() {
+        let certificate = Certificate::for_names(&["localhost"]);
+        let server = Postgres::start_with_tls(&certificate.cert_pem, &certificate.key_pem);
+        let url = format!("postgres://gateway@127.0.0.1:{}/postgres", server.port());
+        let url = DatabaseUrl::parse(&url).expect("an address");
+        let target = Target::new(url, Some(b"secret word".as_slice())).expect("TLS");
+        let connection = Connection::open(&target).expect("it opens");
+        set_up(&connection).expect("settings");
+        for (setting, value) in [
+            ("idle_in_transaction_session_timeout", IDLE_MAX),
+            ("tcp_keepalives_idle", "5"),
+            ("tcp_keepalives_interval", "1"),
+            ("tcp_keepalives_count", "5"),
+            ("tcp_user_timeout", "10000"),
+        ] {
+            let show = format!("SHOW {setting}");
+            let found = connection.first(&show, &[], |row| row.get::<String>(0));
+            let found = found.expect("a setting");
+            assert_eq!(found.as_deref(), Some(value), "{setting}");
+        }
+    }
 
     /// A connection keeps a plan, and the rows come later.
     #[test]

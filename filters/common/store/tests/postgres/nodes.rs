@@ -99,7 +99,7 @@ pub(super) fn grant(number: u64, reference: &str, amount: i64) -> Part {
 }
 
 /// An account with a shared balance.
-fn shared_account(database: &str, balance: i64) {
+pub(super) fn shared_account(database: &str, balance: i64) {
     let url = Postgres::shared().url(database);
     let first = node(&url, "first");
     write(&first, [new_account(1)]).expect("an account");
@@ -108,18 +108,18 @@ fn shared_account(database: &str, balance: i64) {
     first.close();
 }
 
-fn shared(database: &str) -> i64 {
+pub(super) fn shared(database: &str) -> i64 {
     let sql = "SELECT available FROM accounts";
     let found = Postgres::shared().run(database, sql);
     found.parse().expect("a number")
 }
 
-fn total(store: &Arc<dyn Store>) -> i64 {
+pub(super) fn total(store: &Arc<dyn Store>) -> i64 {
     let row = store.account(account(1)).expect("a read");
     row.expect("it is there").available.get()
 }
 
-fn assert_posted(store: &Arc<dyn Store>) {
+pub(super) fn assert_posted(store: &Arc<dyn Store>) {
     let snapshot = store.snapshot().expect("a snapshot");
     let mut wrong = Vec::new();
     snapshot

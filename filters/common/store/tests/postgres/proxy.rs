@@ -208,6 +208,8 @@ fn forward(shared: &Arc<Shared>, mut client: UnixStream, number: usize) {
             answers.join().expect("no panic");
         }
         Some(Cut::Silent) => {
+            // The client does not see that the server ends the connection either.
+            *is_swallowing.lock().expect("no panic") = true;
             shared
                 .kept
                 .lock()
@@ -232,7 +234,7 @@ fn forward(shared: &Arc<Shared>, mut client: UnixStream, number: usize) {
     let _ = server.shutdown(Shutdown::Both);
 }
 
-/// Forwards messages of the server. One that is swallowed ends with the server's being ready again.
+/// Forwards messages of the server, and its end. One that is swallowed ends with the server's being ready again.
 fn answer(mut server: UnixStream, mut client: UnixStream, is_swallowing: &Mutex<bool>) {
     while let Some(message) = read_message(&mut server, false) {
         if *is_swallowing.lock().expect("no panic") {
@@ -243,7 +245,9 @@ fn answer(mut server: UnixStream, mut client: UnixStream, is_swallowing: &Mutex<
             return;
         }
     }
-    let _ = client.shutdown(Shutdown::Both);
+    if !*is_swallowing.lock().expect("no panic") {
+        let _ = client.shutdown(Shutdown::Both);
+    }
 }
 
 /// A whole message, with its type unless it is the first of a client.
