@@ -26,6 +26,7 @@ mod sqlite {
 mod postgres {
     mod commit;
     pub(crate) mod engine;
+    mod feed;
     mod first_takes;
     mod import;
     mod nodes;
