@@ -8,7 +8,7 @@ mod acme;
 mod address;
 mod certificate;
 mod check;
-mod common;
+mod cluster_digest;
 mod difference;
 mod document;
 mod environment;

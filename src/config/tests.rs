@@ -2,7 +2,7 @@
 
 mod acme;
 mod admin;
-mod common;
+mod cluster_digest;
 mod contents;
 mod reference;
 mod shipped;

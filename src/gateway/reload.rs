@@ -90,7 +90,7 @@ impl Parts {
     /// Records for other nodes of the database what settings this one has in force.
     fn record(&self, settings: &Settings) {
         let root = self.store.root_secret();
-        let digest = settings.source.common_digest(&root, &self.declarations);
+        let digest = settings.source.cluster_digest(&root, &self.declarations);
         self.store.record_settings(&digest);
     }
 }

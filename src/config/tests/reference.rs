@@ -76,7 +76,7 @@ fn the_reference_names_what_may_differ_between_nodes() {
     keys(&schema, &schema, "", &mut |key, _| {
         settings.insert(key.to_owned());
     });
-    for key in super::super::common::MAY_DIFFER {
+    for key in super::super::cluster_digest::MAY_DIFFER {
         assert!(settings.contains(key), "`{key}` is no setting");
         let forms = [
             format!("`{key}`"),

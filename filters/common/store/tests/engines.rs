@@ -29,6 +29,7 @@ mod postgres {
     mod feed;
     mod first_takes;
     mod import;
+    mod node_settings;
     mod nodes;
     mod open;
     mod proxy;

@@ -464,7 +464,8 @@ fn of_an_earlier_release() -> String {
         .close();
     server.run(
         name(&url),
-        "ALTER TABLE recalls DROP COLUMN need, DROP COLUMN short_at;
+        "DROP TABLE node_settings;
+         ALTER TABLE recalls DROP COLUMN need, DROP COLUMN short_at;
          ALTER TABLE cap_recalls DROP COLUMN need, DROP COLUMN short_at;
          ALTER TABLE cluster DROP COLUMN pruned; UPDATE meta SET v = '20' WHERE k = 'schema'",
     );

@@ -3,7 +3,7 @@
 use tollgate_store::RootSecret;
 use tollgate_testing::Certificate;
 
-use super::super::common::MAY_DIFFER;
+use super::super::cluster_digest::MAY_DIFFER;
 use super::*;
 
 const SETTINGS: &str = "
@@ -18,7 +18,7 @@ const SETTINGS: &str = "
 
 fn digest_of(settings: &Settings) -> String {
     let root = RootSecret([7; 32]);
-    settings.source.common_digest(&root, &modules())
+    settings.source.cluster_digest(&root, &modules())
 }
 
 /// The digest with these variables over the settings.
@@ -154,7 +154,7 @@ fn the_contents_of_secrets_count_and_not_where_they_are() {
         assert_eq!(digest_of(&one) == digest_of(&other), equal, "{secret}");
     }
     let elsewhere = RootSecret([8; 32]);
-    let elsewhere = one.source.common_digest(&elsewhere, &modules());
+    let elsewhere = one.source.cluster_digest(&elsewhere, &modules());
     assert_ne!(digest_of(&one), elsewhere, "it is keyed");
 }
 

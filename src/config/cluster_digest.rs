@@ -36,7 +36,7 @@ const CONTEXT: &str = "tollgate 2026-11 digest of the settings that nodes have i
 impl Source {
     /// The digest of the settings that nodes must have in common, after its form. It covers secrets, so its key is derived from the root secret
     /// of the store.
-    pub(crate) fn common_digest(&self, root: &RootSecret, modules: &Declarations) -> String {
+    pub(crate) fn cluster_digest(&self, root: &RootSecret, modules: &Declarations) -> String {
         let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key(CONTEXT, &root.0));
         for part in self.common(modules).iter().flat_map(<[&String; 2]>::from) {
             hasher.update(&(part.len() as u64).to_le_bytes());
