@@ -123,7 +123,9 @@ pub(super) fn cap(shares: &CapShares) -> Option<String> {
     let spent: i128 = shares.nodes.iter().map(|node| wide(node.spent)).sum();
     let counted = wide(shares.before) + spent;
     let (posted, elsewhere) = (wide(shares.posted), wide(shares.since_elsewhere));
-    if counted > posted + elsewhere || counted < posted {
+    // Of a cap that is not in force, not every node counts its charges: they are summed when it is set again.
+    let is_in_force = shares.max.is_some();
+    if counted > posted + elsewhere || (is_in_force && counted < posted) {
         let charged = posted + elsewhere;
         return Some(format!(
             "{name} counts {counted} as spent, and {charged} were charged"
@@ -178,6 +180,10 @@ mod tests {
         };
         assert!(is_wrong(|it| it.before = Micros::new(11)), "counted twice");
         assert!(is_wrong(|it| it.posted = Micros::new(41)), "not counted");
+        assert!(
+            !is_wrong(|it| (it.max, it.posted) = (None, Micros::new(41))),
+            "not counted while it is not in force"
+        );
         assert!(!is_wrong(|it| {
             it.before = Micros::new(15);
             it.since_elsewhere = Micros::new(5);
