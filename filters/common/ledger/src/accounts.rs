@@ -25,7 +25,7 @@ use crate::hold_request::{HoldError, HoldRequest};
 use crate::observer::CommitObserver;
 use crate::resident::{LoadCounters, Loading, Resident};
 use crate::settlement::{AttachedPart, Settlement};
-use crate::units::{log_refusal, settled, unit, unit_with};
+use crate::units::{charged_at, log_refusal, settled, unit, unit_with};
 
 pub(crate) const SHARDS: usize = 64;
 
@@ -446,7 +446,7 @@ impl Inner {
             written_off: taken.written_off,
             price_version: charge.price_version,
             usage: charge.usage,
-            at: charge.at,
+            at: charged_at(operation, charge.at),
         };
         let mut settled = settled(taken, balance);
         settled.available += elsewhere;

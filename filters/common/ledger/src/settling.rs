@@ -12,7 +12,7 @@ use crate::accounts::{Acknowledgement, Inner, Open, Shard};
 use crate::hold::Hold;
 use crate::hold_request::{HoldRequest, Settle};
 use crate::settlement::{AttachedPart, SettleError, Settled, Settlement};
-use crate::units::{log_refusal, settled, unit_with};
+use crate::units::{charged_at, log_refusal, settled, unit_with};
 
 /// A settlement with an attached part, which the store may refuse: then the hold is still open there, and is released.
 ///
@@ -90,6 +90,7 @@ impl Inner {
                 rest,
             })
         });
+        let at = charged_at(operation, settle.at);
         let part = if written {
             LedgerPart::Settle {
                 operation,
@@ -99,7 +100,7 @@ impl Inner {
                 written_off: taken.written_off,
                 price_version: request.price_version,
                 usage: settle.usage,
-                at: settle.at,
+                at,
             }
         } else {
             // The hold was not queued for the disk, so there is none to resolve.
@@ -110,7 +111,7 @@ impl Inner {
                 written_off: taken.written_off,
                 price_version: request.price_version,
                 usage: settle.usage,
-                at: settle.at,
+                at,
             }
         };
         let (done, wait) = self.charge_callback(account, taken.charged, unsettled);

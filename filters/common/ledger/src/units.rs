@@ -41,6 +41,12 @@ pub(crate) fn log_refusal(result: Result<tollgate_store::Receipt, CommitError>) 
     }
 }
 
+/// The time of a charge. Never before its request began, also where the clock was set back meanwhile: the spending cap of a month counts what began in it,
+/// and looks for that in this month and after.
+pub(crate) fn charged_at(operation: OperationId, at: Timestamp) -> Timestamp {
+    at.max(operation.began_at())
+}
+
 /// A charge of a key, by operation and time.
 type ChargeOfKey = (CredentialId, Micros, (OperationId, Timestamp));
 

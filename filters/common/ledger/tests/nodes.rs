@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate_clock::Timestamp;
 use tollgate_ledger::audit::audit;
 use tollgate_ledger::{CapHold, CreditError, Hold, HoldError, HoldRequest, Ledger, Settle};
-use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
+use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
 use tollgate_store::{
     Admission, CredentialChange, OpenError, Part, RootSecret, Store, UnitOfWork, UsageRecord,
@@ -15,7 +15,7 @@ use tollgate_store::{
 };
 use tollgate_testing::Postgres;
 
-use support::{NOW, account_with, balance_of, credit_of, request, settle, usage};
+use support::{NOW, account_with, balance_of, credit_of, operation_at, request, settle, usage};
 
 #[path = "nodes/caps.rs"]
 mod caps;

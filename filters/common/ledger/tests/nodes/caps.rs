@@ -37,12 +37,6 @@ pub(super) fn write(node: &Node, part: Part) {
     wait(commit(&*node.store, unit)).expect("it is committed");
 }
 
-pub(super) fn operation_at(at: Timestamp, number: u64) -> OperationId {
-    let mut unique = [0; 10];
-    unique[2..].copy_from_slice(&number.to_be_bytes());
-    OperationId::from_parts(at.as_millis().unsigned_abs(), unique)
-}
-
 /// A request that began now.
 pub(super) fn of_now(account: AccountId, number: u64, amount: i64) -> HoldRequest {
     HoldRequest {
@@ -359,4 +353,33 @@ fn what_a_node_was_charged_before_it_has_heard_of_a_cap_counts_against_it() {
     a.close();
     let a = node(&url, "a");
     assert_balanced(&a.store);
+}
+
+/// A charge before its request is in another month than its request, where the cap looks for neither.
+#[test]
+fn a_request_counts_in_the_month_in_which_it_began_when_the_clock_is_set_back() {
+    let url = Postgres::shared().database();
+    let a = node(&url, "a");
+    let account = account_with(&a.store, &a.ledger, 1, 1_000_000, 0);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    let wanted = HoldRequest {
+        operation: operation_at(NEXT_MONTH, 3),
+        at: NEXT_MONTH,
+        ..request(account, 3, 400)
+    };
+    let reserved = a
+        .ledger
+        .acquire_cap((KEY, CapPeriod::Month), wanted, |_| None);
+    let reserved = wait(reserved).expect("it is allowed");
+    let hold = wait(a.ledger.acquire(wanted, false, |_| None)).expect("there is credit");
+    let settlement = hold.settle(Settle {
+        actual: Micros::new(400),
+        usage: of_key(),
+        at: NOW,
+    });
+    reserved.settle(Micros::new(400), NOW);
+    wait(settlement).expect("it is durable");
+    a.close();
+    let b = node(&url, "b");
+    assert_balanced(&b.store);
 }

@@ -138,7 +138,8 @@ fn open_holds_end_through_the_successor_which_alone_decides_on_credit() {
     let taken = taken.expect("the successor has the rest");
 
     let key = CredentialId::from_bytes([9; 16]);
-    let mut with_key = settle(12);
+    let (mut with_key, began_at) = (settle(12), operation(1).began_at());
+    with_key.at = began_at;
     with_key.usage.credential = Some(key);
     assert_eq!(
         wait(first.settle(with_key)).expect("durable").charged.get(),
@@ -151,7 +152,7 @@ fn open_holds_end_through_the_successor_which_alone_decides_on_credit() {
     );
     assert_eq!(
         *counted.lock().expect("no panic"),
-        [(key, Micros::new(12), NOW)]
+        [(key, Micros::new(12), began_at)]
     );
     released.release(NOW);
     let over = wait(beyond.settle(settle(14))).expect("durable");

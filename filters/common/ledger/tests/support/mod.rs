@@ -26,7 +26,12 @@ pub(crate) const ELAPSED: Duration = Duration::from_secs(100);
 
 /// The operation with a number.
 pub(crate) fn operation(number: u64) -> OperationId {
-    OperationId::from_parts(1_700_000_000_000 + number, random(number))
+    operation_at(NOW + Duration::from_millis(number), number)
+}
+
+/// The operation with a number that began at a time.
+pub(crate) fn operation_at(at: Timestamp, number: u64) -> OperationId {
+    OperationId::from_parts(at.as_millis().unsigned_abs(), random(number))
 }
 
 /// The account with a number.
@@ -163,7 +168,7 @@ pub(crate) fn key_of(
 ) -> Part {
     Part::InsertCredential(Box::new(NewCredential {
         id,
-        hash: [9; 32],
+        hash: std::array::from_fn(|index| id.as_bytes()[index % 16]),
         kind: CredentialKind::ApiKey,
         account,
         client_id: None,
