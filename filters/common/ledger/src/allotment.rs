@@ -317,8 +317,12 @@ impl Inner {
             Err(error) => return Err(HoldError::from_commit(request.operation, error)),
         };
         let attempt = match taken {
-            Some(Taken::Amount { amount, .. }) => {
+            Some(Taken::Amount { amount, recall }) => {
                 self.counters.took(amount);
+                // The feed may have had it before this node knew the cap of a month that has begun.
+                if recall != 0 {
+                    allotment.recalled(recall, recall);
+                }
                 allotment.elsewhere -= amount;
                 allotment.took(request.amount);
                 if let Some(balance) = shard.balance(purse) {
@@ -520,7 +524,14 @@ impl Inner {
             allotment.seen = Some(*balance);
             is_idle
         });
-        shard.forget_caps(now);
+        if shard.is_handed_over {
+            return;
+        }
+        for cap in shard.forget_caps(now) {
+            // Others wait for no answer of this node.
+            let (purse, nothing) = (Purse::Cap(cap), Answer::Nothing);
+            self.give(shard, purse, Micros::ZERO, nothing, now);
+        }
     }
 
     /// Returns all credit that is not held, before the store is closed; other nodes wait for no answer of this one from then on.
@@ -529,6 +540,9 @@ impl Inner {
         if self.has_allotments && !is_handed_over {
             for shard in &self.shards {
                 self.return_where(&mut lock(shard), now, |_, _| true);
+            }
+            if let Err(error) = self.announce_unread_caps() {
+                tracing::warn!(%error, "reading changed spending caps failed; what this node has charged may be counted at the next start");
             }
             let leave = Part::Allotment(AllotmentPart::Leave);
             let unit = UnitOfWork::of(leave, Admission::Always);

@@ -144,6 +144,11 @@ impl Inner {
         for period in [CapPeriod::Total, CapPeriod::Month] {
             let cap = KeyCap::of(credential, period, operation);
             let Some(state) = shard.caps.get_mut(&cap) else {
+                // Of a month that is over this node may have had a part, or hear only later that there was a cap.
+                let is_over = cap.month.is_some_and(|it| it < Month::of(self.latest()));
+                if is_over && charged.is_positive() {
+                    self.overspend(cap, charged, at);
+                }
                 continue;
             };
             let beyond = state.balance.charge(charged).written_off;
@@ -247,7 +252,24 @@ impl Inner {
             self.recall_changed(Purse::Cap(cap), number)?;
         }
         if let Some(cap) = begun {
-            // Charges count here from now on. Those before may have come after another node's first take.
+            // Charges count here from now on. Those before may have come after another node's first take, also in the month before.
+            self.overspend(cap, Micros::ZERO, self.latest());
+            if let Some(month) = cap.month {
+                let month = Some(Month::from_number(month.number() - 1));
+                self.overspend(KeyCap { month, ..cap }, Micros::ZERO, self.latest());
+            }
+        }
+        Ok(())
+    }
+
+    /// Has what keys were charged summed again for caps whose changes this run, or the one before, may not have read: what it has charged them was not
+    /// counted by those that had.
+    pub(crate) fn announce_unread_caps(&self) -> Result<(), ReadError> {
+        let mut caps = Vec::new();
+        let node = self.store.node();
+        self.store
+            .changed_caps_without(node, &mut |cap| caps.push(cap))?;
+        for cap in caps {
             self.overspend(cap, Micros::ZERO, self.latest());
         }
         Ok(())
@@ -262,13 +284,18 @@ impl Inner {
 }
 
 impl Shard {
-    /// Removes the caps of earlier months of which this node has nothing.
-    pub(crate) fn forget_caps(&mut self, now: Timestamp) {
+    /// Removes the caps of earlier months of which this node has nothing, and returns them.
+    pub(crate) fn forget_caps(&mut self, now: Timestamp) -> Vec<KeyCap> {
         let month = Month::of(now);
+        let mut forgotten = Vec::new();
         self.caps.retain(|cap, state| {
             let is_over = cap.month.is_some_and(|it| it < month);
             let is_empty = state.balance.total() == Micros::ZERO && state.allotment.takes == 0;
+            if is_over && is_empty {
+                forgotten.push(*cap);
+            }
             !(is_over && is_empty)
         });
+        forgotten
     }
 }

@@ -71,6 +71,7 @@ impl Inner {
         }
         if self.has_allotments {
             self.answer_recalls().map_err(StartError::Read)?;
+            self.announce_unread_caps().map_err(StartError::Read)?;
         }
         self.wait_for_queue()?;
         Ok(late)

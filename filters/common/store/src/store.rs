@@ -7,7 +7,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use crate::acme::ReadAcme;
-use crate::allotment::{AllotmentRow, CapAllotmentRow, CapShares, Purse};
+use crate::allotment::{AllotmentRow, CapAllotmentRow, CapShares, KeyCap, Purse};
 use crate::audit_log::{AuditRecord, ReadAuditLog};
 use crate::carry::{Carried, CarriedNode};
 use crate::checkout::ReadCheckouts;
@@ -180,6 +180,13 @@ pub trait Read: Send + Sync + ReadParts {
         &self,
         node: i64,
         each: &mut dyn FnMut(CapAllotmentRow),
+    ) -> Result<(), ReadError>;
+
+    /// Visits the caps of keys whose changes some node has not read, of which other nodes have parts and this one has none.
+    fn changed_caps_without(
+        &self,
+        node: i64,
+        each: &mut dyn FnMut(KeyCap),
     ) -> Result<(), ReadError>;
 
     /// Visits the accounts whose recall a node has not answered, and all recalled caps, with the number of the recall.

@@ -355,6 +355,22 @@ fn what_a_node_was_charged_before_it_has_heard_of_a_cap_counts_against_it() {
     assert_balanced(&a.store);
 }
 
+/// It read of the recall while its clock was in the month before, of whose cap it kept no note.
+#[test]
+fn what_a_node_frees_that_hears_of_a_recall_by_its_first_take_is_returned_at_once() {
+    let url = Postgres::shared().database();
+    let a = node(&url, "a");
+    let b = without_feed(&url, "b", NodeRole::OneOfMany);
+    let account = account_with(&a.store, &a.ledger, 1, 1_000_000, 0);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    let open = wait(a.reserve(CapPeriod::Month, account, 1, 600)).expect("it is allowed");
+    a.leaves(CapPeriod::Month, account, 400);
+    let hold = wait(b.reserve(CapPeriod::Month, account, 2, 300)).expect("it is allowed");
+    b.charge(account, 3, 100, NOW, Some(hold));
+    a.leaves(CapPeriod::Month, account, 300);
+    drop(open);
+}
+
 /// A charge before its request is in another month than its request, where the cap looks for neither.
 #[test]
 fn a_request_counts_in_the_month_in_which_it_began_when_the_clock_is_set_back() {
@@ -382,4 +398,74 @@ fn a_request_counts_in_the_month_in_which_it_began_when_the_clock_is_set_back() 
     a.close();
     let b = node(&url, "b");
     assert_balanced(&b.store);
+}
+
+/// Another node has begun to count before.
+#[test]
+fn what_a_node_was_charged_that_ends_before_it_has_heard_of_a_cap_counts_against_it() {
+    for is_killed in [true, false] {
+        let server = Postgres::shared();
+        let url = server.database();
+        let a = node(&url, "a");
+        let b = without_feed(&url, "b", NodeRole::OneOfMany);
+        let account = account_with(&a.store, &a.ledger, 1, 100_000, 0);
+        key_with(&a, account, None);
+        change_cap(&a, account, 0, cap(1_000, CapPeriod::Total));
+        let open = wait(a.reserve(CapPeriod::Total, account, 1, 10)).expect("it is allowed");
+        b.charge(account, 2, 100, NOW, None);
+        if is_killed {
+            let number = b.store.node();
+            let database = url.rsplit('/').next().expect("a name");
+            let end = format!("DELETE FROM leases WHERE node = {number}");
+            server.run(database, &end);
+            open_recovery(&url, number);
+        } else {
+            b.close();
+        }
+        a.leaves(CapPeriod::Total, account, 890);
+        drop(open);
+        assert_balanced(&a.store);
+    }
+}
+
+#[test]
+fn a_charge_in_the_next_month_counts_against_a_cap_that_its_node_has_not_heard_of() {
+    let url = Postgres::shared().database();
+    let a = node(&url, "a");
+    let b = without_feed(&url, "b", NodeRole::OneOfMany);
+    let account = account_with(&a.store, &a.ledger, 1, 100_000, 0);
+    key_with(&a, account, None);
+    change_cap(&a, account, 0, cap(1_000, CapPeriod::Month));
+    let open = wait(a.reserve(CapPeriod::Month, account, 1, 10)).expect("it is allowed");
+    b.charge(account, 2, 100, NEXT_MONTH, None);
+    a.leaves(CapPeriod::Month, account, 890);
+    drop(open);
+}
+
+/// Requests of that month go on at nodes whose clocks are behind.
+#[test]
+fn a_node_that_is_in_the_next_month_is_not_waited_for() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 100_000, 0);
+    b.has_account(account);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    drop(wait(a.reserve(CapPeriod::Month, account, 1, 10)));
+    b.leaves(CapPeriod::Month, account, 1_000);
+    let later = HoldRequest {
+        operation: operation_at(NEXT_MONTH, 3),
+        at: NEXT_MONTH,
+        ..request(account, 3, 10)
+    };
+    drop(wait(a.ledger.acquire_cap(
+        (KEY, CapPeriod::Month),
+        later,
+        |_| None,
+    )));
+    for part in 0..Ledger::PARTS {
+        a.ledger.return_idle(part, NEXT_MONTH);
+    }
+    // There is plenty again, and then another recall.
+    drop(wait(b.reserve(CapPeriod::Month, account, 1_000, 1)));
+    b.leaves(CapPeriod::Month, account, 1_000);
 }

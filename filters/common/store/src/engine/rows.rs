@@ -316,6 +316,10 @@ pub(crate) trait Rows: Sql + KeySet {
         each: &mut dyn FnMut(ChangeRow),
     ) -> Result<FeedBounds, RowError>;
 
+    /// Visits the caps of keys whose changes some node has not read, of which other nodes have rows and this one has none.
+    fn changed_caps_without(&self, node: i64, each: &mut dyn FnMut(KeyCap))
+    -> Result<(), RowError>;
+
     /// Visits the recalls in force of accounts that a node has not answered, and those of all caps: purse and number.
     fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), RowError>;
 

@@ -9,7 +9,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use super::audit::AuditSnapshot;
 use super::records::RecordQuery;
 use super::{day_totals, tail, usage};
-use crate::allotment::{AllotmentRow, CapAllotmentRow, Purse};
+use crate::allotment::{AllotmentRow, CapAllotmentRow, KeyCap, Purse};
 use crate::codes::LoginKind;
 use crate::commit_id;
 use crate::engine::{Accounts, Credentials, Rows};
@@ -240,6 +240,14 @@ where
         each: &mut dyn FnMut(CapAllotmentRow),
     ) -> Result<(), ReadError> {
         self.with("allotments of caps", |rows| rows.cap_allotments(node, each))
+    }
+
+    fn changed_caps_without(
+        &self,
+        node: i64,
+        each: &mut dyn FnMut(KeyCap),
+    ) -> Result<(), ReadError> {
+        self.with("changed caps", |rows| rows.changed_caps_without(node, each))
     }
 
     fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError> {

@@ -7,8 +7,10 @@ use tollgate_money::AccountId;
 
 use super::id_lists;
 use crate::allotment::{
-    AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, LEFT, Purse, Recall, SharedBalance,
+    AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, LEFT, Purse, Recall, SPENT_BEFORE,
+    SharedBalance,
 };
+use crate::codes::ChangeKind;
 use crate::commit_id;
 use crate::engine::{
     Balance, Dialect, EngineError, FeedBounds, RowError, Select, Sql, SqlRow, values,
@@ -212,6 +214,20 @@ pub(crate) fn recalls(
     connection.each(sql, values![], read, &mut |(purse, number)| {
         each(purse, number)
     })
+}
+
+pub(crate) fn changed_caps_without(
+    connection: &dyn Sql,
+    node: i64,
+    each: &mut dyn FnMut(KeyCap),
+) -> Result<(), RowError> {
+    let sql = "SELECT DISTINCT o.credential_id, o.month FROM changes c
+        JOIN cap_allotments o ON o.credential_id = c.subject AND o.node_id = ?2
+        LEFT JOIN cap_allotments m ON m.credential_id = o.credential_id AND m.month = o.month AND m.node_id = ?1
+        WHERE c.kind = ?3 AND m.node_id IS NULL";
+    let read = |row: &dyn SqlRow| Ok(KeyCap::from_numbers(row.get(0)?, row.get(1)?));
+    let values = values![node, SPENT_BEFORE, ChangeKind::Credential];
+    connection.each(sql, values, read, each)
 }
 
 pub(crate) fn set_recall(

@@ -258,6 +258,14 @@ impl<C: Sql + KeySet> Rows for C {
         allotment::changes(self, after, limit, each)
     }
 
+    fn changed_caps_without(
+        &self,
+        node: i64,
+        each: &mut dyn FnMut(KeyCap),
+    ) -> Result<(), RowError> {
+        allotment::changed_caps_without(self, node, each)
+    }
+
     fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), RowError> {
         allotment::recalls(self, node, each)
     }
