@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use tollgate_money::{AccountId, OperationId};
-use tollgate_store::Read;
+use tollgate_money::{AccountId, CredentialId, OperationId};
+use tollgate_store::{Purse, Read};
+
+use super::keys::{Key, KeyUse};
 
 /// Time in which a refusal is repeated, and more.
 pub(crate) const REPEATED_US: u64 = 300_000;
@@ -35,6 +37,33 @@ pub(crate) struct Operation {
     pub(crate) acknowledged: Option<i64>,
     /// A later run of its node had begun then.
     pub(crate) is_late: bool,
+    /// The key that it was asked for with.
+    pub(crate) key: Option<KeyUse>,
+}
+
+/// What credit is freed of: an account, or the caps of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Owner {
+    Account(AccountId),
+    Key(CredentialId),
+}
+
+impl From<Purse> for Owner {
+    fn from(purse: Purse) -> Owner {
+        match purse {
+            Purse::Account(account) => Owner::Account(account),
+            Purse::Cap(cap) => Owner::Key(cap.credential),
+        }
+    }
+}
+
+/// What is on its way to be free.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Freeing {
+    /// When some of it was last known to be durably free.
+    freed_us: u64,
+    /// What is freed and may not be durable: by requests of a run, or all of a run that has ended.
+    by_run: BTreeMap<usize, usize>,
 }
 
 /// Credit of an account as its clients know it.
@@ -45,10 +74,6 @@ pub(crate) struct Credit {
     /// Taken back, and acknowledged.
     pub(crate) taken: i64,
     pub(crate) limit: i64,
-    /// When some of it was last known to be durably free.
-    pub(crate) freed_us: u64,
-    /// What is freed and may not be durable: by requests of a run, or all of a run that has ended.
-    pub(crate) freeing: BTreeMap<usize, usize>,
 }
 
 #[derive(Default)]
@@ -56,8 +81,10 @@ pub(crate) struct Book {
     pub(crate) operations: BTreeMap<u64, Operation>,
     pub(crate) ids: HashMap<OperationId, u64>,
     pub(crate) accounts: BTreeMap<AccountId, Credit>,
-    /// The last refusal of each account at each run.
-    pub(crate) refused: HashMap<(usize, AccountId), u64>,
+    pub(crate) keys: BTreeMap<CredentialId, Key>,
+    pub(crate) freeing: BTreeMap<Owner, Freeing>,
+    /// The last refusal of each account and key at each run.
+    pub(crate) refused: HashMap<(usize, Owner), u64>,
     /// Runs whose processes have ended.
     pub(crate) dead: BTreeSet<usize>,
     /// Runs that were recovered by another process than the node itself.
@@ -81,22 +108,20 @@ impl Book {
         }
     }
 
-    /// A request may free credit of an account from now on.
-    pub(crate) fn frees(&mut self, account: AccountId, run: usize) {
-        if let Some(credit) = self.accounts.get_mut(&account) {
-            *credit.freeing.entry(run).or_default() += 1;
-        }
+    /// A request may free something from now on.
+    pub(crate) fn frees(&mut self, owner: Owner, run: usize) {
+        let freeing = self.freeing.entry(owner).or_default();
+        *freeing.by_run.entry(run).or_default() += 1;
     }
 
     /// All that it has freed is durable.
-    pub(crate) fn freed(&mut self, account: AccountId, run: usize, now_us: u64) {
-        if let Some(credit) = self.accounts.get_mut(&account) {
-            credit.freed_us = now_us;
-            if let Some(count) = credit.freeing.get_mut(&run) {
-                *count -= 1;
-                if *count == 0 {
-                    credit.freeing.remove(&run);
-                }
+    pub(crate) fn freed(&mut self, owner: Owner, run: usize, now_us: u64) {
+        let freeing = self.freeing.entry(owner).or_default();
+        freeing.freed_us = now_us;
+        if let Some(count) = freeing.by_run.get_mut(&run) {
+            *count -= 1;
+            if *count == 0 {
+                freeing.by_run.remove(&run);
             }
         }
     }
@@ -108,16 +133,19 @@ impl Book {
                 operation.state = State::Lost;
             }
         }
-        for credit in self.accounts.values_mut() {
-            *credit.freeing.entry(run).or_default() += 1_000_000;
+        let accounts = self.accounts.keys().map(|it| Owner::Account(*it));
+        let keys = self.keys.keys().map(|it| Owner::Key(*it));
+        for owner in accounts.chain(keys) {
+            let freeing = self.freeing.entry(owner).or_default();
+            *freeing.by_run.entry(run).or_default() += 1_000_000;
         }
     }
 
     /// Nothing is left of runs.
     pub(crate) fn recovered(&mut self, runs: &[usize], now_us: u64) {
-        for credit in self.accounts.values_mut() {
-            credit.freed_us = now_us;
-            credit.freeing.retain(|run, _| !runs.contains(run));
+        for freeing in self.freeing.values_mut() {
+            freeing.freed_us = now_us;
+            freeing.by_run.retain(|run, _| !runs.contains(run));
         }
     }
 
@@ -128,10 +156,7 @@ impl Book {
         let spent: i64 = of_account
             .map(|operation| match operation.state {
                 State::Held => operation.amount,
-                // It may have been in the spool alone, and is a late charge then.
-                State::Charged(_) if self.has_spools && self.recovered.contains(&operation.run) => {
-                    0
-                }
+                State::Charged(_) if self.may_be_late(operation) => 0,
                 State::Charged(amount) => amount,
                 State::Asked | State::Free | State::Lost => 0,
             })
@@ -145,6 +170,11 @@ impl Book {
         }
     }
 
+    /// A charge may have been in the spool alone, and is booked late then.
+    pub(crate) fn may_be_late(&self, operation: &Operation) -> bool {
+        self.has_spools && self.recovered.contains(&operation.run)
+    }
+
     pub(crate) fn took(&mut self, account: AccountId, amount: i64) {
         if let Some(credit) = self.accounts.get_mut(&account) {
             credit.taken += amount;
@@ -152,37 +182,50 @@ impl Book {
         self.check_spent(account);
     }
 
-    /// What an account has at least: in the database, without what is asked for, or held in memory. `None` when it cannot be read.
-    pub(crate) fn free_at_least(
-        &self,
-        reader: &dyn Read,
-        account: AccountId,
-        but: u64,
-    ) -> Option<i64> {
-        let row = reader.account(account).ok().flatten()?;
-        let open = self.operations.iter().filter(|(number, operation)| {
-            **number != but
-                && operation.account == account
-                && matches!(operation.state, State::Asked | State::Held)
-        });
-        let open: i64 = open.map(|(_, operation)| operation.amount).sum();
-        Some(row.available.get() + row.credit_limit.get() - open)
+    /// What a purse has at least: in the database, without what is asked for, or held in memory. `None` when it cannot be read.
+    pub(crate) fn free_at_least(&self, reader: &dyn Read, purse: Purse, but: u64) -> Option<i64> {
+        let (free, open) = match purse {
+            Purse::Account(account) => {
+                let row = reader.account(account).ok().flatten()?;
+                let free = row.available.get() + row.credit_limit.get();
+                let open = self.open(but).filter(|it| it.account == account);
+                (free, open.map(|it| it.amount).sum::<i64>())
+            }
+            Purse::Cap(cap) => {
+                let keyed = self.open(but).filter_map(|it| Some((it.key?, it.amount)));
+                let open = keyed.filter(|(key, _)| key.counts(cap));
+                let open = open.map(|(key, amount)| key.has(amount)).sum::<i64>();
+                (self.left_of(reader, cap)?, open)
+            }
+        };
+        Some(free.saturating_sub(open))
     }
 
-    /// Whether nothing of an account was on its way to be free since a moment.
-    pub(crate) fn is_settled(&self, account: AccountId, since_us: u64) -> bool {
-        let credit = &self.accounts[&account];
-        credit.freeing.is_empty() && credit.freed_us < since_us
+    /// The operations that have no answer, or a hold.
+    fn open(&self, but: u64) -> impl Iterator<Item = &Operation> {
+        let is_open = |it: &&Operation| matches!(it.state, State::Asked | State::Held);
+        let others = self.operations.iter().filter(move |it| *it.0 != but);
+        others.map(|(_, it)| it).filter(is_open)
+    }
+
+    /// Whether nothing was on its way to be free since a moment.
+    pub(crate) fn is_settled(&self, owner: Owner, since_us: u64) -> bool {
+        let is_changing = match owner {
+            Owner::Account(_) => false,
+            Owner::Key(key) => self.keys[&key].is_changing(),
+        };
+        let is_free = |it: &Freeing| it.by_run.is_empty() && it.freed_us < since_us;
+        !is_changing && self.freeing.get(&owner).is_none_or(is_free)
     }
 
     /// Notes a refusal; whether there was an earlier one that it may repeat.
     pub(crate) fn is_repeated(
         &mut self,
-        (run, account): (usize, AccountId),
+        (run, owner): (usize, Owner),
         started_us: u64,
         now_us: u64,
     ) -> bool {
-        let last = self.refused.insert((run, account), now_us);
+        let last = self.refused.insert((run, owner), now_us);
         last.is_some_and(|last| last + REPEATED_US >= started_us)
     }
 }

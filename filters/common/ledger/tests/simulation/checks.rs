@@ -2,11 +2,16 @@
 
 use std::collections::HashMap;
 
+use tollgate_clock::Timestamp;
 use tollgate_ledger::audit::audit;
-use tollgate_money::Micros;
+use tollgate_money::{AccountId, CredentialId, Micros, SpendingCap};
+use tollgate_store::{CredentialRow, KeyCap};
 
 use super::book::{Operation, State};
+use super::client::Completion;
 use super::cluster::{Cluster, Node};
+use super::keys::KeyUse;
+use crate::support::operation_at;
 
 impl Cluster {
     /// Each node was passed every change since its start, in order.
@@ -42,27 +47,60 @@ impl Cluster {
         }
     }
 
-    /// All that each account has can be held, at any node.
+    /// All that each account has can be held, and all that each cap leaves reserved, at any node.
     pub(crate) fn use_all(&mut self) {
         for account in self.accounts.clone() {
-            let up: Vec<usize> = (0..self.nodes.len()).filter(|it| self.is_up(*it)).collect();
-            let row = self.reader.account(account).ok().flatten();
-            let Some(row) = row.filter(|_| !up.is_empty()) else {
+            let Some(row) = self.reader.account(account).ok().flatten() else {
                 continue;
             };
-            let index = up[self.sim.below(up.len() as u64) as usize];
             let amount = row.available.get() + row.credit_limit.get();
-            if amount <= 0 {
-                continue;
+            if amount > 0 {
+                self.use_all_of((account, None), amount);
             }
-            let number = self.number();
-            let client = self.client(index).expect("it is up");
-            self.ask_at(index, client.use_all(number, account, amount));
-            self.until("all of an account is held", |it| {
-                let up = it.nodes[index].up.as_ref();
-                up.is_none_or(|up| up.run.open() == 0)
-            });
+            if let Some(key) = self.key_of(account) {
+                self.use_all_of_cap(account, key);
+            }
         }
+    }
+
+    fn use_all_of_cap(&mut self, account: AccountId, credential: CredentialId) {
+        let Some(CredentialRow { made, .. }) = self.reader.credential(credential).ok().flatten()
+        else {
+            return;
+        };
+        let Some(set) = made.spending_cap else { return };
+        let cap = KeyCap::at(credential, set.period, self.wall(0));
+        let charges = self.charges(&mut Vec::new());
+        let charged = self.charged(&charges, |key| key.counts(cap));
+        let left = (set.max.get() - charged).max(0);
+        self.use_all_of((account, Some((credential, Some(set)))), left);
+    }
+
+    fn use_all_of(
+        &mut self,
+        (account, key): (AccountId, Option<(CredentialId, Option<SpendingCap>)>),
+        amount: i64,
+    ) {
+        let up: Vec<usize> = (0..self.nodes.len()).filter(|it| self.is_up(*it)).collect();
+        if up.is_empty() {
+            return;
+        }
+        let index = up[self.sim.below(up.len() as u64) as usize];
+        let number = self.number();
+        let all = Completion {
+            number,
+            id: operation_at(self.wall(0), number),
+            account,
+            key,
+            amount,
+            kind: 0,
+        };
+        let client = self.client(index).expect("it is up");
+        self.ask_at(index, client.use_all(all));
+        self.until("all of an account is held", |it| {
+            let up = it.nodes[index].up.as_ref();
+            up.is_none_or(|up| up.run.open() == 0)
+        });
     }
 
     /// The books balance, and have each acknowledged operation once.
@@ -70,6 +108,10 @@ impl Cluster {
         let sql = "SELECT COUNT(*) FROM allotments WHERE available <> 0 OR held <> 0";
         if self.sim.committed(sql) != 0 {
             self.violation("a node has credit after it has ended");
+        }
+        let sql = "SELECT COUNT(*) FROM cap_allotments WHERE node_id > 0 AND granted <> spent";
+        if self.sim.committed(sql) != 0 {
+            self.violation("a node has a part of a cap of a key after it has ended");
         }
         match audit(&*self.reader) {
             Ok(report) => {
@@ -82,7 +124,23 @@ impl Cluster {
             }
             Err(error) => self.violation(format!("audit: {error}")),
         }
-        let charges = self.charges();
+        let mut wrong = Vec::new();
+        let charges = self.charges(&mut wrong);
+        wrong.into_iter().for_each(|text| self.violation(text));
+        let keys: Vec<(CredentialId, AccountId)> = {
+            let book = self.book();
+            let all = book.keys.iter();
+            all.map(|(id, key)| (*id, key.account)).collect()
+        };
+        for (key, account) in keys {
+            let charged = self.charged(&charges, |it| it.credential == key);
+            let spent = (self.reader).credential_spent(account, key, Timestamp::MIN);
+            if spent.as_ref().ok() != Some(&Micros::new(charged)) {
+                self.violation(format!(
+                    "key {key} has spent {spent:?}, and its requests were charged {charged}"
+                ));
+            }
+        }
         let operations = self.book().operations.clone();
         for (number, operation) in &operations {
             let found = charges.get(number).copied().unwrap_or(0);
@@ -107,10 +165,19 @@ impl Cluster {
         }
     }
 
-    /// What the journals have charged to each operation.
-    fn charges(&self) -> HashMap<u64, i64> {
+    /// What was charged to requests with a key.
+    fn charged(&self, charges: &HashMap<u64, i64>, is_of: impl Fn(&KeyUse) -> bool) -> i64 {
+        let book = self.book();
+        let of_key = charges.iter().filter(|(number, _)| {
+            let key = book.operations[*number].key;
+            key.is_some_and(|key| is_of(&key))
+        });
+        of_key.map(|(_, charged)| *charged).sum()
+    }
+
+    /// What the journals have charged to each operation, and what is wrong about that.
+    fn charges(&self, wrong: &mut Vec<String>) -> HashMap<u64, i64> {
         let mut charges = HashMap::new();
-        let mut wrong = Vec::new();
         let ids = self.book().ids.clone();
         let snapshot = self.reader.snapshot().expect("a snapshot");
         let read = snapshot.operations(&mut |rows| {
@@ -130,7 +197,6 @@ impl Cluster {
             charges.insert(number, charged);
         });
         read.expect("the operations are read");
-        wrong.into_iter().for_each(|text| self.violation(text));
         charges
     }
 }

@@ -1,20 +1,24 @@
 //! The requests of clients at a node: completions, payments, and credit that is taken back.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tollgate_clock::{Deadline, Timestamp};
-use tollgate_ledger::{CreditError, HoldError, HoldRequest, Ledger, Settle, SettleError};
-use tollgate_money::{AccountId, Micros};
+use tollgate_ledger::{CapHold, CreditError, HoldError, HoldRequest, Ledger, Settle, SettleError};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::simulation::{SimulatedProcess, Simulation};
 use tollgate_store::{
-    Admission, CacheScope, EntryKind, NewAccount, Part, Read, Store, UnitOfWork, commit, flush,
+    Admission, CacheScope, CredentialChange, EntryKind, KeyCap, NewAccount, Part, Purse, Read,
+    Store, UnitOfWork, UsageRecord, commit, flush,
 };
 
-use super::book::{Book, REPEATED_US, State};
+use super::book::{Book, Owner, REPEATED_US, State};
 use super::faults::Fault;
-use crate::support::{credit_of, operation, usage};
+use super::keys::{Known, Setting};
+use super::node::Changes;
+use crate::support::{credit_of, key_of, operation, operation_at, usage};
 
 /// What a request needs.
 #[derive(Clone)]
@@ -24,6 +28,8 @@ pub(crate) struct Client {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) ledger: Ledger,
     pub(crate) book: Arc<Mutex<Book>>,
+    /// What the node has read of the changes of others.
+    pub(crate) changes: Arc<Changes>,
     /// Reads the database as it is now.
     pub(crate) reader: Arc<dyn Read>,
     pub(crate) run: usize,
@@ -35,7 +41,10 @@ pub(crate) struct Client {
 #[derive(Clone, Copy)]
 pub(crate) struct Completion {
     pub(crate) number: u64,
+    pub(crate) id: OperationId,
     pub(crate) account: AccountId,
+    /// The key that it is asked for with, and its cap as the node knows it.
+    pub(crate) key: Option<(CredentialId, Option<SpendingCap>)>,
     pub(crate) amount: i64,
     /// Decides how it goes on.
     pub(crate) kind: u64,
@@ -43,17 +52,27 @@ pub(crate) struct Completion {
 
 /// What is known at the beginning of a request.
 struct Asked {
-    at_us: u64,
+    purse: Purse,
+    known: Known,
+    /// What the purse had at least, if nothing was on its way to be free.
     free: Option<i64>,
-    is_settled: bool,
 }
+
+/// A refusal that says that a purse has less.
+struct Refusal {
+    number: u64,
+    amount: i64,
+}
+
+/// What a request may have freed, and not durably.
+type Freed = BTreeSet<Owner>;
 
 impl Client {
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         self.process.clock().now()
     }
 
@@ -68,52 +87,95 @@ impl Client {
     }
 
     /// Reads without taking part in the run.
-    fn free_at_least(&self, account: AccountId, but: u64) -> Option<i64> {
+    fn free_at_least(&self, purse: Purse, but: u64) -> Option<i64> {
         let _driving = self.sim.observe();
-        self.book().free_at_least(&*self.reader, account, but)
+        self.book().free_at_least(&*self.reader, purse, but)
     }
 
-    fn asked(&self, completion: &Completion) -> Asked {
-        let at_us = self.sim.now_us();
-        Asked {
-            at_us,
-            free: self.free_at_least(completion.account, completion.number),
-            is_settled: self.book().is_settled(completion.account, at_us),
+    fn known(&self) -> Known {
+        Known {
+            at_us: self.sim.now_us(),
+            change: self.changes.last(),
         }
     }
 
-    /// A refusal is right only when the account really has less.
-    fn refused(&self, completion: &Completion, asked: &Asked) {
-        let Completion {
-            number,
-            account,
-            amount,
-            ..
-        } = *completion;
+    /// The cap of a key as this node knows it; none where it knows no key.
+    pub(crate) fn key(&self, credential: CredentialId) -> Option<Option<SpendingCap>> {
+        let known = self.changes.last();
+        let book = self.book();
+        book.keys[&credential].known(known).map(|it| it.cap)
+    }
+
+    fn asked(&self, purse: Purse, number: u64) -> Asked {
+        let known = self.known();
+        let is_settled = self.book().is_settled(purse.into(), known.at_us);
+        // The reads are most of what a request costs the simulation.
+        let free = is_settled.then(|| self.free_at_least(purse, number));
+        Asked {
+            purse,
+            known,
+            free: free.flatten(),
+        }
+    }
+
+    /// A refusal is right only when the purse really has less.
+    fn refused(&self, refusal: &Refusal, asked: &Asked) {
+        let Refusal { number, amount } = *refusal;
+        let Asked { purse, known, free } = *asked;
+        let owner = Owner::from(purse);
         let now_us = self.sim.now_us();
-        let free = self.free_at_least(account, number);
-        let mut book = self.book();
-        let is_repeated = book.is_repeated((self.run, account), asked.at_us, now_us);
-        let is_settled = asked.is_settled && book.is_settled(account, asked.at_us);
+        let (is_repeated, is_settled) = {
+            let mut book = self.book();
+            let is_repeated = book.is_repeated((self.run, owner), known.at_us, now_us);
+            (is_repeated, book.is_settled(owner, known.at_us))
+        };
         let has_enough = |free: Option<i64>| free.is_some_and(|free| free >= amount);
-        if is_settled && !is_repeated && has_enough(asked.free) && has_enough(free) {
-            book.violation(format!(
-                "operation {number} of {amount} was refused at {} while account {account} had {:?} and {free:?}",
-                self.name, asked.free
+        if is_repeated || !is_settled || !has_enough(free) {
+            return;
+        }
+        let still = self.free_at_least(purse, number);
+        if has_enough(still) {
+            let what = match purse {
+                Purse::Account(account) => format!("account {account}"),
+                Purse::Cap(cap) => format!("the cap of key {}", cap.credential),
+            };
+            self.book().violation(format!(
+                "operation {number} of {amount} was refused at {} while {what} had {free:?} and {still:?}",
+                self.name
             ));
         }
     }
 
-    /// Waits until everything before is durable, after a request that may have freed something.
-    async fn freed(&self, account: AccountId) {
-        if flush(&*self.store).await.is_ok() {
-            self.book().freed(account, self.run, self.sim.now_us());
+    /// From now on a request may free something.
+    fn frees(&self, freed: &mut Freed, owner: Owner) {
+        if freed.insert(owner) {
+            self.book().frees(owner, self.run);
         }
+    }
+
+    /// The same for what it has reserved of its key's cap.
+    fn unreserves(&self, completion: &Completion, freed: &mut Freed) {
+        if let Some((credential, _)) = completion.key {
+            self.frees(freed, Owner::Key(credential));
+            self.book().unreserved(completion.number);
+        }
+    }
+
+    /// Waits until everything before is durable, after a request that may have freed something.
+    async fn freed(&self, freed: Freed) -> bool {
+        let is_durable = flush(&*self.store).await.is_ok();
+        if is_durable {
+            let mut book = self.book();
+            for owner in freed {
+                book.freed(owner, self.run, self.sim.now_us());
+            }
+        }
+        is_durable
     }
 
     fn request(&self, completion: &Completion) -> HoldRequest {
         HoldRequest {
-            operation: operation(completion.number),
+            operation: completion.id,
             account: completion.account,
             amount: Micros::new(completion.amount),
             price_version: Some(1),
@@ -123,36 +185,44 @@ impl Client {
         }
     }
 
-    /// A completion: a hold, a wait, and its end.
+    /// A completion: a reservation of its key's cap, a hold, a wait, and their end.
     pub(crate) async fn complete(self, completion: Completion) {
-        let mut frees = false;
-        let state = self.completed(&completion, &mut frees).await;
-        self.book().set(completion.number, state);
-        if frees {
-            self.freed(completion.account).await;
+        let number = completion.number;
+        let mut freed = Freed::new();
+        let state = self.completed(&completion, &mut freed).await;
+        self.book().set(number, state);
+        if !freed.is_empty() && self.freed(freed).await {
+            let last_change = (self.sim).committed("SELECT number FROM cluster WHERE id = 1");
+            let known = self.known();
+            self.book().charge_counts(number, known, last_change);
         }
     }
 
-    /// `frees` is whether something of the account is free by it, and perhaps not durably.
-    async fn completed(&self, completion: &Completion, frees: &mut bool) -> State {
-        let mut frees_now = || {
-            *frees = true;
-            self.book().frees(completion.account, self.run);
-        };
+    async fn completed(&self, completion: &Completion, freed: &mut Freed) -> State {
         let Completion {
             number,
             account,
-            amount,
             kind,
+            ..
         } = *completion;
-        let asked = self.asked(completion);
+        let purse = Purse::Account(account);
+        let asked = self.asked(purse, number);
         if let Err(error) = self.ledger.load(account).await {
             self.note(&format!("{number} not loaded: {error}"));
             return State::Free;
         }
-        let wanted = self.request(completion);
+        let mut wanted = self.request(completion);
         let is_shortened = kind % 5 == 0;
         let rest = move |room: Micros| (is_shortened && room.is_positive()).then_some(room);
+        let mut kept = match self.reserved(completion, wanted, rest, freed).await {
+            Ok(kept) => kept,
+            Err(state) => return state,
+        };
+        if let Some(kept) = &kept {
+            wanted.amount = kept.amount();
+        }
+        let amount = wanted.amount.get();
+        let refusal = Refusal { number, amount };
         let placed = match self.fault {
             Some(Fault::ShorteningByLocalRoom) if is_shortened => {
                 self.ledger.hold_within(wanted, rest)
@@ -163,27 +233,24 @@ impl Client {
             Ok(hold) => hold,
             Err(error) => {
                 self.note(&format!("{number} refused: {error}"));
-                match error {
-                    HoldError::InsufficientCredit { .. } => self.refused(completion, &asked),
-                    HoldError::CutOff => frees_now(),
-                    HoldError::Store { .. } => return State::Lost,
-                    HoldError::NoAccount { .. } | HoldError::Repeated { .. } => {
-                        let text =
-                            format!("operation {number} was refused at {}: {error}", self.name);
-                        self.book().violation(text);
-                    }
-                    _ => {}
+                self.unreserves(completion, freed);
+                if let HoldError::InsufficientCredit { .. } = error {
+                    self.refused(&refusal, &asked);
                 }
-                return State::Free;
+                return self.not_placed(number, purse, &error, freed);
             }
         };
         let held = hold.amount().get();
         self.note(&format!("{number} held {held} of {account}"));
         if held < amount {
-            self.refused(completion, &asked);
+            self.refused(&refusal, &asked);
         }
         self.set_amount(number, held);
         self.book().set(number, State::Held);
+        let mut frees_now = || {
+            self.frees(freed, Owner::Account(account));
+            self.unreserves(completion, freed);
+        };
         if kind % 4 == 1
             && let Err(error) = hold.durable().await
         {
@@ -213,18 +280,29 @@ impl Client {
         // The settlement frees the rest at once.
         self.book().set(number, State::Asked);
         hold.cover(Micros::new(actual), self.now()).await;
+        let at = self.now();
+        let credential = completion.key.map(|(credential, _)| credential);
         let settlement = hold.settle(Settle {
             actual: Micros::new(actual),
-            usage: usage(),
-            at: self.now(),
+            usage: UsageRecord {
+                credential,
+                ..usage()
+            },
+            at,
         });
-        let charged = settlement.settled().charged.get();
+        let charged = settlement.settled().charged;
+        if let Some(credential) = credential {
+            match kept.take() {
+                Some(kept) => kept.settle(charged, at),
+                None => (self.ledger).count_uncapped(credential, charged, (completion.id, at)),
+            }
+        }
         let settled = settlement.await;
         self.note(&format!("{number} settled {actual}: {settled:?}"));
         match settled {
             Ok(_) => {
-                self.acknowledged(number, charged);
-                State::Charged(charged)
+                self.acknowledged(number, charged.get());
+                State::Charged(charged.get())
             }
             Err(SettleError::Refused { source, .. }) => {
                 let text = format!("the charge of operation {number} was refused: {source}");
@@ -233,6 +311,59 @@ impl Client {
             }
             Err(_) => State::Lost,
         }
+    }
+
+    /// Reserves a part of the cap of a request's key, if it has one.
+    async fn reserved(
+        &self,
+        completion: &Completion,
+        wanted: HoldRequest,
+        rest: impl FnOnce(Micros) -> Option<Micros>,
+        freed: &mut Freed,
+    ) -> Result<Option<CapHold>, State> {
+        let Completion { number, amount, .. } = *completion;
+        let Some((credential, Some(cap))) = completion.key else {
+            return Ok(None);
+        };
+        let period = cap.period;
+        let purse = Purse::Cap(KeyCap::of(credential, period, completion.id));
+        let asked = self.asked(purse, number);
+        let refusal = Refusal { number, amount };
+        let reserved = self.ledger.acquire_cap((credential, period), wanted, rest);
+        match reserved.await {
+            Ok(kept) => {
+                let reserved = kept.amount().get();
+                self.note(&format!("{number} reserved {reserved} of {purse:?}"));
+                if reserved < amount {
+                    self.refused(&refusal, &asked);
+                }
+                self.set_amount(number, reserved);
+                let mut book = self.book();
+                book.reserved(number, period, reserved, asked.known);
+                Ok(Some(kept))
+            }
+            Err(error) => {
+                self.note(&format!("{number} refused by its cap: {error}"));
+                if let HoldError::InsufficientCredit { .. } = error {
+                    self.refused(&refusal, &asked);
+                }
+                Err(self.not_placed(number, purse, &error, freed))
+            }
+        }
+    }
+
+    fn not_placed(&self, number: u64, purse: Purse, error: &HoldError, freed: &mut Freed) -> State {
+        match error {
+            // What it was to take may come all the same, and is free then.
+            HoldError::CutOff => self.frees(freed, purse.into()),
+            HoldError::Store { .. } => return State::Lost,
+            HoldError::NoAccount { .. } | HoldError::Repeated { .. } => {
+                let text = format!("operation {number} was refused at {}: {error}", self.name);
+                self.book().violation(text);
+            }
+            _ => {}
+        }
+        State::Free
     }
 
     fn set_amount(&self, number: u64, amount: i64) {
@@ -268,11 +399,76 @@ impl Client {
         }
     }
 
+    /// Makes a key with a cap.
+    pub(crate) async fn make_key(self, credential: CredentialId) {
+        let (account, cap) = {
+            let book = self.book();
+            let key = &book.keys[&credential];
+            (key.account, key.settings[0].cap)
+        };
+        let unit = UnitOfWork::of(key_of(credential, account, cap), Admission::Normal);
+        let made = commit(&*self.store, unit).await;
+        self.cap_is_set(credential, made.is_ok());
+    }
+
+    /// Sets another cap of a key, or removes it.
+    pub(crate) async fn change_cap(self, credential: CredentialId, cap: Option<SpendingCap>) {
+        let row = {
+            let _driving = self.sim.observe();
+            self.reader.credential(credential).ok().flatten()
+        };
+        let Some(row) = row.filter(|_| self.begins_to_set(credential, cap)) else {
+            return;
+        };
+        let mut freed = Freed::new();
+        self.frees(&mut freed, Owner::Key(credential));
+        let change = CredentialChange {
+            id: credential,
+            account: row.made.account,
+            version: row.version,
+            label: Arc::from("key"),
+            models: None,
+            spending_cap: cap,
+            spent: Micros::ZERO,
+            expires_at: None,
+            at: self.now(),
+        };
+        let change = Part::ChangeCredential(Box::new(change));
+        let changed = commit(&*self.store, UnitOfWork::of(change, Admission::Normal)).await;
+        self.note(&format!("cap of {credential} is {cap:?}: {changed:?}"));
+        if changed.is_ok() {
+            self.cap_is_set(credential, true);
+            _ = self.freed(freed).await;
+        }
+    }
+
+    /// Notes a change of a cap, unless there is one whose outcome is not known.
+    fn begins_to_set(&self, credential: CredentialId, cap: Option<SpendingCap>) -> bool {
+        let mut book = self.book();
+        let key = book.keys.get_mut(&credential).expect("it is known");
+        let begins = !key.is_changing();
+        if begins {
+            key.settings.push(Setting { cap, number: None });
+        }
+        begins
+    }
+
+    fn cap_is_set(&self, credential: CredentialId, is_durable: bool) {
+        let number = (self.sim).committed("SELECT number FROM cluster WHERE id = 1");
+        let mut book = self.book();
+        let key = book.keys.get_mut(&credential).expect("it is known");
+        if let Some(last) = key.settings.last_mut() {
+            last.number = is_durable.then_some(number);
+        }
+    }
+
     /// Books or takes back credit, and repeats it once.
     pub(crate) async fn book_credit(self, number: u64, account: AccountId, amount: i64) {
         let mut credit = credit_of(account, amount, &format!("r{number}"), number);
         credit.at = self.now();
-        self.book().frees(account, self.run);
+        let mut freed = Freed::new();
+        let owner = Owner::Account(account);
+        self.frees(&mut freed, owner);
         if amount > 0 {
             let mut book = self.book();
             let of = book.accounts.get_mut(&account).expect("it is known");
@@ -301,7 +497,7 @@ impl Client {
                 }
                 Err(CreditError::InsufficientCredit { .. }) => {
                     let now_us = self.sim.now_us();
-                    self.book().is_repeated((self.run, account), now_us, now_us);
+                    self.book().is_repeated((self.run, owner), now_us, now_us);
                     break;
                 }
                 Err(_) => break,
@@ -312,8 +508,8 @@ impl Client {
         }
         // Credit that was acknowledged is the account's, wherever it is.
         match amount > 0 && is_booked {
-            true => self.book().freed(account, self.run, self.sim.now_us()),
-            false => self.freed(account).await,
+            true => self.book().freed(owner, self.run, self.sim.now_us()),
+            false => _ = self.freed(freed).await,
         }
     }
 
@@ -332,33 +528,22 @@ impl Client {
         self.note(&format!("credit {number}: {:?}", booked.is_ok()));
     }
 
-    /// Holds and releases all that an account has; repeats what is to be repeated.
-    pub(crate) async fn use_all(self, number: u64, account: AccountId, amount: i64) {
+    /// Holds and releases all that an account has, or reserves all that a cap leaves; repeats what is to be repeated.
+    pub(crate) async fn use_all(self, all: Completion) {
         // More than it has is refused: repeated answers that other nodes have more have to end.
-        for (amount, has_it, first) in [(amount, true, 0), (amount + 1, false, 100)] {
+        for (amount, has_it, first) in [(all.amount, true, 0), (all.amount + 1, false, 100)] {
             for attempt in 0.. {
-                let completion = Completion {
-                    number: number + (first + attempt) * 10_000_000,
-                    account,
-                    amount,
-                    kind: 0,
-                };
-                let placed = match self.ledger.load(account).await {
-                    Ok(()) => {
-                        let wanted = self.request(&completion);
-                        self.ledger.acquire(wanted, true, |_| None).await
-                    }
-                    Err(_) => Err(HoldError::CutOff),
-                };
+                if amount == 0 {
+                    break;
+                }
+                let number = all.number + (first + attempt) * 10_000_000;
+                let id = operation_at(all.id.began_at(), number);
+                let placed = self.used(Completion { id, amount, ..all }).await;
                 match placed {
-                    Ok(mut hold) if has_it => {
-                        let _ = hold.durable().await;
-                        hold.release(self.now());
-                        break;
-                    }
+                    Ok(()) if has_it => break,
                     Err(HoldError::InsufficientCredit { .. }) if !has_it => break,
                     Err(HoldError::CreditUnavailable { .. } | HoldError::CutOff)
-                        if attempt < 40 =>
+                        if attempt < 100 =>
                     {
                         self.pass(100_000).await;
                     }
@@ -367,8 +552,12 @@ impl Client {
                         self.pass(REPEATED_US).await;
                     }
                     other => {
+                        let what = match all.key {
+                            Some((credential, _)) => format!("the cap of key {credential}"),
+                            None => format!("account {}", all.account),
+                        };
                         self.book().violation(format!(
-                            "of account {account}, {amount} is decided at {} as if it had {}: {other:?}",
+                            "of {what}, {amount} is decided at {} as if it had {}: {other:?}",
                             self.name,
                             if has_it { "less" } else { "more" }
                         ));
@@ -377,5 +566,20 @@ impl Client {
                 }
             }
         }
+    }
+
+    async fn used(&self, completion: Completion) -> Result<(), HoldError> {
+        let wanted = self.request(&completion);
+        if let Some((credential, Some(cap))) = completion.key {
+            let capped = (credential, cap.period);
+            let reserved = self.ledger.acquire_cap(capped, wanted, |_| None);
+            return reserved.await.map(drop);
+        }
+        let loaded = self.ledger.load(completion.account).await;
+        loaded.map_err(|_| HoldError::CutOff)?;
+        let mut hold = self.ledger.acquire(wanted, true, |_| None).await?;
+        let _ = hold.durable().await;
+        hold.release(self.now());
+        Ok(())
     }
 }

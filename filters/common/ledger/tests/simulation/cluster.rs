@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tollgate_clock::Timestamp;
-use tollgate_money::AccountId;
+use tollgate_clock::{Month, Timestamp};
+use tollgate_money::{AccountId, CapPeriod, CredentialId, SpendingCap};
 use tollgate_store::postgres::{DatabaseUrl, NodeRole, Options, SpoolOptions, open_read};
 use tollgate_store::simulation::{Driving, SimulatedProcess, Simulation, URL};
 use tollgate_store::{FailureKind, Read, RootSecret};
@@ -14,14 +14,18 @@ use tollgate_store::{FailureKind, Read, RootSecret};
 use super::book::{Book, Credit, Operation, State};
 use super::client::{Client, Completion};
 use super::faults::Fault;
+use super::keys::{Key, KeyUse, Setting, cap};
 use super::node::{Life, Run, Running, Start};
-use crate::support::{NOW, account, operation};
+use crate::support::{NOW, account, operation_at};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Steps of a run before everything is repaired, and the turns of each.
 const STEPS: usize = 500;
 const TURNS: usize = 6;
+
+/// A month ends within this time of a run.
+const MONTH_ENDS_IN_US: u64 = 40_000_000;
 
 /// Steps until something has to have happened.
 const STEPS_MAX: usize = 20_000;
@@ -64,6 +68,8 @@ struct Recovery {
 pub(crate) struct Cluster {
     pub(crate) sim: Simulation,
     timers: tokio::runtime::Runtime,
+    /// The time at its beginning: a month ends soon.
+    began: Timestamp,
     pub(crate) nodes: Vec<Node>,
     pub(crate) book: Arc<Mutex<Book>>,
     pub(crate) reader: Arc<dyn Read>,
@@ -72,6 +78,8 @@ pub(crate) struct Cluster {
     runs: usize,
     pub(crate) fault: Option<Fault>,
     recoveries: Vec<Recovery>,
+    /// Every account has more credit than its requests need, and a key with a cap.
+    is_of_caps: bool,
     _driving: Driving,
 }
 
@@ -83,9 +91,12 @@ impl Cluster {
             .build()
             .expect("a runtime");
         let sim = Simulation::new(seed, timers.handle().clone());
-        let driving = sim.drive(NOW);
+        let end_of_month = Month::of(NOW).next().start();
+        let before = Duration::from_micros(sim.below(MONTH_ENDS_IN_US));
+        let began = Timestamp::from_micros(end_of_month.as_micros() - before.as_micros() as i64);
+        let driving = sim.drive(began);
         let url = DatabaseUrl::parse(URL).expect("an address");
-        let reader = open_read(&Options::new(url, NOW, RootSecret([7; 32])));
+        let reader = open_read(&Options::new(url, began, RootSecret([7; 32])));
         if let Some(fault) = fault {
             fault.tamper(&sim);
         }
@@ -108,14 +119,23 @@ impl Cluster {
             reader: reader.expect("the database is read"),
             sim,
             timers,
+            began,
             book: Arc::new(Mutex::new(book)),
             accounts: Vec::new(),
             next: 1,
             runs: 0,
             fault,
             recoveries: Vec::new(),
+            is_of_caps: false,
             _driving: driving,
         }
+    }
+
+    /// A run in which only caps are scarce.
+    pub(crate) fn of_caps(seed: u64, fault: Option<Fault>) -> Cluster {
+        let mut cluster = Cluster::new(seed, fault);
+        cluster.is_of_caps = true;
+        cluster
     }
 
     /// Runs it all; the violations.
@@ -185,7 +205,7 @@ impl Cluster {
     }
 
     pub(crate) fn wall(&self, skew_us: i64) -> Timestamp {
-        Timestamp::from_micros(NOW.as_micros() + self.sim.now_us() as i64 + skew_us)
+        Timestamp::from_micros(self.began.as_micros() + self.sim.now_us() as i64 + skew_us)
     }
 
     /// Lets time pass.
@@ -331,7 +351,8 @@ impl Cluster {
         let client = self.client(index).expect("it is up");
         let id = account(self.accounts.len() as u64 + 1);
         let limit = [0, 0, 50][self.sim.below(3) as usize];
-        let credit = 100 + self.sim.below(900) as i64;
+        let least = [100, 1_000_000][usize::from(self.is_of_caps)];
+        let credit = least + self.sim.below(900) as i64;
         self.accounts.push(id);
         let known = Credit {
             limit,
@@ -339,7 +360,42 @@ impl Cluster {
         };
         self.book().accounts.insert(id, known);
         let number = self.number();
-        self.ask_at(index, client.make_account(number, id, credit));
+        let has_key = self.sim.chance(700) || self.is_of_caps;
+        let setting = Setting {
+            cap: self.drawn_cap(),
+            number: None,
+        };
+        let key = Key {
+            account: id,
+            settings: vec![setting],
+        };
+        let credential = credential_of(id);
+        if has_key {
+            self.book().keys.insert(credential, key);
+        }
+        self.ask_at(index, async move {
+            client.clone().make_account(number, id, credit).await;
+            if has_key {
+                client.make_key(credential).await;
+            }
+        });
+    }
+
+    /// A cap, or none.
+    fn drawn_cap(&self) -> Option<SpendingCap> {
+        let max = 40 + self.sim.below(500) as i64;
+        match self.sim.below(6) {
+            0 => None,
+            1 | 2 => Some(cap(max, CapPeriod::Total)),
+            _ => Some(cap(max, CapPeriod::Month)),
+        }
+    }
+
+    /// The key of an account, if it has one.
+    pub(crate) fn key_of(&self, account: AccountId) -> Option<CredentialId> {
+        let credential = credential_of(account);
+        let has_key = self.book().keys.contains_key(&credential);
+        has_key.then_some(credential)
     }
 
     pub(crate) fn ask_at(&self, index: usize, request: impl Future<Output = ()> + Send + 'static) {
@@ -368,10 +424,16 @@ impl Cluster {
                 let amount = -1 - self.sim.below(150) as i64;
                 self.ask_at(index, client.book_credit(number, account, amount));
             }
+            2 if self.sim.chance(300) => {
+                if let Some(key) = self.key_of(account) {
+                    self.ask_at(index, client.change_cap(key, self.drawn_cap()));
+                }
+            }
             _ => {
                 let most = [20, 120, 600][self.sim.below(3) as usize];
                 let amount = 1 + self.sim.below(most) as i64;
-                self.complete_at(index, account, amount);
+                let key = self.key_of(account).filter(|_| self.sim.chance(600));
+                self.complete_at(index, (account, key), amount);
             }
         }
     }
@@ -385,11 +447,18 @@ impl Cluster {
         (!is_ending && exists).then_some(client)
     }
 
-    pub(crate) fn complete_at(&mut self, index: usize, account: AccountId, amount: i64) {
+    pub(crate) fn complete_at(
+        &mut self,
+        index: usize,
+        (account, key): (AccountId, Option<CredentialId>),
+        amount: i64,
+    ) {
         let Some(client) = self.client_for(index, account) else {
             return;
         };
         let number = self.number();
+        let id = operation_at(client.now(), number);
+        let key = key.and_then(|key| Some((key, client.key(key)?)));
         let asked = Operation {
             account,
             amount,
@@ -397,14 +466,17 @@ impl Cluster {
             state: State::Asked,
             acknowledged: None,
             is_late: false,
+            key: key.map(|(credential, _)| KeyUse::new(credential, id)),
         };
         let mut book = self.book();
         book.operations.insert(number, asked);
-        book.ids.insert(operation(number), number);
+        book.ids.insert(id, number);
         drop(book);
         let completion = Completion {
             number,
+            id,
             account,
+            key,
             amount,
             kind: self.sim.below(10_000),
         };
@@ -444,6 +516,7 @@ impl Cluster {
                         store: Arc::clone(&running.store),
                         ledger: running.ledger.clone(),
                         book: Arc::clone(&self.book),
+                        changes: Arc::clone(&running.changes),
                         reader: Arc::clone(&self.reader),
                         run: up.run_number,
                         name: node.name,
@@ -586,6 +659,10 @@ impl Cluster {
                     .all(|node| node.last.as_ref().is_none_or(|last| last.has_ended()))
         });
     }
+}
+
+fn credential_of(account: AccountId) -> CredentialId {
+    CredentialId::from_bytes(*account.as_bytes())
 }
 
 impl Drop for Cluster {

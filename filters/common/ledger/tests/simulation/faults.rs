@@ -48,20 +48,31 @@ const TIMEOUT_US: u64 = 150_000;
 impl Fault {
     /// Each of them, and a seed of a run that finds it soon.
     pub(crate) const ALL: [(Fault, u64); 13] = [
-        (Fault::SeparateFence, 1155),
-        (Fault::ReturnWithoutFence, 56),
-        (Fault::RepeatedReturn, 27),
-        (Fault::CreditGivenBackOnUnknownCommit, 85),
-        (Fault::LeaseInFence, 16),
+        (Fault::SeparateFence, 1227),
+        (Fault::ReturnWithoutFence, 65),
+        (Fault::RepeatedReturn, 31),
+        (Fault::CreditGivenBackOnUnknownCommit, 105),
+        (Fault::LeaseInFence, 18),
         (Fault::FeedByTime, 3),
-        (Fault::LoadWithoutCursor, 2),
-        (Fault::TakingAheadWhileScarce, 0),
-        (Fault::RefusalAtTimeout, 152),
+        (Fault::LoadWithoutCursor, 3),
+        (Fault::TakingAheadWhileScarce, 1),
+        (Fault::RefusalAtTimeout, 232),
         (Fault::RecoveryInOwnJournal, 26),
         (Fault::ShorteningByLocalRoom, 4),
         (Fault::RefundWithoutAllotment, 0),
         (Fault::SpoolWithoutBoottime, 33),
     ];
+
+    /// Those of allotments, and a seed of a run in which only caps are scarce, and it strikes one.
+    pub(crate) const OF_CAPS: [(Fault, u64); 4] = [
+        (Fault::ReturnWithoutFence, 46),
+        (Fault::RepeatedReturn, 125),
+        (Fault::CreditGivenBackOnUnknownCommit, 46),
+        (Fault::TakingAheadWhileScarce, 4),
+    ];
+
+    /// The same of any run.
+    pub(crate) const OF_CAPS_BESIDE_ACCOUNTS: [(Fault, u64); 1] = [(Fault::RefusalAtTimeout, 99)];
 
     /// Changes statements.
     pub(crate) fn tamper(self, sim: &Simulation) {
@@ -103,10 +114,11 @@ impl Fault {
                 let first = first_reads.entry(process.to_owned()).or_insert(change);
                 Some(sql.replace("number > ?1", &format!("number > max(?1, {first})")))
             }
-            Fault::TakingAheadWhileScarce => replace(
+            Fault::TakingAheadWhileScarce if is_in_transaction => replace(
                 "a.credit_limit, COALESCE(r.number, 0)",
                 "a.credit_limit, 0",
-            ),
+            )
+            .or_else(|| replace("SELECT number, need, short_at FROM cap_recalls", "SELECT 0, need, short_at FROM cap_recalls")),
             _ => None,
         }
     }

@@ -1,5 +1,8 @@
 //! What happens to nodes, network and database of a run.
 
+use tollgate_money::{AccountId, CredentialId};
+use tollgate_store::Purse;
+
 use super::cluster::Cluster;
 use super::faults::Fault;
 
@@ -88,12 +91,24 @@ impl Cluster {
         }
     }
 
-    /// Asks for all that an account has, by one request or two, when nothing else is asked for; another node may stand still meanwhile.
+    /// What an account has at least for a request, with a key or without.
+    fn free_for(&self, account: AccountId, key: Option<CredentialId>) -> Option<i64> {
+        let book = self.book();
+        let free = |purse| book.free_at_least(&*self.reader, purse, 0);
+        let of_account = free(Purse::Account(account))?;
+        let cap = key.and_then(|key| book.cap_of(key, self.wall(0)));
+        Some(match cap {
+            Some(cap) => of_account.min(free(Purse::Cap(cap))?),
+            None => of_account,
+        })
+    }
+
+    /// Asks for all that an account or the cap of its key has, by one request or two, when nothing else is asked for; another node may stand still meanwhile.
     pub(crate) fn probe(&mut self) {
         self.pass_quietly(600_000);
         let account = self.accounts[self.sim.below(self.accounts.len() as u64) as usize];
-        let free = self.book().free_at_least(&*self.reader, account, 0);
-        let free = free.unwrap_or(0);
+        let key = self.key_of(account).filter(|_| self.sim.chance(500));
+        let free = self.free_for(account, key).unwrap_or(0);
         let paused = self.sim.below(self.nodes.len() as u64 * 2) as usize;
         if paused < self.nodes.len() {
             self.pause(paused, 1_000_000);
@@ -102,7 +117,7 @@ impl Cluster {
         for _ in 0..parts {
             let index = self.sim.below(self.nodes.len() as u64) as usize;
             if free >= parts && index != paused {
-                self.complete_at(index, account, free / parts);
+                self.complete_at(index, (account, key), free / parts);
             }
         }
         self.pass_quietly(800_000);

@@ -11,6 +11,7 @@ mod checks;
 mod client;
 mod cluster;
 mod faults;
+mod keys;
 mod mishaps;
 mod node;
 
@@ -68,17 +69,33 @@ fn a_seed_repeats_its_run() {
 
 #[test]
 fn every_fault_that_is_put_in_is_found() {
+    are_found(&Fault::ALL, Cluster::new, |_| true);
+}
+
+#[test]
+fn faults_of_allotments_are_found_where_they_strike_the_cap_of_a_key() {
+    let is_of_cap = |violation: &str| violation.contains("cap of");
+    are_found(&Fault::OF_CAPS, Cluster::of_caps, is_of_cap);
+    are_found(&Fault::OF_CAPS_BESIDE_ACCOUNTS, Cluster::new, is_of_cap);
+}
+
+fn are_found(
+    faults: &[(Fault, u64)],
+    cluster: fn(u64, Option<Fault>) -> Cluster,
+    is_of: impl Fn(&str) -> bool,
+) {
     let mut missed = Vec::new();
-    for (fault, first) in Fault::ALL {
+    for (fault, first) in faults.iter().copied() {
         let found = seeds(first, FAULT_RUNS).find_map(|seed| {
-            let violations = Cluster::new(seed, Some(fault)).run();
-            violations.into_iter().next().map(|found| (seed, found))
+            let violations = cluster(seed, Some(fault)).run();
+            let found = violations.into_iter().find(|violation| is_of(violation));
+            found.map(|found| (seed, found))
         });
         match found {
             // In the output of a test that fails, or with `--nocapture`.
             Some((seed, found)) => {
                 eprintln!("{fault:?}: seed {seed}: {found}");
-                let without = Cluster::new(seed, None).run();
+                let without = cluster(seed, None).run();
                 assert!(
                     without.is_empty(),
                     "{fault:?} is not what it finds: {without:?}"

@@ -55,6 +55,12 @@ impl Changes {
         self.after >= number || self.seen().iter().any(|seen| *seen >= number)
     }
 
+    /// The last change that it was passed, or that was there before.
+    pub(crate) fn last(&self) -> i64 {
+        let last = self.seen().iter().copied().max();
+        last.unwrap_or(self.after).max(self.after)
+    }
+
     pub(crate) fn seen(&self) -> MutexGuard<'_, Vec<i64>> {
         lock(&self.seen)
     }
