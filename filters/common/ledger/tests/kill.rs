@@ -1,4 +1,4 @@
-//! Crash tests: the state after repeated abnormal exits, on one file.
+//! Crash tests: the state after repeated abnormal exits, on one file or in one PostgreSQL database.
 //!
 //! A child does mixed work through the real queue and prints each result that it received; it is killed at some point, or its disk writes
 //! fail. After each exit: the store opens, the holds of that run are released, the ledger balances, and everything acknowledged to the
@@ -15,8 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use support::*;
 use tollgate_ledger::{Charge, HoldError, Ledger, Settlement};
 use tollgate_money::{Micros, OperationId};
+use tollgate_store::postgres::{self, DatabaseUrl};
 use tollgate_store::sqlite::{self, Durability, Options};
-use tollgate_store::{EntryKind, RootSecret, Store};
+use tollgate_store::{EntryKind, Failure, RootSecret, Store};
+use tollgate_testing::Postgres;
 
 const CHILD: &str = "TOLLGATE_KILL_CHILD";
 const ROUNDS: &str = "TOLLGATE_KILLS";
@@ -34,16 +36,25 @@ fn variable(name: &str) -> Option<String> {
 
 fn main() -> ExitCode {
     if let Some(orders) = variable(CHILD) {
-        let (round, path) = orders.split_once(' ').expect("orders are `ROUND PATH`");
-        return child(round.parse().expect("a number"), Path::new(path));
+        let (round, place) = orders.split_once(' ').expect("orders are `ROUND PLACE`");
+        return child(round.parse().expect("a number"), place);
     }
     let rounds = variable(ROUNDS).map_or(ROUNDS_DEFAULT, |text| {
         text.parse().expect("TOLLGATE_KILLS is a number")
     });
-    let tests: [(&str, &dyn Fn()); 3] = [
+    let tests: [(&str, &dyn Fn()); 4] = [
         ("a_killed_process_loses_no_acknowledged_unit", &|| {
-            a_killed_process_loses_no_acknowledged_unit(rounds);
+            let folder = tempfile::tempdir().expect("a folder");
+            a_killed_process_loses_no_acknowledged_unit(rounds, &file_in(folder.path()));
         }),
+        // A fifth of the rounds: each start and each audit takes longer.
+        (
+            "a_killed_process_loses_no_acknowledged_unit_on_postgresql",
+            &|| {
+                let database = Postgres::shared().database();
+                a_killed_process_loses_no_acknowledged_unit(rounds.div_ceil(5).max(10), &database);
+            },
+        ),
         ("a_store_killed_during_creation_is_created_again", &|| {
             a_store_killed_during_creation_is_created_again(rounds.min(10));
         }),
@@ -72,18 +83,16 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn a_killed_process_loses_no_acknowledged_unit(rounds: u64) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("kill.db");
-    make_accounts(&path);
+fn a_killed_process_loses_no_acknowledged_unit(rounds: u64, place: &str) {
+    make_accounts(place);
     let (mut acknowledged, mut orphans) = (0, 0);
     for round in 1..=rounds {
         // From the first line, before the store is open, to deep in the work.
         let lines = mixed(round) % 1500 * (round % 5) / 4;
-        let child = spawn(Command::new(this_program()), round, &path);
+        let child = spawn(Command::new(this_program()), round, place);
         let acks = kill_after(child, lines as usize);
         acknowledged += acks.len();
-        orphans += check(&path, &acks, round);
+        orphans += check(place, &acks, round);
     }
     say(&format!(
         "{rounds} kills: {acknowledged} acknowledged results were kept, {orphans} holds were released"
@@ -97,7 +106,7 @@ fn a_killed_process_loses_no_acknowledged_unit(rounds: u64) {
 fn a_store_killed_during_creation_is_created_again(rounds: u64) {
     for round in 1..=rounds {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("kill.db");
+        let path = file_in(folder.path());
         let child = spawn(Command::new(this_program()), round, &path);
         kill_after(child, (round % 2) as usize);
         make_accounts(&path);
@@ -108,7 +117,7 @@ fn a_store_killed_during_creation_is_created_again(rounds: u64) {
 /// The shell limits the size of the child's files, so that a real write fails as one on a full or broken disk does.
 fn a_failing_disk_stops_the_store_and_loses_no_acknowledged_unit() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("kill.db");
+    let path = file_in(folder.path());
     make_accounts(&path);
     let mut shell = Command::new("sh");
     // In units of 512 bytes; the signal that would end the process is turned into the error that a write returns.
@@ -127,8 +136,8 @@ fn a_failing_disk_stops_the_store_and_loses_no_acknowledged_unit() {
 }
 
 /// Opens the store of the child and compares it with what was acknowledged; returns the number of released holds.
-fn check(path: &Path, acks: &[String], round: u64) -> usize {
-    let store = open_at(path);
+fn check(place: &str, acks: &[String], round: u64) -> usize {
+    let store = open_at(place);
     let (_ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the ledger starts");
     assert_ledger_balances(&store);
     let mut open = 0;
@@ -160,12 +169,27 @@ fn check(path: &Path, acks: &[String], round: u64) -> usize {
     started.orphans
 }
 
-fn open_at(path: &Path) -> Arc<dyn Store> {
-    sqlite::open(path, options()).expect("the store opens after a kill")
+/// The file of a folder. Any other place is the address of a PostgreSQL database.
+fn file_in(folder: &Path) -> String {
+    folder.join("kill.db").display().to_string()
 }
 
-fn make_accounts(path: &Path) {
-    let store = open_at(path);
+fn database_at(place: &str) -> Option<postgres::Options> {
+    let is_database = place.starts_with("postgres:");
+    let url = is_database.then(|| DatabaseUrl::parse(place).expect("an address"))?;
+    Some(postgres::Options::new(url, NOW, RootSecret([7; 32])))
+}
+
+fn open_at(place: &str) -> Arc<dyn Store> {
+    let opened = match database_at(place) {
+        Some(options) => postgres::open(options),
+        None => sqlite::open(Path::new(place), options()),
+    };
+    opened.expect("the store opens after a kill")
+}
+
+fn make_accounts(place: &str) {
+    let store = open_at(place);
     let ledger = start(&store);
     for number in 0..ACCOUNTS {
         account_with(&store, &ledger, number, 1_000_000, 0);
@@ -177,9 +201,9 @@ fn this_program() -> std::path::PathBuf {
     std::env::current_exe().expect("a program knows where it is")
 }
 
-fn spawn(mut command: Command, round: u64, path: &Path) -> Child {
+fn spawn(mut command: Command, round: u64, place: &str) -> Child {
     command
-        .env(CHILD, format!("{round} {}", path.display()))
+        .env(CHILD, format!("{round} {place}"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -223,19 +247,31 @@ fn mixed(number: u64) -> u64 {
 
 // --- the child
 
-fn child(round: u64, path: &Path) -> ExitCode {
+fn child(round: u64, place: &str) -> ExitCode {
     say("begin");
-    let options = Options {
-        durability: Durability::Power,
-        // Some kills hit the time between two postings, some hit a posting.
-        post_records: 20,
-        on_failure: Box::new(|failure| {
-            let _ = writeln!(std::io::stderr(), "{failure}");
-            std::process::exit(3);
+    // Some kills hit the time between two postings, some hit a posting.
+    let post_records = 20;
+    let on_failure = Box::new(|failure: &Failure| {
+        let _ = writeln!(std::io::stderr(), "{failure}");
+        std::process::exit(3);
+    });
+    let opened = match database_at(place) {
+        Some(options) => postgres::open(postgres::Options {
+            post_records,
+            on_failure,
+            ..options
         }),
-        ..Options::new(NOW, RootSecret([7; 32]))
+        None => {
+            let options = Options {
+                durability: Durability::Power,
+                post_records,
+                on_failure,
+                ..Options::new(NOW, RootSecret([7; 32]))
+            };
+            sqlite::open(Path::new(place), options)
+        }
     };
-    let store = sqlite::open(path, options).expect("the store opens");
+    let store = opened.expect("the store opens");
     let (ledger, _) = Ledger::start(Arc::clone(&store), NOW).expect("the ledger starts");
     assert_eq!(
         ledger.resident_accounts(),
