@@ -25,7 +25,7 @@ use super::sums::Compared;
 use super::{SEED, SEED_DEFAULT, installation, number, print_line};
 
 const FAULTS: &str = "TOLLGATE_CLUSTER_FAULTS";
-const FAULTS_DEFAULT: u64 = 3;
+const FAULTS_DEFAULT: u64 = 12;
 
 /// Concurrent requests.
 const CONCURRENCY: usize = 12;
