@@ -1,7 +1,10 @@
 //! Three nodes with caches, with and without a server that they share: purges, limits, the second level, and a server that is not there.
 
+use std::time::Duration;
+
 use serde_json::Value;
-use tollgate_testing::{Client, Postgres, Redis, Script, within};
+use tollgate_clock::Clock;
+use tollgate_testing::{Client, Postgres, Redis, RedisLink, Script, within};
 
 use super::installation::{Serving, ended};
 use super::nodes::Cluster;
@@ -132,14 +135,7 @@ async fn nodes_with_a_shared_server_have_one_limit_and_one_cache_and_go_on_witho
     let mut charged = 0;
 
     // One limit.
-    let mut admitted = 0;
-    for _ in 0..40 {
-        for node in &cluster.nodes {
-            let answer = Client::new(&node.url).get("/robots.txt").await;
-            assert!([200, 429].contains(&answer.status), "{}", answer.text());
-            admitted += u32::from(answer.status == 200);
-        }
-    }
+    let admitted: u32 = admitted(&cluster.nodes, 40).await.iter().sum();
     // By themselves they admit 90. On a busy machine calls may take too long, and then the shares decide: 30 more at most.
     assert!((20..=60).contains(&admitted), "{admitted}");
 
@@ -153,7 +149,7 @@ async fn nodes_with_a_shared_server_have_one_limit_and_one_cache_and_go_on_witho
         );
         charged += answered(&cluster, node, seed).await.1;
         let written = async { while cluster.nodes[node].metric(stored).await == before {} };
-        if tokio::time::timeout(std::time::Duration::from_secs(1), written)
+        if tokio::time::timeout(Duration::from_secs(1), written)
             .await
             .is_ok()
         {
@@ -194,6 +190,17 @@ async fn nodes_with_a_shared_server_have_one_limit_and_one_cache_and_go_on_witho
     let left = 1_000_000_000 - charged;
     assert_eq!(cluster.balance(&account).await, (left, 0));
     cluster.audit();
+    assert!(
+        changes_of_reachability(&mut cluster)
+            .await
+            .iter()
+            .all(|count| *count >= 5)
+    );
+}
+
+/// Ends the nodes. How often each has logged that the shared server became reachable or unreachable: each change is one line.
+async fn changes_of_reachability(cluster: &mut Cluster) -> Vec<usize> {
+    let mut counts = Vec::new();
     for node in &mut cluster.nodes {
         node.process.signal("TERM");
         assert_eq!(ended(&mut node.process).await.code(), Some(0));
@@ -204,10 +211,81 @@ async fn nodes_with_a_shared_server_have_one_limit_and_one_cache_and_go_on_witho
             _ => None,
         });
         let changes: Vec<bool> = changes.collect();
-        assert!(changes.len() >= 5, "{output}");
         assert!(
             changes.windows(2).all(|pair| pair[0] != pair[1]),
             "a line without a change:\n{output}"
         );
+        counts.push(changes.len());
     }
+    counts
+}
+
+/// How many of so many anonymous requests each node admits.
+async fn admitted(nodes: &[Serving], requests: usize) -> Vec<u32> {
+    let mut admitted = vec![0; nodes.len()];
+    for _ in 0..requests {
+        for (node, admitted) in nodes.iter().zip(&mut admitted) {
+            let answer = Client::new(&node.url).get("/robots.txt").await;
+            assert!([200, 429].contains(&answer.status), "{}", answer.text());
+            *admitted += u32::from(answer.status == 200);
+        }
+    }
+    admitted
+}
+
+/// A node that waits for the server says so after three late calls, and then no request waits for it.
+#[tokio::test]
+async fn nodes_whose_shared_server_answers_late_use_their_shares_and_share_again_afterwards() {
+    const LATE: Duration = Duration::from_millis(200);
+    const QUOTA: u32 = 30;
+    let redis = Redis::start();
+    let link = RedisLink::start(&redis);
+    let settings = format!(
+        "{CACHE}\n[shared]\nurl = '{}'\n[limits.classes.anonymous]\nquota = {QUOTA}\nwindow_secs = 86400",
+        link.url()
+    );
+    let mut cluster = Cluster::with(&Postgres::shared().database(), &settings, "", &[]).await;
+    let nodes = cluster.nodes.len();
+    each_reports(&cluster.nodes, "tollgate_shared_nodes", nodes as u64).await;
+    let (mut charged, mut seed) = (0, 0);
+    link.delay(LATE);
+    for node in 0..nodes {
+        while cluster.nodes[node].metric(REACHABLE).await == 1 {
+            seed += 1;
+            charged += answered(&cluster, node, seed).await.1;
+        }
+    }
+    let clock = Clock::system();
+    for node in 0..nodes {
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            seed += 1;
+            let began = clock.elapsed();
+            let (is_hit, charge) = answered(&cluster, node, seed).await;
+            waits.push(clock.elapsed() - began);
+            assert!(!is_hit, "node {node}");
+            charged += charge;
+        }
+        // The machine may be busy meanwhile, but not with each of them.
+        let fastest = waits.iter().min().expect("requests");
+        assert!(*fastest < LATE, "node {node}: {waits:?}");
+    }
+    // By themselves each admits all of them.
+    let share = QUOTA / nodes as u32;
+    assert_eq!(admitted(&cluster.nodes, 20).await, vec![share; nodes]);
+    each_reports(&cluster.nodes, REACHABLE, 0).await;
+
+    link.delay(Duration::ZERO);
+    each_reports(&cluster.nodes, REACHABLE, 1).await;
+    each_reports(&cluster.nodes, "tollgate_shared_nodes", nodes as u64).await;
+    // What the server has admitted of the quota: nothing yet. On a busy machine the shares decide, which are used up.
+    let shared: u32 = admitted(&cluster.nodes, 40).await.iter().sum();
+    assert!((1..=QUOTA).contains(&shared), "{shared}");
+    let account = cluster.installation.account.clone();
+    let left = 1_000_000_000 - charged;
+    assert_eq!(cluster.balance(&account).await, (left, 0));
+    cluster.audit();
+    // On a busy machine the server may have been late more than once.
+    let changes = changes_of_reachability(&mut cluster).await;
+    assert!(changes.iter().all(|count| *count >= 3), "{changes:?}");
 }
