@@ -203,7 +203,7 @@ async fn challenge_at_another_node(more: &str) {
     let installation = Installation::on_postgres(&database, "").await;
     order(&installation, &authority, &[NAME], more);
     let node = |name: &str| {
-        let config = settings_of(&installation, name);
+        let config = settings_of(&installation.config, name);
         installation.command_with(&config, &["serve"])
     };
     let first = installation.serve_as(node("a")).await;
@@ -250,7 +250,7 @@ async fn challenge_at_an_earlier_node(more: &str) {
     let installation = Installation::on_postgres(&database, "").await;
     let serve = async |node: &str, name: &str| {
         order(&installation, &authority, &[name], more);
-        let config = settings_of(&installation, node);
+        let config = settings_of(&installation.config, node);
         let command = installation.command_with(&config, &["serve"]);
         installation.serve_as(command).await
     };

@@ -13,7 +13,8 @@ use tollgate_store::{Admission, EntryKind, Part, RootSecret, UnitOfWork, commit}
 use tollgate_testing::{Postgres, within};
 
 use super::installation::{Installation, ended};
-use crate::rig::{CHAT, chat};
+use super::nodes::{NAMES, settings_of};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, chat, micros};
 
 const QUIET: &str = "[telemetry]\naccess_log = \"none\"";
 
@@ -76,10 +77,15 @@ fn assert_same(original: &[String], copy: &[String]) {
     assert_eq!(original.len(), copy.len());
 }
 
+/// The object that a command has printed.
+fn json(output: &str) -> &str {
+    let line = output.lines().find(|line| line.starts_with('{'));
+    line.expect("a line of JSON")
+}
+
 /// The members of what the command printed: the last seal is that of both journals.
 fn assert_migrated(output: &str, journal: &[String]) {
-    let line = output.lines().find(|line| line.starts_with('{'));
-    let migrated: Value = serde_json::from_str(line.expect("JSON")).expect("JSON");
+    let migrated: Value = serde_json::from_str(json(output)).expect("JSON");
     let members: Vec<_> = migrated.as_object().expect("an object").keys().collect();
     assert_eq!(
         members,
@@ -144,8 +150,7 @@ async fn a_store_moves_from_a_file_to_a_database_with_every_row() {
     assert!(!installation.database().exists(), "the original is renamed");
     let (done, output) = run(&["audit", "--json"]).await;
     assert!(done, "{output}");
-    let line = output.lines().find(|line| line.starts_with('{'));
-    let after: serde_json::Value = serde_json::from_str(line.expect("JSON")).expect("JSON");
+    let after: Value = serde_json::from_str(json(&output)).expect("JSON");
     assert_eq!(after, before);
 
     // The file is a backup of the database: what has ended since would be valid again.
@@ -158,13 +163,45 @@ async fn a_store_moves_from_a_file_to_a_database_with_every_row() {
     };
     assert_eq!(undone().await, "[]");
 
-    // The same key, and a seal that follows the last one of the file.
-    let serve = installation.command_with(&moved, &["serve"]);
-    let mut serving = installation.serve_as(serve).await;
-    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    serving.process.signal("TERM");
-    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    // Two settings and one command: the same key at each of three gateways.
+    let node = |name: &str| settings_of(&moved, name);
+    let mut nodes = Vec::new();
+    for name in NAMES {
+        let serve = installation.command_with(&node(name), &["serve"]);
+        nodes.push(installation.serve_as(serve).await);
+    }
+    for serving in &nodes {
+        for stream in [false, true] {
+            let answer = serving
+                .client(&installation)
+                .post(CHAT, &chat(stream))
+                .await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+    }
+    let show = [
+        "credits",
+        "show",
+        "--account",
+        &installation.account,
+        "--json",
+    ];
+    let left = 1_000_000_000 - (2 + 2 * NAMES.len() as i64) * PRICE_OF_A_CHAT;
+    let settled = async {
+        loop {
+            let (done, output) = installation.run_with(&node("b"), &show).await;
+            assert!(done, "{output}");
+            let shown: Value = serde_json::from_str(json(&output)).expect("JSON");
+            if (micros(&shown["available"]), micros(&shown["held"])) == (left, 0) {
+                return;
+            }
+        }
+    };
+    within("the charges of all three", settled).await;
+    for serving in &mut nodes {
+        serving.process.signal("TERM");
+        assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    }
     let (done, output) = run(&["audit"]).await;
     assert!(done, "{output}");
     let (done, output) = run(&["key", "revoke", "--key", &key]).await;

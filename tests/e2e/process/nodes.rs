@@ -1,6 +1,6 @@
 //! Several gateways on one PostgreSQL database: the same accounts and keys at each, every credit spent once, and nodes that end in every way.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ pub(super) struct Cluster {
     pub(super) variables: Vec<(&'static str, &'static str)>,
 }
 
-/// The settings of a node, beside those of the installation.
-pub(super) fn settings_of(installation: &Installation, name: &str) -> PathBuf {
-    let text = std::fs::read_to_string(&installation.config).expect("the settings");
+/// The settings of a node, beside those that all have.
+pub(super) fn settings_of(config: &Path, name: &str) -> PathBuf {
+    let text = std::fs::read_to_string(config).expect("the settings");
     let mut table: Table = text.parse().expect("TOML");
     let section = |table: &mut Table, section: &str, key: &str, value: String| {
         let entry = table.entry(section).or_insert_with(|| Table::new().into());
@@ -37,7 +37,7 @@ pub(super) fn settings_of(installation: &Installation, name: &str) -> PathBuf {
     };
     section(&mut table, "store", "node", name.to_owned());
     section(&mut table, "admin", "socket", format!("{name}.sock"));
-    let path = installation.config.with_file_name(format!("{name}.toml"));
+    let path = config.with_file_name(format!("{name}.toml"));
     let text = toml::to_string(&table).expect("tables are TOML");
     std::fs::write(&path, text).expect("the folder takes files");
     path
@@ -103,7 +103,7 @@ impl Cluster {
 
     /// The program with the settings of a node, not started yet.
     pub(super) fn command(&self, name: &str, words: &[&str]) -> Command {
-        let config = settings_of(&self.installation, name);
+        let config = settings_of(&self.installation.config, name);
         let mut command = self.installation.command_with(&config, words);
         command.envs(self.variables.iter().copied());
         command

@@ -211,7 +211,7 @@ async fn nodes_of_an_earlier_release_serve_beside_nodes_of_this_one() {
     cluster.audit();
     // The same by the earlier program.
     cluster.installation.program = earlier();
-    let config = settings_of(&cluster.installation, "b");
+    let config = settings_of(&cluster.installation.config, "b");
     let installation = &cluster.installation;
     let mut process = installation.spawn(installation.command_with(&config, &["audit"]));
     let status = ended(&mut process).await;
