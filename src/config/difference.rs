@@ -177,7 +177,10 @@ impl Source {
                     let mut names = BTreeSet::new();
                     for (index, item) in items.iter().enumerate() {
                         if let DeValue::Table(inner) = item.get_ref() {
-                            let name = element(inner).filter(|name| names.insert(name.clone()));
+                            // Listeners have one address together only where the system chooses the port, and may change places.
+                            let is_own =
+                                |name: &String| key == "listener" || names.insert(name.clone());
+                            let name = element(inner).filter(is_own);
                             let name = name.unwrap_or_else(|| index.to_string());
                             let at = (format!("{key}[{name}]"), format!("{path}.{index}"));
                             self.flatten(inner, (&at.0, &at.1), origins, values);

@@ -252,6 +252,7 @@ async fn the_schema_is_brought_up_to_date_before_the_store_is_handed_over() {
         "CREATE TABLE released (id BIGINT);
         ALTER TABLE recalls DROP COLUMN need, DROP COLUMN short_at;
         ALTER TABLE cap_recalls DROP COLUMN need, DROP COLUMN short_at;
+        DROP TABLE node_settings;
         UPDATE meta SET v = '20' WHERE k = 'schema'",
     );
     let holding = std::thread::spawn({
