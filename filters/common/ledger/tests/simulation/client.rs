@@ -280,6 +280,12 @@ impl Client {
         // The settlement frees the rest at once.
         self.book().set(number, State::Asked);
         hold.cover(Micros::new(actual), self.now()).await;
+        if actual > held {
+            // The account may have had less, which its node remembers as it does a refused request.
+            let now_us = self.sim.now_us();
+            let of = (self.run, Owner::Account(account));
+            self.book().is_repeated(of, now_us, now_us);
+        }
         let at = self.now();
         let credential = completion.key.map(|(credential, _)| credential);
         let settlement = hold.settle(Settle {
