@@ -145,7 +145,7 @@ impl Inner {
             let cap = KeyCap::of(credential, period, operation);
             let Some(state) = shard.caps.get_mut(&cap) else {
                 // Of a month that is over this node may have had a part, or hear only later that there was a cap.
-                let is_over = cap.month.is_some_and(|it| it < Month::of(self.latest()));
+                let is_over = (cap.month).is_some_and(|it| it < self.month_reached(self.latest()));
                 if is_over && charged.is_positive() {
                     self.overspend(cap, charged, at);
                 }
@@ -242,10 +242,9 @@ impl Inner {
             let all = shard.caps.keys().copied();
             all.filter(|cap| cap.credential == credential).collect()
         };
-        let in_force = row
-            .made
-            .spending_cap
-            .map(|cap| KeyCap::at(credential, cap.period, self.latest()));
+        let now = self.latest();
+        self.month_reached(now);
+        let in_force = (row.made.spending_cap).map(|cap| KeyCap::at(credential, cap.period, now));
         let begun = in_force.filter(|cap| !caps.contains(cap));
         caps.extend(begun);
         for cap in caps {
@@ -253,10 +252,10 @@ impl Inner {
         }
         if let Some(cap) = begun {
             // Charges count here from now on. Those before may have come after another node's first take, also in the month before.
-            self.overspend(cap, Micros::ZERO, self.latest());
+            self.overspend(cap, Micros::ZERO, now);
             if let Some(month) = cap.month {
                 let month = Some(Month::from_number(month.number() - 1));
-                self.overspend(KeyCap { month, ..cap }, Micros::ZERO, self.latest());
+                self.overspend(KeyCap { month, ..cap }, Micros::ZERO, now);
             }
         }
         Ok(())

@@ -469,3 +469,21 @@ fn a_node_that_is_in_the_next_month_is_not_waited_for() {
     drop(wait(b.reserve(CapPeriod::Month, account, 1_000, 1)));
     b.leaves(CapPeriod::Month, account, 1_000);
 }
+
+/// What a node is charged after that was not added to what it was granted: others spent it once more.
+#[test]
+fn a_charge_counts_in_a_month_that_its_node_had_forgotten_before_its_clock_was_set_back() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 100_000, 0);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    drop(wait(a.reserve(CapPeriod::Month, account, 1, 10)));
+    b.leaves(CapPeriod::Month, account, 1_000);
+    for part in 0..Ledger::PARTS {
+        a.ledger.return_idle(part, NEXT_MONTH);
+    }
+    a.charge(account, 2, 100, NOW, None);
+    b.leaves(CapPeriod::Month, account, 900);
+    a.close();
+    assert_balanced(&b.store);
+}
