@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::claim::Claim;
 use super::connection::Connection;
 use super::failure::{open_error, row_open_error};
-use super::lease::Holder;
+use super::lease::{Holder, Lease};
 use super::open::{choose, target};
 use super::options::Options;
 use super::read::{Pool, PostgresStore};
@@ -171,7 +171,7 @@ fn begin(
     if !schema::is_importing(database).map_err(row_failed)? {
         schema::migrate(database, name, &options.clock)?;
         // A gateway that has just made its store has no accounts yet.
-        if let (_, Some(held)) = choose(database, options, &Claim::none())? {
+        if let (_, Lease::Held(held)) = choose(database, options, &Claim::none())? {
             let (path, holder) = (PathBuf::from(name), Holder::describe(&held.holder));
             let remedy = STOP_THE_OTHER;
             return Err(ImportError::Open(OpenError::InUse {

@@ -58,6 +58,14 @@ pub(super) struct Found {
     pub(super) grace: i64,
 }
 
+/// Whether a process may take a node.
+pub(super) enum Lease {
+    /// Another one may still renew it, or end answers.
+    Held(Found),
+    /// None does. The end of its lease, if it has one.
+    Free(Option<i64>),
+}
+
 impl Found {
     /// How long the process may still end answers, cut off from the database.
     pub(super) fn spooling(&self) -> Option<Duration> {
@@ -88,27 +96,29 @@ pub(super) fn find(connection: &Connection, node: i64) -> Result<Option<Found>, 
     })
 }
 
-/// Takes the lease of a node for this process, to run as it or to recover it.
+/// Takes the lease of a node for this process, to run as it or to recover it; `false` when it does not end at `until` any more: raising the epoch
+/// waits for commits of the node, and a process that stood still and went on meanwhile has renewed its lease.
 pub(super) fn take(
     connection: &Connection,
     (node, epoch): (i64, i64),
+    until: Option<i64>,
     length: Duration,
     is_recovery: bool,
-) -> Result<(), EngineError> {
+) -> Result<bool, EngineError> {
     let sql = concat!(
         "INSERT INTO leases (node, epoch, held_until, holder) VALUES (?1, ?2, ",
         now_us!(),
         " + CAST(?3 AS BIGINT), ?4)
-         ON CONFLICT (node) DO UPDATE SET epoch = excluded.epoch, held_until = excluded.held_until, holder = excluded.holder, feed = 0"
+         ON CONFLICT (node) DO UPDATE SET epoch = excluded.epoch, held_until = excluded.held_until, holder = excluded.holder, feed = 0
+         WHERE leases.held_until = ?5"
     );
     let holder = Holder::of_this_process();
     let holder = match is_recovery {
         true => format!("{RECOVERS}{holder}"),
         false => holder.to_string(),
     };
-    connection
-        .execute(sql, values![node, epoch, length, holder])
-        .map(|_| ())
+    let taken = connection.execute(sql, values![node, epoch, length, holder, until])?;
+    Ok(taken > 0)
 }
 
 /// Records for how long after the end of its lease a node ends answers by its spool; zero for one that has none.

@@ -11,7 +11,7 @@ use super::connection::{Connection, Target, WAIT};
 use super::engine::PostgresEngine;
 use super::failure::{Names, open_error, row_open_error, write_open_error};
 use super::feed::Feed;
-use super::lease::{self, Holder, Renewer};
+use super::lease::{self, Holder, Lease, Renewer};
 use super::nodes::NodeLease;
 use super::options::{NodeRole, Options};
 use super::read::{Pool, PostgresStore};
@@ -235,8 +235,10 @@ pub fn holder(options: &Options) -> Result<Option<String>, OpenError> {
         return Ok(None);
     }
     let claim = Claim::open(options, true)?;
-    let held = fresh_lease(&connection, ALONE, options, &claim)?;
-    Ok(held.map(|held| Holder::describe(&held.holder)))
+    Ok(match find_lease(&connection, ALONE, options, &claim)? {
+        Lease::Held(held) => Some(Holder::describe(&held.holder)),
+        Lease::Free(_) => None,
+    })
 }
 
 /// Whether nodes of the other kind have left something, which has to be recovered before the store is opened. A database without a store has
@@ -255,18 +257,19 @@ pub fn check_nodes(options: &Options) -> Result<(), OpenError> {
     }
 }
 
-/// The lease of another process that may still renew it, or may still end answers by its spool.
-fn fresh_lease(
+/// The lease of a node, and whether a process that has it may still renew it or may still end answers by its spool.
+fn find_lease(
     connection: &Connection,
     node: i64,
     options: &Options,
     claim: &Claim,
-) -> Result<Option<lease::Found>, OpenError> {
+) -> Result<Lease, OpenError> {
     let name = &options.url.to_string();
     let failed = |error| row_open_error(name, error);
     let Some(held) = lease::find(connection, node).map_err(failed)? else {
-        return Ok(None);
+        return Ok(Lease::Free(None));
     };
+    let free = Lease::Free(Some(held.held_until));
     if let Some(owner) = claim.owner()
         && owner.node == node
     {
@@ -275,7 +278,7 @@ fn fresh_lease(
         let secret = find_secret(connection).map_err(failed)?;
         // The lock of its spool ends with the process.
         if epoch == owner.epoch && secret.is_some_and(|it| Owner::database(&it) == owner.database) {
-            return Ok(None);
+            return Ok(free);
         }
     }
     let is_gone = Holder::is_gone(&held.holder);
@@ -286,15 +289,18 @@ fn fresh_lease(
             NodeRole::Recovery(_) => false,
             NodeRole::Alone | NodeRole::OneOfMany => !is_gone,
         };
-    Ok(Some(held).filter(|_| may_renew || may_end_answers))
+    Ok(match may_renew || may_end_answers {
+        true => Lease::Held(held),
+        false => free,
+    })
 }
 
-/// The number of the node to open, and a lease that another process has of it, or of a node that must not run beside it.
+/// The number of the node to open, and its lease, or that of another process of a node that must not run beside it.
 pub(super) fn choose(
     connection: &Connection,
     options: &Options,
     claim: &Claim,
-) -> Result<(i64, Option<lease::Found>), OpenError> {
+) -> Result<(i64, Lease), OpenError> {
     let name = &options.url.to_string();
     let nodes = nodes(connection).map_err(|error| row_open_error(name, error))?;
     let node = match options.role {
@@ -307,15 +313,17 @@ pub(super) fn choose(
                 problem: "has no number left for another node; recover those that are not used any more (`tollgate nodes`)".to_owned(),
             })?,
     };
-    if let Some(held) = fresh_lease(connection, node, options, claim)? {
-        return Ok((node, Some(held)));
+    let lease = find_lease(connection, node, options, claim)?;
+    if let Lease::Held(_) = lease {
+        return Ok((node, lease));
     }
     let is_many = commit_id::has_allotments(node);
     let is_other_kind = |id: &i64| commit_id::has_allotments(*id) != is_many;
     if options.role != NodeRole::Recovery(node) {
         for (other, _) in nodes.iter().filter(|(id, _)| is_other_kind(id)) {
-            if let Some(held) = fresh_lease(connection, *other, options, claim)? {
-                return Ok((node, Some(held)));
+            let of_other = find_lease(connection, *other, options, claim)?;
+            if let Lease::Held(_) = of_other {
+                return Ok((node, of_other));
             }
         }
         let left = nodes.iter().map(|(id, _)| *id).filter(is_other_kind);
@@ -328,7 +336,7 @@ pub(super) fn choose(
             });
         }
     }
-    Ok((node, None))
+    Ok((node, lease))
 }
 
 /// Every node: number and name.
@@ -412,7 +420,7 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
         begin(&connection, &name, options)?;
         let root_secret = root_secret(&connection, &options.random)
             .map_err(|error| write_open_error(&name, error))?;
-        let (node, held) = choose(&connection, options, &claim)?;
+        let (node, lease) = choose(&connection, options, &claim)?;
         if options.is_automatic {
             refuse_running(&connection, node, &name)?;
         }
@@ -420,65 +428,69 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
             let ended = connection.run_all(end);
             ended.map_err(|error| open_error(&name, "open", error))
         };
-        let Some(held) = held else {
-            let known = nodes(&connection).map_err(|error| row_open_error(&name, error))?;
-            let known = known.iter().find(|(id, _)| *id == node);
-            let node_name = match (options.role, known) {
-                (NodeRole::Recovery(_), Some((_, known))) => known,
-                _ => &options.node_name,
-            };
-            if commit_id::has_allotments(node) {
-                schema::record_several_nodes(&connection)
-                    .map_err(|error| open_error(&name, "open", error))?;
-            } else {
-                remove_caps(&connection).map_err(|error| open_error(&name, "open", error))?;
+        let held = match lease {
+            Lease::Held(held) => held,
+            Lease::Free(until) => {
+                let known = nodes(&connection).map_err(|error| row_open_error(&name, error))?;
+                let known = known.iter().find(|(id, _)| *id == node);
+                let node_name = match (options.role, known) {
+                    (NodeRole::Recovery(_), Some((_, known))) => known,
+                    _ => &options.node_name,
+                };
+                if commit_id::has_allotments(node) {
+                    schema::record_several_nodes(&connection)
+                        .map_err(|error| open_error(&name, "open", error))?;
+                } else {
+                    remove_caps(&connection).map_err(|error| open_error(&name, "open", error))?;
+                }
+                let run = NewRun {
+                    node,
+                    name: node_name,
+                    now: options.now,
+                };
+                let epoch = connection
+                    .raise_epoch(&run)
+                    .map_err(|error| write_open_error(&name, error))?;
+                let is_recovery = matches!(options.role, NodeRole::Recovery(_));
+                let renewed = options.clock.since_boot();
+                let owner = Owner {
+                    database: Owner::database(&root_secret),
+                    node,
+                    name: run.name.to_owned(),
+                    epoch,
+                };
+                claim.check(&owner, options.role)?;
+                let grace = match claim.is_some() {
+                    true => options.outage.grace,
+                    false => Duration::ZERO,
+                };
+                let failed = |error| open_error(&name, "open", error);
+                let run = (node, epoch);
+                if !lease::take(&connection, run, until, options.outage.lease, is_recovery)
+                    .map_err(failed)?
+                {
+                    end("ROLLBACK")?;
+                    continue;
+                }
+                lease::record_spool(&connection, run, grace).map_err(failed)?;
+                // Locked to the end, as by each commit that changes what nodes share: the next removal of changes sees the lease.
+                let sql = "SELECT number FROM cluster WHERE id = 1 FOR UPDATE";
+                let change = connection
+                    .number(sql, values![])
+                    .map_err(|error| row_open_error(&name, error))?;
+                end("COMMIT")?;
+                claim.take_over(owner)?;
+                schema::leave_room(&connection);
+                return Ok(Opened {
+                    connection,
+                    node,
+                    epoch,
+                    root_secret,
+                    change,
+                    spool: claim,
+                    renewed,
+                });
             }
-            let run = NewRun {
-                node,
-                name: node_name,
-                now: options.now,
-            };
-            let epoch = connection
-                .raise_epoch(&run)
-                .map_err(|error| write_open_error(&name, error))?;
-            let is_recovery = matches!(options.role, NodeRole::Recovery(_));
-            let renewed = options.clock.since_boot();
-            let owner = Owner {
-                database: Owner::database(&root_secret),
-                node,
-                name: run.name.to_owned(),
-                epoch,
-            };
-            claim.check(&owner, options.role)?;
-            let grace = match claim.is_some() {
-                true => options.outage.grace,
-                false => Duration::ZERO,
-            };
-            lease::take(
-                &connection,
-                (node, epoch),
-                options.outage.lease,
-                is_recovery,
-            )
-            .and_then(|()| lease::record_spool(&connection, (node, epoch), grace))
-            .map_err(|error| open_error(&name, "open", error))?;
-            // Locked to the end, as by each commit that changes what nodes share: the next removal of changes sees the lease.
-            let sql = "SELECT number FROM cluster WHERE id = 1 FOR UPDATE";
-            let change = connection
-                .number(sql, values![])
-                .map_err(|error| row_open_error(&name, error))?;
-            end("COMMIT")?;
-            claim.take_over(owner)?;
-            schema::leave_room(&connection);
-            return Ok(Opened {
-                connection,
-                node,
-                epoch,
-                root_secret,
-                change,
-                spool: claim,
-                renewed,
-            });
         };
         end("COMMIT")?;
         if held.is_recovery {

@@ -8,12 +8,13 @@ use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
 use tollgate_store::{
     Admission, AllotmentPart, Answer, CommitError, CredentialKind, EntryKind, KeyCap,
-    NewCredential, Part, Purse, Receipt, Refusal, RootSecret, Store, Taken, UnitOfWork,
+    NewCredential, OpenError, Part, Purse, Receipt, Refusal, RootSecret, Store, Taken, UnitOfWork,
 };
 use tollgate_testing::Postgres;
 
 use super::commit::Blocker;
 use super::feed::await_number;
+use super::open::is_waiting;
 use super::proxy::{Cut, Proxy};
 use super::sent::{records, submit, until};
 use super::suite::support::{account, new_account, time, write};
@@ -41,14 +42,17 @@ const STATEMENTS: [&str; 8] = [
     "COMMIT",
 ];
 
-pub(super) fn node(url: &str, name: &str) -> Arc<dyn Store> {
+fn options(url: &str, name: &str, role: NodeRole) -> Options {
     let url = DatabaseUrl::parse(url).expect("an address");
-    let options = Options {
+    Options {
         node_name: name.to_owned(),
-        role: NodeRole::OneOfMany,
+        role,
         ..Options::new(url, time(1), RootSecret([7; 32]))
-    };
-    postgres::open(options).expect("the store opens")
+    }
+}
+
+pub(super) fn node(url: &str, name: &str) -> Arc<dyn Store> {
+    postgres::open(options(url, name, NodeRole::OneOfMany)).expect("the store opens")
 }
 
 pub(super) fn numbered(number: u64) -> OperationId {
@@ -629,4 +633,50 @@ fn a_node_that_is_handed_over_is_taken_at_once_by_its_next_run_and_by_no_recover
     );
     next.close();
     assert_eq!(lease(), None);
+}
+
+/// The recovery of a node that stood still found its lease over, waited for a commit of the node, and took the lease that the node had renewed
+/// meanwhile.
+#[test]
+fn a_node_that_goes_on_while_its_recovery_waits_for_a_commit_is_not_recovered() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let database = url.rsplit('/').next().expect("a name");
+    shared_account(database, 100);
+    let with_lease = |lease, role| {
+        let mut options = options(&url, "a", role);
+        options.outage.lease = lease;
+        postgres::open(options)
+    };
+    // So long that it is renewed here alone.
+    let a = with_lease(Duration::from_secs(3_600), NodeRole::OneOfMany).expect("it opens");
+    write(&a, [take(10, 60)]).expect("credit");
+    let renew = |until: &str| {
+        let sql = format!(
+            "UPDATE leases SET held_until = {until} WHERE node = {}",
+            a.node()
+        );
+        server.run(database, &sql);
+    };
+    let mut commit = Blocker::lock(database, "LOCK TABLE nodes IN SHARE MODE");
+    renew("0");
+    std::thread::scope(|scope| {
+        let recovery = NodeRole::Recovery(a.node());
+        let recovery = scope.spawn(move || with_lease(Duration::from_millis(1), recovery));
+        until("it waits for no commit", || {
+            is_waiting(database, "INSERT INTO nodes")
+        });
+        renew("(EXTRACT(EPOCH FROM clock_timestamp()) + 3600) * 1000000");
+        commit.release();
+        match recovery.join().expect("no panic") {
+            Err(OpenError::InUse { remedy, .. }) => {
+                assert_eq!(remedy, "the node runs: stop it first, or leave it");
+            }
+            Err(error) => panic!("{error}"),
+            Ok(_) => panic!("it is recovered"),
+        }
+    });
+    write(&a, [take(11, 10)]).expect("it goes on");
+    a.close();
+    assert_eq!(shared(database), 30);
 }

@@ -473,7 +473,7 @@ fn of_an_earlier_release() -> String {
 }
 
 /// Whether a statement waits for a lock.
-fn is_waiting(database: &str, statement: &str) -> bool {
+pub(super) fn is_waiting(database: &str, statement: &str) -> bool {
     let sql = format!(
         "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = '{database}'
          AND wait_event_type = 'Lock' AND query LIKE '%{statement}%'"
