@@ -149,6 +149,9 @@ async fn a_charge_whose_notifications_are_lost_prevents_a_transfer() {
     let both = BothRoutes::open().await;
     let payment = both.fixture.payment(1).await;
     let offer = both.offer().await;
+    // The notification of its creation. A read a moment ago does not count before a transfer.
+    let is_read = || both.paypal.calls(PayPalOperation::Subscription) > 0;
+    within("the mandate to be read", poll(is_read)).await;
     both.paypal.send_no_notices();
     assert!(both.paypal.agree(&offer.subscription).await);
     has_plan_of(&both.fixture.submit(&payment).await, "paypal");

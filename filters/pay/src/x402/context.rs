@@ -10,7 +10,7 @@ use tollgate_counters::Counters;
 use tollgate_money::AccountId;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::{Answer, IdempotencyKeys};
-use tollgate_purchase::plan::{PlanState, Plans};
+use tollgate_purchase::plan::{PlanState, Plans, Question};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription};
 use tollgate_store::{
     Admission, AuthorizationKey, AuthorizationRow, CommitError, Part, Route, Sealer, Store,
@@ -97,9 +97,13 @@ impl Context {
     }
 
     /// The plan state of an account that is about to be offered a payment or to make one: the other rails are reconciled first.
-    pub(super) async fn plan_state(&self, account: AccountId) -> Result<PlanState, StoreFailure> {
+    pub(super) async fn plan_state(
+        &self,
+        account: AccountId,
+        question: Question,
+    ) -> Result<PlanState, StoreFailure> {
         let plans = &self.deps.plans;
-        Ok(plans.state_across_rails(account, Route::X402).await?)
+        Ok((plans.state_across_rails(account, Route::X402, question)).await?)
     }
 
     /// The plan state of an account, and the stored state of a payment.

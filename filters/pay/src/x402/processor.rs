@@ -17,7 +17,7 @@ use std::time::Duration;
 use tollgate_counters::Counters;
 use tollgate_money::AccountId;
 use tollgate_purchase::DueWorker;
-use tollgate_purchase::plan::Rail;
+use tollgate_purchase::plan::{Question, Rail};
 use tollgate_purchase::wire::Product;
 
 use super::context::{Context, X402Deps, buyer_state};
@@ -180,7 +180,7 @@ impl Processor {
 
 impl Context {
     async fn without_payment(&self, account: AccountId) -> PurchaseOutcome {
-        let plan_state = match self.plan_state(account).await {
+        let plan_state = match self.plan_state(account, Question::Offer).await {
             Ok(plan_state) => plan_state,
             Err(error) => return Stop::from(error).into_outcome(),
         };

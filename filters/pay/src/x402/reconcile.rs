@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
-use tollgate_purchase::plan::{Rail, Reversal};
+use tollgate_purchase::plan::{Question, Rail, Reversal};
 use tollgate_purchase::{Due, DueWork, DueWorker};
 use tollgate_store::{
     AuthorizationKey, AuthorizationRow, AuthorizationState, ReadError, Route, reading,
@@ -87,7 +87,11 @@ impl Rail for Reconciliation {
         Route::X402
     }
 
-    async fn has_open(&self, account: AccountId) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    async fn has_open(
+        &self,
+        account: AccountId,
+        _: Question,
+    ) -> Result<bool, Box<dyn Error + Send + Sync>> {
         let open = || {
             reading(&self.0.deps.store, move |store| {
                 store.authorization_open(account)

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tollgate_clock::Timestamp;
 use tollgate_evm::TxHash;
 use tollgate_money::AccountId;
+use tollgate_purchase::plan::Question;
 use tollgate_store::{AuthorizationKey, AuthorizationState, CommitError, Refusal, reading};
 
 use super::context::{Context, buyer_state};
@@ -65,7 +66,7 @@ impl Context {
         let plan_state = match is_spent {
             // The money has moved: no other purchase may keep this one from being recorded and looked up.
             true => self.deps.plans.state(row.account).await?,
-            false => self.plan_state(row.account).await?,
+            false => self.plan_state(row.account, Question::Payment).await?,
         };
         let buyer = match is_spent {
             // Another authorization alone is waited for; a transfer adds its days to whatever was bought meanwhile.

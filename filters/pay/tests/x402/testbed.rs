@@ -22,7 +22,7 @@ use tollgate_pay::x402::{
     Response, Terms, X402Deps, X402Event,
 };
 use tollgate_purchase::idempotency::IdempotencyKeys;
-use tollgate_purchase::plan::{Paid, Period, PlanProtocols, PlanState, Rail};
+use tollgate_purchase::plan::{Paid, Period, PlanProtocols, PlanState, Question, Rail};
 use tollgate_purchase::wire::Product;
 use tollgate_store::{AuthorizationKey, AuthorizationState, PaymentStatus, Route};
 use tollgate_testing::facilitator::{
@@ -430,8 +430,11 @@ impl TestBed {
     /// The state of an account as another rail reads it before it offers or takes a payment.
     pub(crate) fn ask_from_paypal(&self, account: AccountId) -> PlanState {
         let plans = self.process().plans.clone();
-        let state =
-            self.block_on(async move { plans.state_across_rails(account, Route::PayPal).await });
+        let state = self.block_on(async move {
+            plans
+                .state_across_rails(account, Route::PayPal, Question::Offer)
+                .await
+        });
         state.expect("a read")
     }
 
@@ -626,7 +629,11 @@ impl Rail for OpenRail {
         Route::PayPal
     }
 
-    async fn has_open(&self, _: AccountId) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    async fn has_open(
+        &self,
+        _: AccountId,
+        _: Question,
+    ) -> Result<bool, Box<dyn Error + Send + Sync>> {
         Ok(true)
     }
 }
@@ -640,7 +647,11 @@ impl Rail for SilentRail {
         Route::PayPal
     }
 
-    async fn has_open(&self, _: AccountId) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    async fn has_open(
+        &self,
+        _: AccountId,
+        _: Question,
+    ) -> Result<bool, Box<dyn Error + Send + Sync>> {
         std::future::pending().await
     }
 }

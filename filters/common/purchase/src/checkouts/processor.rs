@@ -15,7 +15,7 @@ use tollgate_store::{
 use super::error::CheckoutError;
 use super::session::{Checkout, CheckoutContent, NewCheckout, OwnerDecision, Status, part};
 use crate::mandates::{Mandates, OpenError, Urls, Verified, is_past_due};
-use crate::plan::{PlanState, Plans};
+use crate::plan::{PlanState, Plans, Question};
 use crate::topups::Draw;
 
 /// Waiting checkouts that an account may have. The oldest is cancelled for a new one.
@@ -150,7 +150,7 @@ impl Checkouts {
     /// The owner's state after a transfer that may be under way was reconciled.
     async fn buyer_state(&self, account: AccountId) -> Result<PlanState, CheckoutError> {
         let plans = &self.deps().plans;
-        Ok(plans.state_across_rails(account, Route::PayPal).await?)
+        Ok((plans.state_across_rails(account, Route::PayPal, Question::Offer)).await?)
     }
 
     /// Checks that the plan can be sold to the account now; returns the mandate that its owner has agreed to, if any.

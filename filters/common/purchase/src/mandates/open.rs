@@ -15,7 +15,7 @@ use super::mandate::{GONE, Mandate};
 use super::recurring::NewSubscription;
 use super::schedule::{DAY, RECURRING_OFFERED};
 use crate::conflict::repeated;
-use crate::plan::PRICE;
+use crate::plan::{PRICE, Question};
 use crate::topups::FailureKind;
 
 /// Rounds of reconciliation before something new is offered. Each round ends a mandate or the opening.
@@ -40,7 +40,9 @@ impl Inner {
         urls: &Urls,
     ) -> Result<MandateRow, OpenError> {
         // Before the lock: the other rail may be asking this one.
-        let across = self.plans.state_across_rails(account, Route::PayPal);
+        let across = self
+            .plans
+            .state_across_rails(account, Route::PayPal, Question::Offer);
         let across = across.await.map_err(OpenError::Plan)?;
         if across.is_open_elsewhere && !across.is_active() {
             return Err(OpenError::Transfer);

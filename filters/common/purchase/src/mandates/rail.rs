@@ -17,7 +17,7 @@ use super::decide::is_past_due;
 use super::error::VerifyError;
 use super::mandate::GONE;
 use super::schedule::RECURRING_OFFERED;
-use crate::plan::Rail;
+use crate::plan::{Question, Rail};
 
 /// Age up to which a read of a dropped offer counts, so that an account with many of them is not read from the start each time.
 const DROPPED_FRESH_FOR: Duration = Duration::from_mins(1);
@@ -30,14 +30,18 @@ impl Rail for MandateRail {
         Route::PayPal
     }
 
-    async fn has_open(&self, account: AccountId) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    async fn has_open(
+        &self,
+        account: AccountId,
+        question: Question,
+    ) -> Result<bool, Box<dyn Error + Send + Sync>> {
         let inner = self.0.clone();
         // Waited for by the caller itself: one that stops waiting leaves the queue, and leaves no read of the provider behind.
         let lock = inner.lock(account).await;
         // In a task of its own: a caller that stops waiting does not cut a reconciliation off.
         let asked = self.0.runtime.spawn(async move {
             let _lock = lock;
-            inner.has_open(account).await
+            inner.has_open(account, question).await
         });
         Ok(asked.await??)
     }
@@ -45,7 +49,7 @@ impl Rail for MandateRail {
 
 impl Inner {
     /// With the account's lock held.
-    async fn has_open(&self, account: AccountId) -> Result<bool, VerifyError> {
+    async fn has_open(&self, account: AccountId, question: Question) -> Result<bool, VerifyError> {
         for row in self.of(account).await? {
             let now = self.clock.now();
             if !may_be_charged(&row, now) {
@@ -56,7 +60,11 @@ impl Inner {
             // Read again: reconciling another one may have changed it.
             let row = self.row(row.id).await?;
             let is_agreed = row.state == MandateState::Agreed;
-            let read = match self.recent_reads.find(&row, self.clock.elapsed()) {
+            let recent = match question {
+                Question::Offer => self.recent_reads.find(&row, self.clock.elapsed()),
+                Question::Payment => None,
+            };
+            let read = match recent {
                 Some(was_pending) => {
                     is_pending = was_pending;
                     Ok(row)

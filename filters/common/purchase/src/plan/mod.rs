@@ -24,7 +24,7 @@ pub use extend::{Paid, Period, Renewal};
 pub use owed::OwedCredits;
 pub use payment_state::{PaymentState, RetryAction};
 pub use plans::{PayOutcome, PlanDeps, Plans, Reversal};
-pub use rails::Rail;
+pub use rails::{Question, Rail};
 pub use state::PlanState;
 
 use std::sync::Arc;

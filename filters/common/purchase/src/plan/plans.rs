@@ -15,7 +15,7 @@ use tollgate_store::{
 use super::counters::PlanEvent;
 use super::extend::{Paid, Renewal, ReportedPayment, advance, extend, renewal, shorten};
 use super::payment::Payment;
-use super::rails::{Rail, Rails};
+use super::rails::{Question, Rail, Rails};
 use super::state::PlanState;
 use super::{Plan, PlanError};
 use crate::checkouts;
@@ -125,13 +125,14 @@ impl Plans {
         &self,
         account: AccountId,
         own: Route,
+        question: Question,
     ) -> Result<PlanState, PlanError> {
         let before = self.state(account).await?;
         // Nothing more can be bought.
         if before.is_active() && !before.may_renew() {
             return Ok(before);
         }
-        let is_open = self.rails.have_open(account, own).await;
+        let is_open = self.rails.have_open(account, own, question).await;
         // Reconciliation may have recorded a payment.
         let mut state = self.state(account).await?;
         state.is_open_elsewhere = is_open;

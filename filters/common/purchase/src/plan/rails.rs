@@ -14,6 +14,15 @@ use tollgate_store::Route;
 /// How long all rails together may take. A rail that takes longer counts as one that could not be read.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Why other rails are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// A payment is offered. An answer of a moment ago counts.
+    Offer,
+    /// A payment is about to be made. The source is read after the question: its buyer may have approved since the last read.
+    Payment,
+}
+
 /// A way of payment for the plan that moves money on its own.
 #[async_trait]
 pub trait Rail: Send + Sync {
@@ -25,7 +34,11 @@ pub trait Rail: Send + Sync {
     /// # Errors
     ///
     /// The source could not be read, and money may move on it.
-    async fn has_open(&self, account: AccountId) -> Result<bool, Box<dyn Error + Send + Sync>>;
+    async fn has_open(
+        &self,
+        account: AccountId,
+        question: Question,
+    ) -> Result<bool, Box<dyn Error + Send + Sync>>;
 }
 
 /// The rails of a process. A rail holds the plans that hold this list, so the list holds no rail.
@@ -42,7 +55,12 @@ impl Rails {
 
     /// Whether money may still move for the account on a rail other than `own`. One that cannot be read in time counts as open: a payment
     /// that is refused is made again, one that is made twice has to be given back.
-    pub(super) async fn have_open(&self, account: AccountId, own: Route) -> bool {
+    pub(super) async fn have_open(
+        &self,
+        account: AccountId,
+        own: Route,
+        question: Question,
+    ) -> bool {
         let rails: Vec<_> = {
             let rails = self.rails.lock().unwrap_or_else(PoisonError::into_inner);
             rails.iter().filter_map(Weak::upgrade).collect()
@@ -50,7 +68,7 @@ impl Rails {
         let others = async {
             for rail in rails.iter().filter(|rail| rail.route() != own) {
                 let route = rail.route().word();
-                match rail.has_open(account).await {
+                match rail.has_open(account, question).await {
                     Ok(false) => {}
                     Ok(true) => {
                         tracing::info!(%account, route, "payment refused: another one of the account is open");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tollgate_purchase::mandates::{MandateEvent, MandateNotification};
+use tollgate_purchase::plan::Question;
 use tollgate_store::{MandateState, MandateSubject};
 
 use crate::support::process::ACCOUNT;
@@ -41,6 +42,19 @@ fn a_mandate_that_was_read_a_moment_ago_is_not_read_again() {
     assert!(!bed.ask(), "a failed read does not count as one");
     assert!(bed.state().is_active());
     bed.check_books();
+}
+
+/// Its buyer may have approved since: a transfer was sent beside a charge of PayPal's.
+#[test]
+fn a_mandate_that_was_read_a_moment_ago_is_read_before_a_payment() {
+    let mut bed = TestBed::new();
+    let id = bed.opened();
+    assert!(!bed.ask());
+    bed.provider.change(id, |made| made.funding = Funding::Slow);
+    bed.provider.approve(id);
+    assert!(!bed.ask(), "the read counts for an offer");
+    assert!(bed.ask_for(Question::Payment), "its charge is pending");
+    assert!(bed.ask(), "the newer read counts");
 }
 
 #[test]

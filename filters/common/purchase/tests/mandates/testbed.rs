@@ -10,7 +10,7 @@ use tollgate_purchase::mandates::{
     MandateDeps, MandateEvent, Mandates, OpenError, Urls, Verified, VerifyError,
     request_cancellation,
 };
-use tollgate_purchase::plan::{PayOutcome, PlanState};
+use tollgate_purchase::plan::{PayOutcome, PlanState, Question};
 use tollgate_store::{
     AuthorizationPart, AuthorizationRow, AuthorizationState, MandateRow, PaymentRow, PaymentStatus,
     Route,
@@ -274,8 +274,12 @@ impl TestBed {
 
     /// Whether money may move, as another rail is answered.
     pub(crate) fn ask(&self) -> bool {
+        self.ask_for(Question::Offer)
+    }
+
+    pub(crate) fn ask_for(&self, question: Question) -> bool {
         let process = self.process();
-        let asked = process.plans.state_across_rails(ACCOUNT, Route::X402);
+        let asked = (process.plans).state_across_rails(ACCOUNT, Route::X402, question);
         let state = process.runtime.block_on(asked);
         state.expect("readable").money_may_move()
     }
@@ -287,7 +291,11 @@ impl TestBed {
         process.runtime.block_on(async {
             let ask = |_| {
                 let plans = process.plans.clone();
-                tokio::spawn(async move { plans.state_across_rails(ACCOUNT, Route::X402).await })
+                tokio::spawn(async move {
+                    plans
+                        .state_across_rails(ACCOUNT, Route::X402, Question::Offer)
+                        .await
+                })
             };
             let asked: Vec<_> = (0..callers).map(ask).collect();
             reached.notified().await;
