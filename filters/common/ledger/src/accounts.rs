@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tokio::sync::oneshot;
-use tollgate_clock::{Clock, Month, Reading, Timestamp};
+use tollgate_clock::{Clock, Reading, Timestamp};
 use tollgate_money::{AccountId, CredentialId, IdHasher, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
@@ -68,8 +68,6 @@ pub(crate) struct Inner {
     pub(crate) shards: Box<[Mutex<Shard>]>,
     /// The time that a caller has passed in last, approximately, for holds that are dropped and have no time of their own.
     latest: AtomicI64,
-    /// The number of the latest month that caps were looked at in.
-    month_reached: AtomicI64,
     /// Holds of requests that the predecessor still serves.
     pub(crate) adopted: Mutex<AdoptedHolds>,
     /// Counts charges of the predecessor.
@@ -106,7 +104,6 @@ impl Inner {
             store,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             latest: AtomicI64::new(now.as_micros()),
-            month_reached: AtomicI64::new(Month::of(now).number()),
             adopted: Mutex::default(),
             count_charge: OnceLock::new(),
         });
@@ -122,13 +119,6 @@ impl Inner {
     /// each end.
     pub(crate) fn note(&self, at: Timestamp) {
         self.latest.store(at.as_micros(), Relaxed);
-    }
-
-    /// The latest of the month of a time and of all those of earlier calls: this node may have forgotten what it had of caps of the months before
-    /// it, also where its clock is set back to one of them.
-    pub(crate) fn month_reached(&self, at: Timestamp) -> Month {
-        let number = Month::of(at).number();
-        Month::from_number(self.month_reached.fetch_max(number, Relaxed).max(number))
     }
 
     pub(crate) fn adopted(&self) -> MutexGuard<'_, AdoptedHolds> {

@@ -527,7 +527,6 @@ impl Inner {
         if shard.is_handed_over {
             return;
         }
-        self.month_reached(now);
         for cap in shard.forget_caps(now) {
             // Others wait for no answer of this node.
             let (purse, nothing) = (Purse::Cap(cap), Answer::Nothing);

@@ -145,7 +145,7 @@ impl Inner {
             let cap = KeyCap::of(credential, period, operation);
             let Some(state) = shard.caps.get_mut(&cap) else {
                 // Of a month that is over this node may have had a part, or hear only later that there was a cap.
-                let is_over = (cap.month).is_some_and(|it| it < self.month_reached(self.latest()));
+                let is_over = cap.month.is_some_and(|it| it < Month::of(self.latest()));
                 if is_over && charged.is_positive() {
                     self.overspend(cap, charged, at);
                 }
@@ -243,7 +243,6 @@ impl Inner {
             all.filter(|cap| cap.credential == credential).collect()
         };
         let now = self.latest();
-        self.month_reached(now);
         let in_force = (row.made.spending_cap).map(|cap| KeyCap::at(credential, cap.period, now));
         let begun = in_force.filter(|cap| !caps.contains(cap));
         caps.extend(begun);
@@ -283,12 +282,13 @@ impl Inner {
 }
 
 impl Shard {
-    /// Removes the caps of earlier months of which this node has nothing, and returns them.
+    /// Removes the caps of which this node has nothing, of months before the last one, and returns them. Those of the last month stay: the clock may
+    /// be ahead, and what is charged in that month once it is set back has to count.
     pub(crate) fn forget_caps(&mut self, now: Timestamp) -> Vec<KeyCap> {
         let month = Month::of(now);
         let mut forgotten = Vec::new();
         self.caps.retain(|cap, state| {
-            let is_over = cap.month.is_some_and(|it| it < month);
+            let is_over = cap.month.is_some_and(|it| it.next() < month);
             let is_empty = state.balance.total() == Micros::ZERO && state.allotment.takes == 0;
             if is_over && is_empty {
                 forgotten.push(*cap);

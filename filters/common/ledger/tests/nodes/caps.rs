@@ -7,6 +7,9 @@ pub(super) const KEY: CredentialId = CredentialId::from_bytes([9; 16]);
 /// The first instant of the month after that of [`NOW`].
 pub(super) const NEXT_MONTH: Timestamp = Timestamp::from_secs(1_701_388_800);
 
+/// The first instant of the month after [`NEXT_MONTH`].
+pub(super) const THIRD_MONTH: Timestamp = Timestamp::from_secs(1_704_067_200);
+
 pub(super) fn cap(max: i64, period: CapPeriod) -> Option<SpendingCap> {
     let max = Micros::new(max);
     Some(SpendingCap { max, period })
@@ -18,6 +21,16 @@ pub(super) fn key_with(node: &Node, account: AccountId, spending_cap: Option<Spe
 }
 
 pub(super) fn change_cap(node: &Node, account: AccountId, version: i64, cap: Option<SpendingCap>) {
+    change_cap_at(node, account, version, cap, NOW);
+}
+
+fn change_cap_at(
+    node: &Node,
+    account: AccountId,
+    version: i64,
+    cap: Option<SpendingCap>,
+    at: Timestamp,
+) {
     let change = CredentialChange {
         id: KEY,
         account,
@@ -27,7 +40,7 @@ pub(super) fn change_cap(node: &Node, account: AccountId, version: i64, cap: Opt
         spending_cap: cap,
         spent: Micros::ZERO,
         expires_at: None,
-        at: NOW,
+        at,
     };
     write(node, Part::ChangeCredential(Box::new(change)));
 }
@@ -444,7 +457,7 @@ fn a_charge_in_the_next_month_counts_against_a_cap_that_its_node_has_not_heard_o
 
 /// Requests of that month go on at nodes whose clocks are behind.
 #[test]
-fn a_node_that_is_in_the_next_month_is_not_waited_for() {
+fn a_node_that_is_in_a_later_month_is_not_waited_for() {
     let url = Postgres::shared().database();
     let (a, b) = (node(&url, "a"), node(&url, "b"));
     let account = account_with(&a.store, &a.ledger, 1, 100_000, 0);
@@ -452,27 +465,32 @@ fn a_node_that_is_in_the_next_month_is_not_waited_for() {
     key_with(&a, account, cap(1_000, CapPeriod::Month));
     drop(wait(a.reserve(CapPeriod::Month, account, 1, 10)));
     b.leaves(CapPeriod::Month, account, 1_000);
-    let later = HoldRequest {
-        operation: operation_at(NEXT_MONTH, 3),
-        at: NEXT_MONTH,
-        ..request(account, 3, 10)
-    };
-    drop(wait(a.ledger.acquire_cap(
-        (KEY, CapPeriod::Month),
-        later,
-        |_| None,
-    )));
-    for part in 0..Ledger::PARTS {
-        a.ledger.return_idle(part, NEXT_MONTH);
+    // In the one after the next it has forgotten what it had.
+    for (month, number) in [(NEXT_MONTH, 3), (THIRD_MONTH, 4)] {
+        let later = HoldRequest {
+            operation: operation_at(month, number),
+            at: month,
+            ..request(account, number, 10)
+        };
+        let later = (a.ledger).acquire_cap((KEY, CapPeriod::Month), later, |_| None);
+        drop(wait(later));
+        for part in 0..Ledger::PARTS {
+            a.ledger.return_idle(part, month);
+        }
+        // There is plenty again, and then another recall.
+        drop(wait(b.reserve(
+            CapPeriod::Month,
+            account,
+            1_000 * number,
+            1,
+        )));
+        b.leaves(CapPeriod::Month, account, 1_000);
     }
-    // There is plenty again, and then another recall.
-    drop(wait(b.reserve(CapPeriod::Month, account, 1_000, 1)));
-    b.leaves(CapPeriod::Month, account, 1_000);
 }
 
-/// What a node is charged after that was not added to what it was granted: others spent it once more.
+/// The node had forgotten what it had of that month: what it was charged then was not added to what it was granted, and others spent it once more.
 #[test]
-fn a_charge_counts_in_a_month_that_its_node_had_forgotten_before_its_clock_was_set_back() {
+fn a_charge_counts_in_the_month_to_which_the_clock_of_its_node_is_set_back() {
     let url = Postgres::shared().database();
     let (a, b) = (node(&url, "a"), node(&url, "b"));
     let account = account_with(&a.store, &a.ledger, 1, 100_000, 0);
@@ -486,4 +504,48 @@ fn a_charge_counts_in_a_month_that_its_node_had_forgotten_before_its_clock_was_s
     b.leaves(CapPeriod::Month, account, 900);
     a.close();
     assert_balanced(&b.store);
+}
+
+/// The audit complained about the month that was over.
+#[test]
+fn a_cap_may_be_set_below_what_was_spent_in_the_month_before() {
+    let url = Postgres::shared().database();
+    let a = node(&url, "a");
+    let account = account_with(&a.store, &a.ledger, 1, 100_000, 0);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    let hold = wait(a.reserve(CapPeriod::Month, account, 1, 600)).expect("it is allowed");
+    a.charge(account, 1, 600, NOW, Some(hold));
+    let later = HoldRequest {
+        operation: operation_at(NEXT_MONTH, 2),
+        at: NEXT_MONTH,
+        ..request(account, 2, 10)
+    };
+    let later = (a.ledger).acquire_cap((KEY, CapPeriod::Month), later, |_| None);
+    drop(wait(later));
+    change_cap_at(&a, account, 0, cap(500, CapPeriod::Month), NEXT_MONTH);
+    assert_balanced(&a.store);
+}
+
+/// Its take removed what all nodes had of the months before: what the others spent of it after that did not count.
+#[test]
+fn a_node_whose_clock_is_months_ahead_removes_no_part_that_another_one_has() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 100_000, 0);
+    b.has_account(account);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    let hold = wait(b.reserve(CapPeriod::Month, account, 1, 500)).expect("it is allowed");
+    let later = HoldRequest {
+        operation: operation_at(THIRD_MONTH, 2),
+        at: THIRD_MONTH,
+        ..request(account, 2, 10)
+    };
+    let later = (a.ledger).acquire_cap((KEY, CapPeriod::Month), later, |_| None);
+    drop(wait(later));
+    // With its clock set back, before the other one is charged.
+    drop(wait(a.reserve(CapPeriod::Month, account, 4, 10)).expect("it is allowed"));
+    b.charge(account, 3, 500, NOW, Some(hold));
+    a.leaves(CapPeriod::Month, account, 500);
+    b.close();
+    assert_balanced(&a.store);
 }

@@ -5,9 +5,6 @@ use tollgate_store::retention::Retention;
 use super::caps::*;
 use super::*;
 
-/// The first instant of the month after [`NEXT_MONTH`].
-const THIRD_MONTH: Timestamp = Timestamp::from_secs(1_704_067_200);
-
 /// Removes what is older, and returns how many commits are removed by now.
 fn remove(node: &Node, folder: &std::path::Path, before: Timestamp) -> u64 {
     static NUMBER: AtomicU64 = AtomicU64::new(1);

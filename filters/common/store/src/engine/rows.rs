@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use super::error::{EngineError, RowError, WriteError};
@@ -304,6 +304,9 @@ pub(crate) trait Rows: Sql + KeySet {
 
     /// Each row of a cap: node, what it was granted and what it has spent as of its last posting.
     fn cap_rows(&self, cap: KeyCap) -> Result<Vec<(i64, i64, i64)>, RowError>;
+
+    /// The months in which nodes have parts of the monthly cap of a key.
+    fn cap_months(&self, credential: CredentialId) -> Result<Vec<Month>, RowError>;
 
     /// The recall of a purse.
     fn recall(&self, purse: Purse) -> Result<Recall, RowError>;

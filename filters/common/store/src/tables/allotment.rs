@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use tollgate_money::AccountId;
+use tollgate_clock::Month;
+use tollgate_money::{AccountId, CredentialId};
 
 use super::id_lists;
 use crate::allotment::{
@@ -364,6 +365,16 @@ pub(crate) fn cap_rows(
     })
 }
 
+pub(crate) fn cap_months(
+    connection: &dyn Sql,
+    credential: CredentialId,
+) -> Result<Vec<Month>, RowError> {
+    let sql = "SELECT DISTINCT month FROM cap_allotments WHERE credential_id = ?1 AND month > 0 ORDER BY month";
+    connection.all(sql, values![credential], |row| {
+        row.get(0).map(Month::from_number)
+    })
+}
+
 pub(crate) fn insert_cap_row(
     connection: &dyn Sql,
     node: i64,
@@ -373,10 +384,12 @@ pub(crate) fn insert_cap_row(
     recall: i64,
 ) -> Result<(), EngineError> {
     let month = cap.month_number();
-    let sql =
-        "DELETE FROM cap_allotments WHERE credential_id = ?1 AND month > 0 AND month < ?2 - 1";
+    // Not where a node has a part: this one's clock may be ahead by months, and what others spend of their parts has to be counted.
+    let sql = "DELETE FROM cap_allotments WHERE credential_id = ?1 AND month > 0 AND month < ?2 - 1 AND NOT EXISTS
+        (SELECT 1 FROM cap_allotments o WHERE o.credential_id = ?1 AND o.month = cap_allotments.month AND o.granted <> o.spent)";
     connection.write(sql, values![cap.credential, month])?;
-    let sql = "DELETE FROM cap_recalls WHERE credential_id = ?1 AND month > 0 AND month < ?2 - 1";
+    let sql = "DELETE FROM cap_recalls WHERE credential_id = ?1 AND month > 0 AND month < ?2 - 1 AND NOT EXISTS
+        (SELECT 1 FROM cap_allotments o WHERE o.credential_id = ?1 AND o.month = cap_recalls.month)";
     connection.write(sql, values![cap.credential, month])?;
     let sql = "INSERT INTO cap_allotments (credential_id, month, node_id, granted, spent, recall) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     let values = values![cap.credential, month, node, granted, spent, recall];

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_clock::{Month, Timestamp};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use super::columns::{all_credentials, all_prices, hold, login, posted_accounts};
 use super::journal::{
@@ -243,6 +243,10 @@ impl<C: Sql + KeySet> Rows for C {
 
     fn cap_rows(&self, cap: KeyCap) -> Result<Vec<(i64, i64, i64)>, RowError> {
         allotment::cap_rows(self, cap)
+    }
+
+    fn cap_months(&self, credential: CredentialId) -> Result<Vec<Month>, RowError> {
+        allotment::cap_months(self, credential)
     }
 
     fn recall(&self, purse: Purse) -> Result<Recall, RowError> {

@@ -208,7 +208,8 @@ impl Batch {
         }
     }
 
-    /// Counts what a key has spent while its cap was not in force, and has the nodes return what a lower cap does not leave.
+    /// Counts what a key has spent while its cap was not in force, and has the nodes return what a lower cap does not leave: also in earlier months,
+    /// of which requests may still run, and which the audit checks by the cap that is in force.
     pub(super) fn cap_changed(
         &mut self,
         rows: &impl WriteRows,
@@ -217,9 +218,18 @@ impl Batch {
         let Some(SpendingCap { period, .. }) = change.spending_cap else {
             return Ok(());
         };
-        let cap = KeyCap::at(change.id, period, change.at);
-        self.count_without_row(rows, cap)?;
-        self.recall_overspent(rows, cap, change.at)
+        let now = KeyCap::at(change.id, period, change.at);
+        let mut caps = vec![now];
+        if now.month.is_some() {
+            let months = rows.cap_months(change.id)?.into_iter().map(Some);
+            let of_months = months.map(|month| KeyCap { month, ..now });
+            caps.extend(of_months.filter(|cap| *cap != now));
+        }
+        for cap in caps {
+            self.count_without_row(rows, cap)?;
+            self.recall_overspent(rows, cap, change.at)?;
+        }
+        Ok(())
     }
 
     /// Sums again what was spent without a row, from the journal: the same charge may be announced and found. Without any row the first take
