@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tollgate_clock::Timestamp;
-use tollgate_ledger::audit::audit;
+use tollgate_ledger::audit::{audit, audit_watched};
 use tollgate_ledger::{CapHold, CreditError, Hold, HoldError, HoldRequest, Ledger, Settle};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};

@@ -99,7 +99,7 @@ pub use store::{
     BatchRows, ChangeRow, Observer, OperationRows, Read, ReadParts, Replayed, RetainedJournal,
     Snapshot, Store, Submit, commit, commit_blocking, commit_unless_cut_off, flush, reading,
 };
-pub use threads::block_on;
+pub use threads::{block_on, sleep};
 pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 pub use unit::{
     AccountChange, Admission, CredentialChange, Done, Effect, LoadedAccount, Part, Receipt,

@@ -38,7 +38,7 @@ pub(crate) fn join(thread: JoinHandle<()>) -> std::thread::Result<()> {
     clippy::disallowed_methods,
     reason = "a database that starts again, or a lease that ends, sends no event"
 )]
-pub(crate) fn sleep(time: Duration) {
+pub fn sleep(time: Duration) {
     #[cfg(feature = "simulation")]
     if let Some(actor) = Actor::current() {
         return actor.sleep(time);

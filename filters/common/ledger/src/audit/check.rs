@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, HashMap};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::{Body, Entry};
 use tollgate_store::{
-    AccountRow, AllotmentRow, AuditRecord, BatchRows, CapShares, Carried, Contra, EntryKind,
-    OperationRows, PaymentRow, PriceRow, SubscriptionRow,
+    AccountRow, AllotmentRow, AuditRecord, BatchRows, Carried, Contra, EntryKind, OperationRows,
+    PaymentRow, PriceRow, SubscriptionRow,
 };
 
-use super::allotments::{self, Allotments};
+use super::WrongCap;
+use super::allotments::Allotments;
 use super::audit_log::AuditLogChain;
 use super::payments::Payments;
 use super::{DerivedDifference, Report, Sums, Violation};
@@ -298,12 +299,10 @@ impl Check {
         }
     }
 
-    /// Rule 9, for the cap of a key: what counts as spent is what was charged, no node has spent more than it was given, and all of them were
-    /// given no more than there is.
-    pub(crate) fn cap(&mut self, shares: &CapShares) {
-        if let Some(what) = allotments::cap(shares) {
-            self.wrong(None, Some(shares.account), what);
-        }
+    /// Rule 9, for the cap of a key: what counts as spent is not what was charged, a node has spent more than it was given, or all of them were given
+    /// more than there is.
+    pub(super) fn wrong_cap(&mut self, cap: WrongCap) {
+        self.wrong(None, Some(cap.account), cap.what);
     }
 
     /// A node's last posted commit is in its journal; runs after all commits.

@@ -6,9 +6,10 @@ mod check;
 mod payments;
 
 use std::fmt;
+use std::time::Duration;
 
 use tollgate_money::{AccountId, Micros, OperationId};
-use tollgate_store::{Read, ReadError};
+use tollgate_store::{KeyCap, Read, ReadError, Snapshot, sleep};
 
 use self::check::Check;
 pub use self::payments::Paid;
@@ -187,9 +188,55 @@ pub fn audit_watched(
         view.allotments(node, &mut |row| check.allotment(node, &row))?;
     }
     check.allotments_end();
-    view.caps(&mut |shares| check.cap(&shares))?;
+    let wrong = caps(store, &*view, report)?;
+    wrong.into_iter().for_each(|cap| check.wrong_cap(cap));
     view.posting_differences(&mut |account| check.posting_differences(account))?;
     Ok(check.report())
+}
+
+/// How often the caps are read where some are wrong, and the pause before each further look: longer than a commit.
+const CAP_LOOKS: u32 = 5;
+const CAP_PAUSE: Duration = Duration::from_millis(200);
+
+/// The caps that are wrong at each look. A charge that exceeds its reservation is committed before what it takes of the cap, so that a node that runs
+/// may seem to have spent more than it has.
+fn caps(
+    store: &dyn Read,
+    view: &dyn Snapshot,
+    report: &mut dyn FnMut(&'static str, u64),
+) -> Result<Vec<WrongCap>, ReadError> {
+    let look = |view: &dyn Snapshot| {
+        let mut wrong = Vec::new();
+        view.caps(&mut |shares| {
+            if let Some(what) = allotments::cap(&shares) {
+                wrong.push(WrongCap {
+                    cap: shares.cap,
+                    account: shares.account,
+                    what,
+                });
+            }
+        })?;
+        Ok::<_, ReadError>(wrong)
+    };
+    report("caps", 0);
+    let mut wrong = look(view)?;
+    for _ in 1..CAP_LOOKS {
+        if wrong.is_empty() {
+            break;
+        }
+        sleep(CAP_PAUSE);
+        report("caps", 0);
+        let now = look(&*store.snapshot()?)?;
+        wrong.retain(|it| now.iter().any(|still| still.cap == it.cap));
+    }
+    Ok(wrong)
+}
+
+/// A cap whose parts do not add up.
+struct WrongCap {
+    cap: KeyCap,
+    account: AccountId,
+    what: String,
 }
 
 /// Rows between two reports of progress.
