@@ -189,6 +189,12 @@ impl Node {
         eventually("a commit is under way", || began.load(Relaxed) > 0);
     }
 
+    /// Waits until no commit is under way, so that the next one is the test's.
+    fn rests(&self) {
+        let began = &self.store.gauges().commit_began_us;
+        eventually("the commit has ended", || began.load(Relaxed) == 0);
+    }
+
     /// Ends the use of the spool as the end of the process does, without a word to the database.
     fn die(self) {
         self.store.close();
@@ -435,6 +441,7 @@ fn shortly_before_others_may_recover_the_node_no_answer_ends_any_more() {
     let (node, hand) = clocked(&fixture, 1 << 20);
     let account = account_with(&node.store, &node.ledger, 1, 1_000, 0);
     let (hold, late) = (node.hold(account, 1, 100), node.hold(account, 2, 100));
+    node.rests();
     fixture.link.cut();
     let settlement = hold.settle(settle(10));
     node.commits();
@@ -471,6 +478,9 @@ fn a_node_that_is_cut_off_admits_nothing_new_and_goes_on_after_a_stall() {
     node.ledger.evict_idle();
     wait(flush(&*node.store)).expect("everything is durable");
     assert_eq!(node.ledger.evict_idle(), 1, "the other one has a hold");
+    // What that has queued: a commit that began later than the clock is set forward below would take no time by it.
+    wait(flush(&*node.store)).expect("everything is durable");
+    node.rests();
     fixture.link.stall();
     // Its hold is on the way: it is refused when the node is cut off, and released behind the hold.
     let mut waiting = node.ledger.hold(request(account, 2, 200)).expect("credit");
@@ -557,6 +567,7 @@ fn at_the_end_of_the_grace_answers_without_a_place_in_the_spool_are_cut_and_not_
     let (node, hand) = clocked(&fixture, 200);
     let account = account_with(&node.store, &node.ledger, 1, 1_000, 0);
     let (kept, cut) = (node.hold(account, 1, 100), node.hold(account, 2, 100));
+    node.rests();
     fixture.link.cut();
     let settlement = kept.settle(settle(10));
     node.commits();
