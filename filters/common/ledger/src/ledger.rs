@@ -41,7 +41,7 @@ impl Ledger {
     }
 
     /// Recovers a node whose process has ended, with its store opened for that: releases its holds, returns its credit to the shared balances,
-    /// frees the idempotency keys that its requests have claimed, and closes the store. Blocks.
+    /// lets other requests take over the idempotency keys that its requests have claimed, and closes the store. Blocks.
     ///
     /// # Errors
     ///
@@ -49,10 +49,11 @@ impl Ledger {
     pub fn recover_node(store: Arc<dyn Store>, now: Timestamp) -> Result<Started, StartError> {
         let (ledger, started) = Ledger::start(store.clone(), now)?;
         let token = first_token(store.node(), store.epoch());
-        let free = Part::Idempotency(Box::new(IdempotencyPart::FreeBefore { token }));
+        // Not freed: an answer in the spool of the node is stored with its late charge, unless its request was made again meanwhile.
+        let lapse = Part::Idempotency(Box::new(IdempotencyPart::LapseBefore { token }));
         // A store that has stopped reports it below.
         let _ = store.submit(
-            UnitOfWork::of(free, Admission::Always),
+            UnitOfWork::of(lapse, Admission::Always),
             Box::new(log_refusal),
         );
         ledger.return_all();

@@ -2,7 +2,8 @@
 //!
 //! A hold that is still open is settled as it was decided. Where another node has recovered this one, the hold was released, and its credit may
 //! be spent: the charge is *late*. It is booked under a reference of its own, so that it is booked once, down to the account's floor, and the
-//! rest is written off.
+//! rest is written off. The answer of an idempotency key is stored with it; where the request was made again under its key meanwhile, that one
+//! was charged, and the late charge is written off.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use tollgate_clock::{Deadline, Month, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    Admission, CommitError, Done, EntryKind, OpenHold, Part, Refusal, SpooledUnit, Store,
-    UnitOfWork, UsageRow, block_on,
+    Admission, CommitError, Done, EntryKind, IdempotencyPart, KeyUse, OpenHold, Part, Refusal,
+    SpooledUnit, Store, UnitOfWork, UsageRow, block_on, reading,
 };
 
 use crate::accounts::Inner;
@@ -25,6 +26,7 @@ use crate::charge::{Charge, Started};
 use crate::credit::Credit;
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
+use crate::settlement::{AttachedPart, SettleError};
 use crate::units::{charge_of_key, log_refusal};
 
 /// How long a start retries for credit that other nodes have. Recalls are not answered meanwhile.
@@ -41,7 +43,14 @@ pub(crate) type Orphans = BTreeMap<OperationId, OpenHold>;
 
 /// A charge for which no credit is held any more.
 #[derive(Debug)]
-pub(crate) enum Late {
+pub(crate) struct Late {
+    charge: LateCharge,
+    /// The answer of the request's idempotency key, if it had one.
+    answer: Option<IdempotencyPart>,
+}
+
+#[derive(Debug)]
+enum LateCharge {
     /// Of an operation whose hold was released: it has ended in the journal.
     Released {
         operation: OperationId,
@@ -54,20 +63,27 @@ pub(crate) enum Late {
 
 impl Late {
     fn of(&self) -> (OperationId, AccountId) {
-        match self {
-            Late::Released {
+        match &self.charge {
+            LateCharge::Released {
                 operation, account, ..
             } => (*operation, *account),
-            Late::Charge(charge) => (charge.operation, charge.account),
+            LateCharge::Charge(charge) => (charge.operation, charge.account),
         }
     }
 
     fn amount(&self) -> Micros {
-        match self {
-            Late::Released { amount, .. } => *amount,
-            Late::Charge(charge) => charge.amount,
+        match &self.charge {
+            LateCharge::Released { amount, .. } => *amount,
+            LateCharge::Charge(charge) => charge.amount,
         }
     }
+}
+
+/// The end of an operation that is in the spool.
+enum Replayed {
+    /// Its credit is there: it is committed as it was decided.
+    InTime(LedgerPart),
+    Late(LateCharge),
 }
 
 /// Why a late charge is left.
@@ -75,6 +91,17 @@ enum NotBooked {
     /// Other nodes have not returned the credit of its account yet.
     Unavailable,
     Failed(String),
+}
+
+/// What became of an attempt to book a late charge.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    /// It is booked, as far as the account has it.
+    Booked,
+    /// An earlier start has booked it.
+    Repeated,
+    /// Nothing is booked: its request has lost the claim of its idempotency key.
+    ClaimLost,
 }
 
 impl From<String> for NotBooked {
@@ -93,25 +120,30 @@ impl Inner {
                 Part::Ledger(part) => Some(part.clone()),
                 _ => None,
             });
-            let part = match charge {
-                None => {
-                    replay(&self.store, unit);
-                    continue;
-                }
-                Some(part) => self.replayed(part, is_released, orphans, &mut late),
+            let Some(part) = charge else {
+                replay(&self.store, unit);
+                continue;
             };
-            if let Some(part) = part {
-                let others = unit
-                    .parts()
-                    .iter()
-                    .filter(|part| !matches!(part, Part::Ledger(_)));
-                let counted = charge_of_key(&part);
-                let parts = std::iter::once(Part::Ledger(part)).chain(others.cloned());
-                replay(&self.store, UnitOfWork::of_all(parts, Admission::Always));
-                if let Some((credential, amount, of)) = counted {
-                    // What this node has of the key's caps was read before the charge was committed.
-                    self.count_charge(credential, amount, of, None);
-                    charged.insert((credential, Month::of(of.0.began_at())), of);
+            let answer = unit.parts().iter().find_map(|part| match part {
+                Part::Idempotency(part) => Some((**part).clone()),
+                _ => None,
+            });
+            match self.replayed(part, (is_released, answer.is_some()), orphans) {
+                None => {}
+                Some(Replayed::Late(charge)) => late.push(Late { charge, answer }),
+                Some(Replayed::InTime(part)) => {
+                    let others = unit
+                        .parts()
+                        .iter()
+                        .filter(|part| !matches!(part, Part::Ledger(_)));
+                    let counted = charge_of_key(&part);
+                    let parts = std::iter::once(Part::Ledger(part)).chain(others.cloned());
+                    replay(&self.store, UnitOfWork::of_all(parts, Admission::Always));
+                    if let Some((credential, amount, of)) = counted {
+                        // What this node has of the key's caps was read before the charge was committed.
+                        self.count_charge(credential, amount, of, None);
+                        charged.insert((credential, Month::of(of.0.began_at())), of);
+                    }
                 }
             }
         }
@@ -122,14 +154,13 @@ impl Inner {
         late
     }
 
-    /// The part that ends the operation, if it can be committed as it is.
+    /// What becomes of the end of an operation; `None` for one that costs nothing.
     fn replayed(
         &self,
         part: LedgerPart,
-        is_released: bool,
+        (is_released, has_answer): (bool, bool),
         orphans: &mut Orphans,
-        late: &mut Vec<Late>,
-    ) -> Option<LedgerPart> {
+    ) -> Option<Replayed> {
         let (operation, account) = (part.operation(), part.account());
         // A hold that is open is released with those of other requests.
         let UsageRow {
@@ -150,7 +181,7 @@ impl Inner {
             orphans.remove(&operation);
             let taken = balance.settle(held, charged);
             self.wrote_off(taken.written_off);
-            return Some(LedgerPart::Settle {
+            return Some(Replayed::InTime(LedgerPart::Settle {
                 operation,
                 account,
                 held,
@@ -159,20 +190,20 @@ impl Inner {
                 price_version,
                 usage,
                 at,
-            });
+            }));
         }
         if is_released {
-            late.push(Late::Released {
+            return Some(Replayed::Late(LateCharge::Released {
                 operation,
                 account,
                 amount: charged,
-            });
-            return None;
+            }));
         }
-        match shard.accounts.get_mut(&account) {
-            Some(balance) if balance.spendable() >= charged => {
+        Some(match shard.accounts.get_mut(&account) {
+            // Without a hold it is not known whether the node was recovered, and its request made again under its idempotency key.
+            Some(balance) if balance.spendable() >= charged && !has_answer => {
                 balance.charge(charged);
-                Some(LedgerPart::Charge {
+                Replayed::InTime(LedgerPart::Charge {
                     operation,
                     account,
                     charged,
@@ -182,18 +213,15 @@ impl Inner {
                     at,
                 })
             }
-            _ => {
-                late.push(Late::Charge(Charge {
-                    operation,
-                    account,
-                    amount: charged,
-                    price_version,
-                    usage,
-                    at,
-                }));
-                None
-            }
-        }
+            _ => Replayed::Late(LateCharge::Charge(Charge {
+                operation,
+                account,
+                amount: charged,
+                price_version,
+                usage,
+                at,
+            })),
+        })
     }
 
     fn wrote_off(&self, amount: Micros) {
@@ -257,7 +285,7 @@ impl Inner {
             let (operation, account) = charge.of();
             loop {
                 let attempt = attempts.acquire().await;
-                let booked = self.book_one(&charge, now).await;
+                let booked = self.book_or_write_off(&charge, now).await;
                 drop(attempt);
                 match booked {
                     Ok(()) => break,
@@ -282,52 +310,104 @@ impl Inner {
         is_complete
     }
 
-    async fn book_one(self: &Arc<Self>, charge: &Late, now: Timestamp) -> Result<(), NotBooked> {
-        let (operation, account) = charge.of();
-        let amount = charge.amount();
+    /// Books a late charge with the answer of its idempotency key. One whose request has lost its key is written off if the request was made again,
+    /// and booked alone if the key is forgotten.
+    async fn book_or_write_off(
+        self: &Arc<Self>,
+        late: &Late,
+        now: Timestamp,
+    ) -> Result<(), NotBooked> {
+        let attempt = self.book_one(late, late.answer.as_ref(), now).await?;
+        let (Attempt::ClaimLost, Some(IdempotencyPart::Keep { key, answer, .. })) =
+            (attempt, &late.answer)
+        else {
+            return Ok(());
+        };
+        let wanted = key.clone();
+        let row = reading(&self.store, move |store| store.idempotency(&wanted)).await;
+        let Some(row) = row.map_err(|error| error.to_string())? else {
+            return self.book_one(late, None, now).await.map(|_| ());
+        };
+        // An earlier start has stored it with the charge.
+        if row.answer.as_ref() != Some(answer) {
+            let ((operation, account), amount) = (late.of(), late.amount());
+            self.wrote_off(amount);
+            tracing::warn!(%operation, %account, %amount, "wrote off a late charge of the spool: its request was made again under its idempotency key");
+        }
+        Ok(())
+    }
+
+    async fn book_one(
+        self: &Arc<Self>,
+        late: &Late,
+        answer: Option<&IdempotencyPart>,
+        now: Timestamp,
+    ) -> Result<Attempt, NotBooked> {
+        let (operation, account) = late.of();
+        let amount = late.amount();
+        let answer = answer.map(|answer| Part::Idempotency(Box::new(answer.clone())));
         let loaded = self.load(account).await;
         loaded.map_err(|error| error.to_string())?;
         if !self.shard(account).accounts.contains_key(&account) {
             self.wrote_off(amount);
             tracing::error!(%operation, %account, %amount, "wrote off a charge of the spool: the database does not have its account");
-            return Ok(());
+            return Ok(Attempt::Booked);
         }
         let held = match self.hold_rest(account, amount, now).await {
             Err(HoldError::CreditUnavailable { .. }) => return Err(NotBooked::Unavailable),
             held => held.map_err(|error| error.to_string())?,
         };
         let booked = held.as_ref().map_or(Micros::ZERO, Hold::amount);
-        let is_booked = match charge {
-            Late::Released { .. } => self.book_released(operation, held, now).await?,
-            Late::Charge(charge) => {
-                let (credential, of) = (charge.usage.credential, (operation, charge.at));
-                let settlement = self.charge(charge.clone(), None, held);
-                let settlement = settlement.map_err(|error| error.to_string())?;
-                let charged = settlement.settled().charged;
-                if let Some(credential) = credential {
-                    self.count_charge(credential, charged, of, None);
-                    self.announce_charges(credential, of);
-                }
-                settlement.await.map_err(|error| error.to_string())?;
-                true
-            }
+        let attempt = match &late.charge {
+            LateCharge::Released { .. } => self.book_released(operation, held, answer, now).await?,
+            LateCharge::Charge(charge) => self.book_charge(charge, held, answer).await?,
         };
-        if is_booked {
+        if attempt == Attempt::Booked {
             self.store.gauges().late_charges.fetch_add(1, Relaxed);
             self.wrote_off(amount - booked);
             tracing::warn!(%operation, %account, %amount, %booked, "booked a late charge of the spool");
         }
-        Ok(())
+        Ok(attempt)
     }
 
-    /// Books what is held; `false` when an earlier start has. Nothing is booked where the account has nothing.
+    async fn book_charge(
+        self: &Arc<Self>,
+        charge: &Charge,
+        held: Option<Hold>,
+        answer: Option<Part>,
+    ) -> Result<Attempt, NotBooked> {
+        let (credential, of) = (charge.usage.credential, (charge.operation, charge.at));
+        let attached = answer.map(|part| AttachedPart::new(move |_| part));
+        let settlement = self.charge(charge.clone(), attached, held);
+        let settlement = settlement.map_err(|error| error.to_string())?;
+        let charged = match settlement.await {
+            Ok(settled) => settled.charged,
+            Err(SettleError::Refused { source, .. }) if is_claim_lost(&source) => {
+                return Ok(Attempt::ClaimLost);
+            }
+            Err(error) => return Err(NotBooked::Failed(error.to_string())),
+        };
+        if let Some(credential) = credential {
+            self.count_charge(credential, charged, of, None);
+            self.announce_charges(credential, of);
+        }
+        Ok(Attempt::Booked)
+    }
+
+    /// Books what is held, with an answer. Nothing is booked where the account has nothing.
     async fn book_released(
         self: &Arc<Self>,
         operation: OperationId,
         held: Option<Hold>,
+        answer: Option<Part>,
         now: Timestamp,
-    ) -> Result<bool, String> {
-        let Some(held) = held else { return Ok(true) };
+    ) -> Result<Attempt, NotBooked> {
+        let Some(held) = held else {
+            if let Some(answer) = answer {
+                replay(&self.store, UnitOfWork::of(answer, Admission::Always));
+            }
+            return Ok(Attempt::Booked);
+        };
         let credit = Credit {
             operation: self.next_move(now),
             account: held.account(),
@@ -337,13 +417,18 @@ impl Inner {
         };
         let part = credit.check(EntryKind::Correction);
         let part = part.map_err(|error| error.to_string())?;
-        let wait = self.book(&credit, part, Vec::new(), Some(held));
+        let wait = self.book(&credit, part, Vec::from_iter(answer), Some(held));
         match wait.map_err(|error| error.to_string())?.await {
-            Ok(Ok(receipt)) => Ok(receipt.repeated.is_none()),
+            Ok(Ok(receipt)) if receipt.repeated.is_none() => Ok(Attempt::Booked),
             // Of another amount, since the account had another one.
-            Ok(Err(CommitError::Refused(Refusal::ReferenceUsed { .. }))) => Ok(false),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(String::from("the store was closed")),
+            Ok(Ok(_) | Err(CommitError::Refused(Refusal::ReferenceUsed { .. }))) => {
+                Ok(Attempt::Repeated)
+            }
+            Ok(Err(CommitError::Refused(refusal))) if is_claim_lost(&refusal) => {
+                Ok(Attempt::ClaimLost)
+            }
+            Ok(Err(error)) => Err(NotBooked::Failed(error.to_string())),
+            Err(_) => Err(NotBooked::Failed(String::from("the store was closed"))),
         }
     }
 
@@ -376,6 +461,10 @@ impl Inner {
             held => held.map(Some),
         }
     }
+}
+
+fn is_claim_lost(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::KeyInUse(KeyUse::Lost))
 }
 
 /// Commits a unit; where another part of it is refused, its charge alone.

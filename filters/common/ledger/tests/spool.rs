@@ -19,6 +19,8 @@ use support::{NOW, account as account_id, account_with, balance_of, request, set
 
 #[path = "spool/caps.rs"]
 mod caps;
+#[path = "spool/idempotency.rs"]
+mod idempotency;
 #[path = "spool/refused_parts.rs"]
 mod refused_parts;
 #[path = "spool/removed_months.rs"]

@@ -73,7 +73,13 @@ pub enum IdempotencyPart {
         /// The first token of a run.
         token: i64,
     },
-    /// Deletes expired keys with a response: at most `limit`, and none after 16 MiB of bodies. Each claim of a completion deletes two besides.
+    /// Lets later requests take over the same claims: their node was recovered, and its spool may have their responses. Until one does, the next run
+    /// of the node may store them.
+    LapseBefore {
+        /// The first token of a run.
+        token: i64,
+    },
+    /// Deletes expired keys with a response, and lapsed claims that have expired: at most `limit`, and none after 16 MiB of bodies. Each claim of a completion deletes two besides.
     Forget {
         /// The time by which they have expired.
         now: Timestamp,

@@ -170,9 +170,36 @@ pub(super) fn free_before(connection: &dyn Sql, least: i64, token: i64) -> Resul
     Ok(())
 }
 
+/// Lets later requests take over the claims with a smaller token.
+pub(super) fn lapse_before(connection: &dyn Sql, least: i64, token: i64) -> Result<(), WriteError> {
+    let sql = "UPDATE completion_keys SET expires_at = -abs(expires_at) WHERE state = 0 AND token >= ?1 AND token < ?2";
+    connection.execute(sql, values![least, token])?;
+    Ok(())
+}
+
 /// Deletes expired keys with a response, the oldest first, and the bodies that no other key has.
 pub(super) fn forget(connection: &dyn Sql, now: Timestamp, batch: Batch) -> Result<(), WriteError> {
     let sql = "SELECT account_id, name FROM completion_keys WHERE expires_at <= ?1 AND state = 1 ORDER BY expires_at LIMIT ?2";
+    delete_all(connection, sql, now, batch)
+}
+
+/// Deletes lapsed claims that no request has taken over, at the time at which a response would have expired.
+pub(super) fn forget_lapsed(
+    connection: &dyn Sql,
+    now: Timestamp,
+    batch: Batch,
+) -> Result<(), WriteError> {
+    let sql = "SELECT account_id, name FROM completion_keys WHERE state = 0 AND expires_at < 0 AND -expires_at <= ?1 LIMIT ?2";
+    delete_all(connection, sql, now, batch)
+}
+
+/// Deletes the keys that a statement selects by a time and a limit.
+fn delete_all(
+    connection: &dyn Sql,
+    sql: &'static str,
+    now: Timestamp,
+    batch: Batch,
+) -> Result<(), WriteError> {
     let expired: Vec<([u8; 16], [u8; 16])> =
         connection.all(sql, values![now, batch.keys], |row| {
             Ok((row.get(0)?, row.get(1)?))

@@ -58,15 +58,26 @@ pub(crate) fn write(connection: &dyn Sql, part: &IdempotencyPart) -> Result<(), 
             )?;
             Ok(())
         }
+        IdempotencyPart::LapseBefore { token } => {
+            let least = least_of_node(*token);
+            completion_keys::lapse_before(connection, least, *token)?;
+            connection.execute(
+                "UPDATE idempotency SET expires_at = -abs(expires_at) WHERE state = ?1 AND locked_until >= ?2 AND locked_until < ?3",
+                values![state::CLAIMED, least, *token],
+            )?;
+            Ok(())
+        }
         IdempotencyPart::Forget { now, limit } => {
             let batch = Batch {
                 keys: *limit,
                 bytes: FORGET_BYTES,
             };
             completion_keys::forget(connection, *now, batch)?;
+            completion_keys::forget_lapsed(connection, *now, batch)?;
             let sql = "DELETE FROM idempotency WHERE (account_id, endpoint, key) IN
-               (SELECT account_id, endpoint, key FROM idempotency WHERE expires_at <= ?1 AND state = ?3 LIMIT ?2)";
-            connection.execute(sql, values![now, limit, state::ANSWERED])?;
+               (SELECT account_id, endpoint, key FROM idempotency
+                WHERE (state = ?3 AND expires_at <= ?1) OR (state = ?4 AND expires_at < 0 AND -expires_at <= ?1) LIMIT ?2)";
+            connection.execute(sql, values![now, limit, state::ANSWERED, state::CLAIMED])?;
             Ok(())
         }
     }

@@ -244,6 +244,37 @@ fn the_next_run_frees_claimed_keys_and_keeps_stored_responses() {
     assert_eq!(claim(&store, 1, 1), Err(KeyUse::Answered));
 }
 
+#[test]
+fn claims_of_a_recovered_run_are_taken_over_or_answered_and_expire() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let (taken, kept) = (key(1, Endpoint::Chat, "a"), key(1, Endpoint::Chat, "b"));
+    let (left, bought) = (key(1, Endpoint::Chat, "c"), key(1, Endpoint::X402, "d"));
+    for key in [&taken, &kept, &left, &bought] {
+        assert_eq!(claim_of(&store, key.clone(), 1, 1), Ok(()), "{key:?}");
+    }
+    write(&store, IdempotencyPart::LapseBefore { token: 1 }).expect("never refused");
+    assert_eq!(
+        claim_of(&store, taken.clone(), 2, 1),
+        Err(KeyUse::UnderWay),
+        "of this run"
+    );
+    write(&store, IdempotencyPart::LapseBefore { token: 2 }).expect("never refused");
+    assert_eq!(claim_of(&store, taken.clone(), 2, 2), Ok(()));
+    assert_eq!(keep_of(&store, taken.clone(), 1, "late"), Err(KeyUse::Lost));
+    assert_eq!(keep_of(&store, kept.clone(), 1, "late"), Ok(()));
+    let is_there = |key: &IdempotencyKey| store.idempotency(key).expect("a read").is_some();
+    let forget = |now| {
+        let now = Timestamp::from_micros(now);
+        write(&store, IdempotencyPart::Forget { now, limit: 99 }).expect("never refused");
+    };
+    forget(KEEP);
+    assert!([&taken, &kept, &left, &bought].into_iter().all(is_there));
+    forget(KEEP + 1);
+    assert!(is_there(&taken), "its request runs");
+    assert!(![&kept, &left, &bought].into_iter().any(is_there));
+}
+
 /// Answers from the cache under fresh keys stored 1.04 GB in six seconds.
 #[test]
 fn a_body_is_stored_once_and_its_keys_are_small_rows() {
