@@ -4,7 +4,7 @@ demo: ; @tests/run --tools build && cargo run --profile demo -- demo
 test: ; @tests/run
 chaos:
 	@TOLLGATE_POWER_LOSSES=$${TOLLGATE_POWER_LOSSES:-3000} cargo test --quiet -p tollgate-ledger --test ledger power_loss
-	@TOLLGATE_SIMULATIONS=$${TOLLGATE_SIMULATIONS:-2000} cargo test --quiet -p tollgate-ledger --test ledger simulation
+	@TOLLGATE_SIMULATIONS=$${TOLLGATE_SIMULATIONS:-2000} cargo test --quiet --release -p tollgate-ledger --test ledger simulation
 	@TOLLGATE_CHAOS=$${TOLLGATE_CHAOS:-100000} TOLLGATE_CLUSTER_FAULTS=$${TOLLGATE_CLUSTER_FAULTS:-200} \
 	    cargo test --quiet --test e2e chaos -- --nocapture
 	@TOLLGATE_SCARCE_ROUNDS=$${TOLLGATE_SCARCE_ROUNDS:-20} cargo test --quiet --test e2e of_five_times -- --nocapture --test-threads 1

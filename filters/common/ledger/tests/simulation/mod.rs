@@ -15,6 +15,8 @@ mod keys;
 mod mishaps;
 mod node;
 
+use std::sync::Mutex;
+
 use cluster::Cluster;
 use faults::Fault;
 
@@ -43,17 +45,33 @@ fn seeds(first: u64, runs: u64) -> std::ops::Range<u64> {
 
 #[test]
 fn nothing_is_lost_or_spent_twice_whatever_happens_to_nodes_network_and_database() {
-    for seed in seeds(0, number("TOLLGATE_SIMULATIONS").unwrap_or(RUNS)) {
-        let mut cluster = Cluster::new(seed, None);
-        let violations = cluster.run();
-        let (trace, _) = cluster.sim.trace();
-        assert!(
-            violations.is_empty(),
-            "{}\nseed {seed}: {}\nrun it alone with TOLLGATE_SEED={seed}",
-            trace.join("\n"),
-            violations.join("\n")
-        );
-    }
+    let seeds = Mutex::new(seeds(0, number("TOLLGATE_SIMULATIONS").unwrap_or(RUNS)));
+    let next = || seeds.lock().ok()?.next();
+    // A run that fails poisons the seeds: no other is begun.
+    let failed = |problem: &str| {
+        let _seeds = seeds.lock().expect("the first failure");
+        panic!("{problem}");
+    };
+    let simulate = || {
+        while let Some(seed) = next() {
+            let mut cluster = Cluster::new(seed, None);
+            let violations = cluster.run();
+            if !violations.is_empty() {
+                let (trace, _) = cluster.sim.trace();
+                failed(&format!(
+                    "{}\nseed {seed}: {}\nrun it alone with TOLLGATE_SEED={seed}",
+                    trace.join("\n"),
+                    violations.join("\n")
+                ));
+            }
+        }
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..processors {
+            scope.spawn(simulate);
+        }
+    });
 }
 
 #[test]
