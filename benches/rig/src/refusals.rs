@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// Refused requests a second.
     #[arg(long, default_value_t = 10_000)]
     refusals: usize,
+    /// How many a second have to be answered in the median of the rounds; else it fails, after its row.
+    #[arg(long)]
+    at_least: f64,
     /// Connections that send them.
     #[arg(long, default_value_t = 64)]
     connections: usize,
@@ -96,15 +99,24 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
         }
     }
     println!(
-        "| {} | {:.0} | {:.0} | {unavailable} | {:.0} | {:.0} | **{:.2}** ({:.2} to {:.2}) |",
+        "| {} | {:.0} | {:.0} ({:.0}) | {unavailable} | {:.0} | {:.0} | **{:.2}** ({:.2} to {:.2}) |",
         options.name,
         options.others,
         median(&rates),
+        quantile(&rates, 0.0),
         p99(&alone),
         p99(&beside),
         p99(&beside) / p99(&alone),
         quantile(&ratios, 0.0),
         quantile(&ratios, 1.0),
+    );
+    ensure!(
+        median(&rates) >= options.at_least,
+        "{}: {:.0} refusals/s in the median of the rounds, less than {:.0}: the row does not say what {}/s cost. Is the machine slow, or busy?",
+        options.name,
+        median(&rates),
+        options.at_least,
+        options.refusals
     );
     Ok(())
 }
