@@ -20,6 +20,7 @@ mod load;
 mod pages;
 mod pair;
 mod prepare;
+mod processors;
 mod provider;
 mod refusals;
 mod silent;
@@ -80,6 +81,8 @@ enum Command {
     Upgrade(upgrade::Options),
     /// Prints throughput and processor time of two targets beside each other.
     Pair(pair::Options),
+    /// Prints what a request costs the processors of a gateway, PostgreSQL and Redis, and how many a second fill each.
+    Processors(processors::Options),
     /// Prints how long an answer takes at several targets, one request at a time.
     Latency(pair::LatencyOptions),
     /// Prints what refused requests cost those of other accounts.
@@ -110,6 +113,7 @@ fn main() -> anyhow::Result<()> {
         Command::Prepare(options) => runtime.block_on(prepare::run(&options)),
         Command::Send(options) => runtime.block_on(compare::send(&options)),
         Command::Pair(options) => runtime.block_on(pair::run(&options)),
+        Command::Processors(options) => runtime.block_on(processors::run(&options)),
         Command::Latency(options) => runtime.block_on(pair::latency(&options)),
         Command::Refusals(options) => runtime.block_on(refusals::run(&options)),
         Command::Distance(options) => distance::run(&options),

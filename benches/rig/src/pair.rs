@@ -60,9 +60,13 @@ struct Side {
     /// Requests a second to all its nodes.
     per_sec_max: Option<f64>,
     sent: usize,
+    /// Those of them after the warm-up.
+    in_rounds: f64,
     per_sec: Vec<f64>,
     gateway_us: Vec<f64>,
-    servers_us: Vec<f64>,
+    /// Of all rounds together, since their processor time comes in steps of 10 ms.
+    postgres_us: f64,
+    redis_us: f64,
 }
 
 impl Side {
@@ -83,9 +87,11 @@ impl Side {
             target,
             loads,
             sent: 0,
+            in_rounds: 0.0,
             per_sec: Vec::new(),
             gateway_us: Vec::new(),
-            servers_us: Vec::new(),
+            postgres_us: 0.0,
+            redis_us: 0.0,
         };
         side.send(options.warm_up).await?;
         Ok(side)
@@ -107,15 +113,18 @@ impl Side {
             None => options.requests,
         };
         let sent = self.sent;
-        let (gateway, servers) = (self.target.cpu_us()?, cpu_us(&self.target.servers)?);
+        let gateway = self.target.cpu_us()?;
+        self.postgres_us -= cpu_us(&self.target.postgres)?;
+        self.redis_us -= cpu_us(&self.target.redis)?;
         let began = Instant::now();
         self.send(requests).await?;
         let count = (self.sent - sent) as f64;
+        self.in_rounds += count;
         self.per_sec.push(count / began.elapsed().as_secs_f64());
         let gateway = self.target.cpu_us()? - gateway;
         self.gateway_us.push(gateway / count);
-        let servers = cpu_us(&self.target.servers)? - servers;
-        self.servers_us.push(servers / count);
+        self.postgres_us += cpu_us(&self.target.postgres)?;
+        self.redis_us += cpu_us(&self.target.redis)?;
         Ok(())
     }
 }
@@ -134,7 +143,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
         second.round(options).await?;
     }
     println!(
-        "| {} | {:.0} | {:.0} | {} | {:.1} | {:.1} | {} | {:.1} |",
+        "| {} | {:.0} | {:.0} | {} | {:.1} | {:.1} | {} | {:.1} | {:.1} |",
         options.title,
         median(&base.per_sec),
         median(&other.per_sec),
@@ -142,7 +151,8 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
         median(&base.gateway_us),
         median(&other.gateway_us),
         ratio(&base.gateway_us, &other.gateway_us),
-        median(&other.servers_us),
+        other.postgres_us / other.in_rounds,
+        other.redis_us / other.in_rounds,
     );
     Ok(std::fs::write(&options.sent, other.sent.to_string())?)
 }

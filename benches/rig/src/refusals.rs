@@ -62,7 +62,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     let target = Target::named(&options.targets, &options.name)?;
     let poor = Target {
         key: options.poor_key.clone(),
-        keys: None,
+        keys: Arc::new([]),
         ..target.clone()
     };
     let body = workload_body(Workload::Json);

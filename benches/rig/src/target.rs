@@ -3,9 +3,10 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 
 /// Clock ticks of `/proc/PID/stat` per second: 100 on every Linux (`USER_HZ`).
 const TICKS_PER_SEC: f64 = 100.0;
@@ -30,12 +31,15 @@ pub(crate) struct Target {
     /// The key that requests bear.
     #[serde(default)]
     pub(crate) key: String,
-    /// A file with keys, one a line, in place of `key`: each request bears the next.
+    /// In place of `key`, of which each request bears the next. In the list it is a file with one a line, all of the same length.
+    #[serde(default, deserialize_with = "keys")]
+    pub(crate) keys: Arc<[String]>,
+    /// The process of the PostgreSQL server behind it, which is counted apart.
     #[serde(default)]
-    pub(crate) keys: Option<PathBuf>,
-    /// The processes of the servers behind it, which are counted apart.
+    pub(crate) postgres: Vec<u32>,
+    /// That of the Redis server.
     #[serde(default)]
-    pub(crate) servers: Vec<u32>,
+    pub(crate) redis: Vec<u32>,
     /// Its processes; their children count too. None for the direct path.
     #[serde(default)]
     pub(crate) pids: Vec<u32>,
@@ -51,8 +55,9 @@ impl Target {
             tls_address: None,
             ca_file: None,
             key: key.to_owned(),
-            keys: None,
-            servers: Vec::new(),
+            keys: Arc::new([]),
+            postgres: Vec::new(),
+            redis: Vec::new(),
             pids: Vec::new(),
         }
     }
@@ -105,7 +110,20 @@ impl Target {
     }
 }
 
-/// CPU time of processes and their children so far, user and system, in microseconds. Steps of 10 ms.
+fn keys<'de, D: Deserializer<'de>>(file: D) -> Result<Arc<[String]>, D::Error> {
+    let Some(file) = Option::<PathBuf>::deserialize(file)? else {
+        return Ok(Arc::new([]));
+    };
+    let text = fs::read_to_string(&file).map_err(de::Error::custom)?;
+    let keys: Arc<[String]> = text.lines().map(str::to_owned).collect();
+    match keys.windows(2).all(|pair| pair[0].len() == pair[1].len()) {
+        true => Ok(keys),
+        false => Err(de::Error::custom("the keys have several lengths")),
+    }
+}
+
+/// CPU time of processes and their children so far, user and system, in microseconds. Steps of 10 ms. Children that have ended count as
+/// long as the process that they were children of has not: a server of PostgreSQL starts one for each connection.
 pub(crate) fn cpu_us(pids: &[u32]) -> Result<f64> {
     let mut ticks = 0.0;
     for pid in family(pids)? {
@@ -118,7 +136,7 @@ pub(crate) fn cpu_us(pids: &[u32]) -> Result<f64> {
         // The name in parentheses may hold spaces; what follows it starts with field 3.
         let after = stat.rsplit(") ").next().unwrap_or_default();
         let fields: Vec<&str> = after.split(' ').collect();
-        for field in [11, 12] {
+        for field in 11..15 {
             ticks += fields
                 .get(field)
                 .context("a short stat line")?

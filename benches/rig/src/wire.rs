@@ -1,8 +1,5 @@
 //! Minimal HTTP/1.1 for the load generator: prepared requests, and answers parsed only as far as their framing.
 
-use std::fs;
-use std::sync::Arc;
-
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -67,8 +64,6 @@ pub(crate) struct Connection {
     request: Vec<u8>,
     number_at: usize,
     key_at: usize,
-    /// The keys of which each request bears the next, if there are several.
-    keys: Arc<[String]>,
     inbox: Vec<u8>,
 }
 
@@ -85,8 +80,7 @@ impl Connection {
         if let Some(more) = (index % nodes).checked_sub(1) {
             target.address = target.more[more];
         }
-        let keys = keys(&target)?;
-        if let Some(key) = keys.first() {
+        if let Some(key) = target.keys.first() {
             target.key.clone_from(key);
         }
         let request = format!(
@@ -100,7 +94,6 @@ impl Connection {
             socket: connect(&target).await?,
             key_at: memmem::find(request.as_bytes(), target.key.as_bytes())
                 .context("a request with its key")?,
-            keys,
             number_at: memmem::find(request.as_bytes(), NUMBER.as_bytes())
                 .context("a body with a number")?,
             request: request.into_bytes(),
@@ -148,7 +141,8 @@ impl Connection {
         let digits = format!("{:08}", number % 100_000_000);
         self.request[self.number_at..self.number_at + NUMBER.len()]
             .copy_from_slice(digits.as_bytes());
-        if let Some(key) = self.keys.get(number % self.keys.len().max(1)) {
+        let keys = &self.target.keys;
+        if let Some(key) = keys.get(number % keys.len().max(1)) {
             self.request[self.key_at..self.key_at + key.len()].copy_from_slice(key.as_bytes());
         }
         self.inbox.clear();
@@ -192,21 +186,6 @@ impl Connection {
             None => self.inbox.ends_with(b"\r\n0\r\n\r\n"),
         }
     }
-}
-
-/// The keys that requests to a target bear in turn; all have the same length.
-fn keys(target: &Target) -> Result<Arc<[String]>> {
-    let Some(file) = &target.keys else {
-        return Ok(Arc::new([]));
-    };
-    let text = fs::read_to_string(file)?;
-    let keys: Vec<String> = text.lines().map(str::to_owned).collect();
-    ensure!(
-        keys.windows(2).all(|pair| pair[0].len() == pair[1].len()),
-        "the keys in {} have several lengths",
-        file.display()
-    );
-    Ok(keys.into())
 }
 
 async fn connect(target: &Target) -> Result<TcpStream> {
