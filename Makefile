@@ -16,7 +16,7 @@ soak:
 	    cargo test --quiet --test e2e after_random_faults -- --nocapture
 scan: ; @cargo build --quiet --locked && tests/scan "$${CARGO_TARGET_DIR:-$$PWD/target}/debug/tollgate"
 fuzz: ; @fuzz/run
-bench: ; @benches/run && benches/postgres && benches/cluster && benches/upgrade
+bench: ; @benches/run && benches/postgres && benches/cluster && benches/split && benches/upgrade
 release: ; @benches/pgo
 package: ; @packages/build
 # Of the program that the tests use, which is built fast and packaged with its size.
