@@ -29,8 +29,8 @@ use super::prices::{ledger_error, record_new_prices};
 use super::reload::{Parts, Reloader};
 use super::upgrade::{AdoptedAdmin, Followed, Predecessor, Record, UpgradeState, Upgrader};
 use super::{
-    Address, Gateway, GatewayBuilder, StartError, file_watch, health, maintenance, routes,
-    service_manager, settings,
+    Address, Gateway, GatewayBuilder, StartError, file_watch, health, maintenance, recovery,
+    routes, service_manager, settings,
 };
 use crate::acme::{Acme, AcmeDeps};
 use crate::admin::{self, Access, Admin, AdminService, Changes};
@@ -192,7 +192,7 @@ pub(super) fn start(
     tasks.push(watch.abort_handle());
     if storage.store.has_allotments() {
         let store = storage.store.clone();
-        let recover = maintenance::recover_nodes(reloader.clone(), store, clock.clone());
+        let recover = recovery::recover_nodes(reloader.clone(), store, clock.clone());
         tasks.push(runtime.spawn(recover).abort_handle());
     }
     let readiness = health::readiness(

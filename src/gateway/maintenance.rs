@@ -7,19 +7,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tollgate_clock::{Clock, Entropy};
+use tollgate_clock::Clock;
 use tollgate_identity::{CredentialUse, Credentials, RefusedRequests};
 use tollgate_ledger::Ledger;
 use tollgate_module::{Duty, Sweep};
-use tollgate_store::postgres::{NodeLease, NodeState};
 use tollgate_store::retention::overdue;
-use tollgate_store::{Admission, OAuthPart, OpenError, Part, Store, UnitOfWork, commit, reading};
+use tollgate_store::{Admission, OAuthPart, Part, Store, UnitOfWork, commit, reading};
 
-use crate::admin::RunningSettings;
 use crate::config;
-use crate::database::{self, Opener};
 use crate::proxy::Proxy;
-use crate::telemetry;
 
 /// Interval of the removal of expired holds and unused counters, and of the release of freed memory.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
@@ -56,9 +52,6 @@ const DUTIES_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Pause before a duty that has panicked is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(5);
-
-/// Interval at which the node that has the duties looks for nodes whose process has ended.
-const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Interval at which accounts that were not used since the last time are removed from memory: longer than a request waits before its hold.
 const EVICT_INTERVAL: Duration = Duration::from_secs(600);
@@ -152,78 +145,6 @@ pub(super) async fn run_duties(store: Arc<dyn Store>, duties: Vec<Duty>) {
             }
         }
     }
-}
-
-/// Recovers nodes whose process has ended, while this node has the duties of the cluster. Each connection is made with the settings in force:
-/// a reload may have replaced the password.
-pub(super) async fn recover_nodes(
-    running: Arc<dyn RunningSettings>,
-    store: Arc<dyn Store>,
-    clock: Clock,
-) {
-    loop {
-        tokio::time::sleep(RECOVERY_INTERVAL).await;
-        let unrecovered = &store.gauges().unrecovered_nodes;
-        if !store.has_duties() {
-            unrecovered.store(0, Relaxed);
-            continue;
-        }
-        let (running, clock) = (running.clone(), clock.clone());
-        let recovered = tokio::task::spawn_blocking(move || recover_ended(&*running, &clock)).await;
-        match recovered {
-            Ok(Ok(failed)) => unrecovered.store(failed, Relaxed),
-            Ok(Err(error)) => tracing::warn!(
-                error = telemetry::chain(&error),
-                "reading which nodes have ended failed, retrying"
-            ),
-            Err(_) => {}
-        }
-    }
-}
-
-fn recover_ended(running: &dyn RunningSettings, clock: &Clock) -> Result<u64, OpenError> {
-    let entropy = Entropy::system();
-    let opener = Opener {
-        name: "recovery",
-        clock,
-        entropy: &entropy,
-    };
-    let nodes = || database::nodes(&running.settings().store, &opener);
-    recover_each(nodes, |node| {
-        database::recover_node(&running.settings().store, &opener, node, true)
-    })
-}
-
-/// Recovers each of the nodes that has ended, whether or not the recovery of one before it fails. Returns how many have failed.
-fn recover_each(
-    nodes: impl Fn() -> Result<Vec<NodeState>, OpenError>,
-    recover: impl Fn(i64) -> Result<(), OpenError>,
-) -> Result<u64, OpenError> {
-    let mut failed = 0;
-    for ended in nodes()?.into_iter().filter(is_to_be_recovered) {
-        // Each recovery before may have taken minutes, in which the node may have started again.
-        let now = nodes()?.into_iter().find(|node| node.node == ended.node);
-        if !now.as_ref().is_some_and(is_to_be_recovered) {
-            continue;
-        }
-        if let Err(error) = recover(ended.node) {
-            failed += 1;
-            tracing::warn!(
-                node = ended.node,
-                name = ended.name,
-                error = telemetry::chain(&error),
-                "recovering a node failed, retrying; unless its process runs, start it again, or run `tollgate nodes recover` with its name"
-            );
-        }
-    }
-    Ok(failed)
-}
-
-/// Whether others are to recover a node by themselves. For one that has left nothing but its lease, the changes that it has not read are kept.
-fn is_to_be_recovered(node: &NodeState) -> bool {
-    let is_over = node.lease.as_ref().is_none_or(NodeLease::may_be_recovered);
-    let is_left = !node.is_recovered || node.lease.is_some();
-    is_over && is_left && node.is_one_of_many
 }
 
 /// Returns the credit of accounts without requests to their shared balances, a part of the accounts at a time: requests wait for the commits of
@@ -333,7 +254,6 @@ pub(super) async fn record_refusals(refused: &RefusedRequests, store: &dyn Store
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
     use std::sync::atomic::AtomicU32;
 
     use tollgate_clock::Timestamp;
@@ -345,65 +265,6 @@ mod tests {
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
-
-    /// A node that has left something, and whose lease has ended so many seconds ago.
-    fn node_ended(number: i64, secs: i64) -> NodeState {
-        NodeState {
-            node: number,
-            name: format!("node {number}"),
-            epoch: 1,
-            started_at: NOW,
-            is_one_of_many: true,
-            lease: Some(NodeLease {
-                holder: String::from("process 1"),
-                until: Timestamp::from_secs(1_000),
-                now: Timestamp::from_secs(1_000 + secs),
-                grace: Duration::ZERO,
-            }),
-            settings: None,
-            is_recovered: false,
-        }
-    }
-
-    /// One node that could not be recovered kept all after it from being recovered, and a node that had come back during a recovery was judged
-    /// by the lease that it had before: cut off a second time, it would have been recovered within its grace.
-    #[test]
-    fn a_node_that_cannot_be_recovered_and_one_that_came_back_keep_no_other_from_it() {
-        let tried = RefCell::new(Vec::new());
-        let nodes = || {
-            let came_back = match tried.borrow().is_empty() {
-                true => 3_600,
-                false => 1,
-            };
-            Ok(vec![
-                node_ended(16, 3_600),
-                node_ended(17, came_back),
-                node_ended(18, 3_600),
-                node_ended(19, 1),
-                NodeState {
-                    is_recovered: true,
-                    ..node_ended(20, 3_600)
-                },
-                NodeState {
-                    is_recovered: true,
-                    lease: None,
-                    ..node_ended(21, 3_600)
-                },
-            ])
-        };
-        let recovered = recover_each(nodes, |node| {
-            tried.borrow_mut().push(node);
-            match node {
-                16 => Err(OpenError::Unrecovered {
-                    database: String::from("a database"),
-                    nodes: vec![16],
-                }),
-                _ => Ok(()),
-            }
-        });
-        assert_eq!(recovered.expect("they can be read"), 1, "has failed");
-        assert_eq!(tried.into_inner(), [16, 18, 20]);
-    }
 
     /// A store with so many keys that have been used.
     async fn used(path: &std::path::Path, count: u32) -> (Arc<dyn Store>, Arc<Credentials>) {

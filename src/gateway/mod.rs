@@ -8,6 +8,7 @@ mod file_watch;
 mod health;
 mod maintenance;
 mod prices;
+mod recovery;
 mod reload;
 mod routes;
 pub(crate) mod service_manager;

@@ -133,6 +133,22 @@ async fn a_killed_node_is_recovered_by_another_one() {
     test.cluster.audit();
 }
 
+/// The clock of the database is set forward by an hour at every moment: each lease that a node renews has ended before. After an outage of the
+/// database all leases are over in this way, and the node that reached it first recovered the others, which ran.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_renews_its_lease_is_not_recovered_when_the_database_says_that_it_is_over() {
+    let mut test = Interrupted::start().await;
+    let is_over = "CREATE FUNCTION is_over() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN NEW.held_until := NEW.held_until - 3600000000; RETURN NEW; END $$;
+        CREATE TRIGGER is_over BEFORE UPDATE ON leases FOR EACH ROW WHEN (NEW.node > 0) EXECUTE FUNCTION is_over()";
+    test.cluster.sql(is_over);
+    test.recovered_after("KILL").await;
+    test.chat_at(0).await;
+    test.chat_at(2).await;
+    test.has_paid(3).await;
+    test.cluster.audit();
+}
+
 /// Its credit is lost to the others until an operator does something: the metric, and the alert on it, tell one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_cannot_be_recovered_is_counted_until_it_is() {

@@ -1,0 +1,300 @@
+//! Recovery of nodes whose process has ended, by the node that has the duties of the cluster.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tollgate_clock::{Clock, Entropy, Timestamp};
+use tollgate_store::postgres::{NodeLease, NodeState};
+use tollgate_store::{OpenError, Store};
+
+use crate::admin::RunningSettings;
+use crate::database::{self, Opener};
+use crate::telemetry;
+
+/// Interval at which the node that has the duties looks for nodes whose process has ended.
+const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Looks in a row that find the same lease before its node is recovered. Between them passes the length of a lease, in which a node that runs
+/// renews it five times.
+const UNRENEWED_LOOKS: u32 = 3;
+
+/// Recovers nodes whose process has ended, while this node has the duties of the cluster. Each connection is made with the settings in force:
+/// a reload may have replaced the password.
+pub(super) async fn recover_nodes(
+    running: Arc<dyn RunningSettings>,
+    store: Arc<dyn Store>,
+    clock: Clock,
+) {
+    let (mut seen, mut looked) = (SeenLeases::default(), clock.since_boot());
+    loop {
+        tokio::time::sleep(RECOVERY_INTERVAL).await;
+        let unrecovered = &store.gauges().unrecovered_nodes;
+        let mut before = std::mem::take(&mut seen);
+        // This process has stood still, and the others may have done so with it.
+        if clock.since_boot() > looked + 2 * RECOVERY_INTERVAL {
+            before = SeenLeases::default();
+        }
+        if !store.has_duties() {
+            unrecovered.store(0, Relaxed);
+            continue;
+        }
+        let (running, by) = (running.clone(), clock.clone());
+        let recover = move || recover_ended(&*running, &by, before);
+        let recovered = tokio::task::spawn_blocking(recover).await;
+        looked = clock.since_boot();
+        match recovered {
+            Ok(Ok((now, failed))) => {
+                seen = now;
+                unrecovered.store(failed, Relaxed);
+            }
+            Ok(Err(error)) => tracing::warn!(
+                error = telemetry::chain(&error),
+                "reading which nodes have ended failed, retrying"
+            ),
+            Err(_) => {}
+        }
+    }
+}
+
+fn recover_ended(
+    running: &dyn RunningSettings,
+    clock: &Clock,
+    seen: SeenLeases,
+) -> Result<(SeenLeases, u64), OpenError> {
+    let entropy = Entropy::system();
+    let opener = Opener {
+        name: "recovery",
+        clock,
+        entropy: &entropy,
+    };
+    let nodes = || database::nodes(&running.settings().store, &opener);
+    recover_each(seen, nodes, |node| {
+        database::recover_node(&running.settings().store, &opener, node, true)
+    })
+}
+
+/// Recovers each of the nodes that has ended, whether or not the recovery of one before it fails. Returns how many have failed.
+fn recover_each(
+    mut seen: SeenLeases,
+    nodes: impl Fn() -> Result<Vec<NodeState>, OpenError>,
+    recover: impl Fn(i64) -> Result<(), OpenError>,
+) -> Result<(SeenLeases, u64), OpenError> {
+    let mut failed = 0;
+    for ended in seen.look(nodes()?) {
+        // Each recovery before may have taken minutes, in which the node may have started again.
+        let now = nodes()?.into_iter().find(|node| node.node == ended.node);
+        if !now.is_some_and(|now| is_to_be_recovered(&now) && end(&now) == end(&ended)) {
+            continue;
+        }
+        if let Err(error) = recover(ended.node) {
+            failed += 1;
+            tracing::warn!(
+                node = ended.node,
+                name = ended.name,
+                error = telemetry::chain(&error),
+                "recovering a node failed, retrying; unless its process runs, start it again, or run `tollgate nodes recover` with its name"
+            );
+        }
+    }
+    Ok((seen, failed))
+}
+
+/// The end of the lease of each node, and how many looks in a row have found it.
+///
+/// The clock of the database says for how long a lease has ended, and does not say that its node has had that time to renew it: when the clock is
+/// set forward, or the database is back after an outage, the leases of all nodes have ended long ago.
+/// A look that failed, and a time without the duties, begin it anew.
+#[derive(Debug, Default)]
+struct SeenLeases(HashMap<i64, (Timestamp, u32)>);
+
+impl SeenLeases {
+    /// Adds a look, and returns the nodes that others are to recover.
+    fn look(&mut self, nodes: Vec<NodeState>) -> Vec<NodeState> {
+        let before = std::mem::take(&mut self.0);
+        let found = nodes
+            .iter()
+            .filter_map(|node| Some((node.node, end(node)?)));
+        self.0 = found
+            .map(|(node, end)| {
+                let same = before.get(&node).filter(|(seen, _)| *seen == end);
+                (node, (end, same.map_or(0, |(_, looks)| *looks) + 1))
+            })
+            .collect();
+        let is_unrenewed = |node: &NodeState| {
+            let seen = self.0.get(&node.node);
+            seen.is_none_or(|(_, looks)| *looks >= UNRENEWED_LOOKS)
+        };
+        let mut ended = nodes;
+        ended.retain(|node| is_to_be_recovered(node) && is_unrenewed(node));
+        ended
+    }
+}
+
+/// The end of a node's lease, which each renewal changes.
+fn end(node: &NodeState) -> Option<Timestamp> {
+    node.lease.as_ref().map(|lease| lease.until)
+}
+
+/// Whether others are to recover a node by themselves. For one that has left nothing but its lease, the changes that it has not read are kept.
+fn is_to_be_recovered(node: &NodeState) -> bool {
+    let is_over = node.lease.as_ref().is_none_or(NodeLease::may_be_recovered);
+    let is_left = !node.is_recovered || node.lease.is_some();
+    is_over && is_left && node.is_one_of_many
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    /// A node that has left something, and whose lease has ended so many seconds ago.
+    fn node_ended(number: i64, secs: i64) -> NodeState {
+        NodeState {
+            node: number,
+            name: format!("node {number}"),
+            epoch: 1,
+            started_at: Timestamp::from_secs(NOW),
+            is_one_of_many: true,
+            lease: Some(NodeLease {
+                holder: String::from("process 1"),
+                until: Timestamp::from_secs(NOW - secs),
+                now: Timestamp::from_secs(NOW),
+                grace: Duration::ZERO,
+            }),
+            settings: None,
+            is_recovered: false,
+        }
+    }
+
+    /// The end of the lease, and the time of the database; none of a look that failed.
+    type Look = Option<(i64, i64)>;
+
+    #[test]
+    fn a_node_is_recovered_when_its_lease_was_not_renewed_for_the_length_of_one() {
+        let failed = None;
+        //   the looks, and those after which it is recovered
+        let cases: [(&str, &[Look], &[usize]); 6] = [
+            (
+                "a crash: a minute after the end of its lease, as by the database alone",
+                &[50, 55, 60, 65, 70, 75].map(|now| Some((10, now))),
+                &[4, 5],
+            ),
+            (
+                "the clock is set forward by an hour",
+                &[Some((10, 5)), Some((3_600, 3_610)), Some((3_620, 3_615))],
+                &[],
+            ),
+            (
+                "and its next renewals take a while",
+                &[Some((10, 5)), Some((10, 3_610)), Some((3_625, 3_615))],
+                &[],
+            ),
+            (
+                "the database was away, and the node has ended meanwhile",
+                &[
+                    Some((10, 5)),
+                    failed,
+                    failed,
+                    Some((10, 100)),
+                    Some((10, 105)),
+                    Some((10, 110)),
+                ],
+                &[5],
+            ),
+            (
+                "a look failed between",
+                &[Some((10, 90)), Some((10, 95)), failed, Some((10, 105))],
+                &[],
+            ),
+            (
+                "each lease ends before its renewal",
+                &[
+                    Some((10, 100)),
+                    Some((15, 105)),
+                    Some((20, 110)),
+                    Some((25, 115)),
+                ],
+                &[],
+            ),
+        ];
+        for (case, looks, expected) in cases {
+            let mut seen = SeenLeases::default();
+            let mut recovered = Vec::new();
+            for (at, look) in looks.iter().enumerate() {
+                let nodes = || match look {
+                    Some((until, now)) => {
+                        let mut node = node_ended(16, 0);
+                        let lease = node.lease.as_mut().expect("it has one");
+                        lease.until = Timestamp::from_secs(*until);
+                        lease.now = Timestamp::from_secs(*now);
+                        Ok(vec![node])
+                    }
+                    None => Err(OpenError::Unrecovered {
+                        database: String::from("a database"),
+                        nodes: Vec::new(),
+                    }),
+                };
+                let is_tried = Cell::new(false);
+                let recover = |_| {
+                    is_tried.set(true);
+                    Ok(())
+                };
+                let looked = recover_each(std::mem::take(&mut seen), nodes, recover);
+                seen = looked.map_or_else(|_| SeenLeases::default(), |(seen, _)| seen);
+                recovered.extend(is_tried.get().then_some(at));
+            }
+            assert_eq!(recovered, expected, "{case}");
+        }
+    }
+
+    /// One node that could not be recovered kept all after it from being recovered, and a node that had come back during a recovery was judged
+    /// by the lease that it had before: cut off a second time, it would have been recovered within its grace.
+    #[test]
+    fn a_node_that_cannot_be_recovered_and_one_that_came_back_keep_no_other_from_it() {
+        let tried = RefCell::new(Vec::new());
+        let nodes = || {
+            let came_back = match tried.borrow().is_empty() {
+                true => 3_600,
+                false => 90,
+            };
+            Ok(vec![
+                node_ended(16, 3_600),
+                node_ended(17, came_back),
+                node_ended(18, 3_600),
+                node_ended(19, 1),
+                NodeState {
+                    is_recovered: true,
+                    ..node_ended(20, 3_600)
+                },
+                NodeState {
+                    is_recovered: true,
+                    lease: None,
+                    ..node_ended(21, 3_600)
+                },
+            ])
+        };
+        let mut seen = SeenLeases::default();
+        for _ in 1..UNRENEWED_LOOKS {
+            let ended = seen.look(nodes().expect("they can be read"));
+            assert_eq!(ended, [], "each may have had no time to renew its lease");
+        }
+        let recovered = recover_each(seen, nodes, |node| {
+            tried.borrow_mut().push(node);
+            match node {
+                16 => Err(OpenError::Unrecovered {
+                    database: String::from("a database"),
+                    nodes: vec![16],
+                }),
+                _ => Ok(()),
+            }
+        });
+        let (_, failed) = recovered.expect("they can be read");
+        assert_eq!(failed, 1);
+        assert_eq!(tried.into_inner(), [16, 18, 20]);
+    }
+}
