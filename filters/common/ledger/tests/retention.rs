@@ -383,6 +383,65 @@ fn books_are_the_same_without_their_closed_months() {
     }
 }
 
+/// One commit of a clock that was wrong for a moment kept all months after it in the database until its date.
+#[test]
+fn a_commit_that_a_wrong_clock_has_dated_is_removed_with_those_around_it_and_removes_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (place, engine) in Engine::both(folder.path()).into_iter().enumerate() {
+        let exports = folder.path().join(format!("exports-{place}"));
+        std::fs::create_dir(&exports).expect("a folder");
+        let store = engine.open();
+        let payer = account(100);
+        let credit = |number: u64, at| write(&store, vec![grant(number, payer, at)]);
+        write(&store, vec![new_account(payer)]).expect("an account");
+        for number in 100..110 {
+            credit(number, day(400)).expect("credit of next year");
+        }
+        fill(&store);
+        for number in 110..120 {
+            credit(number, NOW).expect("credit of a month that is removed");
+        }
+        for number in 120..220 {
+            credit(number, day(DAYS)).expect("credit");
+        }
+        let before = seen(&*store);
+        let december = first_kept(day(DAYS), 1);
+        let overdue = |months| overdue(&*store, day(DAYS), months).expect("it can be read");
+        let january = first_kept(day(DAYS), 0);
+        assert_eq!(overdue(1), Some(day(DAYS).duration_since(january)));
+        let planned = closed_months(&*store, december).expect("a dry run");
+        let done = retain(&store, &exports, december, u64::MAX).expect("it runs");
+        let months = |all: &[ClosedMonth]| -> Vec<_> {
+            let each = all.iter().map(|one| (one.month.clone(), one.commits));
+            each.collect()
+        };
+        assert_eq!(months(&done), months(&planned));
+        assert_eq!(done.len(), 1, "{done:?}");
+        assert_eq!(done[0].month, "2023-11", "{done:?}");
+        let file = done[0].file.as_ref().expect("a file");
+        let name = file.file_name().expect("a name").to_string_lossy();
+        assert!(name.contains("-2023-11-"), "{name}");
+        let left = commits_of(&*store);
+        let first = left.first().expect("those since December");
+        assert_eq!(first_kept(first.seal.at, 0), december);
+        let of_november = left.iter().filter(|one| one.seal.at < december);
+        assert_eq!(of_november.count(), 10, "they are between others that stay");
+        assert!(left.iter().all(|one| one.seal.at <= day(DAYS)));
+        assert_eq!(overdue(1), None, "nothing waits");
+        assert_eq!(seen(&*store), before);
+        let replayed = verify_exports(&*store, &exports).expect("the files are whole");
+        assert!(replayed.is_carried, "the file explains what is carried");
+        store.close();
+    }
+}
+
+/// The commits of the only node.
+fn commits_of(read: &dyn Read) -> Vec<BatchRows> {
+    let journals = read.retained().expect("the nodes");
+    let commits = read.commits_after(journals[0].node, None, usize::MAX >> 1);
+    commits.expect("commits")
+}
+
 #[test]
 fn a_run_that_stops_anywhere_is_continued_by_the_next() {
     let folder = tempfile::tempdir().expect("a folder");

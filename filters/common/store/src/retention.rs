@@ -33,6 +33,9 @@ const ACCOUNTS: usize = 32;
 /// at most.
 const FILE_BYTES: u64 = 64 << 20;
 
+/// Commits that are not old, after which none is looked for that is: what a busy node commits in some minutes. Each run reads as many of each node.
+const NEWER_MAX: i64 = 1 << 16;
+
 /// Why a run of the retention has ended. What was exported and not removed is still in the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -70,7 +73,7 @@ pub enum RetentionError {
 pub struct ClosedMonth {
     /// The node.
     pub node: i64,
-    /// `YYYY-MM`, UTC, of the first commit.
+    /// `YYYY-MM`, UTC, of the first commit whose time is right.
     pub month: String,
     /// The number of commits.
     pub commits: u64,
@@ -109,8 +112,16 @@ pub fn overdue(
     let mut longest = None;
     for journal in read.retained()? {
         let after = journal.carried.map(|carried| carried.last());
-        let first = read.commits_after(journal.node, after, 1)?;
-        let Some(seal) = first.first().map(|commit| &commit.seal) else {
+        let mut first = read.commits_after(journal.node, after, 1)?;
+        // The clock was wrong, and was set right soon.
+        if first.first().is_some_and(|commit| commit.seal.at > now) {
+            first = read.commits_after(journal.node, after, COMMITS)?;
+        }
+        let Some(seal) = first
+            .iter()
+            .map(|commit| &commit.seal)
+            .min_by_key(|seal| seal.at)
+        else {
             continue;
         };
         // The last posted commit stays, whatever its age is.
@@ -133,7 +144,7 @@ pub fn closed_months(
     let mut found = Vec::new();
     for journal in read.retained()? {
         let mut after = None;
-        while let Some(month) = next_month(read, &journal, after, before, &mut |_| Ok(()))? {
+        while let Some(month) = next_month(read, &journal, after, before)? {
             after = Some(month.last);
             found.push(month);
         }
@@ -141,29 +152,40 @@ pub fn closed_months(
     Ok(found)
 }
 
-/// Visits the commits of the next file of a node, after a commit or after those that are removed.
+/// The commits of the next file of a node, after a commit or after those that are removed.
+///
+/// A wrong clock dates commits later than those that follow them, or earlier than those before. Which of them are wrong is decided by which are
+/// fewer: commits that are not before the time are passed when more follow that are.
 fn next_month(
     read: &dyn Read,
     journal: &RetainedJournal,
     after: Option<(i64, i64)>,
     before: Timestamp,
-    each: &mut dyn FnMut(&BatchRows) -> Result<(), RetentionError>,
-) -> Result<Option<ClosedMonth>, RetentionError> {
+) -> Result<Option<ClosedMonth>, ReadError> {
     let mut after = after.or(journal.carried.map(|carried| carried.last()));
     let mut found: Option<ClosedMonth> = None;
+    // Since the last commit of the file: those that are not old, less those that are, and what all of them are.
+    let (mut newer, mut commits, mut bytes) = (0, 0, 0);
     loop {
-        let commits = read.commits_after(journal.node, after, COMMITS)?;
-        for commit in &commits {
+        let next = read.commits_after(journal.node, after, COMMITS)?;
+        for commit in &next {
             let seal = &commit.seal;
             let place = (seal.epoch, seal.number);
             let month = month_of(seal.at);
+            let is_old = seal.at < before;
             let is_next = (found.as_ref())
-                .is_some_and(|found| month > found.month || found.bytes >= FILE_BYTES);
+                .is_some_and(|found| (is_old && month > found.month) || found.bytes >= FILE_BYTES);
             // The last posted commit stays: the next one follows it.
-            if seal.at >= before || Some(place) >= journal.posted || is_next {
+            if newer > NEWER_MAX || Some(place) >= journal.posted || is_next {
                 return Ok(found);
             }
-            each(commit)?;
+            newer += if is_old { -1 } else { 1 };
+            commits += 1;
+            bytes += commit.body.len() as u64;
+            after = Some(place);
+            if newer >= 0 {
+                continue;
+            }
             let found = found.get_or_insert(ClosedMonth {
                 node: journal.node,
                 month,
@@ -172,12 +194,12 @@ fn next_month(
                 file: None,
                 last: place,
             });
-            found.commits += 1;
-            found.bytes += commit.body.len() as u64;
+            newer = 0;
+            found.commits += std::mem::take(&mut commits);
+            found.bytes += std::mem::take(&mut bytes);
             found.last = place;
-            after = Some(place);
         }
-        if commits.len() < COMMITS {
+        if next.len() < COMMITS {
             return Ok(found);
         }
     }
@@ -193,7 +215,7 @@ pub struct Retention<'r> {
     pub store: &'r dyn Store,
     /// The folder of the export files.
     pub folder: &'r Path,
-    /// Commits are exported up to the first that is not before this time.
+    /// Commits of earlier times are exported.
     pub before: Timestamp,
     /// The current time.
     pub now: &'r dyn Fn() -> Timestamp,
@@ -257,30 +279,41 @@ impl Retention<'_> {
 
     /// Writes the next file.
     fn export(&self, journal: &RetainedJournal) -> Result<Option<ClosedMonth>, RetentionError> {
-        let mut writer: Option<ExportWriter> = None;
-        let mut each = |commit: &BatchRows| {
-            if (self.is_stopped)() {
-                return Err(RetentionError::Stopped);
-            }
-            let writer = match &mut writer {
-                Some(writer) => writer,
-                None => {
-                    let seal = &commit.seal;
-                    let name = format!(
-                        "node-{}-{}-run-{}-commit-{}{EXPORT_SUFFIX}",
-                        seal.node,
-                        month_of(seal.at),
-                        seal.epoch,
-                        seal.number
-                    );
-                    writer.insert(ExportWriter::create(self.folder.join(name), seal)?)
-                }
-            };
-            Ok(writer.add(commit)?)
+        let Some(month) = next_month(self.store, journal, None, self.before)? else {
+            return Ok(None);
         };
-        let month = next_month(self.store, journal, None, self.before, &mut each)?;
+        let mut after = journal.carried.map(|carried| carried.last());
+        let mut writer: Option<ExportWriter> = None;
+        while after < Some(month.last) {
+            let commits = self.store.commits_after(month.node, after, COMMITS)?;
+            if commits.is_empty() {
+                break;
+            }
+            for commit in commits {
+                let seal = &commit.seal;
+                let place = (seal.epoch, seal.number);
+                if place > month.last {
+                    break;
+                }
+                after = Some(place);
+                if (self.is_stopped)() {
+                    return Err(RetentionError::Stopped);
+                }
+                let writer = match &mut writer {
+                    Some(writer) => writer,
+                    None => {
+                        let name = format!(
+                            "node-{}-{}-run-{}-commit-{}{EXPORT_SUFFIX}",
+                            seal.node, month.month, seal.epoch, seal.number
+                        );
+                        writer.insert(ExportWriter::create(self.folder.join(name), seal)?)
+                    }
+                };
+                writer.add(&commit)?;
+            }
+        }
         let file = writer.map(ExportWriter::finish).transpose()?;
-        Ok(month.map(|month| ClosedMonth { file, ..month }))
+        Ok(Some(ClosedMonth { file, ..month }))
     }
 
     /// Reads the file, and then removes its commits.

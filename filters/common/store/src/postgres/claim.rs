@@ -168,10 +168,18 @@ fn ends(
     Ok(ends)
 }
 
-/// The latest time in the node's journal that retention has removed. A charge of that time or before may have been committed there.
+/// The latest time of a charge whose commit retention may have removed from the node's journal: the latest that was removed, unless a wrong clock has
+/// dated that, as the first commit that is left shows.
 fn removed_until(connection: &Connection, node: i64) -> Result<Option<Timestamp>, RowError> {
-    let sql = "SELECT at FROM carried_nodes WHERE node_id = ?1";
-    connection.first(sql, values![node], |row| row.get(0))
+    let sql =
+        "SELECT c.at, j.at FROM carried_nodes c LEFT JOIN journal j ON j.id > c.id AND j.id <= ?2
+         WHERE c.node_id = ?1 ORDER BY j.id LIMIT 1";
+    let (_, last) = commit_id::range(node);
+    connection.first(sql, values![node, last], |row| {
+        let (removed, left): (i64, Option<i64>) = (row.get(0)?, row.get(1)?);
+        let left = left.map_or(removed, |left| left.saturating_add(CLOCK_STEP_MICROS_MAX));
+        Ok(Timestamp::from_micros(removed.min(left)))
+    })
 }
 
 /// Reports a charge that is not made, since it may have been made already.
