@@ -47,7 +47,8 @@ fn the_audit_compares_the_caps_of_months_that_are_not_removed() {
         .settle(Micros::ZERO, NEXT_MONTH);
     // The last posted page stays, and this one is not to be it.
     for number in 0..30 {
-        let credit = credit_of(account, 1, &format!("credit {number}"), 100 + number);
+        let mut credit = credit_of(account, 1, &format!("credit {number}"), 100 + number);
+        credit.at = NEXT_MONTH;
         wait(a.ledger.grant(credit)).expect("it is booked");
     }
     a.close();
@@ -69,4 +70,43 @@ fn the_audit_compares_the_caps_of_months_that_are_not_removed() {
     change_last_month("- 1");
     assert!(remove(&a, folder.path(), THIRD_MONTH) > of_november);
     assert_balanced(&a.store);
+}
+
+/// The caps of all months up to the date of the wrong clock were not compared.
+#[test]
+fn the_audit_compares_caps_when_a_commit_is_removed_that_a_wrong_clock_has_dated_later() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let a = node(&url, "a");
+    let account = account_with(&a.store, &a.ledger, 1, 1_000_000, 0);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    for number in 0..60 {
+        let mut credit = credit_of(account, 1, &format!("credit {number}"), 100 + number);
+        credit.at = match number {
+            0 => THIRD_MONTH + Duration::from_secs(400 * 86_400),
+            1..30 => NOW,
+            _ => NEXT_MONTH,
+        };
+        wait(a.ledger.grant(credit)).expect("it is booked");
+    }
+    let wanted = HoldRequest {
+        operation: operation_at(THIRD_MONTH, 5),
+        at: THIRD_MONTH,
+        ..request(account, 5, 100)
+    };
+    let kept = wait(
+        a.ledger
+            .acquire_cap((KEY, CapPeriod::Month), wanted, |_| None),
+    );
+    drop(kept.expect("a month of its own"));
+    a.close();
+    let a = node(&url, "a");
+    assert!(remove(&a, folder.path(), NEXT_MONTH) > 20);
+    assert_balanced(&a.store);
+    let database = url.rsplit('/').next().expect("a name");
+    server.run(database, "UPDATE cap_allotments SET spent = spent + 1");
+    let report = audit(&*a.store).expect("the audit runs");
+    assert!(!report.clean(), "January is compared");
+    a.close();
 }

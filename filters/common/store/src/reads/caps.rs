@@ -15,6 +15,9 @@ use crate::entries::{Body, DecodeError};
 /// No request takes longer: the greatest lifetime of a hold.
 const REQUEST_MAX: Duration = Duration::from_secs(86_400);
 
+/// Commits after the removed ones of a node whose times say how late the removed ones can be.
+const NEXT: usize = 16;
+
 /// What keys were charged in commits that are not posted: node, month and sum.
 pub(crate) type Tails = HashMap<CredentialId, Vec<(i64, Month, i64)>>;
 
@@ -139,8 +142,15 @@ pub(crate) fn shares(rows: &impl Rows, each: &mut dyn FnMut(CapShares)) -> Resul
     if caps.is_empty() {
         return Ok(());
     }
+    let mut carried = Vec::new();
+    rows.carried_nodes(&mut |node| carried.push(node))?;
     let mut removed_at = Timestamp::MIN;
-    rows.carried_nodes(&mut |node| removed_at = removed_at.max(node.at))?;
+    for node in carried {
+        // A wrong clock may have dated a removed commit into the future.
+        let left = rows.commits_after(node.node, node.id, NEXT)?;
+        let latest = left.iter().map(|commit| commit.seal.at).max();
+        removed_at = removed_at.max(latest.map_or(node.at, |latest| node.at.min(latest)));
+    }
     let tails = tails(rows)?;
     for (credential, month) in caps {
         let cap = KeyCap::from_numbers(credential, month);
