@@ -438,10 +438,10 @@ impl Meter {
         };
         let credential = principal(exchange)?.credential;
         let of = (exchange.request.id, at);
-        let settlement = hold.settle_with(settle, attached);
+        let mut settlement = hold.settle_with(settle, attached);
         let mut kept = held.kept.take();
         if self.ledger.has_allotments() {
-            self.count_charge(kept.take(), credential, settlement.settled().charged, of);
+            self.count_charge(kept.take(), credential, &mut settlement, of);
         }
         Ok(Settling {
             meter: self,
@@ -458,12 +458,16 @@ impl Meter {
         &self,
         kept: Option<Kept>,
         credential: CredentialId,
-        charged: Micros,
+        settlement: &mut Settlement,
         of: (OperationId, Timestamp),
     ) {
-        match kept {
+        let charged = settlement.settled().charged;
+        let counted = match kept {
             Some(kept) => kept.settle(charged, of.1),
-            None => self.ledger.count_uncapped(credential, charged, of),
+            None => Some(self.ledger.count_uncapped(credential, charged, of)),
+        };
+        if let Some(counted) = counted {
+            counted.follow(settlement);
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use tollgate_clock::{Month, Timestamp};
-use tollgate_ledger::CapHold;
+use tollgate_ledger::{CapHold, CountedCharge};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::{
     Admission, Effect, LoadError, Loads, Observer, Part, Store, UnitOfWork, commit_blocking,
@@ -64,11 +64,14 @@ pub(crate) enum Kept {
 }
 
 impl Kept {
-    /// Replaces the reservation by the charge `at` a time.
-    pub(crate) fn settle(self, charged: Micros, at: Timestamp) {
+    /// Replaces the reservation by the charge `at` a time, which one of several nodes returns to the cap if the store refuses it.
+    pub(crate) fn settle(self, charged: Micros, at: Timestamp) -> Option<CountedCharge> {
         match self {
-            Kept::Here(cap, reserved) => reserved.settle(cap, charged, at),
-            Kept::Allotted(hold) => hold.settle(charged, at),
+            Kept::Here(cap, reserved) => {
+                reserved.settle(cap, charged, at);
+                None
+            }
+            Kept::Allotted(hold) => Some(hold.settle(charged, at)),
         }
     }
 }

@@ -462,6 +462,7 @@ impl Inner {
                 operation,
                 settled,
                 wait: Ok(wait),
+                undo: None,
             }),
             Err(error) => {
                 balance.available += taken.charged;

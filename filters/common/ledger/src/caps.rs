@@ -14,6 +14,7 @@ use tollgate_store::{
 
 use crate::accounts::{Inner, SHARDS, Shard, lock};
 use crate::hold_request::{HoldError, HoldRequest};
+use crate::settlement::{Settlement, Undo};
 use crate::units::log_refusal;
 
 /// A reservation against the cap of a key. Dropping it releases it.
@@ -34,11 +35,17 @@ impl CapHold {
     }
 
     /// Replaces the reservation by what was charged.
-    pub fn settle(mut self, charged: Micros, at: Timestamp) {
+    pub fn settle(mut self, charged: Micros, at: Timestamp) -> CountedCharge {
         self.resolved = true;
         let ledger = Arc::clone(&self.ledger);
         let of = (self.operation, at);
-        ledger.count_charge(self.cap.credential, charged, of, Some(&self));
+        let caps = ledger.count_charge(self.cap.credential, charged, of, Some(&self));
+        CountedCharge {
+            ledger,
+            caps,
+            charged,
+            at,
+        }
     }
 }
 
@@ -51,6 +58,35 @@ impl Drop for CapHold {
             }
             let at = self.ledger.latest().max(self.at);
             self.ledger.give_back(&mut shard, Purse::Cap(self.cap), at);
+        }
+    }
+}
+
+/// A charge, and the caps of its key that it was counted against.
+#[derive(Debug)]
+pub struct CountedCharge {
+    pub(crate) ledger: Arc<Inner>,
+    pub(crate) caps: Vec<KeyCap>,
+    pub(crate) charged: Micros,
+    pub(crate) at: Timestamp,
+}
+
+impl CountedCharge {
+    /// Returns it to the caps if the store refuses its settlement.
+    pub fn follow(self, settlement: &mut Settlement) {
+        if !self.caps.is_empty() {
+            settlement.undo = Some(Undo(Box::new(move || self.undo())));
+        }
+    }
+
+    /// What the caps did not have of it the database has granted.
+    fn undo(self) {
+        for cap in self.caps {
+            let mut shard = self.ledger.shard_of_caps(cap.credential);
+            if let Some(state) = shard.caps.get_mut(&cap) {
+                state.balance.available += self.charged;
+            }
+            self.ledger.give_back(&mut shard, Purse::Cap(cap), self.at);
         }
     }
 }
@@ -124,16 +160,17 @@ impl Inner {
         })
     }
 
-    /// Counts a charge against every cap of the key that this node has an allotment of, and ends its reservation.
+    /// Counts a charge against every cap of the key that this node has an allotment of, which it returns, and ends its reservation.
     pub(crate) fn count_charge(
         &self,
         credential: CredentialId,
         charged: Micros,
         (operation, at): (OperationId, Timestamp),
         reserved: Option<&CapHold>,
-    ) {
+    ) -> Vec<KeyCap> {
+        let mut counted = Vec::new();
         if !self.has_allotments {
-            return;
+            return counted;
         }
         let mut shard = self.shard_of_caps(credential);
         if let Some(hold) = reserved
@@ -156,7 +193,9 @@ impl Inner {
                 self.overspend(cap, beyond, at);
             }
             self.give_back(&mut shard, Purse::Cap(cap), at);
+            counted.push(cap);
         }
+        counted
     }
 
     /// Has what a key was charged summed again, queued behind the charges, for the caps of the month of `operation` of which this node has nothing:

@@ -13,7 +13,7 @@ use tollgate_store::{
 use crate::account::Balance;
 use crate::accounts::{Inner, SHARDS};
 use crate::allotment_counters::AllotmentCounters;
-use crate::caps::CapHold;
+use crate::caps::{CapHold, CountedCharge};
 use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError, Credited};
 use crate::hold::Hold;
@@ -224,8 +224,13 @@ impl Ledger {
         credential: CredentialId,
         charged: Micros,
         of: (OperationId, Timestamp),
-    ) {
-        self.inner.count_charge(credential, charged, of, None);
+    ) -> CountedCharge {
+        CountedCharge {
+            ledger: Arc::clone(&self.inner),
+            caps: self.inner.count_charge(credential, charged, of, None),
+            charged,
+            at: of.1,
+        }
     }
 
     /// Returns the credit of those accounts of one of [`Ledger::PARTS`] that have placed no hold since the last call for it to their shared

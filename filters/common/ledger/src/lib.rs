@@ -29,7 +29,7 @@ use tollgate_service::{GATEWAY, provided};
 
 pub use account::Balance;
 pub use allotment_counters::AllotmentCounters;
-pub use caps::CapHold;
+pub use caps::{CapHold, CountedCharge};
 pub use charge::{Charge, ChargeError, StartError, Started};
 pub use credit::{Credit, CreditError, Credited};
 pub use hold::Hold;

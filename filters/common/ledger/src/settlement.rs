@@ -81,6 +81,16 @@ pub struct Settlement {
     pub(crate) operation: OperationId,
     pub(crate) settled: Settled,
     pub(crate) wait: Result<oneshot::Receiver<Result<Receipt, CommitError>>, SettleError>,
+    pub(crate) undo: Option<Undo>,
+}
+
+/// What else is undone when the store refuses a settlement.
+pub(crate) struct Undo(pub(crate) Box<dyn FnOnce() + Send + Sync>);
+
+impl std::fmt::Debug for Undo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Undo")
+    }
 }
 
 impl Settlement {
@@ -101,7 +111,12 @@ impl Future for Settlement {
         };
         Poll::Ready(match answer {
             Ok(Ok(_)) => Ok(self.settled),
-            Ok(Err(error)) => Err(SettleError::from_commit(operation, error)),
+            Ok(Err(error)) => {
+                if let Some(Undo(undo)) = self.undo.take() {
+                    undo();
+                }
+                Err(SettleError::from_commit(operation, error))
+            }
             Err(_) => Err(SettleError::Store {
                 operation,
                 source: Failure::closed(),

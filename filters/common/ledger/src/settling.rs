@@ -68,6 +68,7 @@ impl Inner {
                     available: available.unwrap_or_default(),
                 },
                 wait: Err(SettleError::Expired { operation }),
+                undo: None,
             };
         };
         let balance = accounts
@@ -130,6 +131,7 @@ impl Inner {
             operation,
             settled,
             wait,
+            undo: None,
         }
     }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tollgate_clock::Timestamp;
 use tollgate_ledger::audit::{audit, audit_watched};
-use tollgate_ledger::{CapHold, CreditError, Hold, HoldError, HoldRequest, Ledger, Settle};
+use tollgate_ledger::{
+    AttachedPart, CapHold, CreditError, Hold, HoldError, HoldRequest, Ledger, Settle, SettleError,
+};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
 use tollgate_store::{
@@ -15,7 +17,10 @@ use tollgate_store::{
 };
 use tollgate_testing::Postgres;
 
-use support::{NOW, account_with, balance_of, credit_of, operation_at, request, settle, usage};
+use support::{
+    NOW, account_with, answer_with_lost_claim, balance_of, credit_of, operation_at, request,
+    settle, usage,
+};
 
 #[path = "nodes/caps.rs"]
 mod caps;

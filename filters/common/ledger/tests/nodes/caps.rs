@@ -111,13 +111,12 @@ impl Node {
             usage: of_key(),
             at,
         });
-        match hold {
-            Some(hold) => hold.settle(Micros::new(amount), at),
-            None => {
-                let of = (operation_at(NOW, number), at);
-                self.ledger.count_uncapped(KEY, Micros::new(amount), of);
-            }
-        }
+        let charged = Micros::new(amount);
+        let of = (operation_at(NOW, number), at);
+        let _ = match hold {
+            Some(hold) => hold.settle(charged, at),
+            None => self.ledger.count_uncapped(KEY, charged, of),
+        };
         wait(settlement).expect("it is durable");
     }
 
@@ -396,6 +395,37 @@ fn what_a_node_frees_that_hears_of_a_recall_by_its_first_take_is_returned_at_onc
     b.charge(account, 3, 100, NOW, Some(hold));
     a.leaves(CapPeriod::Month, account, 300);
     drop(open);
+}
+
+/// The part of the cap that the charge had taken could be neither used nor returned until the node started again.
+#[test]
+fn a_charge_that_the_store_refuses_counts_against_no_cap() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 1_000_000, 0);
+    key_with(&a, account, cap(1_000, CapPeriod::Total));
+    let kept = wait(b.reserve(CapPeriod::Total, account, 1, 600)).expect("it is allowed");
+    b.has_account(account);
+    let wanted = of_now(account, 2, 100);
+    let mut hold = wait(b.ledger.acquire(wanted, true, |_| None)).expect("there is credit");
+    wait(hold.durable()).expect("it is durable");
+    let settle = Settle {
+        actual: Micros::new(100),
+        usage: of_key(),
+        at: NOW,
+    };
+    let attached = AttachedPart::new(move |_| answer_with_lost_claim(account));
+    let mut settlement = hold.settle_with(settle, Some(attached));
+    kept.settle(Micros::new(100), NOW).follow(&mut settlement);
+    let refused = wait(settlement);
+    assert!(
+        matches!(refused, Err(SettleError::Refused { .. })),
+        "{refused:?}"
+    );
+    a.leaves(CapPeriod::Total, account, 1_000);
+    assert_eq!(a.spent(account), 0);
+    a.close();
+    b.close();
 }
 
 /// A charge before its request is in another month than its request, where the cap looks for neither.

@@ -288,7 +288,7 @@ impl Client {
         }
         let at = self.now();
         let credential = completion.key.map(|(credential, _)| credential);
-        let settlement = hold.settle(Settle {
+        let mut settlement = hold.settle(Settle {
             actual: Micros::new(actual),
             usage: UsageRecord {
                 credential,
@@ -298,10 +298,11 @@ impl Client {
         });
         let charged = settlement.settled().charged;
         if let Some(credential) = credential {
-            match kept.take() {
+            let counted = match kept.take() {
                 Some(kept) => kept.settle(charged, at),
                 None => (self.ledger).count_uncapped(credential, charged, (completion.id, at)),
-            }
+            };
+            counted.follow(&mut settlement);
         }
         let settled = settlement.await;
         self.note(&format!("{number} settled {actual}: {settled:?}"));
