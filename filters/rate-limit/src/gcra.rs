@@ -18,7 +18,7 @@ const RESEND_EVERY: Duration = Duration::from_secs(1);
 const RESENT_AT_ONCE: usize = 64;
 
 /// Counts as many cells as are admitted, up to those wanted, and returns their number and how far the arrival time is ahead of now. The key
-/// expires when the arrival time has passed.
+/// expires when the arrival time has passed. One beyond the capacity, of a longer window or of a clock that was ahead, is shortened to it for good.
 ///
 /// Arguments: nanoseconds of a cell, capacity in nanoseconds, cells wanted. All numbers are below 2^53.
 const TAKE: &str = "
@@ -27,12 +27,11 @@ local now = time[1] * 1000000 + time[2]
 local cell, capacity, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local arrival = tonumber(redis.call('GET', KEYS[1]) or 0)
 local ahead = math.min(math.max(arrival - now, 0), math.ceil(capacity / 1000))
-local cells = math.min(wanted, math.floor((capacity - ahead * 1000) / cell))
-if cells < 1 then
-  return {0, ahead}
-end
+local cells = math.max(math.min(wanted, math.floor((capacity - ahead * 1000) / cell)), 0)
 ahead = ahead + math.ceil(cells * cell / 1000)
-redis.call('SET', KEYS[1], string.format('%.0f', now + ahead), 'PX', math.ceil(ahead / 1000))
+if cells > 0 or arrival > now + ahead then
+  redis.call('SET', KEYS[1], string.format('%.0f', now + ahead), 'PX', math.ceil(ahead / 1000))
+end
 return {cells, ahead}
 ";
 

@@ -151,7 +151,8 @@ fn take(arrival: &AtomicU64, quota: &Quota, now: u64) -> Decision {
     let mut seen = arrival.load(Ordering::Relaxed);
     loop {
         let (decision, next) = quota.take(seen, now);
-        if !decision.admitted {
+        // A refusal writes only what other settings have left beyond the quota's range.
+        if next == seen {
             return decision;
         }
         // No other memory access depends on their order, so relaxed ordering is enough.

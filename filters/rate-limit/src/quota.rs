@@ -63,17 +63,17 @@ impl Quota {
     }
 
     /// Decides one request at `now` by the arrival time `arrival` (both nanoseconds of one monotonic clock; zero for a partition never
-    /// seen). Returns the arrival time to store: the same one when the request is refused.
+    /// seen). Returns the arrival time to store: when the request is refused, the same one as far as it is within the capacity.
     ///
-    /// An arrival time out of this quota's range, stored under other settings, counts as a quota used up: no wait exceeds that of the
-    /// current settings.
+    /// An arrival time out of this quota's range, stored under other settings, becomes that of a quota used up now: no wait exceeds that of
+    /// the current settings. If it stayed, each later refusal would count from its own time again, until the range of those settings has passed.
     pub fn take(&self, arrival: u64, now: u64) -> (Decision, u64) {
         let base = arrival.clamp(now, now + self.capacity);
         let next = base + self.interval;
         let admitted = next - now <= self.capacity;
         let after = if admitted { next } else { base };
         let decision = self.decision(admitted, after - now);
-        (decision, if admitted { next } else { arrival })
+        (decision, after)
     }
 
     /// The decision that leaves the arrival time so many nanoseconds ahead of now.
@@ -311,7 +311,8 @@ mod tests {
         let day = Quota::new(some(1), some(86_400), some(1));
         let minute = Quota::new(some(60), some(60), some(60));
         let (_, arrival) = day.take(0, 0);
-        let (decision, _) = minute.take(arrival, 0);
+        let (decision, arrival) = minute.take(arrival, 0);
         assert_eq!((decision.admitted, decision.reset_secs), (false, 1));
+        assert!(minute.take(arrival, NANOS_PER_SEC).0.admitted);
     }
 }

@@ -99,11 +99,13 @@ impl TokenQuota {
         }
     }
 
-    /// Reserves `tokens` at `now`, or refuses and changes nothing. A request that may need more than the whole quota reserves all of it.
+    /// Reserves `tokens` at `now`, or refuses. A request that may need more than the whole quota reserves all of it. A time to drain that is
+    /// longer than the window, of other settings, is shortened to it.
     pub(crate) fn reserve(&self, count: &mut TokenCount, tokens: u64, now: u64) -> TokenDecision {
         let window = self.window();
         let wanted = tokens.min(self.limit.get());
-        let used = count.drained_at.saturating_sub(now).min(window);
+        count.drained_at = count.drained_at.min(now + window);
+        let used = count.drained_at.saturating_sub(now);
         let with_this = self.nanos(count.reserved.saturating_add(wanted));
         let beyond = used.saturating_add(with_this).saturating_sub(window);
         let admitted = beyond == 0;

@@ -228,6 +228,43 @@ async fn an_mpp_purchase_activates_the_plans_rate_class() {
     fixture.rig.finish().await;
 }
 
+/// The first answer that is not about the quota, which says each time that a second is enough.
+async fn admitted(ask: impl AsyncFn() -> Answer) -> Answer {
+    let repeated = async {
+        loop {
+            let answer = ask().await;
+            if answer.status != 429 {
+                return answer;
+            }
+            assert_eq!(answer.header("retry-after"), Some("1"));
+        }
+    };
+    within("the end of the wait", repeated).await
+}
+
+/// Each refusal named a wait of a second, for the rest of the day.
+#[tokio::test]
+async fn an_account_that_had_used_up_its_quota_can_use_the_plan_at_once() {
+    let fixture = MppRig::with("\n[limits.classes.free]\nquota = 3\nwindow_secs = 86400").await;
+    let offer = fixture.offer().await;
+    assert_eq!(fixture.quota().await, 3);
+    assert!(fixture.paypal.agree(&offer.subscription).await);
+    // The last request of the quota, where no webhook event has arrived before.
+    let credential = offer.credential();
+    check_bought(
+        &admitted(async || fixture.submit(&credential).await).await,
+        false,
+    );
+    let client = Client::new(&fixture.rig.url()).with_key(&fixture.key);
+    assert_eq!(
+        admitted(async || client.get("/v1/models").await)
+            .await
+            .status,
+        200
+    );
+    fixture.rig.finish().await;
+}
+
 #[tokio::test]
 async fn account_and_payment_credentials_are_distinguished_before_payment() {
     let fixture = MppRig::open().await;

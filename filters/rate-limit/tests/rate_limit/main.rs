@@ -271,6 +271,50 @@ fn new_settings_do_not_reset_a_quota() {
     );
 }
 
+/// Only the answer was shortened to the shorter window, and not the count: an account that had used up a day's quota and then bought the plan was
+/// told for a day to try again in a second.
+#[test]
+fn a_request_after_the_wait_is_admitted_when_the_window_has_become_shorter() {
+    let bench = bench();
+    let [before, after] = [86_400, 60].map(|window| {
+        let free = format!("quota = 3600\nwindow_secs = {window}\ntokens_per_window = 6000");
+        let failed = format!("failed_credentials = {{ quota = 1, window_secs = {window} }}");
+        let text = format!(
+            "{failed}\n[classes.free]\n{free}\n[classes.pro]\nquota = 600\nwindow_secs = 60"
+        );
+        let (limits, counters) = (limits(&text), bench.counters.clone());
+        RateLimits::new(&limits, counters, bench.clock.clone(), Entropy::seeded(1))
+    });
+    let wait = |error: &ApiError, secs| {
+        assert_eq!(error.retry_after, Some(Duration::from_secs(secs)));
+        bench.manual.advance(Duration::from_secs(secs));
+    };
+
+    let by_address = before.address_limit();
+    let code = ErrorCode::InvalidCredential;
+    assert_eq!(let_through(&by_address, "192.0.2.7", code), 1);
+    let by_address = after.address_limit();
+    let guess = || refused(&by_address, &mut exchange("192.0.2.7"), code);
+    wait(&guess(), 60);
+    assert_eq!(guess().code, code);
+
+    let [before, after] = [before, after].map(|limits| limits.rate_limit(None).expect("no class"));
+    let mut used = exchange_using(6000);
+    assert!(forward(&before, &mut used).is_ok());
+    ended(&before, &mut used, 6000, 0);
+    let next = || exchange_using(600);
+    wait(&forward(&after, &mut next()).expect_err("no tokens"), 6);
+    assert!(forward(&after, &mut next()).is_ok());
+
+    for (account, class) in [(2, "free"), (3, "pro")] {
+        let all = admitted(&before, 3_601, || exchange_of(account, "free"));
+        assert_eq!(all, 3_600);
+        let next = || ask(&after, &mut exchange_of(account, class));
+        wait(&next().expect_err("no requests"), 1);
+        assert!(next().is_ok(), "{class}");
+    }
+}
+
 /// One exchange through `address-limit` that a later filter has refused with `code`: the resulting error.
 fn refused(filter: &dyn Filter, exchange: &mut Exchange, code: ErrorCode) -> ApiError {
     let mut error = ApiError::new(code, "The filter behind refuses.");

@@ -1,5 +1,6 @@
 //! Limits that several nodes share through a real server, and what each does without it.
 
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -35,6 +36,11 @@ concurrent = 6
 quota = 1000
 window_secs = 86400
 concurrent = 48
+
+[classes.short]
+quota = 10000
+window_secs = 1
+tokens_per_window = 6000
 ";
 
 /// A node: its filter, its connection, and its clock, which stands still.
@@ -89,8 +95,12 @@ impl Node {
 
     /// An exchange whose request may use so many tokens, before they are reserved.
     async fn counted(&self, tokens: u64) -> Exchange {
+        self.counted_as("pro", tokens).await
+    }
+
+    async fn counted_as(&self, class: &str, tokens: u64) -> Exchange {
         let mut exchange = exchange_using(tokens);
-        exchange.get_mut::<Principal>().expect("an account").class = "pro".into();
+        exchange.get_mut::<Principal>().expect("an account").class = class.into();
         self.ask(&mut exchange).await.expect("requests are left");
         exchange
     }
@@ -401,6 +411,31 @@ async fn tokens_that_the_server_has_lost_are_not_returned() {
         // The second call is behind that of the request which has ended.
         assert!(one.reserved(6000).await.is_none());
     }
+}
+
+/// The server kept the count of the longer window, and refused for the rest of it with a wait of a second. A server whose clock is behind that of
+/// the one before it, as after a failover, did the same.
+#[tokio::test]
+async fn a_request_after_the_wait_is_admitted_when_the_window_has_become_shorter() {
+    let redis = Redis::start();
+    let node = Node::start(&redis.url(), PATIENT);
+    until("the connection", || node.shared.is_reachable()).await;
+    // All tokens of a day, and all requests.
+    let mut used = node.reserved(6000).await.expect("tokens are left");
+    ended(&node.filter, &mut used, 6000, 0);
+    assert_eq!(admitted(slice::from_ref(&node), 2).await, 100);
+    let tokens = async || {
+        let exchange = node.counted_as("short", 600).await;
+        node.forwarded(exchange).await
+    };
+    assert!(tokens().await.is_none());
+    eventually("tokens after a tenth of a second", tokens).await;
+    let request = async || {
+        // The remembered refusal is over.
+        node.manual.advance(Duration::from_secs(1));
+        node.admitted(2, "short").await
+    };
+    eventually("a request at once", request).await;
 }
 
 /// What an attempt has as its result at last.
