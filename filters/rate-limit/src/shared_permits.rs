@@ -74,8 +74,8 @@ struct Held {
     active: bool,
     /// Until when the server counts what it has granted, at least.
     until: Duration,
-    /// The connection over which it was granted.
-    connection: u64,
+    /// The connection over which it was granted, and how often the server had lost its data.
+    origin: (u64, u64),
     /// A task that returns spare permits is under way.
     returning: bool,
     key: Arc<str>,
@@ -205,9 +205,14 @@ impl SharedPermits {
         due
     }
 
-    /// Whether the server counts what it has granted for longer than this time. It may have lost what it knew before the last connection.
+    /// Whether the server counts what it has granted for longer than this time. It may have lost what it knew before the last connection, and
+    /// lose it while the connection stays.
     fn is_counted(&self, held: &Held, time: Duration) -> bool {
-        held.connection == self.shared.connections() && self.clock.elapsed() + time < held.until
+        held.origin == self.origin() && self.clock.elapsed() + time < held.until
+    }
+
+    fn origin(&self) -> (u64, u64) {
+        (self.shared.connections(), self.shared.data_losses())
     }
 
     async fn renew_one(&self, partition: Partition) {
@@ -244,7 +249,7 @@ impl SharedPermits {
         partition: Partition,
         wanted: impl FnOnce(&Held) -> u32,
     ) -> Option<(u32, u32)> {
-        let connection = self.shared.connections();
+        let origin = self.origin();
         let (key, used, life, arguments) = {
             let held = self.held.get(&partition)?;
             let wanted = wanted(&held);
@@ -254,7 +259,7 @@ impl SharedPermits {
             };
             let [used, wanted, limit] = [held.used, wanted, held.limit.get()].map(i64::from);
             let life_millis = life.as_millis() as i64;
-            let arguments = [used, wanted, limit, life_millis, connection as i64];
+            let arguments = [used, wanted, limit, life_millis, origin.0 as i64];
             (held.key.clone(), held.used, life, arguments)
         };
         let until = self.clock.elapsed() + life;
@@ -267,7 +272,7 @@ impl SharedPermits {
             held.until = held.until.min(until);
             return None;
         };
-        (held.granted, held.until, held.connection) = (granted, until, connection);
+        (held.granted, held.until, held.origin) = (granted, until, origin);
         Some((used, granted))
     }
 
@@ -304,7 +309,7 @@ impl SharedPermits {
             limit,
             active: true,
             until: Duration::ZERO,
-            connection: 0,
+            origin: (0, 0),
             returning: false,
             key: partition.key("permits"),
             turn: Arc::default(),
@@ -530,6 +535,27 @@ mod tests {
         other.run(40).await;
         one.run(40).await;
         assert_eq!(one.running.len() + other.running.len(), 40);
+    }
+
+    /// A `FLUSHALL`, or a failover behind an address that keeps connections: they were stated again up to 26 s later too.
+    #[tokio::test]
+    async fn permits_in_use_are_counted_again_when_the_data_is_lost_and_the_connection_is_not() {
+        let redis = Redis::start();
+        let mut one = Node::start(&redis, Duration::from_secs(60)).await;
+        one.run(3).await;
+        redis.command(&["FLUSHALL"]);
+        until("the next heartbeat", || {
+            one.permits.shared.data_losses() > 0
+        })
+        .await;
+        assert_eq!(one.permits.shared.connections(), 1);
+        let spare = one.permits.acquire_now(&one.partition, one.limit);
+        assert!(matches!(spare, Acquired::Ask), "no spare one is left");
+        assert_eq!(one.next_round(), [one.partition.partition]);
+        one.renew().await;
+        let mut other = Node::start(&redis, Duration::from_secs(60)).await;
+        other.run(40).await;
+        assert!(other.running.len() <= 37, "{}", other.running.len());
     }
 
     /// The call may have been executed, and states the shorter life that many permits have. Permits in use were renewed too late then, and

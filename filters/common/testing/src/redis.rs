@@ -98,6 +98,19 @@ impl Redis {
         self.port
     }
 
+    /// Sends it a command, by `redis-cli`, as the default user of a server without a password.
+    ///
+    /// # Panics
+    ///
+    /// It answers with an error.
+    pub fn command(&self, command: &[&str]) {
+        let port = self.port.to_string();
+        let mut client = Command::new("redis-cli");
+        client.args(["-e", "-p", &port]).args(command);
+        let output = client.output().expect("`redis-cli` is installed");
+        assert!(output.status.success(), "{command:?}: {output:?}");
+    }
+
     /// Stops it (`SIGSTOP`): connections are accepted, and nothing is answered.
     pub fn pause(&mut self) {
         self.process.signal("STOP");
