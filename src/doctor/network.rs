@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tollgate_clock::Clock;
+use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::settings::BaseUrl;
 use tollgate_shared::SharedSettings;
 
@@ -165,10 +165,11 @@ async fn check_shared(settings: SharedSettings, clock: &Clock) -> Finding {
     let name = "shared server";
     let place = format!("{}:{}", settings.host, settings.port);
     let limit = settings.call_limit;
-    match tollgate_shared::ping(settings, clock).await {
-        Err(error) => Finding::failed(name, format!("{place}: {error}")).remedy(
-            "start the server, or correct `[shared]`; until then each gateway uses its share of the limits",
-        ),
+    match tollgate_shared::probe(settings, clock, &Entropy::system()).await {
+        Err(error) => Finding::failed(name, format!("{place}: {error}")).remedy(format!(
+            "{}; until then each gateway uses its share of the limits",
+            error.remedy()
+        )),
         Ok(time) if time > limit => {
             let measured = format!("{place} answers in {}", milliseconds(time));
             Finding::warning(name, measured).remedy(format!(

@@ -543,7 +543,7 @@ mod tests {
         let redis = Redis::start();
         let mut one = Node::start(&redis, Duration::from_secs(60)).await;
         one.run(3).await;
-        redis.command(&["FLUSHALL"]);
+        let _ = redis.command(&["FLUSHALL"]);
         until("the next heartbeat", || {
             one.permits.shared.data_losses() > 0
         })

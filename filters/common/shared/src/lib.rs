@@ -5,12 +5,12 @@ mod client;
 pub mod config;
 mod connection;
 mod module;
-mod ping;
+mod probe;
 mod script;
 mod supervisor;
 
 pub use client::{Shared, Unavailable};
 pub use config::{RawShared, SharedSettings};
 pub use module::SharedModule;
-pub use ping::{PingError, ping};
+pub use probe::{ProbeError, probe};
 pub use script::Script;

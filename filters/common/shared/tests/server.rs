@@ -1,6 +1,8 @@
 //! The client against a real server.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +13,9 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 use tollgate_clock::{Clock, Entropy};
 use tollgate_module::{Module as _, Services, check_text};
-use tollgate_shared::{RawShared, Script, Shared, SharedModule, SharedSettings, Unavailable};
+use tollgate_shared::{
+    ProbeError, RawShared, Script, Shared, SharedModule, SharedSettings, Unavailable, probe,
+};
 use tollgate_testing::{Certificate, Redis, RedisLink, Secrets, within};
 
 static SECRETS: Secrets = Secrets::new();
@@ -315,4 +319,111 @@ async fn nodes_that_lose_the_server_together_stay_counted() {
         nodes.iter().all(|node| node.connections() == 2)
     })
     .await;
+}
+
+const CONF: &str = include_str!("../../../../conf/README.md");
+
+/// The rights that the reference names.
+fn rights() -> Vec<&'static str> {
+    let line = CONF
+        .lines()
+        .find_map(|line| line.split_once("on >PASSWORD "));
+    line.expect("a line with the rights").1.split(' ').collect()
+}
+
+/// Settings of a user with these rights.
+fn user(redis: &Redis, rights: &[&str]) -> SharedSettings {
+    let password = SECRETS.used("the password of a user", "correct-horse-battery-3");
+    let secret = format!(">{password}");
+    let user = ["ACL", "SETUSER", "tollgate", "reset", "on", &secret];
+    redis.command(&[&user, rights].concat());
+    SharedSettings {
+        user: Some("tollgate".into()),
+        password: Some(password.to_owned().into()),
+        ..settings(&redis.url())
+    }
+}
+
+async fn check(settings: SharedSettings) -> Result<Duration, ProbeError> {
+    probe(settings, &Clock::system(), &Entropy::system()).await
+}
+
+/// `tollgate doctor` sent a `PING`, which says nothing of them.
+#[tokio::test]
+async fn the_documented_rights_are_enough_and_each_is_missed() {
+    let redis = Redis::start();
+    let rights = rights();
+    // A database other than 0 needs `+select`. `+script|load` is missing before the script was loaded: it comes early in the list.
+    for missing in rights.iter().filter(|right| !right.starts_with("+select")) {
+        if missing.starts_with(['+', '~']) {
+            let others: Vec<&str> = rights
+                .iter()
+                .filter(|right| *right != missing)
+                .copied()
+                .collect();
+            let error = check(user(&redis, &others)).await.expect_err(missing);
+            assert!(
+                error.remedy().contains("conf/README.md"),
+                "{missing}: {error}"
+            );
+        }
+    }
+    redis.command(&["FLUSHALL"]);
+    let known = user(&redis, &rights);
+    check(known.clone()).await.expect("all rights");
+    assert_eq!(redis.command(&["DBSIZE"]).trim(), "0", "nothing is left");
+    let shared = node(known);
+    poll("the connection", || shared.is_reachable()).await;
+    let set = shared.set("tollgate:test", b"1", Some(Duration::from_secs(60)));
+    assert_eq!(set.await, Ok(()));
+    assert_eq!(shared.get("tollgate:test").await, Ok(Some(b"1".to_vec())));
+    assert_eq!(shared.get("other").await, Err(Unavailable::NotExecuted));
+}
+
+#[tokio::test]
+async fn a_server_that_writes_nothing_is_found_out_by_the_check() {
+    let redis = Redis::start();
+    for (command, remedy) in [
+        (["CONFIG", "SET", "maxmemory", "1"], "volatile-lru"),
+        (["CONFIG", "SET", "maxmemory", "0"], ""),
+        (["REPLICAOF", "127.0.0.1", "1", ""], "the primary"),
+    ] {
+        let command: Vec<&str> = command
+            .into_iter()
+            .filter(|word| !word.is_empty())
+            .collect();
+        redis.command(&command);
+        match check(settings(&redis.url())).await {
+            Ok(_) => assert_eq!(remedy, ""),
+            Err(error) => assert!(error.remedy().contains(remedy), "{error}"),
+        }
+    }
+}
+
+/// The commands that the scripts of all filters call, and those of the client.
+#[test]
+fn the_documented_rights_are_the_commands_that_are_sent() {
+    let mut used: BTreeSet<String> = ["evalsha", "script|load", "select", "get", "set"]
+        .map(str::to_owned)
+        .into();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")];
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir().expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs")
+                && !path.iter().any(|part| part == "tests")
+                && !path.ends_with("probe.rs")
+            {
+                let text = std::fs::read_to_string(&path).expect("text");
+                let calls = text.split("redis.call('").skip(1);
+                used.extend(calls.filter_map(|call| Some(call.split_once('\'')?.0.to_lowercase())));
+            }
+        }
+    }
+    let named = rights()
+        .into_iter()
+        .filter_map(|right| right.strip_prefix('+'));
+    assert_eq!(named.map(str::to_owned).collect::<BTreeSet<_>>(), used);
 }

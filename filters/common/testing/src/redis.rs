@@ -98,17 +98,18 @@ impl Redis {
         self.port
     }
 
-    /// Sends it a command, by `redis-cli`, as the default user of a server without a password.
+    /// Sends it a command and returns the answer, by `redis-cli`, as the default user of a server without a password.
     ///
     /// # Panics
     ///
     /// It answers with an error.
-    pub fn command(&self, command: &[&str]) {
+    pub fn command(&self, command: &[&str]) -> String {
         let port = self.port.to_string();
         let mut client = Command::new("redis-cli");
         client.args(["-e", "-p", &port]).args(command);
         let output = client.output().expect("`redis-cli` is installed");
         assert!(output.status.success(), "{command:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Stops it (`SIGSTOP`): connections are accepted, and nothing is answered.

@@ -517,6 +517,31 @@ async fn requests_of_three_nodes_in_parallel_never_exceed_the_concurrency_limit(
 }
 
 #[tokio::test]
+async fn a_user_with_the_documented_rights_has_all_that_limits_need() {
+    let redis = Redis::start();
+    let conf = include_str!("../../../../conf/README.md");
+    let line = conf
+        .lines()
+        .find_map(|line| line.split_once("on >PASSWORD "));
+    let rights = line.expect("a line with the rights").1.split(' ');
+    let user: Vec<&str> = ["ACL", "SETUSER", "default"]
+        .into_iter()
+        .chain(rights)
+        .collect();
+    redis.command(&user);
+    let nodes = nodes(&redis, PATIENT).await;
+    // By its share a node would refuse, or admit, after a third of each.
+    assert_eq!(admitted(&nodes[..1], 3).await, 100);
+    assert_eq!(admitted(&nodes[1..], 3).await, 0);
+    assert_eq!(open(&nodes[..1], 2, "six").await.len(), 6);
+    assert!(nodes[1].admitted(2, "six").await.is_none());
+    let reserved = nodes[0].reserved(6000).await.expect("tokens are left");
+    assert!(nodes[1].reserved(1).await.is_none());
+    drop(reserved);
+    eventually("unused tokens", async || nodes[1].reserved(6000).await).await;
+}
+
+#[tokio::test]
 async fn the_permits_of_a_killed_node_are_free_after_a_while() {
     let redis = Redis::start();
     let nodes = nodes(&redis, PATIENT).await;
