@@ -272,7 +272,7 @@ fn new_settings_do_not_reset_a_quota() {
 }
 
 /// Only the answer was shortened to the shorter window, and not the count: an account that had used up a day's quota and then bought the plan was
-/// told for a day to try again in a second.
+/// refused for a day, each time with a wait of a second.
 #[test]
 fn a_request_after_the_wait_is_admitted_when_the_window_has_become_shorter() {
     let bench = bench();
