@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::load::Load;
 use crate::stats::median;
-use crate::target::Target;
+use crate::target::{Named, Target};
 use crate::wire::Workload;
 
 /// What stands behind the name of a target that is measured with requests it has to forward.
@@ -39,12 +39,8 @@ pub(crate) struct Options {
 /// Options of a load on one target.
 #[derive(clap::Args)]
 pub(crate) struct SendOptions {
-    /// The list of targets.
-    #[arg(long)]
-    targets: PathBuf,
-    /// The name of the target.
-    #[arg(long)]
-    name: String,
+    #[command(flatten)]
+    target: Named,
     /// The workload.
     #[arg(long)]
     workload: Workload,
@@ -198,7 +194,7 @@ fn print(options: &Options, runners: &[Runner]) -> Result<()> {
 
 /// Sends requests to one target and prints their cost.
 pub(crate) async fn send(options: &SendOptions) -> Result<()> {
-    let target = Target::named(&options.targets, &options.name)?;
+    let target = options.target.read()?;
     let mut load = Load::open(&target, options.workload, options.in_flight).await?;
     let cpu = target.cpu_us()?;
     load.run(options.first, options.requests, None).await?;

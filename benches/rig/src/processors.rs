@@ -1,27 +1,22 @@
 //! Processor time of a gateway, of PostgreSQL and of Redis for a request, with all that is done for it later.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::time::sleep;
 
 use crate::load::Load;
-use crate::target::{Target, cpu_us};
+use crate::target::{Named, cpu_us};
 use crate::wire::Workload;
 
 /// Until everything is posted: a gateway posts an account's records after ten seconds at the latest.
-const POSTED: Duration = Duration::from_secs(13);
+pub(crate) const POSTED: Duration = Duration::from_secs(13);
 
 /// What to measure.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The list of targets.
-    #[arg(long)]
-    targets: PathBuf,
-    /// The name of the target.
-    #[arg(long)]
-    name: String,
+    #[command(flatten)]
+    target: Named,
     /// What the row of the table is about.
     #[arg(long)]
     title: String,
@@ -38,7 +33,7 @@ pub(crate) struct Options {
 
 /// Sends the requests and prints a row.
 pub(crate) async fn run(options: &Options) -> Result<()> {
-    let target = Target::named(&options.targets, &options.name)?;
+    let target = options.target.read()?;
     let used = || {
         anyhow::Ok([
             target.cpu_us()?,

@@ -45,6 +45,24 @@ pub(crate) struct Target {
     pub(crate) pids: Vec<u32>,
 }
 
+/// One target of a list, as options of a command.
+#[derive(clap::Args)]
+pub(crate) struct Named {
+    /// The list of targets.
+    #[arg(long)]
+    targets: PathBuf,
+    /// The name of the target.
+    #[arg(long)]
+    name: String,
+}
+
+impl Named {
+    /// Reads it from the list.
+    pub(crate) fn read(&self) -> Result<Target> {
+        Target::named(&self.targets, &self.name)
+    }
+}
+
 impl Target {
     /// A gateway at an address.
     pub(crate) fn at(address: SocketAddr, key: &str) -> Target {
