@@ -126,7 +126,7 @@ impl JournalTail {
         let mut error = None;
         let read = rows.bodies(JournalRows::OfNode(node), &mut |id, body| {
             tail.replay_row(rows, id, body)?;
-            if error.is_none() && tail.is_due(0) {
+            if error.is_none() && tail.schedule.is_full(tail.buffer.records) {
                 error = tail.post(rows).err();
             }
             Ok(())

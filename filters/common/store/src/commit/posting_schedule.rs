@@ -22,11 +22,15 @@ const POSTED_AFTER_US: u64 = 10_000_000;
 
 /// Number of accounts from which on they are posted without a wait for more records of them, if most of them have none within the time of a wait:
 /// later it would cost as much, and commits would wait for all of it at once.
-const SPARSE_ACCOUNTS: usize = 256;
+const SPARSE_ACCOUNTS: usize = 64;
 
 /// The share of accounts that were posted a short time ago from which on a wait is worth it, in percent: with that many, chance gives each two
 /// records within [`POSTED_AFTER_US`].
 const RECURRING_PERCENT: usize = 80;
+
+/// Number of accounts from which on they are posted without a wait, though it would gather more records of them: commits wait for all of them
+/// at once, which is 20 to 30 ms then, and was 0.25 s for the 10,000 that a wait of ten seconds gathers.
+const RECURRING_MAX: usize = 1_024;
 
 /// The average number of records from which on a wait is worth it in any case: a request has one or two.
 const SPARSE_RECORDS: usize = 4;
@@ -75,6 +79,11 @@ impl PostingSchedule {
         }
     }
 
+    /// Whether so many records are to be posted though no commit waits for it.
+    pub(super) fn is_full(&self, records: usize) -> bool {
+        records >= self.records_max || self.accounts.len() >= ACCOUNTS_MAX
+    }
+
     /// Whether so many records are to be posted now, which the caller then does.
     pub(super) fn is_due(&mut self, records: usize, now_us: u64) -> bool {
         if now_us.saturating_sub(self.recent_began_us) >= POSTED_AFTER_US {
@@ -89,11 +98,12 @@ impl PostingSchedule {
         let is_late = since >= POSTED_AFTER_US;
         let is_sparse = accounts >= SPARSE_ACCOUNTS
             && records < SPARSE_RECORDS * accounts
-            && self.recurring * 100 < RECURRING_PERCENT * accounts
-            && since >= self.took_us.saturating_mul(SPARSE_PAUSE);
+            && self.recurring * 100 < RECURRING_PERCENT * accounts;
+        let is_small_share = since >= self.took_us.saturating_mul(SPARSE_PAUSE);
+        let is_unwaited = is_small_share && (is_sparse || accounts >= RECURRING_MAX);
         let is_due = records >= if is_late { worth } else { worth.max(enough) }
-            || is_sparse
-            || accounts >= ACCOUNTS_MAX;
+            || is_unwaited
+            || self.is_full(records);
         if is_due {
             self.posted_us = now_us;
         }
@@ -201,11 +211,34 @@ mod tests {
     }
 
     #[test]
+    fn accounts_that_are_used_again_soon_are_posted_before_they_are_too_many_at_once() {
+        const MOST: usize = RECURRING_MAX;
+        //   accounts   records   how long the last posting took   microseconds since it began   due
+        for (accounts, records, took, since, due) in [
+            (MOST - 1, MOST - 1, 0, 1, false),
+            (MOST, MOST, 0, 1, true),
+            (MOST, SPARSE_RECORDS * MOST, 0, 1, true),
+            (MOST, MOST, 1000, 1000 * SPARSE_PAUSE - 1, false),
+            (MOST, MOST, 1000, 1000 * SPARSE_PAUSE, true),
+        ] {
+            let mut schedule = with(65_536, 0..accounts);
+            assert!(schedule.is_due(accounts, 0));
+            schedule.posted();
+            schedule.took(took);
+            (0..accounts).for_each(|number| schedule.see(account(number)));
+            let what = format!("{records} of {accounts} {since} after one of {took}");
+            assert!(!schedule.is_full(records), "{what}: a rebuild gathers more");
+            assert_eq!(schedule.is_due(records, since), due, "{what}");
+        }
+    }
+
+    #[test]
     fn many_accounts_are_posted_whatever_their_records() {
         let mut schedule = with(usize::MAX, 1..ACCOUNTS_MAX);
         schedule.took(1);
-        assert!(!schedule.is_due(ACCOUNTS_MAX, 0));
+        assert!(!schedule.is_full(ACCOUNTS_MAX) && !schedule.is_due(ACCOUNTS_MAX, 0));
         schedule.see(account(0));
+        assert!(schedule.is_full(ACCOUNTS_MAX));
         assert!(schedule.is_due(ACCOUNTS_MAX, 0));
     }
 }
