@@ -27,26 +27,21 @@ pub(super) async fn recover_nodes(
     store: Arc<dyn Store>,
     clock: Clock,
 ) {
-    let (mut seen, mut looked) = (SeenLeases::default(), clock.since_boot());
+    let mut seen = SeenLeases::default();
     loop {
         tokio::time::sleep(RECOVERY_INTERVAL).await;
         let unrecovered = &store.gauges().unrecovered_nodes;
-        let mut before = std::mem::take(&mut seen);
-        // This process has stood still, and the others may have done so with it.
-        if clock.since_boot() > looked + 2 * RECOVERY_INTERVAL {
-            before = SeenLeases::default();
-        }
+        let before = std::mem::take(&mut seen).unless_paused(clock.since_boot());
         if !store.has_duties() {
             unrecovered.store(0, Relaxed);
             continue;
         }
         let (running, by) = (running.clone(), clock.clone());
         let recover = move || recover_ended(&*running, &by, before);
-        let recovered = tokio::task::spawn_blocking(recover).await;
-        looked = clock.since_boot();
-        match recovered {
+        match tokio::task::spawn_blocking(recover).await {
             Ok(Ok((now, failed))) => {
                 seen = now;
+                seen.looked_at = clock.since_boot();
                 unrecovered.store(failed, Relaxed);
             }
             Ok(Err(error)) => tracing::warn!(
@@ -105,25 +100,37 @@ fn recover_each(
 ///
 /// The clock of the database says for how long a lease has ended, and does not say that its node has had that time to renew it: when the clock is
 /// set forward, or the database is back after an outage, the leases of all nodes have ended long ago.
-/// A look that failed, and a time without the duties, begin it anew.
+/// A look that failed, a time without the duties, and a pause of this process begin it anew.
 #[derive(Debug, Default)]
-struct SeenLeases(HashMap<i64, (Timestamp, u32)>);
+struct SeenLeases {
+    of_nodes: HashMap<i64, (Timestamp, u32)>,
+    /// When the last look ended, as [`Clock::since_boot`].
+    looked_at: Duration,
+}
 
 impl SeenLeases {
+    /// Nothing, if this process has not run since the last look: the others may have been stopped with it.
+    fn unless_paused(self, now: Duration) -> SeenLeases {
+        match now > self.looked_at + 2 * RECOVERY_INTERVAL {
+            true => SeenLeases::default(),
+            false => self,
+        }
+    }
+
     /// Adds a look, and returns the nodes that others are to recover.
     fn look(&mut self, nodes: Vec<NodeState>) -> Vec<NodeState> {
-        let before = std::mem::take(&mut self.0);
+        let before = std::mem::take(&mut self.of_nodes);
         let found = nodes
             .iter()
             .filter_map(|node| Some((node.node, end(node)?)));
-        self.0 = found
+        self.of_nodes = found
             .map(|(node, end)| {
                 let same = before.get(&node).filter(|(seen, _)| *seen == end);
                 (node, (end, same.map_or(0, |(_, looks)| *looks) + 1))
             })
             .collect();
         let is_unrenewed = |node: &NodeState| {
-            let seen = self.0.get(&node.node);
+            let seen = self.of_nodes.get(&node.node);
             seen.is_none_or(|(_, looks)| *looks >= UNRENEWED_LOOKS)
         };
         let mut ended = nodes;
@@ -249,6 +256,22 @@ mod tests {
                 recovered.extend(is_tried.get().then_some(at));
             }
             assert_eq!(recovered, expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_was_seen_before_a_pause_of_this_process_counts_for_nothing() {
+        let looked_at = Duration::from_secs(100);
+        //   seconds since the last look, whether the node is recovered at the next
+        for (secs, is_recovered) in [(5, true), (10, true), (11, false), (3_600, false)] {
+            let mut seen = SeenLeases::default();
+            for _ in 1..UNRENEWED_LOOKS {
+                seen.look(vec![node_ended(16, 3_600)]);
+            }
+            seen.looked_at = looked_at;
+            let mut seen = seen.unless_paused(looked_at + Duration::from_secs(secs));
+            let ended = seen.look(vec![node_ended(16, 3_600)]);
+            assert_eq!(ended.len(), usize::from(is_recovered), "after {secs} s");
         }
     }
 
