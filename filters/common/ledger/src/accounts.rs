@@ -44,7 +44,7 @@ pub(crate) struct Shard {
     pub(crate) allotments: HashMap<AccountId, Allotment, BuildHasherDefault<IdHasher>>,
     /// What this node has of the caps of keys, which are in the shard of their id. Empty for a node that is alone.
     pub(crate) caps: HashMap<KeyCap, CapState, BuildHasherDefault<IdHasher>>,
-    /// The sum of those holds, in micro-credits; wrapping, since two absurd holds may overflow, and it is only reported.
+    /// The sum of the holds in `open`, in micro-credits; wrapping, since two absurd holds may overflow, and it is only reported.
     pub(crate) held: i64,
     /// Another process decides on the balances now. Open holds end here, and nothing beyond them is decided.
     pub(crate) is_handed_over: bool,
@@ -78,7 +78,7 @@ pub(crate) struct Inner {
     pub(crate) moves: AtomicU64,
     pub(crate) counters: AllotmentCounters,
     pub(crate) loads: LoadCounters,
-    /// Measures.
+    /// For the time that requests wait for other nodes.
     pub(crate) clock: Clock,
 }
 

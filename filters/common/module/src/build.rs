@@ -26,7 +26,8 @@ pub type Sweep = Box<dyn Fn() + Send>;
 pub type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Makes the future of a duty: work that one node does for all, such as the delivery of messages. It is dropped when another node takes it
-/// over, and made again when it comes back.
+/// over, and made again when it comes back. For some seconds after a jump of the database's clock two nodes may run it: its effects must be
+/// idempotent.
 pub type Duty = Box<dyn Fn() -> BackgroundTask + Send>;
 
 /// Makes the future that a graceful stop waits for.

@@ -23,7 +23,8 @@ const FAILED_HEARTBEATS_MAX: u32 = 2;
 const NODES_KEY: &str = "tollgate:nodes";
 
 /// Renews the entry of this run among the live nodes, and removes expired ones. Returns the number of entries, and when the server's data
-/// began, in microseconds: a server that has lost it begins anew.
+/// began, in microseconds: a server that has lost it begins anew. The member `data` has that time as its score. It is in microseconds, greater than
+/// any `now`, which is in milliseconds, and so does not expire.
 static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local time = redis.call('TIME')

@@ -91,7 +91,7 @@ pub enum AllotmentPart {
         purse: Purse,
         /// The least that is of use; above zero.
         need: Micros,
-        /// The most that is of use; taken from the half of what there is.
+        /// The amount wanted ahead: the node gets up to half of the shared balance, but not less than `need`, and only that during a recall.
         target: Micros,
         /// When.
         at: Timestamp,

@@ -75,8 +75,8 @@ pub struct Gauges {
     /// Microseconds of a commit's last statement alone, which waits for the disk, or for the server of the database; included in
     /// [`Gauges::commit_us`].
     pub sync_us: Histogram,
-    /// Microseconds that a posting of balances, holds and records took, with its commit. That of a node that is alone is part of a commit of
-    /// units, and of [`Gauges::commit_us`]; one of several nodes makes it a transaction of its own.
+    /// Microseconds that a posting of balances, holds and records took, with its commit. With a file it is part of a commit of units, and of
+    /// [`Gauges::commit_us`]; with a server it is a transaction of its own.
     pub posting_us: Histogram,
     /// Microseconds in which the writer itself checkpointed the log into the main file, between two commits.
     pub checkpoint_us: Histogram,

@@ -118,8 +118,8 @@ impl Outage {
         self.last_row.load(Relaxed)
     }
 
-    /// Whether this node has the duties of the cluster. Looks at the clock: a node that was paused beyond the end of their lease has them no more
-    /// from its first instruction on.
+    /// Whether this node has the duties of the cluster. Reads the clock: a process that was paused past the end of their lease no longer
+    /// has them when it resumes.
     pub(crate) fn has_duties(&self) -> bool {
         micros(self.clock.since_boot()) < self.duties_until_us.load(Relaxed)
     }
@@ -129,7 +129,8 @@ impl Outage {
         self.duties_until_us.store(micros(until), Relaxed);
     }
 
-    /// Looks at the clock; `changed` learns whether the node is cut off now, before those do who wait for that, if the answer has changed.
+    /// Reads the clock. If the node is cut off now and was not, or the reverse, calls `changed` with that, and then wakes what waits in
+    /// [`Outage::began`].
     pub(crate) fn refresh(&self, changed: impl FnOnce(bool)) {
         let now = self.clock.since_boot();
         let is = self.times.is_cut_off(now, self.renewal(), self.commit());

@@ -496,7 +496,7 @@ pub async fn reading<T: Send + 'static>(
     read: impl FnOnce(&dyn Read) -> Result<T, ReadError> + Send + 'static,
 ) -> Result<T, ReadError> {
     let failed = |source| ReadError::Engine {
-        what: "anything",
+        what: "the requested rows",
         source,
     };
     let of_store = Arc::clone(store);

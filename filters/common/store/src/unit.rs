@@ -83,7 +83,8 @@ pub enum Part {
     EraseAccount(AccountId),
     /// Removes from the feed of changes what every node has read.
     PruneChanges,
-    /// Moves credit between an account's shared balance and this node. Only for a node with allotments.
+    /// Moves credit or a part of a key's cap between what nodes share and this node, counts charges beyond a cap, or answers all recalls. Only for a
+    /// node with allotments.
     Allotment(AllotmentPart),
     /// Removes exported commits from the journal.
     Carry(Box<CarryPart>),
@@ -134,9 +135,10 @@ pub struct CredentialChange {
 /// Admission of a unit when the writer falls behind (load shedding).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Starts something: refused once three quarters of the queue are in use.
+    /// Starts something: refused once three quarters of the queue are in use, while the disk is low, and while the database does not answer.
     Normal,
-    /// Best effort, without a waiting caller: refused like `Normal`, and delayed briefly so that several are written together.
+    /// Best effort, without a waiting caller: refused like `Normal`, but not during an outage, and delayed briefly so that several are written
+    /// together.
     BestEffort,
     /// Finishes something already started: always accepted. There are never more of these than started operations.
     Always,

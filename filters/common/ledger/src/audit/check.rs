@@ -76,7 +76,7 @@ impl Check {
         }
     }
 
-    /// Rules 3, 4 and 5, for one operation; its rows also count towards its accounts.
+    /// One operation: it begins once, its end frees what it held, and it pays no more than its usage costs. Its rows also count towards its accounts.
     pub(crate) fn operation(&mut self, rows: &OperationRows) {
         self.report.operations += 1;
         for entry in &rows.entries {
@@ -233,7 +233,7 @@ impl Check {
         }
     }
 
-    /// Rules 1 and 2, for one account; runs after all operations.
+    /// One account: its balances are the sums of its entries and of its open holds, and within its credit limit. Runs after all operations.
     pub(crate) fn account(&mut self, account: &AccountRow) {
         if let Some(what) = self.payments.account(account) {
             self.wrong(None, Some(account.id), what);
@@ -285,7 +285,7 @@ impl Check {
         self.allotments.posted(node, posted)
     }
 
-    /// Rule 8, for what a node has of an account: it is the sum of the node's own entries, and not below zero. Runs after all commits.
+    /// What a node has of an account: it is the sum of the node's own entries, and not below zero. Runs after all commits.
     pub(crate) fn allotment(&mut self, node: i64, row: &AllotmentRow) {
         if let Some(what) = self.allotments.row(node, row) {
             self.wrong(None, Some(row.account), what);
@@ -299,7 +299,7 @@ impl Check {
         }
     }
 
-    /// Rule 9, for the cap of a key: what counts as spent is not what was charged, a node has spent more than it was given, or all of them were given
+    /// A problem of a key's cap: what counts as spent is not what was charged, a node has spent more than it was given, or all of them were given
     /// more than there is.
     pub(super) fn wrong_cap(&mut self, cap: WrongCap) {
         self.wrong(None, Some(cap.account), cap.what);
@@ -323,7 +323,7 @@ impl Check {
         self.wrong(None, Some(account), what);
     }
 
-    /// Rule 6, for one commit: its seal follows the previous one, and matches its content.
+    /// One commit: its seal follows the previous one, and matches its content.
     pub(crate) fn batch(&mut self, rows: &BatchRows) {
         let seal = &rows.seal;
         let (node, epoch, number) = (seal.node, seal.epoch, seal.number);
@@ -363,7 +363,7 @@ impl Check {
         self.wrong(None, None, what);
     }
 
-    /// Rule 7, for one record of the audit log: it follows the previous one, and has the hash of its content.
+    /// One record of the audit log: it follows the previous one, and has the hash of its content.
     pub(crate) fn audit_record(&mut self, record: &AuditRecord) {
         self.report.audit_records += 1;
         if let Some(what) = self.audit_log.next(record) {

@@ -20,7 +20,8 @@ use crate::engine::{EngineError, RowError, Select as _, Sql as _, values};
 use crate::node_settings::{OtherSettings, RecordedSettings};
 use crate::outage::Outage;
 
-/// For how long a node has the duties after it sent the renewal of their lease: shorter than the lease, so that two never have them.
+/// For how long a node has the duties after it sent the renewal of their lease: shorter than the lease, so that two do not have
+/// them unless the database's clock jumps.
 const DUTIES_FOR: Duration = Duration::from_secs(7);
 
 /// The length of the lease of the duties.
