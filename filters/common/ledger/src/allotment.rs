@@ -35,29 +35,29 @@ enum Attempt<T> {
     Short { spendable: Micros, is_pending: bool },
 }
 
-/// A request asks the database for all that wait for the same purse, until this is dropped.
-struct Asking {
+/// Single flight: a request asks the database for its followers too, which wait for the same purse, until this is dropped.
+struct Leader {
     ledger: Arc<Inner>,
     purse: Purse,
 }
 
-impl Asking {
-    /// Other nodes have not answered: those that wait end with it, and do not ask one after the other.
-    fn end_undecided(self) {
-        for waiting in self.end() {
+impl Leader {
+    /// Other nodes have not answered: the followers fail with it, and do not ask one after the other.
+    fn fail_followers(self) {
+        for follower in self.end() {
             // One that has gone away needs no answer.
-            let _ = waiting.send(Unavailable);
+            let _ = follower.send(Unavailable);
         }
     }
 
     fn end(&self) -> Vec<oneshot::Sender<Unavailable>> {
         let mut shard = self.ledger.shard_of(self.purse);
         let allotment = shard.known_allotment(self.purse);
-        allotment.map(Allotment::answer).unwrap_or_default()
+        allotment.map(Allotment::end_flight).unwrap_or_default()
     }
 }
 
-impl Drop for Asking {
+impl Drop for Leader {
     fn drop(&mut self) {
         self.end();
     }
@@ -168,7 +168,7 @@ impl Inner {
         let account = request.account;
         let mut takes = 0;
         let mut fallback = Some(fallback);
-        let mut asking: Option<Asking> = None;
+        let mut leader: Option<Leader> = None;
         loop {
             let shortage = {
                 let mut shard = self.shard_of(purse);
@@ -178,12 +178,12 @@ impl Inner {
                 }
                 let here = shard.available(purse);
                 let allotment = shard.allotment(purse);
-                allotment.shortage(request.amount, here, request.at, asking.is_some())
+                allotment.shortage(request.amount, here, request.at, leader.is_some())
             };
             let attempt = match shortage {
-                Shortage::Wait(answered) => {
+                Shortage::Follow(ended) => {
                     let _waiting = self.counters.wait();
-                    match self.unless_cut_off(answered).await? {
+                    match self.unless_cut_off(ended).await? {
                         Ok(Unavailable) => return Err(HoldError::CreditUnavailable { account }),
                         Err(_) => continue,
                     }
@@ -194,8 +194,8 @@ impl Inner {
                     is_pending: false,
                 },
                 Shortage::Take => self.take(purse, request, place).await?,
-                Shortage::Ask => {
-                    asking = Some(Asking {
+                Shortage::Lead => {
+                    leader = Some(Leader {
                         ledger: Arc::clone(self),
                         purse,
                     });
@@ -212,7 +212,7 @@ impl Inner {
                     recalled.get_or_insert_with(|| self.clock.elapsed());
                     takes += 1;
                     if takes >= RECALL_TAKES {
-                        asking.into_iter().for_each(Asking::end_undecided);
+                        leader.into_iter().for_each(Leader::fail_followers);
                         return Err(HoldError::CreditUnavailable { account });
                     }
                     tokio::time::sleep(RECALL_PAUSE).await;

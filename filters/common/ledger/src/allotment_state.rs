@@ -12,8 +12,8 @@ use crate::account::Balance;
 /// For how long a refusal is repeated without asking the database again.
 const REFUSAL_KEPT: Duration = Duration::from_millis(100);
 
-/// Requests that wait for the answer to another one of the same purse.
-const WAITING_MAX: usize = 256;
+/// Followers of one leader.
+const FOLLOWERS_MAX: usize = 256;
 
 /// The first take of an account asks for so many times what its hold needs; each that follows within [`BUSY`] for twice as much.
 const FACTOR_MIN: i64 = 8;
@@ -49,8 +49,8 @@ pub(crate) struct Allotment {
     taken_at: Timestamp,
     /// The last refusal, if the purse is not known to have had more since.
     refused: Option<Refused>,
-    /// Those that wait for the request that asks the database after a refusal; `None` while none asks.
-    waiting: Option<Vec<oneshot::Sender<Unavailable>>>,
+    /// The followers of the request that asks the database after a refusal; `None` while none asks.
+    followers: Option<Vec<oneshot::Sender<Unavailable>>>,
     /// The credit limit of the account, down to which its shared balance can be taken.
     pub(crate) credit_limit: Micros,
     /// What the account has beyond this node, as far as it is known.
@@ -81,11 +81,11 @@ pub(crate) struct Unavailable;
 pub(crate) enum Shortage {
     /// It takes credit.
     Take,
-    /// The same, and the requests that come meanwhile wait for the result, since the last one was a refusal. [`Allotment::answer`] ends that.
-    Ask,
-    /// It waits for the one that asks. The sender is dropped when that one has an answer.
-    Wait(oneshot::Receiver<Unavailable>),
-    /// Too many wait.
+    /// The same as leader, since the last result was a refusal: the requests that come meanwhile follow it until [`Allotment::end_flight`].
+    Lead,
+    /// It waits for the leader. The sender is dropped when that one has its result.
+    Follow(oneshot::Receiver<Unavailable>),
+    /// The leader has too many followers.
     Unavailable,
     /// The purse has just been found to have only this.
     Refused(Micros),
@@ -104,7 +104,7 @@ impl Allotment {
     pub(crate) fn is_quiet(&self) -> bool {
         self.takes == 0
             && self.returning == Micros::ZERO
-            && self.waiting.is_none()
+            && self.followers.is_none()
             && self.answered >= self.recall
     }
 
@@ -131,7 +131,7 @@ impl Allotment {
         }
     }
 
-    /// What a request does that needs more than this node has. `asks`: it is the one that asks the database for those that wait.
+    /// What a request does that needs more than this node has. `leads`: it is the leader.
     ///
     /// Single flight: of the requests that come after a refusal, for more than the purse had, one at a time asks, so that however many are sent to an account without credit, its share of
     /// the commits that all accounts need is one take in [`REFUSAL_KEPT`]. `here` is what this node has of the purse: holds that have ended since the
@@ -141,7 +141,7 @@ impl Allotment {
         amount: Micros,
         here: Micros,
         at: Timestamp,
-        asks: bool,
+        leads: bool,
     ) -> Shortage {
         let is_more = |it: &Refused| amount > it.spendable + here;
         let Some(refused) = self.refused.filter(is_more) else {
@@ -150,22 +150,22 @@ impl Allotment {
         if refused.is_repeated(at) {
             return Shortage::Refused(refused.spendable + here);
         }
-        if asks {
+        if leads {
             return Shortage::Take;
         }
-        let Some(waiting) = &mut self.waiting else {
-            self.waiting = Some(Vec::new());
-            return Shortage::Ask;
+        let Some(followers) = &mut self.followers else {
+            self.followers = Some(Vec::new());
+            return Shortage::Lead;
         };
-        if waiting.len() >= WAITING_MAX {
-            waiting.retain(|sender| !sender.is_closed());
+        if followers.len() >= FOLLOWERS_MAX {
+            followers.retain(|sender| !sender.is_closed());
         }
-        if waiting.len() >= WAITING_MAX {
+        if followers.len() >= FOLLOWERS_MAX {
             return Shortage::Unavailable;
         }
-        let (sender, answered) = oneshot::channel();
-        waiting.push(sender);
-        Shortage::Wait(answered)
+        let (sender, ended) = oneshot::channel();
+        followers.push(sender);
+        Shortage::Follow(ended)
     }
 
     /// Whether the purse has just been found to have nothing, and has had nothing since.
@@ -182,9 +182,9 @@ impl Allotment {
         }
     }
 
-    /// The request that asked has its answer, or has gone away. Those that are returned look again once they are dropped.
-    pub(crate) fn answer(&mut self) -> Vec<oneshot::Sender<Unavailable>> {
-        self.waiting.take().unwrap_or_default()
+    /// The leader has its result, or has gone away. The followers decide again once their senders, which are returned, are dropped.
+    pub(crate) fn end_flight(&mut self) -> Vec<oneshot::Sender<Unavailable>> {
+        self.followers.take().unwrap_or_default()
     }
 
     /// The purse has too little for a take, and no node will return any.
