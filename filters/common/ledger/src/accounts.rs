@@ -140,16 +140,16 @@ impl Inner {
         fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
         self.place_hold(request, fallback, |shard, request| {
-            self.written(shard, request)
+            self.queue_new_hold(shard, request)
         })
     }
 
-    fn written(
+    fn queue_new_hold(
         self: &Arc<Self>,
         shard: &mut Shard,
         request: &HoldRequest,
     ) -> Result<Durability, HoldError> {
-        self.write(shard, request, Admission::Normal)
+        self.queue_hold(shard, request, Admission::Normal)
             .map(Durability::Waiting)
     }
 
@@ -165,13 +165,13 @@ impl Inner {
             request,
             |_| None,
             |shard, request| match is_written {
-                true => self.written(shard, request),
-                false => self.admitted(request),
+                true => self.queue_new_hold(shard, request),
+                false => self.admit(request),
             },
         )
     }
 
-    fn admitted(&self, request: &HoldRequest) -> Result<Durability, HoldError> {
+    fn admit(&self, request: &HoldRequest) -> Result<Durability, HoldError> {
         let admitted = self.store.admit();
         admitted.map_err(|error| HoldError::from_submit(request.operation, error))?;
         Ok(Durability::Unwritten)
@@ -183,7 +183,7 @@ impl Inner {
         request: HoldRequest,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
-        self.place_hold(request, fallback, |_, request| self.admitted(request))
+        self.place_hold(request, fallback, |_, request| self.admit(request))
     }
 
     fn place_hold(
@@ -270,7 +270,7 @@ impl Inner {
     }
 
     /// Queues an open hold for the disk, under its shard's lock.
-    pub(crate) fn write(
+    pub(crate) fn queue_hold(
         self: &Arc<Self>,
         shard: &mut Shard,
         request: &HoldRequest,
@@ -303,15 +303,15 @@ impl Inner {
     }
 
     /// Queues a hold that exists only in memory, if it is still open.
-    pub(crate) fn write_reserved(
+    pub(crate) fn queue_reserved(
         self: &Arc<Self>,
         request: &HoldRequest,
     ) -> Result<Option<Acknowledgement>, HoldError> {
         let mut shard = self.shard(request.account);
         match shard.open.get(&request.operation) {
-            Some(open) if !open.written => {
-                self.write(&mut shard, request, Admission::Normal).map(Some)
-            }
+            Some(open) if !open.written => self
+                .queue_hold(&mut shard, request, Admission::Normal)
+                .map(Some),
             // The handover has written it: durable when what is queued now is.
             Some(_) => {
                 let (sender, wait) = oneshot::channel();
@@ -405,7 +405,7 @@ impl Inner {
         let has_held = held.is_some();
         let done = act(held);
         if has_held {
-            self.credit_back(account, Micros::ZERO);
+            self.answer_recall(account);
         }
         done
     }
@@ -536,12 +536,19 @@ impl Inner {
         }
     }
 
+    /// Restores credit that the store has not taken.
     pub(crate) fn credit_back(&self, account: AccountId, amount: Micros) {
-        self.credit_in(account, amount, false);
+        self.add_credit(&mut self.shard(account), account, amount, false);
+    }
+
+    /// Returns what is not held of an account that is recalled.
+    fn answer_recall(&self, account: AccountId) {
+        let mut shard = self.shard(account);
+        self.give_back(&mut shard, Purse::Account(account), self.latest());
     }
 
     /// Credit was booked here. With it this node's row answers no recall any more, and has to answer not before the credit is returned.
-    pub(crate) fn credit_booked(&self, account: AccountId, amount: Micros, is_payment: bool) {
+    pub(crate) fn apply_booked_credit(&self, account: AccountId, amount: Micros, is_payment: bool) {
         let mut shard = self.shard(account);
         if let Some(allotment) = shard.allotments.get_mut(&account) {
             allotment.answered = 0;
@@ -549,8 +556,9 @@ impl Inner {
         self.add_credit(&mut shard, account, amount, is_payment);
     }
 
-    pub(crate) fn credit_in(&self, account: AccountId, amount: Micros, is_payment: bool) {
-        self.add_credit(&mut self.shard(account), account, amount, is_payment);
+    /// A payment was made that may have brought no credit.
+    pub(crate) fn mark_paid(&self, account: AccountId) {
+        self.add_credit(&mut self.shard(account), account, Micros::ZERO, true);
     }
 
     fn add_credit(&self, shard: &mut Shard, account: AccountId, amount: Micros, is_payment: bool) {

@@ -75,7 +75,7 @@ impl Inner {
             let unwritten: Vec<_> = unwritten.map(|open| open.request).collect();
             for request in unwritten {
                 // A stopped store ends the process.
-                let _ = self.write(&mut shard, &request, Admission::Always);
+                let _ = self.queue_hold(&mut shard, &request, Admission::Always);
             }
         }
     }

@@ -58,7 +58,7 @@ impl Hold {
     pub async fn durable(&mut self) -> Result<(), HoldError> {
         let operation = self.request.operation;
         if matches!(self.durability, Durability::Unwritten) {
-            self.durability = match self.ledger.write_reserved(&self.request)? {
+            self.durability = match self.ledger.queue_reserved(&self.request)? {
                 Some(wait) => Durability::Waiting(wait),
                 None => Durability::Known(Ok(())),
             };

@@ -52,7 +52,7 @@ impl Observer for CommitObserver {
                 // What is taken away has left the memory before.
                 let booked = (*amount).max(Micros::ZERO);
                 let is_payment = amount.is_positive() && *kind == EntryKind::TopUp;
-                inner.credit_booked(*account, booked, is_payment);
+                inner.apply_booked_credit(*account, booked, is_payment);
                 if amount.is_positive() {
                     inner.share_credit(*account, *amount);
                 }
@@ -60,7 +60,7 @@ impl Observer for CommitObserver {
             // The plan may come without credit.
             Part::Plan(part) => {
                 if let PlanPart::Pay(payment) = &**part {
-                    inner.credit_in(payment.account, Micros::ZERO, true);
+                    inner.mark_paid(payment.account);
                 }
             }
             _ => {}
