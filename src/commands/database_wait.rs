@@ -13,8 +13,8 @@ use crate::database::{self, Opener};
 use crate::gateway::service_manager;
 use crate::telemetry;
 
-/// Interval at which a standby looks at the lease of the database.
-const LOOK_AT_LEASE: Duration = Duration::from_secs(1);
+/// Interval at which a standby reads the lease of the database.
+const LEASE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pause before the server is tried again: at first, doubled each time, and at most.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
@@ -53,8 +53,8 @@ async fn until_free(settings: &config::Store) -> anyhow::Result<()> {
     let mut retry = RETRY_FIRST;
     loop {
         let store = settings.clone();
-        let looked = tokio::task::spawn_blocking(move || look(&store)).await;
-        let found = match looked.context("the look at the database panicked")? {
+        let checked = tokio::task::spawn_blocking(move || check(&store)).await;
+        let found = match checked.context("checking the database panicked")? {
             Ok(holder) => holder.map(Wait::Holder),
             Err(error) if error.is_transient() => Some(Wait::Server(telemetry::chain(&error))),
             // The start has the same error, and reports it.
@@ -83,7 +83,7 @@ async fn until_free(settings: &config::Store) -> anyhow::Result<()> {
                     service_manager::standing_by();
                 }
                 retry = RETRY_FIRST;
-                LOOK_AT_LEASE
+                LEASE_POLL_INTERVAL
             }
         };
         last = found;
@@ -92,7 +92,7 @@ async fn until_free(settings: &config::Store) -> anyhow::Result<()> {
 }
 
 /// The process that has the database of a standby; for another start, whether the server can be reached.
-fn look(settings: &config::Store) -> Result<Option<String>, OpenError> {
+fn check(settings: &config::Store) -> Result<Option<String>, OpenError> {
     let (clock, entropy) = (Clock::system(), Entropy::system());
     let opener = Opener {
         name: "standby",

@@ -101,8 +101,8 @@ impl Conditions {
                 "a commit takes longer than two seconds: the disk is slow, another program has locked the database, or its server does not answer".into(),
             );
         }
-        let heard = Duration::from_micros(gauges.feed_read_us.load(Relaxed));
-        if self.store.has_allotments() && elapsed.saturating_sub(heard) > FEED_AGE_MAX {
+        let feed_read = Duration::from_micros(gauges.feed_read_us.load(Relaxed));
+        if self.store.has_allotments() && elapsed.saturating_sub(feed_read) > FEED_AGE_MAX {
             found.reasons.push(
                 "the changes of other nodes cannot be read from the database, and requests with credentials get 503".into(),
             );

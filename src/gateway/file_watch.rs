@@ -83,7 +83,7 @@ pub(super) async fn watch_settings(
     }
 }
 
-/// How many looks at the files pass before the next attempt: twice as many after each failure.
+/// How many periods of the watch pass before the next attempt: twice as many after each failure.
 #[derive(Default)]
 struct Backoff {
     left: u32,
@@ -92,14 +92,14 @@ struct Backoff {
 
 impl Backoff {
     /// The most of them: a minute.
-    const LOOKS_MAX: u32 = 30;
+    const PERIODS_MAX: u32 = 30;
 
     fn extend(&mut self) {
-        self.last = (2 * self.last).clamp(1, Self::LOOKS_MAX);
+        self.last = (2 * self.last).clamp(1, Self::PERIODS_MAX);
         self.left = self.last;
     }
 
-    /// Whether the next attempt is due, at one look.
+    /// Whether the next attempt is due; called once a period.
     fn is_over(&mut self) -> bool {
         let is_over = self.left == 0;
         self.left = self.left.saturating_sub(1);
@@ -112,16 +112,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_failure_doubles_the_looks_before_the_next_attempt() {
+    fn each_failure_doubles_the_periods_before_the_next_attempt() {
         let mut backoff = Backoff::default();
-        let mut looks = |failures: u32| {
-            let mut looks = Vec::new();
+        let mut periods = |failures: u32| {
+            let mut periods = Vec::new();
             for _ in 0..failures {
                 backoff.extend();
-                looks.push((1..).find(|_| backoff.is_over()).expect("it ends") - 1);
+                periods.push((1..).find(|_| backoff.is_over()).expect("it ends") - 1);
             }
-            looks
+            periods
         };
-        assert_eq!(looks(7), [1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!(periods(7), [1, 2, 4, 8, 16, 30, 30]);
     }
 }

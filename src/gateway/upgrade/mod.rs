@@ -59,8 +59,8 @@ const RECORDS: Duration = Duration::from_secs(10);
 /// The same while it is closed.
 const COMMITS: Duration = Duration::from_secs(2);
 
-/// Interval of the look at what is waited for.
-const LOOK: Duration = Duration::from_millis(1);
+/// Interval at which what is waited for is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Why there was no upgrade.
 #[derive(Debug, thiserror::Error)]
@@ -442,7 +442,7 @@ impl Upgrader {
                 if self.is_stop_requested() {
                     return false;
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             true
         };

@@ -194,18 +194,18 @@ pub fn audit_watched(
     Ok(check.report())
 }
 
-/// How often the caps are read where some are wrong, and the pause before each further look: longer than a commit.
-const CAP_LOOKS: u32 = 5;
+/// How often the caps are read where some are wrong, and the pause before each further read: longer than a commit.
+const CAP_READS_MAX: u32 = 5;
 const CAP_PAUSE: Duration = Duration::from_millis(200);
 
-/// The caps that are wrong at each look. A charge that exceeds its reservation is committed before what it takes of the cap, so that a node that runs
+/// The caps that are wrong in each read. A charge that exceeds its reservation is committed before what it takes of the cap, so that a node that runs
 /// may seem to have spent more than it has.
 fn caps(
     store: &dyn Read,
     view: &dyn Snapshot,
     report: &mut dyn FnMut(&'static str, u64),
 ) -> Result<Vec<WrongCap>, ReadError> {
-    let look = |view: &dyn Snapshot| {
+    let read_wrong_caps = |view: &dyn Snapshot| {
         let mut wrong = Vec::new();
         view.caps(&mut |shares| {
             if let Some(what) = allotments::cap(&shares) {
@@ -219,14 +219,14 @@ fn caps(
         Ok::<_, ReadError>(wrong)
     };
     report("caps", 0);
-    let mut wrong = look(view)?;
-    for _ in 1..CAP_LOOKS {
+    let mut wrong = read_wrong_caps(view)?;
+    for _ in 1..CAP_READS_MAX {
         if wrong.is_empty() {
             break;
         }
         sleep(CAP_PAUSE);
         report("caps", 0);
-        let now = look(&*store.snapshot()?)?;
+        let now = read_wrong_caps(&*store.snapshot()?)?;
         wrong.retain(|it| now.iter().any(|still| still.cap == it.cap));
     }
     Ok(wrong)
