@@ -45,7 +45,7 @@ pub(crate) struct Batch {
     deltas: Vec<(AccountId, BalanceDelta)>,
     tail: JournalTail,
     /// What other commits have charged to keys, read at most once for a batch.
-    tails: Option<caps::Tails>,
+    unposted_charges: Option<caps::UnpostedCharges>,
     shared: SharedBalances,
     /// Entries saved by coalescing, for the gauge.
     pub(crate) coalesced: u64,
@@ -80,7 +80,7 @@ impl Batch {
             sums: Sums::default(),
             deltas: Vec::new(),
             tail: JournalTail::load(rows, node, post_records)?,
-            tails: None,
+            unposted_charges: None,
             shared: SharedBalances::default(),
             coalesced: 0,
             entries: 0,
@@ -97,7 +97,7 @@ impl Batch {
         self.sums = Sums::default();
         self.deltas.clear();
         self.tail.begin_batch();
-        self.tails = None;
+        self.unposted_charges = None;
         self.coalesced = 0;
         self.shared.clear();
         let rows = session.rows();

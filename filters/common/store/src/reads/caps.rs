@@ -19,7 +19,7 @@ const REQUEST_MAX: Duration = Duration::from_secs(86_400);
 const NEXT: usize = 16;
 
 /// What keys were charged in commits that are not posted: node, month and sum.
-pub(crate) type Tails = HashMap<CredentialId, Vec<(i64, Month, i64)>>;
+pub(crate) type UnpostedCharges = HashMap<CredentialId, Vec<(i64, Month, i64)>>;
 
 /// The account of a credential, and its cap.
 pub(crate) fn owner_and_cap(
@@ -58,7 +58,7 @@ pub(crate) fn each_charge(
 }
 
 /// What keys were charged in commits that are not posted.
-pub(crate) fn tails(rows: &impl Rows) -> Result<Tails, RowError> {
+pub(crate) fn unposted_charges(rows: &impl Rows) -> Result<UnpostedCharges, RowError> {
     let mut found = HashMap::new();
     rows.bodies(JournalRows::Unposted, &mut |id, body| {
         let (node, ..) = commit_id::numbers(id);
@@ -68,17 +68,17 @@ pub(crate) fn tails(rows: &impl Rows) -> Result<Tails, RowError> {
         })
         .map_err(RowError::of_commit(id))
     })?;
-    let mut tails = Tails::default();
+    let mut charges = UnpostedCharges::default();
     for ((credential, node, month), charged) in found {
-        let of_credential = tails.entry(credential).or_default();
+        let of_credential = charges.entry(credential).or_default();
         of_credential.push((node, month, charged));
     }
-    Ok(tails)
+    Ok(charges)
 }
 
 /// Those that count against a cap, by node.
-pub(crate) fn tails_of(tails: &Tails, cap: KeyCap) -> Vec<(i64, i64)> {
-    let of_credential = tails.get(&cap.credential).into_iter().flatten();
+pub(crate) fn unposted_of_cap(charges: &UnpostedCharges, cap: KeyCap) -> Vec<(i64, i64)> {
+    let of_credential = charges.get(&cap.credential).into_iter().flatten();
     of_credential
         .filter(|(_, began_in, _)| cap.counts(*began_in))
         .map(|(node, _, charged)| (*node, *charged))
@@ -151,7 +151,7 @@ pub(crate) fn shares(rows: &impl Rows, each: &mut dyn FnMut(CapShares)) -> Resul
         let latest = left.iter().map(|commit| commit.seal.at).max();
         removed_at = removed_at.max(latest.map_or(node.at, |latest| node.at.min(latest)));
     }
-    let tails = tails(rows)?;
+    let charges = unposted_charges(rows)?;
     for (credential, month) in caps {
         let cap = KeyCap::from_numbers(credential, month);
         if cap.month.is_some_and(|month| month.start() <= removed_at) {
@@ -160,7 +160,7 @@ pub(crate) fn shares(rows: &impl Rows, each: &mut dyn FnMut(CapShares)) -> Resul
         let Some((account, set)) = owner_and_cap(rows, credential)? else {
             continue;
         };
-        let of_cap = tails_of(&tails, cap);
+        let of_cap = unposted_of_cap(&charges, cap);
         let all = rows.cap_rows(cap)?;
         let own = |node| {
             let of_node = of_cap.iter().filter(|it| it.0 == node);

@@ -147,24 +147,24 @@ impl Batch {
         if !is_counted(self.node) {
             spent += self.pending(cap)?;
         }
-        let tails = self.of_tails(rows, cap)?;
-        let others = tails.iter().filter(|(node, _)| !is_counted(*node));
+        let charges = self.unposted_of_cap(rows, cap)?;
+        let others = charges.iter().filter(|(node, _)| !is_counted(*node));
         Ok(spent + others.map(|(_, charged)| charged).sum::<i64>())
     }
 
     /// Charges of a key in commits that are not posted, by node. All of them are read once for a batch: the first takes of a month come
     /// together. What other nodes commit later they announce themselves.
-    fn of_tails(
+    fn unposted_of_cap(
         &mut self,
         rows: &impl WriteRows,
         cap: KeyCap,
     ) -> Result<Vec<(i64, i64)>, WriteError> {
-        let tails = match self.tails.take() {
-            Some(tails) => tails,
-            None => caps::tails(rows)?,
+        let charges = match self.unposted_charges.take() {
+            Some(charges) => charges,
+            None => caps::unposted_charges(rows)?,
         };
-        let of_cap = caps::tails_of(&tails, cap);
-        self.tails = Some(tails);
+        let of_cap = caps::unposted_of_cap(&charges, cap);
+        self.unposted_charges = Some(charges);
         Ok(of_cap)
     }
 
@@ -196,8 +196,8 @@ impl Batch {
         if parts.granted.iter().any(|row| row.0 == self.node) {
             return Ok(rows.open_cap_row(self.node, cap, recall)?);
         }
-        let tails = self.of_tails(rows, cap)?;
-        let own = tails.iter().filter(|(node, _)| *node == self.node);
+        let charges = self.unposted_of_cap(rows, cap)?;
+        let own = charges.iter().filter(|(node, _)| *node == self.node);
         let before = own.map(|(_, charged)| charged).sum::<i64>() + self.pending(cap)?;
         self.tail.count_cap_of(cap.credential);
         rows.insert_cap_row(self.node, cap, 0, -before, recall)?;
