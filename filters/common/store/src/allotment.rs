@@ -241,6 +241,15 @@ pub struct CapAllotmentRow {
     pub left: Micros,
 }
 
+/// A node's row of a key's cap, in micro-credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CapRow {
+    pub(crate) node: i64,
+    pub(crate) granted: i64,
+    /// As of the node's last posting.
+    pub(crate) spent: i64,
+}
+
 /// The parts of a key's cap, in one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapShares {

@@ -16,7 +16,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use super::error::{EngineError, RowError, WriteError};
 use super::sql::Sql;
 use crate::allotment::{
-    AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, Recall, SharedBalance,
+    AllotmentRow, CapAllotmentRow, CapRow, KeyCap, KeySpending, Purse, Recall, SharedBalance,
 };
 use crate::audit_log::AuditRecord;
 use crate::carry::{CarriedNode, CarriedRow, CarriedSum, RecordDigest, RowDigest};
@@ -302,8 +302,8 @@ pub(crate) trait Rows: Sql + KeySet {
         each: &mut dyn FnMut(CapAllotmentRow),
     ) -> Result<(), RowError>;
 
-    /// Each row of a cap: node, what it was granted and what it has spent as of its last posting.
-    fn cap_rows(&self, cap: KeyCap) -> Result<Vec<(i64, i64, i64)>, RowError>;
+    /// The rows of a cap.
+    fn cap_rows(&self, cap: KeyCap) -> Result<Vec<CapRow>, RowError>;
 
     /// The months in which nodes have parts of the monthly cap of a key.
     fn cap_months(&self, credential: CredentialId) -> Result<Vec<Month>, RowError>;

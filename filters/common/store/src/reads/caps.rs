@@ -166,15 +166,15 @@ pub(crate) fn shares(rows: &impl Rows, each: &mut dyn FnMut(CapShares)) -> Resul
             let of_node = of_cap.iter().filter(|it| it.0 == node);
             of_node.map(|(_, charged)| charged).sum::<i64>()
         };
-        let before = all.iter().find(|row| row.0 == SPENT_BEFORE);
+        let before = all.iter().find(|row| row.node == SPENT_BEFORE);
         let nodes: Vec<_> = all
             .iter()
-            .filter(|row| row.0 != SPENT_BEFORE)
-            .map(|(node, granted, spent)| NodeCap {
-                node: *node,
-                granted: Micros::new(*granted),
-                spent: Micros::new(*spent),
-                since: Micros::new(own(*node)),
+            .filter(|row| row.node != SPENT_BEFORE)
+            .map(|row| NodeCap {
+                node: row.node,
+                granted: Micros::new(row.granted),
+                spent: Micros::new(row.spent),
+                since: Micros::new(own(row.node)),
             })
             .collect();
         let has_row = |node| nodes.iter().any(|it| it.node == node);
@@ -184,7 +184,7 @@ pub(crate) fn shares(rows: &impl Rows, each: &mut dyn FnMut(CapShares)) -> Resul
             account,
             max: in_force(cap, set),
             is_recalled: rows.recall(crate::allotment::Purse::Cap(cap))?.number != 0,
-            before: Micros::new(before.map_or(0, |(_, granted, _)| *granted)),
+            before: Micros::new(before.map_or(0, |row| row.granted)),
             posted: Micros::new(posted(rows, account, cap)?),
             since_elsewhere: Micros::new(others.map(|(_, charged)| charged).sum()),
             nodes,

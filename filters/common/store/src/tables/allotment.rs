@@ -8,7 +8,7 @@ use tollgate_money::{AccountId, CredentialId};
 
 use super::id_lists;
 use crate::allotment::{
-    AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, LEFT, Purse, Recall, SPENT_BEFORE,
+    AllotmentRow, CapAllotmentRow, CapRow, KeyCap, KeySpending, LEFT, Purse, Recall, SPENT_BEFORE,
     SharedBalance,
 };
 use crate::codes::ChangeKind;
@@ -355,13 +355,14 @@ pub(crate) fn caps_of_node(
     connection.each(sql, values![node], read, each)
 }
 
-pub(crate) fn cap_rows(
-    connection: &dyn Sql,
-    cap: KeyCap,
-) -> Result<Vec<(i64, i64, i64)>, RowError> {
+pub(crate) fn cap_rows(connection: &dyn Sql, cap: KeyCap) -> Result<Vec<CapRow>, RowError> {
     let sql = "SELECT node_id, granted, spent FROM cap_allotments WHERE credential_id = ?1 AND month = ?2 ORDER BY node_id";
     connection.all(sql, values![cap.credential, cap.month_number()], |row| {
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        Ok(CapRow {
+            node: row.get(0)?,
+            granted: row.get(1)?,
+            spent: row.get(2)?,
+        })
     })
 }
 

@@ -17,7 +17,7 @@ use super::{
     pages, parts, plan, refusals, signin, size, topup, usage_days, x402,
 };
 use crate::allotment::{
-    AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, Recall, SharedBalance,
+    AllotmentRow, CapAllotmentRow, CapRow, KeyCap, KeySpending, Purse, Recall, SharedBalance,
 };
 use crate::audit_log::AuditRecord;
 use crate::carry::{CarriedNode, CarriedRow, CarriedSum, RecordDigest, RowDigest};
@@ -241,7 +241,7 @@ impl<C: Sql + KeySet> Rows for C {
         allotment::caps_of_node(self, node, each)
     }
 
-    fn cap_rows(&self, cap: KeyCap) -> Result<Vec<(i64, i64, i64)>, RowError> {
+    fn cap_rows(&self, cap: KeyCap) -> Result<Vec<CapRow>, RowError> {
         allotment::cap_rows(self, cap)
     }
 

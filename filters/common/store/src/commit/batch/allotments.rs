@@ -5,7 +5,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 
 use super::Batch;
 use crate::allotment::{
-    AllotmentPart, Answer, KeyCap, LEFT, Purse, Recall, SPENT_BEFORE, SharedBalance, Taken,
+    AllotmentPart, Answer, CapRow, KeyCap, LEFT, Purse, Recall, SPENT_BEFORE, SharedBalance, Taken,
 };
 use crate::codes::ChangeKind;
 use crate::engine::{WriteError, WriteRows};
@@ -123,7 +123,11 @@ impl Batch {
                 if parts.granted.is_empty() {
                     let spent = self.spent_without_row(rows, cap, key.0, &[])?;
                     rows.insert_cap_row(SPENT_BEFORE, cap, spent, spent, LEFT)?;
-                    parts.granted.push((SPENT_BEFORE, spent, spent));
+                    parts.granted.push(CapRow {
+                        node: SPENT_BEFORE,
+                        granted: spent,
+                        spent,
+                    });
                     parts.is_summed = true;
                 }
                 Ok((shared_cap(rows, cap, key.1, &parts.granted)?, parts))
@@ -138,12 +142,13 @@ impl Batch {
         rows: &impl WriteRows,
         cap: KeyCap,
         account: AccountId,
-        counted: &[(i64, i64, i64)],
+        counted: &[CapRow],
     ) -> Result<i64, WriteError> {
         let mut spent = caps::posted(rows, account, cap)?;
-        let counted: Vec<_> = counted.iter().filter(|it| it.0 != SPENT_BEFORE).collect();
-        spent -= counted.iter().map(|(_, _, posted)| posted).sum::<i64>();
-        let is_counted = |node| counted.iter().any(|row| row.0 == node);
+        let counted = counted.iter().filter(|row| row.node != SPENT_BEFORE);
+        let counted: Vec<_> = counted.collect();
+        spent -= counted.iter().map(|row| row.spent).sum::<i64>();
+        let is_counted = |node| counted.iter().any(|row| row.node == node);
         if !is_counted(self.node) {
             spent += self.pending(cap)?;
         }
@@ -193,7 +198,7 @@ impl Batch {
         recall: i64,
         parts: &CapParts,
     ) -> Result<(), WriteError> {
-        if parts.granted.iter().any(|row| row.0 == self.node) {
+        if parts.granted.iter().any(|row| row.node == self.node) {
             return Ok(rows.open_cap_row(self.node, cap, recall)?);
         }
         let charges = self.unposted_of_cap(rows, cap)?;
@@ -236,10 +241,10 @@ impl Batch {
     /// does that.
     fn count_without_row(&mut self, rows: &impl WriteRows, cap: KeyCap) -> Result<(), WriteError> {
         let counted = rows.cap_rows(cap)?;
-        if let Some((_, before, _)) = counted.iter().find(|row| row.0 == SPENT_BEFORE) {
+        if let Some(before) = counted.iter().find(|row| row.node == SPENT_BEFORE) {
             let (account, _) = credential(rows, cap.credential)?;
             let spent = self.spent_without_row(rows, cap, account, &counted)?;
-            rows.grant_cap(SPENT_BEFORE, cap, spent - before)?;
+            rows.grant_cap(SPENT_BEFORE, cap, spent - before.granted)?;
         }
         Ok(())
     }
@@ -345,10 +350,10 @@ impl Batch {
     }
 }
 
-/// The rows of a cap: node, what it was granted and what it has spent as of its last posting.
+/// The rows of a cap.
 #[derive(Default)]
 struct CapParts {
-    granted: Vec<(i64, i64, i64)>,
+    granted: Vec<CapRow>,
     /// What was spent without a row is summed in this commit.
     is_summed: bool,
 }
@@ -358,12 +363,12 @@ fn shared_cap(
     rows: &impl WriteRows,
     cap: KeyCap,
     in_force: Option<SpendingCap>,
-    granted: &[(i64, i64, i64)],
+    granted: &[CapRow],
 ) -> Result<SharedBalance, WriteError> {
     let max = caps::in_force(cap, in_force).map_or(i64::MAX, Micros::get);
     let sum = granted
         .iter()
-        .fold(0_i64, |sum, (_, granted, _)| sum.saturating_add(*granted));
+        .fold(0_i64, |sum, row| sum.saturating_add(row.granted));
     Ok(SharedBalance {
         available: max.saturating_sub(sum),
         credit_limit: 0,
