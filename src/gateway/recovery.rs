@@ -147,7 +147,7 @@ fn end(node: &NodeState) -> Option<Timestamp> {
 /// Whether others are to recover a node by themselves. For one that has left nothing but its lease, the changes that it has not read are kept.
 fn is_to_be_recovered(node: &NodeState) -> bool {
     let is_over = node.lease.as_ref().is_none_or(NodeLease::may_be_recovered);
-    let is_left = !node.is_recovered || node.lease.is_some();
+    let is_left = !node.has_nothing_left || node.lease.is_some();
     is_over && is_left && node.is_one_of_many
 }
 
@@ -174,7 +174,7 @@ mod tests {
                 grace: Duration::ZERO,
             }),
             settings: None,
-            is_recovered: false,
+            has_nothing_left: false,
         }
     }
 
@@ -291,11 +291,11 @@ mod tests {
                 node_ended(18, 3_600),
                 node_ended(19, 1),
                 NodeState {
-                    is_recovered: true,
+                    has_nothing_left: true,
                     ..node_ended(20, 3_600)
                 },
                 NodeState {
-                    is_recovered: true,
+                    has_nothing_left: true,
                     lease: None,
                     ..node_ended(21, 3_600)
                 },

@@ -56,7 +56,7 @@ impl NodeView {
                 others.any(|other| other.differ_from(own) && other.since > own.since)
             }),
             node: node.node,
-            state: match (running, node.is_recovered) {
+            state: match (running, node.has_nothing_left) {
                 (Some(_), _) => "running",
                 (None, true) => "ended",
                 (None, false) => "unrecovered",

@@ -29,7 +29,9 @@ impl Inner {
         self.store
             .open_holds(&mut |hold| {
                 if hold.node != self.store.node() {
-                } else if hold.epoch < self.store.earliest_epoch() {
+                    return;
+                }
+                if hold.epoch < self.store.earliest_epoch() {
                     orphans.insert(hold.operation, hold);
                 } else if hold.epoch < self.store.epoch() {
                     self.adopted()

@@ -332,20 +332,20 @@ fn a_node_that_has_left_nothing_but_its_answers_to_recalls_is_recovered() {
     b.has_account(account);
     let number = a.store.node();
     a.store.close();
-    let is_recovered = || {
+    let has_nothing_left = || {
         let nodes = postgres::nodes(&options(&url, "a", NodeRole::OneOfMany));
         let nodes = nodes.expect("they can be read");
         let found = nodes.into_iter().find(|it| it.node == number);
-        found.expect("it is there").is_recovered
+        found.expect("it is there").has_nothing_left
     };
-    assert!(!is_recovered(), "others wait for it");
+    assert!(!has_nothing_left(), "others wait for it");
     let waits = wait(b.ledger.acquire(request(account, 1, 101), true, |_| None));
     assert!(
         matches!(waits, Err(HoldError::CreditUnavailable { .. })),
         "{waits:?}"
     );
     open_recovery(&url, number);
-    assert!(is_recovered());
+    assert!(has_nothing_left());
     let refused = wait(b.ledger.acquire(request(account, 2, 101), true, |_| None));
     assert!(
         matches!(&refused, Err(HoldError::InsufficientCredit { available, .. }) if available.get() == 100),

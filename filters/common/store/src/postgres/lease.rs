@@ -46,7 +46,7 @@ macro_rules! now_us {
 
 /// A lease as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct LeaseRow {
     pub(super) node: i64,
     pub(super) holder: String,
     pub(super) held_until: i64,
@@ -62,12 +62,12 @@ pub(super) struct Found {
 /// Whether a process may take a node.
 pub(super) enum Lease {
     /// Another one may still renew it, or end answers.
-    Held(Found),
+    Held(LeaseRow),
     /// None does. The end of its lease, if it has one.
     Free(Option<i64>),
 }
 
-impl Found {
+impl LeaseRow {
     /// How long the process may still end answers, cut off from the database.
     pub(super) fn spooling(&self) -> Option<Duration> {
         let left = self.held_until.saturating_add(self.grace) - self.now;
@@ -76,7 +76,7 @@ impl Found {
 }
 
 /// The lease of a node, if it has one.
-pub(super) fn find(connection: &Connection, node: i64) -> Result<Option<Found>, RowError> {
+pub(super) fn find(connection: &Connection, node: i64) -> Result<Option<LeaseRow>, RowError> {
     let sql = concat!(
         "SELECT l.holder, l.held_until, ",
         now_us!(),
@@ -85,7 +85,7 @@ pub(super) fn find(connection: &Connection, node: i64) -> Result<Option<Found>, 
     connection.first(sql, values![node], |row| {
         let (held_until, now) = (row.get(1)?, row.get(2)?);
         let holder: String = row.get(0)?;
-        Ok(Found {
+        Ok(LeaseRow {
             node,
             is_recovery: holder.starts_with(RECOVERS),
             holder,

@@ -37,7 +37,7 @@ pub struct NodeState {
     pub settings: Option<RecordedSettings>,
     /// Whether it has nothing: no open hold, no credit, no record that is not posted, no answer to a recall that others would wait for. Also of a
     /// node that runs.
-    pub is_recovered: bool,
+    pub has_nothing_left: bool,
 }
 
 impl NodeState {
@@ -49,7 +49,7 @@ impl NodeState {
     /// Whether there is nothing to recover: it has ended or was recovered, and has left nothing. A lease that is over is something: it keeps
     /// changes in the feed that its node has not read.
     pub fn has_ended_cleanly(&self) -> bool {
-        self.is_recovered && self.lease.is_none()
+        self.has_nothing_left && self.lease.is_none()
     }
 }
 
@@ -67,7 +67,7 @@ pub struct NodeLease {
 }
 
 impl NodeLease {
-    pub(super) fn of(found: &lease::Found) -> NodeLease {
+    pub(super) fn of(found: &lease::LeaseRow) -> NodeLease {
         NodeLease {
             holder: Holder::describe(&found.holder),
             until: Timestamp::from_micros(found.held_until),
@@ -112,7 +112,7 @@ fn read(connection: &Connection) -> Result<Vec<NodeState>, RowError> {
             is_one_of_many: commit_id::has_allotments(node),
             lease,
             settings: lease::find_settings(connection, (node, epoch))?,
-            is_recovered: unrecovered(connection, std::iter::once(node))?.is_empty(),
+            has_nothing_left: unrecovered(connection, std::iter::once(node))?.is_empty(),
         });
     }
     Ok(found)

@@ -614,7 +614,7 @@ fn a_node_that_is_handed_over_is_taken_at_once_by_its_next_run_and_by_no_recover
         let nodes = postgres::nodes(&options).expect("they can be read");
         let found = nodes.into_iter().find(|node| node.name == "a");
         let found = found.expect("it is there");
-        assert!(!found.is_recovered, "it has credit");
+        assert!(!found.has_nothing_left, "it has credit");
         found.lease
     };
     let handover = a.hand_over().expect("it is open");
