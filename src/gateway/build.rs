@@ -26,7 +26,7 @@ use tollgate_store::{Failure, Store, sqlite};
 use super::certificates::ListenerCertificates;
 use super::conditions::Conditions;
 use super::prices::{ledger_error, record_new_prices};
-use super::reload::{Parts, Reloader};
+use super::reload::{Reloader, ReloaderDeps};
 use super::upgrade::{AdoptedAdmin, Followed, Predecessor, Record, UpgradeState, Upgrader};
 use super::{
     Address, Gateway, GatewayBuilder, StartError, file_watch, health, maintenance, recovery,
@@ -166,7 +166,7 @@ pub(super) fn start(
     telemetry.metrics().add_source(acme.status().metrics());
     tasks.push(runtime.spawn(acme.clone().run()).abort_handle());
     let upgrade_state = UpgradeState::default();
-    let parts = Parts {
+    let deps = ReloaderDeps {
         upgrade: upgrade_state.clone(),
         modules,
         declarations,
@@ -181,11 +181,11 @@ pub(super) fn start(
         acme,
         access: Arc::new(Access::new(&settings.admin, clock.clone())),
     };
-    let access = parts.access.clone();
+    let access = deps.access.clone();
     let reloader = Arc::new(Reloader::new(
         settings.clone(),
         built.services.clone(),
-        parts,
+        deps,
     ));
     telemetry.metrics().add_source(reloader.metrics());
     let watch = runtime.spawn(file_watch::watch_certificates(reloader.clone()));

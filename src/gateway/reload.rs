@@ -61,7 +61,7 @@ const RELOADED: [&str; 12] = [
 
 /// Reloads the settings of one gateway.
 pub(crate) struct Reloader {
-    parts: Parts,
+    deps: ReloaderDeps,
     /// Read without a lock: periodic tasks and the admin address look at it.
     in_force: ArcSwap<InForce>,
     state: Mutex<State>,
@@ -69,7 +69,7 @@ pub(crate) struct Reloader {
 }
 
 /// What a reload changes, and what it needs for that.
-pub(super) struct Parts {
+pub(super) struct ReloaderDeps {
     pub(super) upgrade: UpgradeState,
     pub(super) modules: Vec<Box<dyn Module>>,
     pub(super) declarations: Declarations,
@@ -86,7 +86,7 @@ pub(super) struct Parts {
     pub(super) access: Arc<Access>,
 }
 
-impl Parts {
+impl ReloaderDeps {
     /// Records for other nodes of the database what settings this one has in force.
     fn record(&self, settings: &Settings) {
         let root = self.store.root_secret();
@@ -176,19 +176,19 @@ struct Built {
 
 impl Reloader {
     /// The reloader of a gateway that serves these settings, whose providers it maintains from now on.
-    pub(super) fn new(settings: Arc<Settings>, services: Services, parts: Parts) -> Reloader {
-        let generation = parts.proxy.generation();
-        parts.record(&settings);
+    pub(super) fn new(settings: Arc<Settings>, services: Services, deps: ReloaderDeps) -> Reloader {
+        let generation = deps.proxy.generation();
+        deps.record(&settings);
         let counts = Counts::default();
         counts.version.store(generation.version, Relaxed);
         Reloader {
             in_force: ArcSwap::from_pointee(InForce { settings, services }),
             state: Mutex::new(State {
-                maintenance: maintain(&parts.runtime, &generation.providers),
+                maintenance: maintain(&deps.runtime, &generation.providers),
                 version: generation.version,
             }),
             counts: Arc::new(counts),
-            parts,
+            deps,
         }
     }
 
@@ -211,8 +211,8 @@ impl Reloader {
     pub(crate) fn reload(&self) -> Result<ReloadedSettings, ReloadError> {
         let mut state = self.state();
         // After a rotation, which asks for a reload as well.
-        self.parts.telemetry.reopen_log();
-        let built = match self.parts.upgrade.has_begun() {
+        self.deps.telemetry.reopen_log();
+        let built = match self.deps.upgrade.has_begun() {
             true => Err(ReloadError::Upgrade),
             false => self.check().and_then(|checked| self.build(checked)),
         };
@@ -254,13 +254,13 @@ impl Reloader {
             }
         }
         if !read.is_empty() {
-            let parts = &self.parts;
+            let deps = &self.deps;
             let files = read.iter().flat_map(Certificate::files);
             let files: Vec<PathBuf> = files.map(Path::to_owned).collect();
             let source = &mut settings.source;
-            source.record_certificates(&files, &parts.declarations);
-            parts.certificates.configure(&settings);
-            parts.access.replace(&settings.admin);
+            source.record_certificates(&files, &deps.declarations);
+            deps.certificates.configure(&settings);
+            deps.access.replace(&settings.admin);
             self.in_force.store(Arc::new(InForce {
                 settings: Arc::new(settings),
                 services: in_force.services.clone(),
@@ -282,11 +282,11 @@ impl Reloader {
     /// Reads and checks the file, and what each module says of it.
     fn check(&self) -> Result<Checked, ReloadError> {
         let in_force = self.in_force.load_full();
-        let Parts {
+        let ReloaderDeps {
             modules,
             declarations,
             ..
-        } = &self.parts;
+        } = &self.deps;
         let new = in_force.settings.source.read(declarations);
         let new = Arc::new(new.map_err(ReloadError::Invalid)?);
         let mut services = in_force.services.clone();
@@ -344,11 +344,11 @@ impl Reloader {
         if !refused.is_empty() {
             return Err(ReloadError::NeedsRestart(refused));
         }
-        let parts = &self.parts;
-        let filters = (&*parts.filters, &checked.services);
-        let (new, telemetry) = (&checked.settings, &parts.telemetry);
-        let routes = routes::routes(new, filters, &parts.pages, telemetry)?;
-        let providers = parts
+        let deps = &self.deps;
+        let filters = (&*deps.filters, &checked.services);
+        let (new, telemetry) = (&checked.settings, &deps.telemetry);
+        let routes = routes::routes(new, filters, &deps.pages, telemetry)?;
+        let providers = deps
             .proxy
             .generation()
             .providers
@@ -362,7 +362,7 @@ impl Reloader {
             ),
             false => None,
         };
-        record_new_prices(&checked.settings, &*parts.store, parts.clock.now())?;
+        record_new_prices(&checked.settings, &*deps.store, deps.clock.now())?;
         Ok(Built {
             traces,
             routes,
@@ -379,35 +379,35 @@ impl Reloader {
             providers,
             traces,
         } = built;
-        let (parts, new) = (&self.parts, &checked.settings);
+        let (deps, new) = (&self.deps, &checked.settings);
         for warning in new.warnings() {
             tracing::warn!(key = %warning.key, "risky setting: {}", warning.message);
         }
-        warn_about_classes(&parts.store, new);
-        parts.telemetry.add_names(new);
+        warn_about_classes(&deps.store, new);
+        deps.telemetry.add_names(new);
         for call in checked.apply {
             call();
         }
-        parts.certificates.configure(new);
-        parts.acme.configure(new.acme_orders().cloned().collect());
-        parts.access.replace(&new.admin);
+        deps.certificates.configure(new);
+        deps.acme.configure(new.acme_orders().cloned().collect());
+        deps.access.replace(&new.admin);
         telemetry::set_level(new.telemetry.log_level);
         if let Some(traces) = traces {
-            parts.telemetry.replace_traces(traces);
+            deps.telemetry.replace_traces(traces);
         }
         let password = new.store.password.as_ref();
         let password = password.map(|password| password.expose_secret().as_bytes());
-        parts.store.replace_password(password);
-        parts.record(new);
+        deps.store.replace_password(password);
+        deps.record(new);
         state.version += 1;
-        parts.proxy.replace_generation(Generation {
+        deps.proxy.replace_generation(Generation {
             version: state.version,
             routes,
             providers: providers.clone(),
             relayed_to: new.sections.find().unwrap_or_default(),
         });
         state.maintenance.abort();
-        state.maintenance = maintain(&parts.runtime, &providers);
+        state.maintenance = maintain(&deps.runtime, &providers);
         let digest = checked.settings.source.digest();
         self.in_force.store(Arc::new(InForce {
             settings: checked.settings,
