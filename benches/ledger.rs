@@ -56,7 +56,7 @@ struct Measured {
     cpu_us_per_pair: f64,
     commits: u64,
     units: u64,
-    folded: u64,
+    coalesced: u64,
 }
 
 fn main() {
@@ -88,8 +88,8 @@ fn main() {
         load.pairs, load.tasks, load.accounts
     );
     println!(
-        "{:<34} {:>9} {:>8} {:>8} {:>9} {:>8} {:>6}",
-        "", "pairs/s", "us CPU", "commits", "units/c", "folded", "ratio"
+        "{:<34} {:>9} {:>8} {:>8} {:>9} {:>9} {:>6}",
+        "", "pairs/s", "us CPU", "commits", "units/c", "coalesced", "ratio"
     );
     for (name, slow_upstream) in [
         ("upstream slower than a commit", true),
@@ -109,15 +109,15 @@ fn main() {
         rounds.sort_by(|one, other| one.0.total_cmp(&other.0));
         let (ratio, ledger, file) = &rounds[ROUNDS / 2];
         println!(
-            "{name:<34} {:>9.0} {:>8.1} {:>8} {:>9.0} {:>8} {ratio:>6.2}",
+            "{name:<34} {:>9.0} {:>8.1} {:>8} {:>9.0} {:>9} {ratio:>6.2}",
             ledger.pairs_per_s,
             ledger.cpu_us_per_pair,
             ledger.commits,
             ledger.units as f64 / ledger.commits as f64,
-            ledger.folded,
+            ledger.coalesced,
         );
         println!(
-            "{:<34} {:>9.0} {:>8.1} {:>8} {:>9} {:>8} {:>6.2}",
+            "{:<34} {:>9.0} {:>8.1} {:>8} {:>9} {:>9} {:>6.2}",
             "  a plain file, appended and synced",
             file.pairs_per_s,
             file.cpu_us_per_pair,
@@ -180,7 +180,7 @@ fn ledger(folder: &Path, load: &Load) -> Measured {
         cpu_us_per_pair: cpu as f64 / load.pairs as f64,
         commits: gauges.batch_size.count() - before.0,
         units: gauges.batch_size.sum() - before.1,
-        folded: gauges.folded.load(Relaxed),
+        coalesced: gauges.coalesced.load(Relaxed),
     };
     store.close();
     measured
@@ -235,7 +235,7 @@ fn plain_file(folder: &Path, pairs: u64, commits: u64) -> Measured {
         cpu_us_per_pair: cpu as f64 / pairs as f64,
         commits,
         units: 0,
-        folded: 0,
+        coalesced: 0,
     }
 }
 

@@ -66,7 +66,7 @@ pub fn store(store: Arc<dyn Store>) -> Source {
             MICROS_PER_SECOND,
         );
         samples.number(names::LEDGER_ENTRIES, gauges.entries.load(Relaxed));
-        samples.number(names::LEDGER_FOLDED, gauges.folded.load(Relaxed));
+        samples.number(names::LEDGER_FOLDED, gauges.coalesced.load(Relaxed));
         samples.number(names::WAL_BYTES, gauges.wal_bytes.load(Relaxed));
         // Without a value there is no sample, rather than an empty database.
         let bytes = gauges.database_bytes.load(Relaxed);

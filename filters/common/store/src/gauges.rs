@@ -81,7 +81,7 @@ pub struct Gauges {
     /// Microseconds in which the writer itself checkpointed the log into the main file, between two commits.
     pub checkpoint_us: Histogram,
     /// Holds coalesced with their settlement in one commit into one entry.
-    pub folded: AtomicU64,
+    pub coalesced: AtomicU64,
     /// Ledger entries written.
     pub entries: AtomicU64,
     /// Bytes of the database, and those of them that are free for new rows, as the owner of the store has read them last; 0 before.

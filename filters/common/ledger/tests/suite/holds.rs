@@ -190,7 +190,7 @@ fn a_hold_and_its_settlement_in_one_commit_are_coalesced() {
     }
     wait(held.durable()).expect("it is durable");
 
-    assert_eq!(bed.store.gauges().folded.load(Relaxed), 3);
+    assert_eq!(bed.store.gauges().coalesced.load(Relaxed), 3);
     assert_eq!(bed.kinds(1), [EntryKind::Charge]);
     assert_eq!(
         bed.kinds(2),

@@ -186,7 +186,7 @@ impl<E: Engine> Committer<'_, E> {
         let (answers, committed) = committed.map_err(|error| self.stopped_by(error))?;
         let gauges = &shared.gauges;
         gauges.batch_size.record(items.len() as u64);
-        gauges.folded.fetch_add(self.batch.coalesced, Relaxed);
+        gauges.coalesced.fetch_add(self.batch.coalesced, Relaxed);
         gauges.entries.fetch_add(self.batch.entries, Relaxed);
         if committed == Committed::Sent {
             self.keep_sent(SentKind::Units, std::mem::take(items), answers, began_us);
