@@ -49,8 +49,14 @@ fn run_audit(
         let before = audit_with_progress(&*client.read()?, "the books", &mut progress)?;
         client.rebuild_postings()?;
         for one in before.derived_differences {
-            let ((was, was_held), (is, is_held)) = (one.stored, one.summed);
-            tracing::warn!(account = %one.account, %was, %is, %was_held, %is_held, "rebuilt balance");
+            tracing::warn!(
+                account = %one.account,
+                was = %one.available_stored,
+                is = %one.available_summed,
+                was_held = %one.held_stored,
+                is_held = %one.held_summed,
+                "rebuilt balance"
+            );
         }
     }
     let read = client.read()?;

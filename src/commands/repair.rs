@@ -157,12 +157,14 @@ fn print_text(done: &Done, out: &mut dyn Write) -> anyhow::Result<()> {
     for change in &done.repair.accounts {
         let BalanceChange {
             account,
-            before: (before, held_before),
-            after: (after, held_after),
+            available_before,
+            available_after,
+            held_before,
+            held_after,
         } = change;
         writeln!(
             out,
-            "{account}: {before} available and {held_before} held become {after} and {held_after}"
+            "{account}: {available_before} available and {held_before} held become {available_after} and {held_after}"
         )
         .context("cannot print")?;
     }
@@ -307,10 +309,10 @@ impl Shown<'_> {
         };
         let change = |change: &BalanceChange| Change {
             account: change.account.to_string(),
-            available_before: output::credits(change.before.0),
-            held_before: output::credits(change.before.1),
-            available_after: output::credits(change.after.0),
-            held_after: output::credits(change.after.1),
+            available_before: output::credits(change.available_before),
+            held_before: output::credits(change.held_before),
+            available_after: output::credits(change.available_after),
+            held_after: output::credits(change.held_after),
         };
         Shown {
             outcome,

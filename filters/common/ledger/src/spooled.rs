@@ -93,6 +93,15 @@ enum NotBooked {
     Failed(String),
 }
 
+/// The end of an operation in the spool.
+struct SpooledEnd {
+    part: LedgerPart,
+    /// The node was recovered meanwhile: the hold of the operation was released.
+    is_released: bool,
+    /// Its request has an idempotency key, and the answer is stored with it.
+    has_answer: bool,
+}
+
 /// What became of an attempt to book a late charge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attempt {
@@ -128,7 +137,12 @@ impl Inner {
                 Part::Idempotency(part) => Some((**part).clone()),
                 _ => None,
             });
-            match self.replayed(part, (is_released, answer.is_some()), orphans) {
+            let end = SpooledEnd {
+                part,
+                is_released,
+                has_answer: answer.is_some(),
+            };
+            match self.replayed(end, orphans) {
                 None => {}
                 Some(Replayed::Late(charge)) => late.push(Late { charge, answer }),
                 Some(Replayed::InTime(part)) => {
@@ -155,12 +169,12 @@ impl Inner {
     }
 
     /// What becomes of the end of an operation; `None` for one that costs nothing.
-    fn replayed(
-        &self,
-        part: LedgerPart,
-        (is_released, has_answer): (bool, bool),
-        orphans: &mut Orphans,
-    ) -> Option<Replayed> {
+    fn replayed(&self, end: SpooledEnd, orphans: &mut Orphans) -> Option<Replayed> {
+        let SpooledEnd {
+            part,
+            is_released,
+            has_answer,
+        } = end;
         let (operation, account) = (part.operation(), part.account());
         // A hold that is open is released with those of other requests.
         let UsageRow {

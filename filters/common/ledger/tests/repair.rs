@@ -182,7 +182,8 @@ fn a_ledger_written_by_two_processes_is_repaired() {
     );
     assert_eq!((available(&path, payer), available(&path, other)), (0, 950));
     for change in &done.accounts {
-        assert_eq!(change.after.0.get(), available(&path, change.account));
+        let after = change.available_after.get();
+        assert_eq!(after, available(&path, change.account));
     }
 
     assert_eq!(

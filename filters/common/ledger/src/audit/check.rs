@@ -251,8 +251,10 @@ impl Check {
         if stored != (summed.available, summed.held) {
             self.report.derived_differences.push(DerivedDifference {
                 account: account.id,
-                stored: (account.available, account.held),
-                summed: (narrow(summed.available), narrow(summed.held)),
+                available_stored: account.available,
+                available_summed: narrow(summed.available),
+                held_stored: account.held,
+                held_summed: narrow(summed.held),
             });
             let what = format!(
                 "{} available and {} held are stored, the entries add up to {} and {}",

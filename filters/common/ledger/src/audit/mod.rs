@@ -118,10 +118,14 @@ pub struct Report {
 pub struct DerivedDifference {
     /// The account.
     pub account: AccountId,
-    /// The stored fields: available, and held.
-    pub stored: (Micros, Micros),
-    /// The sums of the entries: available, and held.
-    pub summed: (Micros, Micros),
+    /// Available, as stored.
+    pub available_stored: Micros,
+    /// Available, as the sum of the entries.
+    pub available_summed: Micros,
+    /// Held, as stored.
+    pub held_stored: Micros,
+    /// Held, as the sum of the entries.
+    pub held_summed: Micros,
 }
 
 impl Report {

@@ -87,10 +87,14 @@ pub enum Action {
 pub struct BalanceChange {
     /// The account.
     pub account: AccountId,
-    /// Available and held, before.
-    pub before: (Micros, Micros),
-    /// The same afterwards.
-    pub after: (Micros, Micros),
+    /// Available, before.
+    pub available_before: Micros,
+    /// Available, after.
+    pub available_after: Micros,
+    /// Held, before.
+    pub held_before: Micros,
+    /// Held, after.
+    pub held_after: Micros,
 }
 
 /// The run that repairs, and how it posts.
@@ -134,23 +138,36 @@ pub(crate) fn repair(
     let after = balances(rows)?;
     repair.accounts = after
         .into_iter()
-        .map(|(account, after)| BalanceChange {
-            account,
-            before: before.get(&account).copied().unwrap_or_default(),
-            after,
+        .filter_map(|(account, after)| {
+            let before = before.get(&account).copied().unwrap_or_default();
+            (before != after).then_some(BalanceChange {
+                account,
+                available_before: before.available,
+                available_after: after.available,
+                held_before: before.held,
+                held_after: after.held,
+            })
         })
-        .filter(|change| change.before != change.after)
         .collect();
     Ok(repair)
 }
 
-type Balances = BTreeMap<AccountId, (Micros, Micros)>;
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Balance {
+    available: Micros,
+    held: Micros,
+}
+
+type Balances = BTreeMap<AccountId, Balance>;
 
 /// Every balance as readers see it; without the unposted part where that cannot be read.
 fn balances(rows: &impl Rows) -> Result<Balances, RowError> {
     let mut found = Balances::new();
     let mut insert = |row: AccountRow| {
-        found.insert(row.id, (row.available, row.held));
+        let AccountRow {
+            available, held, ..
+        } = row;
+        found.insert(row.id, Balance { available, held });
     };
     match reads::accounts(rows, Accounts::All, &mut insert) {
         Err(RowError::Damaged(_)) => rows.posted_accounts(Accounts::All, &mut insert)?,
