@@ -173,7 +173,7 @@ impl Inner {
 
     fn admit(&self, request: &HoldRequest) -> Result<Durability, HoldError> {
         let admitted = self.store.admit();
-        admitted.map_err(|error| HoldError::from_submit(request.operation, error))?;
+        admitted.map_err(|error| HoldError::from_commit(request.operation, error.into()))?;
         Ok(Durability::Unwritten)
     }
 
@@ -295,7 +295,7 @@ impl Inner {
         };
         self.store
             .submit(unit(part, admission), done)
-            .map_err(|error| HoldError::from_submit(operation, error))?;
+            .map_err(|error| HoldError::from_commit(operation, error.into()))?;
         if let Some(open) = shard.open.get_mut(&operation) {
             open.written = true;
         }
@@ -320,7 +320,7 @@ impl Inner {
                 });
                 self.store
                     .submit(UnitOfWork::of_all([], Admission::Always), done)
-                    .map_err(|error| HoldError::from_submit(request.operation, error))?;
+                    .map_err(|error| HoldError::from_commit(request.operation, error.into()))?;
                 Ok(Some(wait))
             }
             // It has expired, which its settlement will report.
@@ -526,12 +526,7 @@ impl Inner {
             Ok(()) => Ok(wait),
             Err(error) => {
                 balance.available += outward;
-                Err(match error {
-                    SubmitError::Overloaded { waiting } => CreditError::Overloaded { waiting },
-                    SubmitError::CutOff => CreditError::CutOff,
-                    SubmitError::Stopped(failure) => credit.error(CommitError::Stopped(failure)),
-                    _ => credit.error(CommitError::Stopped(Failure::closed())),
-                })
+                Err(credit.error(error.into()))
             }
         }
     }

@@ -269,7 +269,7 @@ impl Inner {
             let unit = UnitOfWork::of(Part::Allotment(take), Admission::Normal);
             self.store
                 .submit(unit, done)
-                .map_err(|error| HoldError::from_submit(operation, error))?;
+                .map_err(|error| HoldError::from_commit(operation, error.into()))?;
             allotment.surplus_takes += usize::from(has_surplus);
             allotment.takes += 1;
         }

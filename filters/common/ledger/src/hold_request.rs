@@ -2,7 +2,7 @@
 
 use tollgate_clock::{Deadline, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
-use tollgate_store::{CommitError, Failure, Refusal, SubmitError, UsageRecord};
+use tollgate_store::{CommitError, Failure, Refusal, UsageRecord};
 
 /// A request for a hold, made before the upstream call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,18 +92,6 @@ pub enum HoldError {
 }
 
 impl HoldError {
-    pub(crate) fn from_submit(operation: OperationId, error: SubmitError) -> HoldError {
-        match error {
-            SubmitError::Overloaded { waiting } => HoldError::Overloaded { waiting },
-            SubmitError::CutOff => HoldError::CutOff,
-            SubmitError::Stopped(source) => HoldError::Store { operation, source },
-            _ => HoldError::Store {
-                operation,
-                source: Failure::closed(),
-            },
-        }
-    }
-
     pub(crate) fn from_commit(operation: OperationId, error: CommitError) -> HoldError {
         match error {
             CommitError::Refused(Refusal::OperationExists(operation)) => {

@@ -118,7 +118,7 @@ impl Inner {
         let done: Done = Box::new(move |result| this.loaded(account, result));
         let unit = UnitOfWork::of(Part::Load(account), admission);
         let queued = self.store.submit(unit, done);
-        queued.map_err(LoadError::from_submit)
+        queued.map_err(|error| LoadError::from_commit(error.into()))
     }
 
     /// On the writer's thread, in the order of the queue.

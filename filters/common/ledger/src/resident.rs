@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use tokio::sync::oneshot;
-use tollgate_store::{CommitError, Failure, ReadError, SubmitError};
+use tollgate_store::{CommitError, Failure, ReadError};
 
 use crate::account::Balance;
 
@@ -105,15 +105,6 @@ impl LoadError {
             CommitError::Overloaded { waiting } => LoadError::Overloaded { waiting },
             CommitError::CutOff => LoadError::CutOff,
             CommitError::Stopped(failure) => LoadError::Store(failure),
-            _ => LoadError::Store(Failure::closed()),
-        }
-    }
-
-    pub(crate) fn from_submit(error: SubmitError) -> LoadError {
-        match error {
-            SubmitError::Overloaded { waiting } => LoadError::Overloaded { waiting },
-            SubmitError::CutOff => LoadError::CutOff,
-            SubmitError::Stopped(failure) => LoadError::Store(failure),
             _ => LoadError::Store(Failure::closed()),
         }
     }

@@ -295,6 +295,16 @@ pub enum CommitError {
     Stopped(#[source] Failure),
 }
 
+impl From<SubmitError> for CommitError {
+    fn from(error: SubmitError) -> CommitError {
+        match error {
+            SubmitError::Stopped(failure) => CommitError::Stopped(failure),
+            SubmitError::Overloaded { waiting } => CommitError::Overloaded { waiting },
+            SubmitError::CutOff => CommitError::CutOff,
+        }
+    }
+}
+
 /// Why the stored data does not permit a unit of work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -444,17 +444,9 @@ pub fn commit_blocking(store: &dyn Submit, unit: UnitOfWork) -> Result<Receipt, 
         // The receiver is waited for below.
         let _ = sender.send(result);
     });
-    store.submit(unit, done).map_err(not_queued)?;
+    store.submit(unit, done)?;
     let closed = |_| Err(CommitError::Stopped(Failure::closed()));
     threads::receive(&wait).unwrap_or_else(closed)
-}
-
-fn not_queued(error: SubmitError) -> CommitError {
-    match error {
-        SubmitError::Stopped(failure) => CommitError::Stopped(failure),
-        SubmitError::Overloaded { waiting } => CommitError::Overloaded { waiting },
-        SubmitError::CutOff => CommitError::CutOff,
-    }
 }
 
 /// Queues a unit and waits until it is durable. Dropping the future does not undo it.
@@ -464,7 +456,7 @@ pub async fn commit(store: &dyn Submit, unit: UnitOfWork) -> Result<Receipt, Com
         // The caller may have been cancelled; the unit is durable all the same.
         let _ = sender.send(result);
     });
-    store.submit(unit, done).map_err(not_queued)?;
+    store.submit(unit, done)?;
     wait.await
         .unwrap_or_else(|_| Err(CommitError::Stopped(Failure::closed())))
 }
