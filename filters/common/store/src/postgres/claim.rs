@@ -1,6 +1,6 @@
 //! The spool folder of a node at its start: whose it is, and what an earlier run has left in it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use tollgate_clock::Timestamp;
@@ -108,9 +108,11 @@ impl Claim {
             return Ok(Some((file, Vec::new())));
         };
         let units = frames.iter().flat_map(|frame| &frame.units);
-        let times = units.filter_map(ledger_part).map(LedgerPart::at);
-        let earliest = times.min().unwrap_or(Timestamp::UNIX_EPOCH);
-        let ends = ends(connection, node, first, earliest);
+        let parts = || units.clone().filter_map(ledger_part);
+        let earliest = parts().map(LedgerPart::at).min();
+        let earliest = earliest.unwrap_or(Timestamp::UNIX_EPOCH);
+        let wanted = parts().map(LedgerPart::operation).collect();
+        let ends = ends(connection, node, &wanted, first, earliest);
         let ends = ends.map_err(|error| row_open_error(name, error))?;
         let removed = removed_until(connection, node);
         let removed = removed.map_err(|error| row_open_error(name, error))?;
@@ -135,11 +137,12 @@ impl Claim {
     }
 }
 
-/// The operations that have ended in the node's journal after a row, and all since the time of the first charge in the spool: a database that was
-/// restored from an earlier backup gives the same numbers to other rows.
+/// Those of the operations that have ended in the node's journal after a row or since the time of the first charge in the spool: a database that
+/// was restored from an earlier backup gives the same numbers to other rows. Where a spool was left for days, the journal since has millions of others.
 fn ends(
     connection: &Connection,
     node: i64,
+    wanted: &HashSet<OperationId>,
     after: i64,
     earliest: Timestamp,
 ) -> Result<HashMap<OperationId, End>, RowError> {
@@ -161,7 +164,9 @@ fn ends(
                 LedgerPart::Release { .. } => End::Released,
                 _ => continue,
             };
-            ends.entry(part.operation()).or_insert(end);
+            if wanted.contains(&part.operation()) {
+                ends.entry(part.operation()).or_insert(end);
+            }
         }
         Ok(ControlFlow::Continue(()))
     })?;
