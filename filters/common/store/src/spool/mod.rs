@@ -107,17 +107,12 @@ impl Spool {
         if unit.parts().len() > 1 {
             unit.acceptance.get_or_insert_default();
         }
-        let number = self.keep(unit.clone(), done);
-        let spool = Arc::clone(self);
-        let ended: Done = Box::new(move |result| spool.ended(number, result));
-        self.queue.push(unit, ended).inspect_err(|_| {
-            self.state().pending.remove(&number);
-        })
-    }
-
-    fn keep(&self, unit: UnitOfWork, done: Done) -> u64 {
         let mut state = self.state();
         let number = state.next;
+        let spool = Arc::clone(self);
+        let ended: Done = Box::new(move |result| spool.ended(number, result));
+        // Under the lock, so that a unit which the queue refuses is not written meanwhile.
+        self.queue.push(unit.clone(), ended)?;
         state.next += 1;
         let pending = Pending {
             unit,
@@ -125,7 +120,7 @@ impl Spool {
             is_written: false,
         };
         state.pending.insert(number, pending);
-        number
+        Ok(())
     }
 
     /// The writer has committed or refused a unit, or the store has stopped.
@@ -302,6 +297,12 @@ impl Spool {
         self.state().has_earlier = false;
     }
 
+    /// A disk that does not answer, until the guard is dropped.
+    #[cfg(test)]
+    pub(crate) fn stall_disk(&self) -> impl Drop {
+        self.file()
+    }
+
     fn report(&self, file: Option<&SpoolFile>, state: &State) {
         let bytes = file.map_or(0, SpoolFile::bytes);
         self.gauges.spool_bytes.store(bytes, Relaxed);
@@ -334,6 +335,7 @@ fn recorded_bytes(unit: &UnitOfWork) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
     use tempfile::TempDir;
@@ -383,6 +385,36 @@ mod tests {
         spool.write();
         assert_eq!(spool.left().0, 0);
         assert!(spool.has_all());
+    }
+
+    /// It could be written between its entry here and its refusal: the request ended with an error, and the next start charged it.
+    #[test]
+    fn what_the_queue_refuses_is_never_written() {
+        let (_folder, spool) = stalled();
+        spool.write();
+        assert_eq!(spool.left().0, 1);
+        spool.queue.set_cut_off(true);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    spool.write();
+                }
+            });
+            for number in 0..60_000 {
+                let release = Part::Ledger(LedgerPart::Release {
+                    operation: OperationId::from_parts(number, [1; 10]),
+                    account: AccountId::from_bytes([1; 16]),
+                    held: Micros::new(1),
+                    at: NOW,
+                });
+                let unit = UnitOfWork::of(release, Admission::Normal);
+                let refused = spool.submit(unit, Box::new(|_| unreachable!("it was refused")));
+                assert!(matches!(refused, Err(SubmitError::CutOff)), "{refused:?}");
+            }
+            is_over.store(true, Relaxed);
+        });
+        assert_eq!(spool.left().0, 1);
     }
 
     /// The process that takes over decides on the units that are forwarded to it, without what was accepted here.
