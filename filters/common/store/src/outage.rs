@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -70,6 +71,7 @@ pub struct Outage {
     /// Until when this node has the duties of the cluster, likewise; 0 without them.
     duties_until_us: AtomicU64,
     is_cut_off: watch::Sender<bool>,
+    refreshing: Mutex<()>,
 }
 
 impl Outage {
@@ -82,6 +84,7 @@ impl Outage {
             last_row: AtomicI64::new(0),
             duties_until_us: AtomicU64::new(0),
             is_cut_off: watch::Sender::new(false),
+            refreshing: Mutex::default(),
         }
     }
 
@@ -132,6 +135,8 @@ impl Outage {
     /// Reads the clock. If the node is cut off now and was not, or the reverse, calls `changed` with that, and then wakes what waits in
     /// [`Outage::began`].
     pub(crate) fn refresh(&self, changed: impl FnOnce(bool)) {
+        let refreshing = self.refreshing.lock();
+        let _refreshing = refreshing.unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.since_boot();
         let is = self.times.is_cut_off(now, self.renewal(), self.commit());
         if is != self.is_cut_off() {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::failure::{Names, failure};
-use super::feed::Feed;
 use super::ticker::Ticker;
 use super::writer::Writer;
 use crate::engine::{Committed, Engine, EngineError, Session, WriteError};
@@ -19,11 +18,12 @@ pub(super) struct PostgresEngine {
     pub(super) writer: Writer,
     /// Stopped before the lease is released.
     pub(super) renewal: Ticker,
-    /// Looks at the clock, and writes the spool.
     pub(super) outage: Ticker,
+    /// Writes the spool.
+    pub(super) spooling: Option<Ticker>,
     pub(super) spool: Option<Arc<Spool>>,
     /// For one of several nodes.
-    pub(super) feed: Option<Feed>,
+    pub(super) feed: Option<Ticker>,
 }
 
 impl Engine for PostgresEngine {
@@ -46,6 +46,7 @@ impl Engine for PostgresEngine {
     fn close(self, stopped: Option<&Failure>, hands_over: bool) -> Vec<File> {
         drop(self.feed);
         drop(self.outage);
+        drop(self.spooling);
         drop(self.renewal);
         // A database that has failed is not waited for once more.
         if stopped.is_none_or(|failure| failure.kind == FailureKind::Closed) {

@@ -352,7 +352,8 @@ pub(super) struct Renewer {
 impl Renewer {
     pub(super) fn start(mut self) -> std::io::Result<Ticker> {
         let interval = self.outage.times.lease / RENEWALS;
-        Ticker::start("lease", interval, move || self.renew())
+        let shared = Arc::clone(&self.shared);
+        Ticker::start("lease", interval, &shared, move || self.renew())
     }
 
     fn renew(&mut self) -> ControlFlow<()> {

@@ -111,20 +111,25 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         Arc::clone(&outage),
     )
     .map_err(|error| row_open_error(&name, error))?;
-    let watch = watch_outage(Arc::clone(&shared), outage).map_err(thread)?;
+    let watch = watch_outage(&shared, &outage).map_err(thread)?;
+    let writes = |spool| write_spool(&shared, &outage, spool);
+    let spooling = shared.spool.as_ref().map(writes);
+    let spooling = spooling.transpose().map_err(thread)?;
     // What is read from here on includes every change so far.
     let now = (options.monotonic_us)();
     shared.gauges.feed_read_us.store(now.max(1), Relaxed);
     let feed = match options.role {
         NodeRole::OneOfMany => {
-            let feed = Feed::start(
-                Arc::clone(&target),
-                Arc::clone(&names),
-                change,
-                Arc::clone(&shared),
-                Arc::clone(&options.monotonic_us),
-            );
-            Some(feed.map_err(thread)?)
+            let feed = Feed {
+                target: Arc::clone(&target),
+                names: Arc::clone(&names),
+                connection: None,
+                number: change,
+                shared: Arc::clone(&shared),
+                monotonic_us: Arc::clone(&options.monotonic_us),
+                is_late: false,
+            };
+            Some(feed.start().map_err(thread)?)
         }
         NodeRole::Alone | NodeRole::Recovery(_) => None,
     };
@@ -133,6 +138,7 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         writer,
         renewal,
         outage: watch,
+        spooling,
         spool: shared.spool.clone(),
         feed,
     };
@@ -157,23 +163,40 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
     }))
 }
 
-/// Starts the thread that refuses new operations while the database does not answer, and writes the spool.
-fn watch_outage(shared: Arc<Shared>, outage: Arc<Outage>) -> std::io::Result<Ticker> {
+/// Starts the thread that refuses new operations while the database does not answer.
+fn watch_outage(shared: &Arc<Shared>, outage: &Arc<Outage>) -> std::io::Result<Ticker> {
     let interval = OUTAGE_INTERVAL.min(outage.times.spool_after / 4);
-    Ticker::start("outage", interval, move || {
-        // Refused first: a client that is answered because of it may ask again at once.
-        outage.refresh(|is_cut_off| {
-            shared.queue.set_cut_off(is_cut_off);
-            match is_cut_off {
-                true => tracing::warn!("database does not answer, refusing new requests"),
-                false => tracing::info!("database answers again, admitting new requests"),
-            }
-        });
-        if let Some(spool) = &shared.spool {
-            spool.write();
-        }
+    let (refreshed, outage) = (Arc::clone(shared), Arc::clone(outage));
+    Ticker::start("outage", interval, shared, move || {
+        refresh(&refreshed, &outage);
         ControlFlow::Continue(())
     })
+}
+
+/// Starts the thread that writes the spool: another one than that of the outage, which the disk of the spool must not stop.
+fn write_spool(
+    shared: &Arc<Shared>,
+    outage: &Arc<Outage>,
+    spool: &Arc<Spool>,
+) -> std::io::Result<Ticker> {
+    let interval = OUTAGE_INTERVAL.min(outage.times.spool_after / 4);
+    let (refreshed, outage, spool) = (Arc::clone(shared), Arc::clone(outage), Arc::clone(spool));
+    Ticker::start("spool", interval, shared, move || {
+        // Refused first: a client that is answered because of it may ask again at once.
+        refresh(&refreshed, &outage);
+        spool.write();
+        ControlFlow::Continue(())
+    })
+}
+
+fn refresh(shared: &Shared, outage: &Outage) {
+    outage.refresh(|is_cut_off| {
+        shared.queue.set_cut_off(is_cut_off);
+        match is_cut_off {
+            true => tracing::warn!("database does not answer, refusing new requests"),
+            false => tracing::info!("database answers again, admitting new requests"),
+        }
+    });
 }
 
 /// Opens the store of a database for reading, with or without a running gateway.
@@ -603,5 +626,50 @@ impl Epochs for Connection {
             "INSERT INTO node_marks (id) VALUES (?1) ON CONFLICT (id) DO UPDATE SET commits = 0";
         self.execute(sql, values![run.node])?;
         Ok(epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_clock::{Clock, Timestamp};
+
+    use super::*;
+    use crate::outage::OutageTimes;
+    use crate::spool::SpoolFile;
+
+    /// One thread did both, and a disk that stood still kept the node from noticing the outage.
+    #[test]
+    fn an_outage_is_noticed_while_the_disk_of_the_spool_does_not_answer() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, _) = SpoolFile::open(folder.path()).expect("a file");
+        let (clock, hand) = Clock::manual(Timestamp::from_secs(1));
+        let outage = Outage::new(OutageTimes::default(), clock.clone(), clock.since_boot());
+        let outage = Arc::new(outage);
+        let mut shared = Shared::new(8, Box::new(|_| {}));
+        let (queue, gauges) = (Arc::clone(&shared.queue), Arc::clone(&shared.gauges));
+        let found = (file, Vec::new());
+        let spool = Arc::new(Spool::new(found, 1 << 20, queue, outage.clone(), gauges));
+        shared.spool = Some(Arc::clone(&spool));
+        let shared = Arc::new(shared);
+        let (_spooling, _watch);
+        let _disk = spool.stall_disk();
+        _spooling = write_spool(&shared, &outage, &spool).expect("a thread");
+        _watch = watch_outage(&shared, &outage).expect("a thread");
+        // Its end too: the thread that waits for the disk has noticed one of them at most, before it began to wait.
+        for is_cut_off in [true, false] {
+            match is_cut_off {
+                true => hand.advance(Duration::from_secs(8)),
+                false => outage.renewed(clock.since_boot()),
+            }
+            let noticed = async {
+                while outage.is_cut_off() != is_cut_off {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let noticed = async { tokio::time::timeout(Duration::from_secs(60), noticed).await };
+            let noticed = threads::block_on(noticed).expect("it runs");
+            assert!(noticed.is_ok(), "{is_cut_off}");
+            assert_eq!(shared.queue.admit().is_err(), is_cut_off);
+        }
     }
 }

@@ -1,36 +1,46 @@
-//! A thread that does one thing at intervals until it is stopped.
+//! A thread of a store that does one thing at intervals until it is stopped.
 
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::commit::Shared;
+use crate::error::{Failure, FailureKind};
 use crate::threads::{self, Condvar};
 
 /// The thread; dropping it stops the thread and waits for it.
 pub(super) struct Ticker {
     stop: Arc<(Mutex<bool>, Condvar)>,
-    name: &'static str,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ticker {
-    /// Starts the thread. `tick` is called at once and after each interval, until it breaks.
+    /// Starts the thread. `tick` is called at once and after each interval, until it breaks. A panic there stops the store: a node without the
+    /// thread would neither keep its lease nor follow the others, and go on.
     pub(super) fn start(
         name: &'static str,
         interval: Duration,
+        shared: &Arc<Shared>,
         mut tick: impl FnMut() -> ControlFlow<()> + Send + 'static,
     ) -> std::io::Result<Ticker> {
         let stop = Arc::new((Mutex::new(false), Condvar::default()));
         let stopped = Arc::clone(&stop);
+        let shared = Arc::clone(shared);
         let thread = threads::spawn(name, move || {
-            while tick().is_continue() && !waited(&stopped, interval) {}
+            let run = || while tick().is_continue() && !waited(&stopped, interval) {};
+            if catch_unwind(AssertUnwindSafe(run)).is_err() {
+                shared.fail(Failure {
+                    kind: FailureKind::Inconsistent,
+                    message: Arc::from(format!(
+                        "the thread `{name}` of the store violated an invariant; start again and run `tollgate audit`"
+                    )),
+                });
+            }
         })?;
-        Ok(Ticker {
-            stop,
-            name,
-            thread: Some(thread),
-        })
+        let thread = Some(thread);
+        Ok(Ticker { stop, thread })
     }
 }
 
@@ -45,9 +55,28 @@ impl Drop for Ticker {
         let (flag, wake) = &*self.stop;
         *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
         wake.notify_one();
-        let thread = self.thread.take();
-        if thread.is_some_and(|thread| threads::join(thread).is_err()) {
-            tracing::warn!(name = self.name, "thread of the store panicked");
+        if let Some(thread) = self.thread.take() {
+            // Its panic has stopped the store.
+            let _ = threads::join(thread);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_a_thread_stops_the_store() {
+        let (sender, failures) = std::sync::mpsc::channel();
+        let on_failure = move |failure: &Failure| sender.send(failure.clone()).expect("a test");
+        let shared = Arc::new(Shared::new(8, Box::new(on_failure)));
+        let tick = || panic!("as an observer of the feed might");
+        let ticker = Ticker::start("feed", Duration::ZERO, &shared, tick).expect("a thread");
+        let failure = failures.recv().expect("the store has failed");
+        assert_eq!(failure.kind, FailureKind::Inconsistent);
+        assert!(failure.message.contains("`feed`"), "{}", failure.message);
+        drop(ticker);
+        assert!(shared.queue.failure().is_some());
     }
 }
