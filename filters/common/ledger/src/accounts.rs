@@ -497,10 +497,12 @@ impl Inner {
         if shard.is_handed_over {
             return Err(CreditError::Overloaded { waiting: 0 });
         }
+        let elsewhere = shard.elsewhere(account);
         let Some(balance) = shard.accounts.get_mut(&account) else {
             return Err(CreditError::NoAccount { account });
         };
-        if balance.total().saturating_add(credit.amount) > BALANCE_MAX {
+        let total = balance.total().saturating_add(elsewhere);
+        if total.saturating_add(credit.amount) > BALANCE_MAX {
             return Err(credit.too_much());
         }
         let outward = (-credit.amount).max(Micros::ZERO);

@@ -12,8 +12,8 @@ use tollgate_ledger::{
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
 use tollgate_store::{
-    Admission, CredentialChange, OpenError, Part, RootSecret, Store, UnitOfWork, UsageRecord,
-    commit,
+    Admission, CredentialChange, EntryKind, OpenError, Part, RootSecret, Store, UnitOfWork,
+    UsageRecord, commit,
 };
 use tollgate_testing::Postgres;
 
@@ -213,6 +213,38 @@ fn credit_that_is_booked_at_one_node_is_spent_at_another_one() {
     let again = wait(b.ledger.grant(more)).expect("it is known");
     assert!(again.repeated, "a reference is booked once, at any node");
     assert_balanced(&a.store);
+}
+
+/// What the database has of an account is counted too: the sum that it could not store stopped the node, and each that booked the credit again.
+#[test]
+fn credit_beyond_what_can_be_counted_is_refused_wherever_it_is() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 0, 0);
+    b.has_account(account);
+    const ONCE: i64 = 1_000_000_000_000_000;
+    let grants = (0..i64::MAX / 2 / ONCE).map(|number| {
+        let credit = credit_of(account, ONCE, &number.to_string(), number as u64);
+        credit.part(EntryKind::Grant).expect("a credit")
+    });
+    let unit = UnitOfWork::of_all(grants, Admission::Normal);
+    wait(commit(&*a.store, unit)).expect("it is booked");
+    let left = i64::MAX / 2 % ONCE;
+    for node in [&a, &b] {
+        eventually("it has read what the account has", || {
+            let balance = node.ledger.balance(account).expect("it is loaded");
+            balance.available > Micros::new(i64::MAX / 4)
+        });
+        let credit = credit_of(account, left + 1, "too much", 9_000);
+        let refused = wait(node.ledger.grant(credit));
+        assert!(
+            matches!(refused, Err(CreditError::TooMuch { .. })),
+            "{refused:?}"
+        );
+    }
+    let all = credit_of(account, left, "all", 9_001);
+    wait(b.ledger.grant(all)).expect("it fits");
+    assert_balanced(&b.store);
 }
 
 #[test]
