@@ -14,7 +14,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{
     AccountRow, Admission, AllotmentPart, Answer, CommitError, Done, Failure, Part, Purse,
-    ReadError, Taken, UnitOfWork,
+    ReadError, Refusal, Taken, UnitOfWork,
 };
 
 use crate::account::Balance;
@@ -309,12 +309,13 @@ impl Inner {
         allotment.takes -= 1;
         let taken = match result {
             Ok(receipt) => receipt.taken,
-            Err(CommitError::Refused(_)) => {
-                return Err(HoldError::NoAccount {
-                    account: request.account,
-                });
+            Err(CommitError::Refused(Refusal::NoAccount(account))) => {
+                return Err(HoldError::NoAccount { account });
             }
-            Err(error) => return Err(HoldError::from_commit(request.operation, error)),
+            Err(error) => {
+                log_refusal(Err(error.clone()));
+                return Err(HoldError::from_commit(request.operation, error));
+            }
         };
         let attempt = match taken {
             Some(Taken::Amount { amount, recall }) => {
