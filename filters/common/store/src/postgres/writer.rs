@@ -325,7 +325,11 @@ impl Writer {
             }
             let now = self.outage.clock.since_boot();
             let give_up = *give_up.get_or_insert_with(|| {
-                tracing::warn!(database = %self.target.url, error = %error.source, "connection to the database was lost, connecting again");
+                let problem = match error.fault {
+                    Fault::Conflict => "transaction conflicted with another one, running it again on a new connection",
+                    _ => "connection to the database was lost, connecting again",
+                };
+                tracing::warn!(database = %self.target.url, error = %error.source, "{problem}");
                 now + self.outage.times.grace
             });
             if now >= give_up {
