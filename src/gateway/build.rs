@@ -16,7 +16,7 @@ use tollgate_identity::{Credentials, RefusedRequests};
 use tollgate_ledger::Ledger;
 use tollgate_memory::{MemoryBudget, Owner};
 use tollgate_meter::MeterSettings;
-use tollgate_module::{Built, GATEWAY};
+use tollgate_module::{Built, GATEWAY, Sweep};
 use tollgate_pages::{PageRenderer, error_page};
 use tollgate_portal::InProcessApi;
 use tollgate_purchase::PurchaseTasks;
@@ -526,23 +526,43 @@ fn spawn_tasks(
         credentials.forget_expired(today.now());
     }));
     sweeps.push(Box::new(telemetry::report_suppressed));
-    runtime.spawn(maintenance::run_maintenance(
-        running.proxy.clone(),
-        storage.ledger.clone(),
+    let (proxy, ledger, time) = (running.proxy.clone(), storage.ledger.clone(), clock.clone());
+    let sweeps: Arc<[Sweep]> = Arc::from(sweeps);
+    runtime.spawn(maintenance::restarting("maintenance", move || {
+        let (proxy, ledger) = (proxy.clone(), ledger.clone());
+        Box::pin(maintenance::run_maintenance(
+            proxy,
+            ledger,
+            time.clone(),
+            sweeps.clone(),
+        ))
+    }));
+    let (credentials, store, time) = (
+        storage.credentials.clone(),
+        storage.store.clone(),
         clock.clone(),
-        sweeps,
-    ));
-    let (credentials, store) = (storage.credentials.clone(), storage.store.clone());
-    let uses = runtime.spawn(maintenance::record_credential_uses(
-        credentials,
-        store,
-        clock.clone(),
-    ));
-    let refusals = runtime.spawn(maintenance::record_refused_requests(
+    );
+    let uses = runtime.spawn(maintenance::restarting("uses of credentials", move || {
+        let (credentials, store) = (credentials.clone(), store.clone());
+        Box::pin(maintenance::record_credential_uses(
+            credentials,
+            store,
+            time.clone(),
+        ))
+    }));
+    let (refused, store, time) = (
         storage.refused.clone(),
         storage.store.clone(),
         clock.clone(),
-    ));
+    );
+    let refusals = runtime.spawn(maintenance::restarting("refused requests", move || {
+        let (refused, store) = (refused.clone(), store.clone());
+        Box::pin(maintenance::record_refused_requests(
+            refused,
+            store,
+            time.clone(),
+        ))
+    }));
     if let Some(limit) = service_manager::watchdog_limit() {
         let liveness = health::liveness(&running.proxy, running.liveness.clone());
         runtime.spawn(service_manager::report_to_watchdog(limit, liveness));
@@ -557,16 +577,30 @@ fn spawn_tasks(
             settings.store.free_bytes_min,
         ));
     }
-    runtime.spawn(maintenance::look_after_store(
-        storage.store.clone(),
-        settings.store.retention.clone(),
-        clock.clone(),
-    ));
+    let (store, time) = (storage.store.clone(), clock.clone());
+    let retention = settings.store.retention.clone();
+    runtime.spawn(maintenance::restarting("gauges of the store", move || {
+        let (store, retention) = (store.clone(), retention.clone());
+        Box::pin(maintenance::look_after_store(
+            store,
+            retention,
+            time.clone(),
+        ))
+    }));
     let duties = maintenance::run_duties(storage.store.clone(), std::mem::take(&mut built.duties));
     let duties = runtime.spawn(duties);
     if storage.store.has_allotments() {
-        let ledger = storage.ledger.clone();
-        runtime.spawn(maintenance::return_idle_credit(ledger, clock.clone()));
+        let (ledger, time) = (storage.ledger.clone(), clock.clone());
+        runtime.spawn(maintenance::restarting("idle credit", move || {
+            Box::pin(maintenance::return_idle_credit(
+                ledger.clone(),
+                time.clone(),
+            ))
+        }));
+        let store = storage.store.clone();
+        runtime.spawn(maintenance::restarting("feed of changes", move || {
+            Box::pin(maintenance::prune_feed(store.clone()))
+        }));
     }
     // Every observer of the store is there by now.
     storage.store.follow_changes();

@@ -48,7 +48,10 @@ pub(super) async fn recover_nodes(
                 error = telemetry::chain(&error),
                 "reading which nodes have ended failed, retrying"
             ),
-            Err(_) => {}
+            Err(_) => {
+                unrecovered.fetch_max(1, Relaxed);
+                tracing::error!("recovering nodes panicked, retrying");
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ pub type BuildFilter =
     Box<dyn Fn(&RouteContext<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync>;
 
 /// A short periodic call, such as the removal of expired entries. It must not block.
-pub type Sweep = Box<dyn Fn() + Send>;
+pub type Sweep = Box<dyn Fn() + Send + Sync>;
 
 /// A future that runs from the start of the gateway until it stops.
 pub type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -151,7 +151,7 @@ impl Build<'_> {
     }
 
     /// Adds a short call to make every ten seconds. It must not block.
-    pub fn sweep(&mut self, sweep: impl Fn() + Send + 'static) {
+    pub fn sweep(&mut self, sweep: impl Fn() + Send + Sync + 'static) {
         self.built.sweeps.push(Box::new(sweep));
     }
 
