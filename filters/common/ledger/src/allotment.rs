@@ -5,6 +5,7 @@
 //! shorter answer and everything that takes credit from an account is decided by what the nodes share, in the database. While a purse is
 //! recalled, the node keeps only what is held: what an end of a hold frees is returned under the lock that freed it.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
@@ -459,14 +460,23 @@ impl Inner {
         }
     }
 
-    /// A recall of a purse has begun or ended, here or elsewhere.
-    pub(crate) fn recall_changed(&self, purse: Purse, number: i64) -> Result<(), ReadError> {
-        let recall = self.store.recall(purse)?;
-        self.set_recall(purse, recall, number);
+    /// Recalls of accounts have begun or ended, here or elsewhere; each with the number of the last change that says so.
+    pub(crate) fn recalls_changed(
+        &self,
+        changes: &BTreeMap<AccountId, i64>,
+    ) -> Result<(), ReadError> {
+        let accounts: Vec<AccountId> = changes.keys().copied().collect();
+        let mut recalls = Vec::with_capacity(accounts.len());
+        self.store.recalls_of(&accounts, &mut |account, recall| {
+            recalls.push((account, recall))
+        })?;
+        for (account, recall) in recalls {
+            self.set_recall(Purse::Account(account), recall, changes[&account]);
+        }
         Ok(())
     }
 
-    fn set_recall(&self, purse: Purse, recall: i64, number: i64) {
+    pub(crate) fn set_recall(&self, purse: Purse, recall: i64, number: i64) {
         let at = self.latest();
         let mut shard = self.shard_of(purse);
         if let Purse::Account(account) = purse

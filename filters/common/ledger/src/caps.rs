@@ -286,7 +286,8 @@ impl Inner {
         let begun = in_force.filter(|cap| !caps.contains(cap));
         caps.extend(begun);
         for cap in caps {
-            self.recall_changed(Purse::Cap(cap), number)?;
+            let purse = Purse::Cap(cap);
+            self.set_recall(purse, self.store.recall(purse)?, number);
         }
         if let Some(cap) = begun {
             // Charges count here from now on. Those before may have come after another node's first take, also in the month before.

@@ -1,13 +1,12 @@
 //! The observer of the store: what other callers commit, and what other nodes change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tollgate_money::{AccountId, CredentialId, Micros};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    ChangeKind, ChangeRow, Effect, EntryKind, NewAccount, Observer, Part, PlanPart, Purse,
-    ReadError,
+    ChangeKind, ChangeRow, Effect, EntryKind, NewAccount, Observer, Part, PlanPart, ReadError,
 };
 
 use crate::account::Balance;
@@ -18,9 +17,16 @@ use crate::resident::Resident;
 /// that is not in memory has it when it is loaded.
 pub(crate) struct CommitObserver {
     inner: Weak<Inner>,
-    /// Accounts in memory that were changed or given credit at other nodes, until they are read again: together, since each read of what is not
-    /// posted reads all of it.
-    changed: Mutex<BTreeSet<AccountId>>,
+    changed: Mutex<Changed>,
+}
+
+/// What other nodes have changed, until it is read: together, since the node answers no request with a key while it is seconds behind the feed.
+#[derive(Default)]
+struct Changed {
+    /// Accounts in memory that were changed or given credit.
+    accounts: BTreeSet<AccountId>,
+    /// Accounts whose recall has begun or ended, with the number of the last change.
+    recalls: BTreeMap<AccountId, i64>,
 }
 
 impl CommitObserver {
@@ -31,7 +37,7 @@ impl CommitObserver {
         }
     }
 
-    fn changed_accounts(&self) -> MutexGuard<'_, BTreeSet<AccountId>> {
+    fn changed_elsewhere(&self) -> MutexGuard<'_, Changed> {
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -75,11 +81,15 @@ impl Observer for CommitObserver {
         match change.kind {
             ChangeKind::Account | ChangeKind::Credit => {
                 if inner.is_read_again(account) {
-                    self.changed_accounts().insert(account);
+                    self.changed_elsewhere().accounts.insert(account);
                 }
                 Ok(())
             }
-            ChangeKind::Recall => inner.recall_changed(Purse::Account(account), change.number),
+            ChangeKind::Recall => {
+                let recalls = &mut self.changed_elsewhere().recalls;
+                recalls.insert(account, change.number);
+                Ok(())
+            }
             ChangeKind::Credential => {
                 let credential = CredentialId::from_bytes(change.subject);
                 inner.credential_changed(credential, change.number)
@@ -89,10 +99,18 @@ impl Observer for CommitObserver {
     }
 
     fn changes_ended(&self) -> Result<(), ReadError> {
-        let changed: Vec<AccountId> = self.changed_accounts().iter().copied().collect();
-        if let Some(inner) = self.inner.upgrade().filter(|_| !changed.is_empty()) {
-            inner.read_again(&changed)?;
-            self.changed_accounts().clear();
+        let Some(inner) = self.inner.upgrade() else {
+            return Ok(());
+        };
+        // The feed alone changes them, on this thread.
+        let mut changed = self.changed_elsewhere();
+        if !changed.recalls.is_empty() {
+            inner.recalls_changed(&changed.recalls)?;
+            changed.recalls.clear();
+        }
+        if !changed.accounts.is_empty() {
+            inner.read_again(&changed.accounts.iter().copied().collect::<Vec<_>>())?;
+            changed.accounts.clear();
         }
         Ok(())
     }

@@ -195,6 +195,13 @@ pub trait Read: Send + Sync + ReadParts {
     /// The number of the recall of a purse, 0 for none.
     fn recall(&self, purse: Purse) -> Result<i64, ReadError>;
 
+    /// Visits some accounts with the number of the recall of each, 0 for none.
+    fn recalls_of(
+        &self,
+        accounts: &[AccountId],
+        each: &mut dyn FnMut(AccountId, i64),
+    ) -> Result<(), ReadError>;
+
     /// The size of the database.
     fn size(&self) -> Result<StoreSize, ReadError>;
 

@@ -258,6 +258,16 @@ where
         self.with("a recall", |rows| Ok(rows.recall(purse)?.number))
     }
 
+    fn recalls_of(
+        &self,
+        accounts: &[AccountId],
+        each: &mut dyn FnMut(AccountId, i64),
+    ) -> Result<(), ReadError> {
+        self.with("recalls", |rows| {
+            rows.shared_balances(accounts, &mut |account, it| each(account, it.recall.number))
+        })
+    }
+
     fn size(&self) -> Result<StoreSize, ReadError> {
         self.with("the size of the database", |rows| rows.size())
     }
