@@ -35,7 +35,7 @@ use crate::spending::{CapReached, Kept, Spending};
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// What an account without credit has to have before the price of its request is known: more than nothing.
-const LEAST: Micros = Micros::new(1);
+pub(crate) const LEAST: Micros = Micros::new(1);
 
 /// Holds the worst case before the upstream is called, and settles the usage when the answer is over.
 pub struct Meter {

@@ -9,7 +9,7 @@ use tollgate_store::UsageFlags;
 use crate::bill;
 use crate::counters::MeterEvent;
 use crate::error::{MeterError, cap_reached, charge_failed, hold_failed, settle_failed};
-use crate::filter::{Meter, Used, attached_part, principal};
+use crate::filter::{LEAST, Meter, Used, attached_part, principal};
 use crate::quote::Quote;
 use crate::spending::{CapReached, Kept};
 
@@ -34,7 +34,7 @@ impl Meter {
         }
     }
 
-    /// Charges; on one of several nodes after credit for it was taken, as much as there is.
+    /// Charges; on one of several nodes after credit for it was taken, as much as there is, and refused where there is none.
     async fn hit_allotted(
         &self,
         exchange: &mut Exchange,
@@ -76,8 +76,10 @@ impl Meter {
                     Err(error) => return hold_failed(error),
                 }
             }
-            covered = match self.ledger.cover(account, amount, at).await {
-                Ok(covered) => covered,
+            // Of an account without credit this node knows only by asking: a free answer needs some too.
+            covered = match self.ledger.cover(account, amount.max(LEAST), at).await {
+                Ok(Some(covered)) => Some(covered),
+                Ok(None) => return Ok(self.refuse(&quote, Micros::ZERO)),
                 Err(error) => return hold_failed(error),
             };
             exchange.invalidate_now();

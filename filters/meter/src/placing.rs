@@ -7,7 +7,7 @@ use tollgate_money::{CredentialId, Micros, SpendingCap};
 
 use crate::counters::MeterEvent;
 use crate::error::{MeterError, hold_failed};
-use crate::filter::{Held, Meter, principal};
+use crate::filter::{Held, LEAST, Meter, principal};
 use crate::quote::Quote;
 use crate::spending::{CapReached, Kept, Reserved};
 
@@ -91,9 +91,15 @@ impl Meter {
                 Err(error) => return hold_failed(error),
             }
         }
+        let is_free = !placing.request.amount.is_positive();
+        // A free answer needs some credit too, and a hold of nothing would be placed without asking whether the account has any.
+        placing.request.amount = placing.request.amount.max(LEAST);
         let placed = {
             let quote = quote(exchange)?;
-            let fallback = |available| self.fall_back(quote, available, &mut placing.clamped);
+            let fallback = |available| match is_free {
+                true => None,
+                false => self.fall_back(quote, available, &mut placing.clamped),
+            };
             self.ledger
                 .acquire(placing.request, placing.is_stream, fallback)
                 .await

@@ -112,6 +112,99 @@ async fn a_hit_that_waits_for_the_credit_of_another_node_is_refused_and_not_give
     cluster.audit();
 }
 
+const FREE: &str = r#"
+[[model]]
+id = "free"
+providers = [{ provider = "stand-in" }]
+price = { input = "0", output = "0" }
+context_length = 128000
+max_output_tokens = 4096
+"#;
+
+/// What costs nothing was given without end to an account that had nothing at any node: a hold of nothing fits, and a free hit asked for none. A
+/// hit with a price was given unpaid.
+#[tokio::test]
+async fn an_account_without_credit_gets_no_hit_and_no_free_model_at_any_node() {
+    for price in [0, 100_000] {
+        let cache = format!("[cache]\nenabled = true\nhit_price_ppm = {price}");
+        let database = Postgres::shared().database();
+        let cluster = Cluster::with(&database, &cache, FREE, &[]).await;
+        let (account, poor) = cluster.installation_account("0").await;
+        let mut free = seeded(2);
+        free["model"] = "free".into();
+        for node in 0..cluster.nodes.len() {
+            answered(&cluster, node, 1).await;
+            assert!(answered(&cluster, node, 1).await.0, "node {node}: stored");
+            let client = Client::new(&cluster.nodes[node].url).with_key(&poor);
+            let mut stream = chat(true);
+            stream["seed"] = 1.into();
+            for body in [seeded(1), stream, free.clone()] {
+                for _ in 0..3 {
+                    let refused = client.stream(CHAT, &body).await.whole().await;
+                    assert_eq!(refused.status, 402, "{price}: {}", refused.text());
+                }
+            }
+        }
+        // A credit pays for ten hits, and an account with any credit gets what costs nothing.
+        cluster.grant("a", &account, "1").await;
+        let rich = Client::new(&cluster.nodes[2].url).with_key(&poor);
+        let mut paid = 0;
+        for body in [seeded(1), free] {
+            // A refusal is repeated for a moment.
+            let answered = async {
+                loop {
+                    let answer = rich.post(CHAT, &body).await;
+                    if answer.status != 402 {
+                        break answer;
+                    }
+                }
+            };
+            let answer = within("an answer", answered).await;
+            assert_eq!(answer.status, 200, "{price}: {}", answer.text());
+            paid += micros(&answer.json()["x_svc"]["credits_used"]);
+        }
+        let left = (1_000_000 - paid, 0);
+        let settled = async { while cluster.balance(&account).await != left {} };
+        within("the settlements", settled).await;
+        cluster.audit();
+    }
+}
+
+/// As many as the credit pays for, the last one with what is left, at whichever nodes they are asked for.
+#[tokio::test]
+async fn hits_of_one_account_at_all_nodes_at_once_are_paid() {
+    let cluster = Cluster::with(&Postgres::shared().database(), CACHE, "", &[]).await;
+    for node in 0..cluster.nodes.len() {
+        answered(&cluster, node, 1).await;
+    }
+    let price = PRICE_OF_A_CHAT / 10;
+    let credit = price * 4 + 1;
+    let credits = format!("{}.{:06}", credit / 1_000_000, credit % 1_000_000);
+    let (account, key) = cluster.installation_account(&credits).await;
+    let clients = cluster.nodes.iter().cycle().take(24);
+    let answers = clients.map(|node| {
+        let client = Client::new(&node.url).with_key(&key);
+        async move {
+            loop {
+                let answer = client.post(CHAT, &seeded(1)).await;
+                match answer.status {
+                    200 => break Some(micros(&answer.json()["x_svc"]["credits_used"])),
+                    402 => break None,
+                    status => assert_eq!(status, 503, "{}", answer.text()),
+                }
+            }
+        }
+    });
+    let charges: Vec<_> = futures_util::future::join_all(answers).await;
+    let mut charges: Vec<i64> = charges.into_iter().flatten().collect();
+    charges.sort_unstable();
+    assert!(charges.iter().all(|charge| *charge > 0), "{charges:?}");
+    let settled = async { while cluster.balance(&account).await != (0, 0) {} };
+    within("the settlements", settled).await;
+    assert_eq!(charges.iter().sum::<i64>(), credit, "{charges:?}");
+    cluster.audit();
+}
+
 fn seeded(seed: u64) -> Value {
     let mut body = chat(false);
     body["seed"] = seed.into();
