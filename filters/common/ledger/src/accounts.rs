@@ -484,8 +484,7 @@ impl Inner {
     pub(crate) fn book(
         self: &Arc<Self>,
         credit: &Credit,
-        part: Part,
-        attached: Vec<Part>,
+        parts: Vec<Part>,
         held: Option<Hold>,
     ) -> Result<Acknowledgement, CreditError> {
         let account = credit.account;
@@ -514,6 +513,35 @@ impl Inner {
             });
         }
         balance.available -= outward;
+        let queued = self.queue_booking(credit, parts, outward);
+        if queued.is_err()
+            && let Some(balance) = shard.accounts.get_mut(&account)
+        {
+            balance.available += outward;
+        }
+        queued
+    }
+
+    /// Queues a movement of credit that is booked already, for the parts that come with it: the store answers with the earlier operation.
+    pub(crate) fn book_again(
+        self: &Arc<Self>,
+        credit: &Credit,
+        parts: Vec<Part>,
+    ) -> Result<Acknowledgement, CreditError> {
+        if self.shard(credit.account).is_handed_over {
+            return Err(CreditError::Overloaded { waiting: 0 });
+        }
+        self.queue_booking(credit, parts, Micros::ZERO)
+    }
+
+    /// Queues a movement for which `outward` was taken from the account, which gets it back where the store does not book it.
+    fn queue_booking(
+        self: &Arc<Self>,
+        credit: &Credit,
+        parts: Vec<Part>,
+        outward: Micros,
+    ) -> Result<Acknowledgement, CreditError> {
+        let account = credit.account;
         let (sender, wait) = oneshot::channel();
         let this = Arc::clone(self);
         let done: Done = Box::new(move |result| {
@@ -522,15 +550,10 @@ impl Inner {
             }
             let _ = sender.send(result);
         });
-        let parts = std::iter::once(part).chain(attached);
         let unit = UnitOfWork::of_all(parts, Admission::Normal);
-        match self.store.submit(unit, done) {
-            Ok(()) => Ok(wait),
-            Err(error) => {
-                balance.available += outward;
-                Err(credit.error(error.into()))
-            }
-        }
+        let queued = self.store.submit(unit, done);
+        queued.map_err(|error| credit.error(error.into()))?;
+        Ok(wait)
     }
 
     /// Restores credit that the store has not taken.

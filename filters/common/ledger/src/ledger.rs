@@ -7,11 +7,11 @@ use tollgate_clock::{Clock, Deadline, Reading, Timestamp};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId};
 use tollgate_store::{
     Admission, CommitError, EntryKind, Failure, FailureKind, IdempotencyPart, KeyCap, Part, Store,
-    UnitOfWork, first_token, reading,
+    UnitOfWork, first_token, flush, reading,
 };
 
 use crate::account::Balance;
-use crate::accounts::{Inner, SHARDS};
+use crate::accounts::{Acknowledgement, Inner, SHARDS};
 use crate::allotment_counters::AllotmentCounters;
 use crate::caps::{CapHold, CountedCharge};
 use crate::charge::{Charge, ChargeError, StartError, Started};
@@ -397,6 +397,33 @@ impl Ledger {
         held.map_err(|error| credit.hold_error(error))
     }
 
+    /// Decides a movement on what the account has, and queues it.
+    async fn decide(
+        &self,
+        credit: &Credit,
+        parts: Vec<Part>,
+    ) -> Result<Acknowledgement, CreditError> {
+        let held = match credit.amount.is_positive() || !self.has_allotments() {
+            true => None,
+            false => Some(self.hold_for(credit).await?),
+        };
+        let booked = |held| self.inner.book(credit, parts, held);
+        self.inner.with_held(credit.account, held, booked)
+    }
+
+    /// Whether the reference of a movement is booked, after all that is queued: the first attempt may have taken the credit and not be durable.
+    async fn is_booked(&self, credit: &Credit) -> Result<bool, CreditError> {
+        let store = &self.inner.store;
+        let flushed = flush(&**store).await;
+        flushed.map_err(|error| credit.error(error))?;
+        let (account, reference) = (credit.account, credit.reference.clone());
+        let read = reading(store, move |store| store.is_booked(account, &reference)).await;
+        read.map_err(|error| {
+            tracing::warn!(%error, "looking up the reference of a movement of credit failed");
+            CreditError::CutOff
+        })
+    }
+
     async fn book_with(
         &self,
         kind: EntryKind,
@@ -406,12 +433,17 @@ impl Ledger {
         let part = credit.check(kind)?;
         let loaded = self.inner.load(credit.account).await;
         loaded.map_err(|error| credit.load_error(error))?;
-        let held = match credit.amount.is_positive() || !self.has_allotments() {
-            true => None,
-            false => Some(self.hold_for(&credit).await?),
-        };
-        let booked = |held| self.inner.book(&credit, part, attached, held);
-        let wait = self.inner.with_held(credit.account, held, booked)?;
+        let parts = std::iter::once(part).chain(attached);
+        let parts: Vec<Part> = parts.collect();
+        let wait = match self.decide(&credit, parts.clone()).await {
+            // What the account has now says nothing of a movement that is booked already.
+            Err(CreditError::InsufficientCredit { .. } | CreditError::TooMuch { .. })
+                if self.is_booked(&credit).await? =>
+            {
+                self.inner.book_again(&credit, parts)
+            }
+            decided => decided,
+        }?;
         let receipt = match wait.await {
             Ok(answer) => answer.map_err(|error| credit.error(error))?,
             Err(_) => return Err(credit.error(CommitError::Stopped(Failure::closed()))),

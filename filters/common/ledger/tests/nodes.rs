@@ -261,6 +261,10 @@ fn credit_is_taken_from_an_account_wherever_it_is() {
         "{too_much:?}"
     );
     wait(a.ledger.correct(credit_of(account, -900, "all", 901))).expect("all that is not held");
+    for node in [&a, &b] {
+        let again = wait(node.ledger.correct(credit_of(account, -900, "all", 902)));
+        assert!(again.expect("it is booked").repeated, "taken once");
+    }
     wait(hold.settle(settle(100))).expect("it is durable");
     eventually("nothing is left", || available(&a.store, account) == 0);
     assert_balanced(&b.store);

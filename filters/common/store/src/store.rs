@@ -98,6 +98,9 @@ pub trait Read: Send + Sync + ReadParts {
     /// One account with the balance that was posted last: without what has been committed since. Everything else is as committed.
     fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError>;
 
+    /// Whether a reference of an account is booked, as anything.
+    fn is_booked(&self, account: AccountId, reference: &str) -> Result<bool, ReadError>;
+
     /// The credit of all accounts, available and held, without those below zero. The database visits every account.
     fn owed(&self) -> Result<Micros, ReadError>;
 

@@ -409,6 +409,14 @@ fn a_removal_is_undone_when_its_reference_was_used() {
     assert_eq!(bed.balance(payer), (70, 0), "taken once");
     let expired = wait(bed.ledger.expire(credit_of(payer, -70, "2026", 5)));
     assert_eq!(expired.expect("there is enough").available, Micros::ZERO);
+    // Nothing is left to take, and nothing has to be: it was answered as if nothing had been taken.
+    assert!(correct(-30, 6).expect("it is booked").repeated);
+    assert!(matches!(correct(-31, 7), Err(CreditError::Conflict(_))));
+    assert!(matches!(
+        wait(bed.ledger.correct(credit_of(payer, -11, "new", 8))),
+        Err(CreditError::InsufficientCredit { .. })
+    ));
+    assert_eq!(bed.balance(payer), (0, 0));
     assert_ledger_balances(&bed.store);
 }
 

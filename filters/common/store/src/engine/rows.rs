@@ -338,6 +338,13 @@ pub(crate) trait Rows: Sql + KeySet {
     /// Whether the usage totals of every node include its last posted row.
     fn are_days_posted(&self) -> Result<bool, RowError>;
 
+    /// Operation, code of the kind and amount that a reference of an account is booked as.
+    fn booked(
+        &self,
+        account: AccountId,
+        reference: &str,
+    ) -> Result<Option<(OperationId, i64, Micros)>, RowError>;
+
     /// Visits every booked reference.
     fn bookings(&self, each: &mut dyn FnMut(Booking<'_>)) -> Result<(), RowError>;
 
@@ -460,13 +467,6 @@ pub(crate) trait WriteRows: Rows {
 
     /// Whether there is an account.
     fn account_exists(&self, account: AccountId) -> Result<bool, RowError>;
-
-    /// Operation, code of the kind and amount that a reference of an account is booked as.
-    fn booked(
-        &self,
-        account: AccountId,
-        reference: &str,
-    ) -> Result<Option<(OperationId, i64, Micros)>, RowError>;
 
     /// Books a reference.
     fn book(&self, booking: Booking<'_>) -> Result<(), EngineError>;

@@ -68,6 +68,12 @@ where
         })
     }
 
+    fn is_booked(&self, account: AccountId, reference: &str) -> Result<bool, ReadError> {
+        self.with("a booked reference", |rows| {
+            Ok(rows.booked(account, reference)?.is_some())
+        })
+    }
+
     fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
         self.with("an account", |rows| {
             let mut found = None;

@@ -292,6 +292,17 @@ impl<C: Sql + KeySet> Rows for C {
         Ok(!self.exists(sql, values![])?)
     }
 
+    fn booked(
+        &self,
+        account: AccountId,
+        reference: &str,
+    ) -> Result<Option<(OperationId, i64, Micros)>, RowError> {
+        let sql = "SELECT op_id, kind, amount FROM credit_references WHERE account_id = ?1 AND reference = ?2";
+        self.first(sql, values![account, reference], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+    }
+
     fn bookings(&self, each: &mut dyn FnMut(Booking<'_>)) -> Result<(), RowError> {
         let sql = "SELECT account_id, reference, op_id, kind, amount FROM credit_references";
         self.query(sql, values![], &mut |row| {
@@ -501,17 +512,6 @@ impl<C: Sql + KeySet> WriteRows for C {
 
     fn account_exists(&self, account: AccountId) -> Result<bool, RowError> {
         parts::account_exists(self, account)
-    }
-
-    fn booked(
-        &self,
-        account: AccountId,
-        reference: &str,
-    ) -> Result<Option<(OperationId, i64, Micros)>, RowError> {
-        let sql = "SELECT op_id, kind, amount FROM credit_references WHERE account_id = ?1 AND reference = ?2";
-        self.first(sql, values![account, reference], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })
     }
 
     fn book(&self, booking: Booking<'_>) -> Result<(), EngineError> {
