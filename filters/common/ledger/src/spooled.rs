@@ -4,6 +4,7 @@
 //! be spent: the charge is *late*. It is booked under a reference of its own, so that it is booked once, down to the account's floor, and the
 //! rest is written off. The answer of an idempotency key is stored with it; where the request was made again under its key meanwhile, that one
 //! was charged, and the late charge is written off.
+//! A repeat that has not ended is waited for: if it fails, the late charge is the only one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use tollgate_clock::{Deadline, Month, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    Admission, CommitError, Done, EntryKind, IdempotencyPart, KeyUse, OpenHold, Part, Refusal,
-    SpooledUnit, Store, UnitOfWork, UsageRow, block_on, reading,
+    Admission, CommitError, Done, EntryKind, IdempotencyPart, IdempotencyRow, KeyUse, OpenHold,
+    Part, Refusal, SpooledUnit, Store, UnitOfWork, UsageRow, block_on, reading,
 };
 
 use crate::accounts::Inner;
@@ -90,6 +91,8 @@ enum Replayed {
 enum NotBooked {
     /// Other nodes have not returned the credit of its account yet.
     Unavailable,
+    /// Its request was made again under its idempotency key, and is running: one of the two is charged.
+    UnderWay,
     Failed(String),
 }
 
@@ -286,7 +289,7 @@ impl Inner {
             .all(|is_booked| is_booked)
     }
 
-    /// Books the late charges of an account, in order; one for which other nodes have the credit is tried again until `give_up`.
+    /// Books the late charges of an account, in order; one for which other nodes have the credit, or run a repeat, is tried again until `give_up`.
     async fn book_account(
         self: &Arc<Self>,
         charges: Vec<Late>,
@@ -303,11 +306,11 @@ impl Inner {
                 drop(attempt);
                 match booked {
                     Ok(()) => break,
-                    Err(NotBooked::Unavailable) => {
+                    Err(NotBooked::Unavailable | NotBooked::UnderWay) => {
                         tokio::select! {
                             biased;
                             () = sleep_until(give_up) => {
-                                tracing::error!(%operation, %account, "waited too long for credit that other gateways have, the next start books the late charges of the account");
+                                tracing::error!(%operation, %account, "waited too long for credit that other gateways have, or for a repeat of the request, the next start books the late charges of the account");
                                 return false;
                             }
                             () = sleep(PAUSE) => {}
@@ -324,8 +327,8 @@ impl Inner {
         is_complete
     }
 
-    /// Books a late charge with the answer of its idempotency key. One whose request has lost its key is written off if the request was made again,
-    /// and booked alone if the key is forgotten.
+    /// Books a late charge with the answer of its idempotency key. One whose request has lost its key is written off if the request was made again
+    /// and answered, left while that is not known, and booked alone if the repeat has failed or the key is forgotten.
     async fn book_or_write_off(
         self: &Arc<Self>,
         late: &Late,
@@ -339,16 +342,21 @@ impl Inner {
         };
         let wanted = key.clone();
         let row = reading(&self.store, move |store| store.idempotency(&wanted)).await;
-        let Some(row) = row.map_err(|error| error.to_string())? else {
-            return self.book_one(late, None, now).await.map(|_| ());
-        };
-        // An earlier start has stored it with the charge.
-        if row.answer.as_ref() != Some(answer) {
-            let ((operation, account), amount) = (late.of(), late.amount());
-            self.wrote_off(amount);
-            tracing::warn!(%operation, %account, %amount, "wrote off a late charge of the spool: its request was made again under its idempotency key");
+        let row = row.map_err(|error| error.to_string())?;
+        if row.as_ref().is_some_and(IdempotencyRow::is_under_way) {
+            return Err(NotBooked::UnderWay);
         }
-        Ok(())
+        match row.and_then(|row| row.answer) {
+            None => self.book_one(late, None, now).await.map(|_| ()),
+            // An earlier start has stored it with the charge.
+            Some(stored) if stored == *answer => Ok(()),
+            Some(_) => {
+                let ((operation, account), amount) = (late.of(), late.amount());
+                self.wrote_off(amount);
+                tracing::warn!(%operation, %account, %amount, "wrote off a late charge of the spool: its request was made again under its idempotency key");
+                Ok(())
+            }
+        }
     }
 
     async fn book_one(

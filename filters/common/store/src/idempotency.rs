@@ -149,8 +149,15 @@ pub struct IdempotencyRow {
     pub request_hash: [u8; 32],
     /// The response; `None` while the request is running.
     pub answer: Option<KeptAnswer>,
-    /// When it is forgotten.
+    /// When it is forgotten; negative for a claim that has lapsed.
     pub expires_at: Timestamp,
+}
+
+impl IdempotencyRow {
+    /// Whether its request is running: the gateway that runs it has not ended.
+    pub fn is_under_way(&self) -> bool {
+        self.answer.is_none() && self.expires_at > Timestamp::UNIX_EPOCH
+    }
 }
 
 /// Why a key is not free for a request.

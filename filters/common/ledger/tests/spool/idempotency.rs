@@ -21,14 +21,14 @@ fn key_of(account: AccountId) -> IdempotencyKey {
     }
 }
 
-fn answer_of(account: AccountId, token: i64) -> Part {
+fn answer_of(account: AccountId, token: i64, body: &str) -> Part {
     Part::Idempotency(Box::new(IdempotencyPart::Keep {
         key: key_of(account),
         token,
         answer: KeptAnswer {
             status: 200,
             headers: Arc::from("1"),
-            body: Some(Arc::from(&b"an answer"[..])),
+            body: Some(Arc::from(body.as_bytes())),
         },
     }))
 }
@@ -49,10 +49,23 @@ fn claim(store: &dyn Store, account: AccountId) -> i64 {
     token
 }
 
-/// A repeat got no answer: it ran again and was charged beside the late charge.
+/// What has become of a repeat of the request when the node starts again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Repeat {
+    None,
+    Answered,
+    Failed,
+    /// Its node has ended, and was recovered.
+    Lapsed,
+    /// It fails between the first start and the second.
+    UnderWay,
+}
+
+/// A repeat was charged beside the late charge, and one that failed had the late charge written off all the same.
 #[test]
-fn a_late_charge_is_booked_with_its_answer_or_written_off_where_its_request_was_made_again() {
-    for is_repeated in [false, true] {
+fn a_late_charge_is_booked_with_its_answer_unless_a_repeat_of_its_request_was_answered() {
+    use Repeat::{Answered, Failed, Lapsed, UnderWay};
+    for repeat in [Repeat::None, Answered, Failed, Lapsed, UnderWay] {
         let fixture = Fixture::new();
         let node = fixture.start(NodeRole::OneOfMany);
         let account = account_with(&node.store, &node.ledger, 1, 1_000, 0);
@@ -60,7 +73,7 @@ fn a_late_charge_is_booked_with_its_answer_or_written_off_where_its_request_was_
         let token = claim(&*node.store, account);
         let hold = node.hold(account, 1, 100);
         fixture.link.cut();
-        let kept = AttachedPart::new(move |_| answer_of(account, token));
+        let kept = AttachedPart::new(move |_| answer_of(account, token, "an answer"));
         let settled = wait(async {
             let settled = hold.settle_with(settle(70), Some(kept));
             tokio::time::timeout(Duration::from_secs(20), settled).await
@@ -69,23 +82,50 @@ fn a_late_charge_is_booked_with_its_answer_or_written_off_where_its_request_was_
         node.die();
 
         fixture.recover(number);
-        if is_repeated {
-            let b = start(fixture.elsewhere("b", NodeRole::OneOfMany));
-            claim(&*b.store, account);
-            b.ledger.return_all();
-            b.store.close();
+        let b = start(fixture.elsewhere("b", NodeRole::OneOfMany));
+        let write = |part| {
+            let unit = UnitOfWork::of(part, Admission::Normal);
+            wait(commit(&*b.store, unit)).expect("it is durable");
+        };
+        let ended = |token, has_failed| {
+            let key = key_of(account);
+            Part::Idempotency(Box::new(match has_failed {
+                true => IdempotencyPart::Free { key, token },
+                false => IdempotencyPart::Lapse { key, token },
+            }))
+        };
+        let repeated = (repeat != Repeat::None).then(|| claim(&*b.store, account));
+        match (repeat, repeated) {
+            (Answered, Some(token)) => write(answer_of(account, token, "another")),
+            (Failed | Lapsed, Some(token)) => write(ended(token, repeat == Failed)),
+            _ => {}
         }
 
         fixture.link.restore();
-        for _ in 0..2 {
+        for round in 0..2 {
             let node = fixture.start(NodeRole::OneOfMany);
             let key = node.store.idempotency(&key_of(account)).expect("a read");
-            let answer = key.expect("it is there").answer;
-            assert_eq!(answer.is_none(), is_repeated, "{answer:?}");
+            let answer = key.and_then(|key| key.answer).and_then(|it| it.body);
+            let expected = match repeat {
+                Repeat::None => Some("an answer"),
+                Answered => Some("another"),
+                Failed | Lapsed | UnderWay => None,
+            };
+            assert_eq!(answer.as_deref(), expected.map(str::as_bytes), "{repeat:?}");
             node.ledger.return_all();
-            let left = if is_repeated { 1_000 } else { 930 };
+            let is_charged = match repeat {
+                Answered => false,
+                UnderWay => round == 1,
+                Repeat::None | Failed | Lapsed => true,
+            };
+            let left = if is_charged { 930 } else { 1_000 };
             assert_books(&node.store, account, left);
             node.store.close();
+            if let (UnderWay, 0, Some(token)) = (repeat, round, repeated) {
+                write(ended(token, true));
+            }
         }
+        b.ledger.return_all();
+        b.store.close();
     }
 }
