@@ -362,13 +362,23 @@ impl Reloader {
             ),
             false => None,
         };
-        record_new_prices(&checked.settings, &*deps.store, deps.clock.now())?;
+        // First, for the prices are read from a database that may refuse the earlier password by now.
+        self.use_password(new);
+        let recorded = record_new_prices(new, &*deps.store, deps.clock.now());
+        recorded.inspect_err(|_| self.use_password(&self.in_force.load().settings))?;
         Ok(Built {
             traces,
             routes,
             providers: Arc::new(providers),
             checked,
         })
+    }
+
+    /// Logs in to the database with the password of these settings from now on. Connections that are open stay.
+    fn use_password(&self, settings: &Settings) {
+        let password = settings.store.password.as_ref();
+        let password = password.map(|password| password.expose_secret().as_bytes());
+        self.deps.store.replace_password(password);
     }
 
     /// Puts them in force. Nothing here can fail.
@@ -395,9 +405,6 @@ impl Reloader {
         if let Some(traces) = traces {
             deps.telemetry.replace_traces(traces);
         }
-        let password = new.store.password.as_ref();
-        let password = password.map(|password| password.expose_secret().as_bytes());
-        deps.store.replace_password(password);
         deps.record(new);
         state.version += 1;
         deps.proxy.replace_generation(Generation {

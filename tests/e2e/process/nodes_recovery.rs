@@ -204,3 +204,34 @@ async fn after_a_reload_with_another_password_of_the_database_nodes_are_shown_an
     assert_eq!(audit.status, 200, "{}", audit.text());
     assert_eq!(audit.json()["clean"], true, "{}", audit.text());
 }
+
+/// The reload read the prices with the earlier password, and its refusal ended each node a minute later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_with_another_password_of_the_database_is_accepted_after_all_connections_were_lost()
+ {
+    let (cluster, file) = with_password().await;
+    cluster.sql("ALTER ROLE gateway PASSWORD 'another-word'");
+    std::fs::write(&file, "another-word").expect("the folder takes files");
+    let end =
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'gateway'";
+    cluster.sql(end);
+    let reload = async |node| {
+        let reload = cluster.command(node, &["reload"]);
+        let mut process = cluster.installation.spawn(reload);
+        ended(&mut process).await.code()
+    };
+    let reloads = async {
+        for node in NAMES {
+            // The first may come before the connection for its row of the audit log.
+            while reload(node).await != Some(0) {}
+        }
+    };
+    within("reloads", reloads).await;
+    let answers = async {
+        for node in 0..cluster.nodes.len() {
+            while cluster.client(node).post(CHAT, &chat(false)).await.status != 200 {}
+        }
+    };
+    within("answers of each node", answers).await;
+    cluster.audit();
+}
