@@ -14,6 +14,19 @@ use super::keys::KeyUse;
 use crate::support::operation_at;
 
 impl Cluster {
+    /// What each node has queued is durable: one that has just started counts what it has charged beyond its part of a cap.
+    pub(crate) fn flush(&mut self) {
+        for index in 0..self.nodes.len() {
+            if let Some(client) = self.client(index) {
+                self.ask_at(index, client.flush());
+            }
+        }
+        self.until("what is queued is durable", |it| {
+            let up = it.nodes.iter().filter_map(|node| node.up.as_ref());
+            up.map(|up| up.run.open()).all(|open| open == 0)
+        });
+    }
+
     /// Each node was passed every change since its start, in order.
     pub(crate) fn follow(&mut self) {
         let last = self

@@ -535,6 +535,11 @@ impl Client {
         self.note(&format!("credit {number}: {:?}", booked.is_ok()));
     }
 
+    /// Waits for what the node has queued. A node that ends has none of it.
+    pub(crate) async fn flush(self) {
+        let _ = flush(&*self.store).await;
+    }
+
     /// Holds and releases all that an account has, or reserves all that a cap leaves; repeats what is to be repeated.
     pub(crate) async fn use_all(self, all: Completion) {
         // More than it has is refused: repeated answers that other nodes have more have to end.

@@ -648,6 +648,7 @@ impl Cluster {
                 return self.violation(format!("{} does not start again", node.name));
             }
         }
+        self.flush();
         self.follow();
         self.use_all();
         (0..self.nodes.len()).for_each(|index| self.end(index));

@@ -252,7 +252,7 @@ impl Start {
     pub(crate) fn recover(&self, run: &Arc<Run>) {
         let opened = self.open(run).map_err(|error| error.to_string());
         let recovered = opened.and_then(|store| {
-            Ledger::recover_node(store, self.now()).map_err(|error| error.to_string())
+            Ledger::recover_node(store, self.now(), None).map_err(|error| error.to_string())
         });
         *lock(&run.life) = Life::Ended(match recovered {
             Ok(_) => String::new(),
