@@ -10,7 +10,7 @@ use tollgate_ledger::Ledger;
 use tollgate_store::postgres::{
     self, DatabaseUrl, ImportError, Imported, NodeRole, NodeState, Progress,
 };
-use tollgate_store::{Failure, OpenError, OutageTimes, Read, RootSecret, Store, sqlite};
+use tollgate_store::{Failure, OpenError, OutageTimes, Part, Read, RootSecret, Store, sqlite};
 
 use crate::config::{self, Durability, StoreUrl};
 
@@ -65,7 +65,7 @@ pub(crate) fn open(
             // Nodes of the other kind have ended, and have left what they had.
             if let Err(OpenError::Unrecovered { nodes, .. }) = postgres::check_nodes(&options()) {
                 for node in nodes {
-                    recover(settings, url, opener, node, false)?;
+                    recover(settings, url, opener, node, RecoveredBy::Operator(None))?;
                 }
             }
             postgres::open(postgres::Options {
@@ -89,17 +89,24 @@ pub(crate) fn nodes(
     }
 }
 
-/// Recovers a node whose process has ended; refused while it has its lease, and with `is_automatic` while it may still end answers. Nothing to do
-/// for a file.
+/// Who recovers a node.
+pub(crate) enum RecoveredBy {
+    /// The node that has the duties of the cluster. Refused while the node to recover may still end answers.
+    Duty,
+    /// An operator. With a record of the audit log, unless the caller writes it.
+    Operator(Option<Part>),
+}
+
+/// Recovers a node whose process has ended; refused while it has its lease. Nothing to do for a file.
 pub(crate) fn recover_node(
     settings: &config::Store,
     opener: &Opener<'_>,
     node: i64,
-    is_automatic: bool,
+    by: RecoveredBy,
 ) -> Result<(), OpenError> {
     match &settings.url {
         StoreUrl::Sqlite(_) => Ok(()),
-        StoreUrl::Postgres(url) => recover(settings, url, opener, node, is_automatic),
+        StoreUrl::Postgres(url) => recover(settings, url, opener, node, by),
     }
 }
 
@@ -108,14 +115,18 @@ fn recover(
     url: &DatabaseUrl,
     opener: &Opener<'_>,
     node: i64,
-    is_automatic: bool,
+    by: RecoveredBy,
 ) -> Result<(), OpenError> {
+    let (is_automatic, record) = match by {
+        RecoveredBy::Duty => (true, None),
+        RecoveredBy::Operator(record) => (false, record),
+    };
     let store = postgres::open(postgres::Options {
         role: NodeRole::Recovery(node),
         is_automatic,
         ..postgres_options(settings, url, opener)
     })?;
-    let recovered = Ledger::recover_node(store, opener.clock.now());
+    let recovered = Ledger::recover_node(store, opener.clock.now(), record);
     let started = recovered.map_err(|error| OpenError::Recovery {
         node,
         source: Box::new(error),
@@ -224,6 +235,14 @@ fn with_postgres<T>(
     match &settings.url {
         StoreUrl::Sqlite(_) => None,
         StoreUrl::Postgres(url) => Some(act(&postgres_options(settings, url, opener))),
+    }
+}
+
+/// Whether a first start can make its tables in a database that has none. A file is made where there is none.
+pub(crate) fn check_empty(settings: &config::Store, opener: &Opener<'_>) -> Result<(), OpenError> {
+    match &settings.url {
+        StoreUrl::Sqlite(_) => Ok(()),
+        StoreUrl::Postgres(url) => postgres::check_empty(&postgres_options(settings, url, opener)),
     }
 }
 

@@ -4,18 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use serde_json::{Map, Value};
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_identity::KeyId;
+use tollgate_money::OperationId;
 use tollgate_store::{
     Admission, AuditEvent, AuditOutcome, CommitError, Done, Part, Receipt, Store, Submit,
     SubmitError, UnitOfWork, commit,
 };
 
-use super::changes::{Caller, ChangeError};
+use super::changes::{Actor, Caller, ChangeError};
 use super::control::{Applied, Change};
 
 /// Maximum length of a text of the detail in characters; the rest is cut.
 const TEXT_CHARS_MAX: usize = 300;
+
+/// When, by whom and by which request a change was made.
+struct Origin {
+    at: Timestamp,
+    actor: Arc<str>,
+    request: Arc<str>,
+}
 
 /// What a change is recorded as. Neither secrets nor addresses of persons are in it.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +85,40 @@ impl Act {
             detail,
         })
     }
+
+    /// The record of it; `more` is added to its detail.
+    fn part(
+        &self,
+        origin: &Origin,
+        outcome: AuditOutcome,
+        subject: Option<String>,
+        more: Map<String, Value>,
+    ) -> Part {
+        let mut detail = self.detail.clone();
+        detail.extend(more);
+        Part::Audit(Box::new(AuditEvent {
+            at: origin.at,
+            actor: origin.actor.clone(),
+            action: self.action.as_str().into(),
+            subject: subject.map(Into::into),
+            request: origin.request.clone(),
+            outcome,
+            detail: Value::Object(detail).to_string().into(),
+        }))
+    }
+}
+
+/// The record of a recovery by the user that runs this process.
+pub(crate) fn record_of_recovery(node: &str, clock: &Clock, entropy: &Entropy) -> Part {
+    let node = node.to_owned();
+    let act = Act::of(&Change::NodeRecover { node }).expect("it is a change");
+    let at = clock.now();
+    let origin = Origin {
+        at,
+        actor: Actor::of_process().to_string().into(),
+        request: OperationId::generate(at, entropy).to_string().into(),
+    };
+    act.part(&origin, AuditOutcome::Done, act.subject.clone(), Map::new())
 }
 
 fn cut(text: String) -> String {
@@ -114,9 +156,7 @@ fn result(applied: &Applied) -> Map<String, Value> {
 pub(super) struct Recorder<'s> {
     store: &'s dyn Store,
     act: Act,
-    at: Timestamp,
-    actor: Arc<str>,
-    request: Arc<str>,
+    origin: Origin,
     is_recorded: Arc<AtomicBool>,
 }
 
@@ -132,9 +172,11 @@ impl<'s> Recorder<'s> {
         Recorder {
             store,
             act,
-            at,
-            actor: caller.actor.to_string().into(),
-            request: caller.request.unwrap_or_else(request).into(),
+            origin: Origin {
+                at,
+                actor: caller.actor.to_string().into(),
+                request: caller.request.unwrap_or_else(request).into(),
+            },
             is_recorded: Arc::default(),
         }
     }
@@ -153,7 +195,7 @@ impl<'s> Recorder<'s> {
     pub(super) async fn begin(&self) -> Result<(), ChangeError> {
         let begun = self.write(AuditOutcome::Begun, Map::new()).await;
         let begun = begun.inspect_err(|error| {
-            let (action, request) = (&self.act.action, &*self.request);
+            let (action, request) = (&self.act.action, &*self.origin.request);
             tracing::error!(action, request, %error, "operator change not begun, since it could not be recorded");
         });
         begun.map(|()| self.set_recorded())
@@ -167,7 +209,7 @@ impl<'s> Recorder<'s> {
         let Act {
             action, subject, ..
         } = &self.act;
-        let (actor, request) = (&*self.actor, &*self.request);
+        let (actor, request) = (&*self.origin.actor, &*self.origin.request);
         let subject = subject.as_deref().unwrap_or_default();
         match &result_of {
             Ok(applied) => {
@@ -222,17 +264,7 @@ impl<'s> Recorder<'s> {
         subject: Option<String>,
         more: Map<String, Value>,
     ) -> Part {
-        let mut detail = self.act.detail.clone();
-        detail.extend(more);
-        Part::Audit(Box::new(AuditEvent {
-            at: self.at,
-            actor: self.actor.clone(),
-            action: self.act.action.as_str().into(),
-            subject: subject.map(Into::into),
-            request: self.request.clone(),
-            outcome,
-            detail: Value::Object(detail).to_string().into(),
-        }))
+        self.act.part(&self.origin, outcome, subject, more)
     }
 }
 

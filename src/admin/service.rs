@@ -27,7 +27,7 @@ use super::control::{Applied, CacheState, Change, ExportedMonth, SecretText};
 use super::retention;
 use super::running::{JsonSource, RunningSettings, Upgrade};
 use crate::config::{self, Retention, Settings};
-use crate::database::{self, Opener};
+use crate::database::{self, Opener, RecoveredBy};
 
 /// Maximum number of an account's mandates that are read.
 const MANDATES_MAX: usize = 64;
@@ -364,7 +364,8 @@ impl AdminService {
             if found.has_ended_cleanly() {
                 return Ok(());
             }
-            match database::recover_node(&settings, &opener, found.node, false) {
+            let by = RecoveredBy::Operator(None);
+            match database::recover_node(&settings, &opener, found.node, by) {
                 Err(OpenError::InUse { holder, .. }) => Err(ChangeError::conflict(format!(
                     "node `{name}` runs, as {holder}; it is recovered once that has ended"
                 ))),

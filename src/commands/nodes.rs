@@ -7,10 +7,10 @@ use tollgate_clock::{Clock, Entropy};
 
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
-use crate::admin::views::NodeView;
+use crate::admin::{self, views::NodeView};
 use crate::args::NodesCommand;
 use crate::config::{Settings, StoreUrl};
-use crate::database::{self, Opener};
+use crate::database::{self, Opener, RecoveredBy};
 
 /// Of a store that has no nodes.
 const NO_NODES: &str =
@@ -43,9 +43,12 @@ pub(super) fn run(
         if found.has_ended_cleanly() && !has_spool {
             note = Some(format!("node `{name}` has left nothing to recover"));
         } else {
-            database::recover_node(&settings.store, &opener, found.node, false)
+            let record = admin::record_of_recovery(&name, &clock, &entropy);
+            let by = RecoveredBy::Operator(Some(record));
+            database::recover_node(&settings.store, &opener, found.node, by)
                 .with_context(|| format!("cannot recover node `{name}`"))?;
             nodes = database::nodes(&settings.store, &opener)?;
+            note = Some(format!("recovered node `{name}`"));
         }
     }
     let nodes = NodeView::all(nodes);

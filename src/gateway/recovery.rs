@@ -10,7 +10,7 @@ use tollgate_store::postgres::{NodeLease, NodeState};
 use tollgate_store::{OpenError, Store};
 
 use crate::admin::RunningSettings;
-use crate::database::{self, Opener};
+use crate::database::{self, Opener, RecoveredBy};
 use crate::telemetry;
 
 /// Interval at which the node that has the duties looks for nodes whose process has ended.
@@ -69,7 +69,8 @@ fn recover_ended(
     };
     let nodes = || database::nodes(&running.settings().store, &opener);
     recover_each(seen, nodes, |node| {
-        database::recover_node(&running.settings().store, &opener, node, true)
+        let by = RecoveredBy::Duty;
+        database::recover_node(&running.settings().store, &opener, node, by)
     })
 }
 

@@ -361,6 +361,14 @@ async fn a_killed_node_is_recovered_and_the_others_go_on() {
     };
     let nodes = cluster.ask("a", &["nodes", "recover", "b"]).await;
     assert_eq!(state(&nodes), "ended", "{nodes}");
+    let log = cluster.ask("c", &["audit-log"]).await;
+    let acts = log.as_array().expect("a list").iter();
+    let mut acts = acts.filter(|act| act["action"] == "node_recover");
+    let act = acts.next().expect("it is recorded");
+    assert_eq!(
+        (&act["subject"], &act["outcome"]),
+        (&"b".into(), &"done".into())
+    );
     let left = 1_000_000_000 - 2 * PRICE_OF_A_CHAT;
     assert_eq!(
         cluster.balance(&cluster.installation.account).await,

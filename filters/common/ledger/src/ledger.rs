@@ -41,19 +41,23 @@ impl Ledger {
     }
 
     /// Recovers a node whose process has ended, with its store opened for that: releases its holds, returns its credit to the shared balances,
-    /// lets other requests take over the idempotency keys that its requests have claimed, and closes the store. Blocks.
+    /// lets other requests take over the idempotency keys that its requests have claimed, writes `record` with that, and closes the store. Blocks.
     ///
     /// # Errors
     ///
     /// When the store fails meanwhile. What is left is found by the next recovery.
-    pub fn recover_node(store: Arc<dyn Store>, now: Timestamp) -> Result<Started, StartError> {
+    pub fn recover_node(
+        store: Arc<dyn Store>,
+        now: Timestamp,
+        record: Option<Part>,
+    ) -> Result<Started, StartError> {
         let (ledger, started) = Ledger::start(store.clone(), now)?;
         let token = first_token(store.node(), store.epoch());
         // Not freed: an answer in the spool of the node is stored with its late charge, unless its request was made again meanwhile.
         let lapse = Part::Idempotency(Box::new(IdempotencyPart::LapseBefore { token }));
         // A store that has stopped reports it below.
         let _ = store.submit(
-            UnitOfWork::of(lapse, Admission::Always),
+            UnitOfWork::of_all(std::iter::once(lapse).chain(record), Admission::Always),
             Box::new(log_refusal),
         );
         ledger.return_all();

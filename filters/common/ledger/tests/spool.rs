@@ -106,7 +106,7 @@ impl Fixture {
         let end = format!("UPDATE leases SET held_until = 0 WHERE node = {number}");
         Postgres::shared().run(&self.database, &end);
         let recovering = postgres::open(self.elsewhere("b", NodeRole::Recovery(number)));
-        Ledger::recover_node(recovering.expect("it is over"), NOW).expect("it is recovered");
+        Ledger::recover_node(recovering.expect("it is over"), NOW, None).expect("it is recovered");
     }
 
     fn refused(&self, options: Options) -> String {
@@ -391,7 +391,8 @@ fn a_recovery_that_has_the_nodes_own_spool_charges_what_is_in_it() {
         spool: fixture.options("a", NodeRole::OneOfMany).spool,
         ..fixture.elsewhere("a", NodeRole::Recovery(number))
     });
-    let started = Ledger::recover_node(store.expect("it opens"), NOW).expect("it is recovered");
+    let started =
+        Ledger::recover_node(store.expect("it opens"), NOW, None).expect("it is recovered");
     assert_eq!((started.spooled, started.late, started.orphans), (1, 0, 0));
     let b = start(fixture.elsewhere("b", NodeRole::OneOfMany));
     assert_books(&b.store, account, 930);
