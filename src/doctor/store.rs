@@ -238,10 +238,13 @@ fn schema(settings: &Settings, clock: &Clock) -> Finding {
     };
     match database::open_read(&settings.store, &opener) {
         Ok(_) => Finding::ok(name, format!("{shown} has the schema of this release")),
-        Err(OpenError::Missing { .. }) => Finding::ok(
-            name,
-            format!("{shown} does not exist yet; the first start creates it"),
-        ),
+        Err(OpenError::Missing { .. }) => match database::check_empty(&settings.store, &opener) {
+            Ok(()) => Finding::ok(
+                name,
+                format!("{shown} has no store yet; the first start creates it"),
+            ),
+            Err(error) => Finding::failed(name, telemetry::chain(&error)),
+        },
         Err(error @ OpenError::Older { .. }) => Finding::warning(name, telemetry::chain(&error)),
         Err(error) => Finding::failed(name, telemetry::chain(&error)),
     }

@@ -148,7 +148,7 @@ fn the_database_is_measured_beside_a_gateway_and_without_one() {
     let (code, found) = workspace.doctor(SETTINGS);
     assert_eq!(code, FAILURE, "its provider is not there");
     assert_finding(&found, "gateway", "ok", "none runs");
-    assert_finding(&found, "database", "ok", "does not exist yet");
+    assert_finding(&found, "database", "ok", "has no store yet");
     let database = workspace.folder.path().join("tollgate.db");
     assert!(!database.exists(), "nothing was created");
 

@@ -40,7 +40,7 @@ pub use self::import::{ImportError, Imported, Progress, finish_import, import, o
 pub use self::intercepted::{Submitter, open_intercepted};
 pub use self::measure::{Measured, measure};
 pub use self::nodes::{NodeLease, NodeState, nodes};
-pub use self::open::{check_nodes, holder, migrate, open, open_read, reach};
+pub use self::open::{check_empty, check_nodes, holder, migrate, open, open_read, reach};
 pub use self::options::{NodeRole, Options, SpoolOptions};
 #[cfg(feature = "simulation")]
 pub(crate) use self::own_tables::{OWN_COLUMNS, OWN_TABLES};

@@ -240,6 +240,14 @@ fn begin(connection: &Connection, name: &str, options: &Options) -> Result<(), O
     limit(WAIT)
 }
 
+/// Whether a first start can use an empty database. Leaves nothing there.
+pub fn check_empty(options: &Options) -> Result<(), OpenError> {
+    let name = options.url.to_string();
+    let connection = connect_primary(options)?;
+    prepare(&connection, &name)?;
+    schema::try_create(&connection).map_err(|error| open_error(&name, "make the tables of", error))
+}
+
 /// Connects to the server as a gateway does, and leaves it.
 pub fn reach(options: &Options) -> Result<(), OpenError> {
     connect_primary(options).map(|_| ())

@@ -152,6 +152,13 @@ fn run_steps(connection: &Connection, from: i64) -> Result<(), EngineError> {
     connection.run_all("SET LOCAL lock_timeout = 0")
 }
 
+/// Makes the tables of an empty database, and takes them back: a first start would fail as this does.
+pub(super) fn try_create(connection: &Connection) -> Result<(), EngineError> {
+    connection.run_all("BEGIN")?;
+    run_steps(connection, 0)?;
+    connection.run_all("ROLLBACK")
+}
+
 /// Leaves room in each page of `allotments` for new versions of its rows: a posting changes those of all its accounts, and a row that moves to
 /// another page is inserted into both indexes again. A table with any setting of an operator stays as it is. Other servers of the protocol may refuse it.
 pub(super) fn leave_room(connection: &Connection) {

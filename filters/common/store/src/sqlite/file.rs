@@ -36,12 +36,9 @@ pub(crate) fn create_if_missing(path: &Path, options: &Options) -> Result<(), Op
         Ok(_) => Ok(()),
         // Created in place of the link, the store would not be at the link's target.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.is_symlink() => {
-            match migrated(path) {
-                moved if moved.exists() => Err(OpenError::Migrated {
-                    path: path.to_owned(),
-                    moved,
-                }),
-                _ => create(path, options),
+            match missing(path) {
+                OpenError::Missing { .. } => create(path, options),
+                migrated => Err(migrated),
             }
         }
         Err(source) => Err(OpenError::File {
@@ -49,6 +46,15 @@ pub(crate) fn create_if_missing(path: &Path, options: &Options) -> Result<(), Op
             path: path.to_owned(),
             source,
         }),
+    }
+}
+
+/// Why there is no file at `path`.
+pub(crate) fn missing(path: &Path) -> OpenError {
+    let (path, moved) = (path.to_owned(), migrated(path));
+    match moved.exists() {
+        true => OpenError::Migrated { path, moved },
+        false => OpenError::Missing { path },
     }
 }
 
@@ -85,9 +91,7 @@ pub(crate) fn connect_read(path: &Path) -> Result<Connection, OpenError> {
 /// Connects to the store at `path` to copy it as it is, which may be of an earlier release. Also returns its schema version.
 pub(crate) fn connect_source(path: &Path) -> Result<(Connection, i64), OpenError> {
     if !path.exists() {
-        return Err(OpenError::Missing {
-            path: path.to_owned(),
-        });
+        return Err(missing(path));
     }
     let connection = open(
         path,

@@ -104,9 +104,7 @@ pub(crate) fn open_exclusive(
 ) -> Result<(rusqlite::Connection, Lock), OpenError> {
     let path = &resolve(path);
     if !path.exists() {
-        return Err(OpenError::Missing {
-            path: path.to_owned(),
-        });
+        return Err(file::missing(path));
     }
     let lock = acquire_lock(path, options)?;
     Ok((file::connect(path, options)?, lock))

@@ -96,12 +96,11 @@ impl Connections for Pool {
 
 /// Why the file at `path`, which is to be read, could not be opened.
 pub(crate) fn no_file(path: &Path, error: io::Error) -> OpenError {
-    let path = path.to_owned();
     match error.kind() {
-        io::ErrorKind::NotFound => OpenError::Missing { path },
+        io::ErrorKind::NotFound => file::missing(path),
         _ => OpenError::File {
             action: "open",
-            path,
+            path: path.to_owned(),
             source: error,
         },
     }

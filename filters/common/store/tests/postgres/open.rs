@@ -51,6 +51,33 @@ fn one_process_at_a_time_has_a_database_and_each_run_has_an_epoch_of_its_own() {
     assert_eq!((again.node(), again.epoch()), (1, 2));
 }
 
+/// A check that looked for a store alone said that a first start would make one.
+#[test]
+fn a_check_of_an_empty_database_fails_as_a_first_start_does_and_leaves_nothing() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let tables = || {
+        server.run(
+            name(&url),
+            "SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'",
+        )
+    };
+    for _ in 0..2 {
+        postgres::check_empty(&options(&url, "a")).expect("a first start can use it");
+        assert_eq!(tables().trim(), "0");
+    }
+    server.run(name(&url), "CREATE TABLE nodes (number INTEGER)");
+    let checked = postgres::check_empty(&options(&url, "a")).expect_err("another program's");
+    assert_eq!(tables().trim(), "1", "that of the other program");
+    let started = refused(options(&url, "a"));
+    for error in [&checked, &started] {
+        let cause = std::error::Error::source(error)
+            .expect("a cause")
+            .to_string();
+        assert!(cause.contains("nodes"), "{error}: {cause}");
+    }
+}
+
 #[test]
 fn the_lease_of_a_process_that_is_gone_is_taken_at_once_and_that_of_another_machine_at_its_end() {
     let server = Postgres::shared();
