@@ -131,7 +131,7 @@ pub enum Command {
         /// The backup: an SQLite file, or the `postgres://` address of the database that a backup was restored into.
         backup: String,
     },
-    /// Copy the accounts and the ledger from an SQLite file into a PostgreSQL database, which has to be empty. No gateway may have either. An
+    /// Copy the accounts and the ledger from an SQLite file into a PostgreSQL database without a store. No gateway may have either. An
     /// attempt that was interrupted is continued. The file gets the ending `.migrated` once the audit of the copy is clean and its last seals are
     /// the same.
     Migrate {

@@ -61,13 +61,14 @@ fn run_audit(
     }
     let read = client.read()?;
     let mut report = audit_with_progress(&*read, "the books", &mut progress)?;
+    let do_books_balance = report.clean();
     if let Some(folder) = options.exports {
         progress.report(|| "replaying the export files".to_owned());
         verify_files(&*read, folder, &mut report)?;
     }
     drop(progress);
     out.show(&AuditReportView::of(&report), |out| {
-        print_text(&report, out)
+        print_text(&report, do_books_balance, options.exports, out)
     })?;
     Ok(if report.clean() { SUCCESS } else { FAILURE })
 }
@@ -105,7 +106,12 @@ fn verify_files(read: &dyn Read, folder: &Path, report: &mut Report) -> anyhow::
     Ok(())
 }
 
-fn print_text(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_text(
+    report: &Report,
+    do_books_balance: bool,
+    exports: Option<&Path>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     for violation in &report.violations {
         writeln!(out, "{violation}").context("cannot print")?;
     }
@@ -135,10 +141,18 @@ fn print_text(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     if report.removed_commits > 0 {
         let removed = report.removed_commits;
-        writeln!(
-            out,
-            "{removed} earlier commits are removed; `--exports FOLDER` verifies their files"
-        )
+        match exports {
+            None => writeln!(
+                out,
+                "{removed} earlier commits are removed; `--exports FOLDER` verifies their files"
+            ),
+            Some(_) if !report.clean() => Ok(()),
+            Some(folder) => writeln!(
+                out,
+                "{removed} earlier commits are removed, and are all in the files of `{}`",
+                folder.display()
+            ),
+        }
         .context("cannot print")?;
     }
     for repair in &report.repairs {
@@ -163,6 +177,13 @@ fn print_text(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     .context("cannot print")?;
     if report.clean() {
         return Ok(());
+    }
+    if do_books_balance {
+        return writeln!(
+            out,
+            "the database is as it should be; name the folder that has all export files, or put back the one that is damaged or missing"
+        )
+        .context("cannot print");
     }
     writeln!(
         out,

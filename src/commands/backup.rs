@@ -153,13 +153,24 @@ fn rotate(
     let kept = keep.saturating_sub(1);
     let removed: Vec<PathBuf> = found.drain(..found.len().saturating_sub(kept)).collect();
     for path in &removed {
-        fs::remove_file(path).with_context(|| {
-            format!(
-                "`{}` is made, but the earlier backup `{}` cannot be removed",
-                file.display(),
-                path.display()
-            )
-        })?;
+        // Those beside it are of its readers, `tollgate compare` for one.
+        for ending in ["-wal", "-shm", ""] {
+            let mut removed = path.clone().into_os_string();
+            removed.push(ending);
+            let gone = fs::remove_file(removed);
+            let is_gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+            if let Err(error) = gone
+                && (ending.is_empty() || !is_gone(&error))
+            {
+                return Err(error).with_context(|| {
+                    format!(
+                        "`{}` is made, but the earlier backup `{}` cannot be removed",
+                        file.display(),
+                        path.display()
+                    )
+                });
+            }
+        }
     }
     own.sync_all().with_context(failed)?;
     Ok(Made {

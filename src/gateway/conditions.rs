@@ -109,7 +109,7 @@ impl Conditions {
         }
         if self.store.outage().is_some_and(Outage::is_cut_off) {
             found.reasons.push(
-                "the database does not answer: new requests get 503, and requests under way end as `store.spool` allows".into(),
+                "the database does not answer: new requests get 503, and answers under way wait for it, or end with their charges in `store.spool`".into(),
             );
         }
         if gauges.spool_units.load(Relaxed) > 0 {

@@ -46,6 +46,11 @@ fn the_newest_backups_are_kept_and_only_files_of_this_command_are_removed() {
     // Older than any: the first to go.
     let oldest = "tollgate-20200101T000000.000Z.db";
     std::fs::write(kept.join(oldest), "").expect("written");
+    // What a reader leaves beside it.
+    let of_reader = ["-wal", "-shm"].map(|ending| kept.join(format!("{oldest}{ending}")));
+    for file in &of_reader {
+        std::fs::write(file, "").expect("written");
+    }
     let first = workspace.backups();
 
     let (_, text) = workspace.rotate("--keep 2 --json").expect("a backup");
@@ -56,6 +61,7 @@ fn the_newest_backups_are_kept_and_only_files_of_this_command_are_removed() {
     assert!(removed[0].as_str().expect("a path").ends_with(oldest));
     let second = workspace.backups();
     assert!(!rest.exists());
+    assert!(of_reader.iter().all(|file| !file.exists()));
     let dated = |names: &[String]| -> Vec<String> {
         let dated = names
             .iter()

@@ -437,6 +437,9 @@ pub(super) fn store(
     problems: &mut Problems,
 ) -> Store {
     let url = store_url(raw, context, problems);
+    // Not the default, which stands for an address with a problem of its own.
+    let is_file = matches!(url, StoreUrl::Sqlite(_))
+        && (raw.url.as_ref()).is_none_or(|at| at.value.starts_with("sqlite:"));
     if let (Some(at), StoreUrl::Sqlite(path)) = (&raw.url, &url) {
         in_existing_folder(problems, "store.url", at, path);
     }
@@ -455,7 +458,7 @@ pub(super) fn store(
         (None, StoreUrl::Postgres(_)) => Some(context.path("tollgate.sock")),
         (None, StoreUrl::Sqlite(_)) => None,
     };
-    if let (StoreUrl::Sqlite(_), Some(at)) = (&url, raw.standby.written()) {
+    if let (true, Some(at)) = (is_file, raw.standby.written()) {
         problems.note(
             "store.standby",
             at,
@@ -464,13 +467,13 @@ pub(super) fn store(
     }
     let spool = raw.spool.as_ref().map(|at| {
         let path = context.path(at);
-        match &url {
-            StoreUrl::Sqlite(_) => problems.note(
+        match is_file {
+            true => problems.note(
                 "store.spool",
                 at,
                 "is for charges while a PostgreSQL database does not answer, and `store.url` names a file; remove one of them",
             ),
-            StoreUrl::Postgres(_) => in_existing_folder(problems, "store.spool", at, &path),
+            false => in_existing_folder(problems, "store.spool", at, &path),
         }
         path
     });
@@ -484,8 +487,8 @@ pub(super) fn store(
         .map(Duration::from_secs);
     let node = raw.node.as_ref().map(|at| {
         let is_name = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
-        let problem = match (&url, at.value.len()) {
-            (StoreUrl::Sqlite(_), _) => {
+        let problem = match (is_file, at.value.len()) {
+            (true, _) => {
                 Some(String::from("is one of several gateways on a PostgreSQL database, and `store.url` names a file; remove one of them"))
             }
             (_, 1..=64) if at.value.chars().all(is_name) => raw.standby.is_on().then_some(
