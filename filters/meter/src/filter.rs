@@ -438,10 +438,10 @@ impl Meter {
         };
         let credential = principal(exchange)?.credential;
         let of = (exchange.request.id, at);
-        let mut settlement = hold.settle_with(settle, attached);
+        let settlement = hold.settle_with(settle, attached);
         let mut kept = held.kept.take();
         if self.ledger.has_allotments() {
-            self.count_charge(kept.take(), credential, &mut settlement, of);
+            self.count_charge(kept.take(), credential, &settlement, of);
         }
         Ok(Settling {
             meter: self,
@@ -458,7 +458,7 @@ impl Meter {
         &self,
         kept: Option<Kept>,
         credential: CredentialId,
-        settlement: &mut Settlement,
+        settlement: &Settlement,
         of: (OperationId, Timestamp),
     ) {
         let charged = settlement.settled().charged;

@@ -146,10 +146,10 @@ impl Meter {
             usage: self.usage_record(exchange, &quote.model, &used)?,
             at,
         };
-        let mut settlement = self.ledger.charge_held(charge, attached, covered)?;
+        let settlement = self.ledger.charge_held(charge, attached, covered)?;
         let settled = settlement.settled();
         let of = (exchange.request.id, at);
-        self.count_charge(kept, credential, &mut settlement, of);
+        self.count_charge(kept, credential, &settlement, of);
         self.report_charge(exchange, &used, settled);
         Ok((amount.is_positive() || is_recorded).then_some(settlement))
     }

@@ -450,7 +450,8 @@ impl Inner {
         };
         let mut settled = settled(taken, balance);
         settled.available += elsewhere;
-        let (done, wait) = self.charge_callback(account, taken.charged, None);
+        let undo = self.undo_of(&attached);
+        let (done, wait) = self.charge_callback(account, taken.charged, None, undo.clone());
         // No caller waits for a record without cost.
         let admission = match taken.charged.is_positive() || attached.is_some() {
             true => Admission::Normal,
@@ -462,7 +463,7 @@ impl Inner {
                 operation,
                 settled,
                 wait: Ok(wait),
-                undo: None,
+                undo,
             }),
             Err(error) => {
                 balance.available += taken.charged;

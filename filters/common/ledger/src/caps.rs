@@ -14,7 +14,7 @@ use tollgate_store::{
 
 use crate::accounts::{Inner, SHARDS, Shard, lock};
 use crate::hold_request::{HoldError, HoldRequest};
-use crate::settlement::{Settlement, Undo};
+use crate::settlement::Settlement;
 use crate::units::log_refusal;
 
 /// A reservation against the cap of a key. Dropping it releases it.
@@ -72,10 +72,10 @@ pub struct CountedCharge {
 }
 
 impl CountedCharge {
-    /// Returns it to the caps if the store refuses its settlement.
-    pub fn follow(self, settlement: &mut Settlement) {
-        if !self.caps.is_empty() {
-            settlement.undo = Some(Undo(Box::new(move || self.undo())));
+    /// Returns it to the caps if the store refuses its settlement, also where no caller waits for that.
+    pub fn follow(self, settlement: &Settlement) {
+        if let Some(undo) = settlement.undo.as_ref().filter(|_| !self.caps.is_empty()) {
+            undo.set(move || self.undo());
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
@@ -20,7 +21,8 @@ pub enum SettleError {
         /// The operation.
         operation: OperationId,
     },
-    /// The ledger has no such open hold. Never occurs with one gateway on the file; the response is not paid for.
+    /// The hold is not open in the store, or the store refused the attached part: a claim that another request has taken over. The response is not
+    /// charged.
     #[error("the store refused the settlement of `{operation}`")]
     Refused {
         /// The operation.
@@ -81,11 +83,47 @@ pub struct Settlement {
     pub(crate) operation: OperationId,
     pub(crate) settled: Settled,
     pub(crate) wait: Result<oneshot::Receiver<Result<Receipt, CommitError>>, SettleError>,
+    /// For a settlement that the store may refuse.
     pub(crate) undo: Option<Undo>,
 }
 
-/// What else is undone when the store refuses a settlement.
-pub(crate) struct Undo(pub(crate) Box<dyn FnOnce() + Send + Sync>);
+/// What else is undone when the store refuses a settlement, whether or not that is waited for.
+#[derive(Clone, Default)]
+pub(crate) struct Undo(Arc<Mutex<UndoState>>);
+
+#[derive(Default)]
+enum UndoState {
+    #[default]
+    Undecided,
+    Set(Box<dyn FnOnce() + Send>),
+    Refused,
+}
+
+impl Undo {
+    /// Has `undo` called when the store refuses the settlement, at once where it has.
+    pub(crate) fn set(&self, undo: impl FnOnce() + Send + 'static) {
+        let mut state = self.state();
+        match *state {
+            UndoState::Refused => {
+                drop(state);
+                undo();
+            }
+            _ => *state = UndoState::Set(Box::new(undo)),
+        }
+    }
+
+    /// The store has refused the settlement.
+    pub(crate) fn refused(&self) {
+        let before = std::mem::replace(&mut *self.state(), UndoState::Refused);
+        if let UndoState::Set(undo) = before {
+            undo();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, UndoState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl std::fmt::Debug for Undo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -111,12 +149,7 @@ impl Future for Settlement {
         };
         Poll::Ready(match answer {
             Ok(Ok(_)) => Ok(self.settled),
-            Ok(Err(error)) => {
-                if let Some(Undo(undo)) = self.undo.take() {
-                    undo();
-                }
-                Err(SettleError::from_commit(operation, error))
-            }
+            Ok(Err(error)) => Err(SettleError::from_commit(operation, error)),
             Err(_) => Err(SettleError::Store {
                 operation,
                 source: Failure::closed(),

@@ -11,7 +11,7 @@ use tollgate_store::{Admission, CommitError, Done, Failure, Purse, Receipt, Subm
 use crate::accounts::{Acknowledgement, Inner, Open, Shard};
 use crate::hold::Hold;
 use crate::hold_request::{HoldRequest, Settle};
-use crate::settlement::{AttachedPart, SettleError, Settled, Settlement};
+use crate::settlement::{AttachedPart, SettleError, Settled, Settlement, Undo};
 use crate::units::{charged_at, log_refusal, settled, unit_with};
 
 /// A settlement with an attached part, which the store may refuse: then the hold is still open there, and is released.
@@ -115,7 +115,8 @@ impl Inner {
                 at,
             }
         };
-        let (done, wait) = self.charge_callback(account, taken.charged, unsettled);
+        let undo = self.undo_of(&attached);
+        let (done, wait) = self.charge_callback(account, taken.charged, unsettled, undo.clone());
         let unit = unit_with(part, attached, settled, Admission::Always);
         let submitted = self.store.submit(unit, done);
         self.give_back(&mut shard, Purse::Account(account), request.at);
@@ -131,8 +132,13 @@ impl Inner {
             operation,
             settled,
             wait,
-            undo: None,
+            undo,
         }
+    }
+
+    /// What a settlement with this part undoes besides. One without a part is not refused, and a node that is alone counts no caps here.
+    pub(crate) fn undo_of(&self, attached: &Option<AttachedPart>) -> Option<Undo> {
+        (self.has_allotments && attached.is_some()).then(Undo::default)
     }
 
     /// A callback that returns what was charged if the store refuses the charge, and the wait for its result. `unsettled` is boxed, because it is
@@ -142,6 +148,7 @@ impl Inner {
         account: AccountId,
         charged: Micros,
         unsettled: Option<Box<Unsettled>>,
+        undo: Option<Undo>,
     ) -> (Done, Acknowledgement) {
         let (sender, wait) = oneshot::channel();
         let this = Arc::clone(self);
@@ -153,6 +160,9 @@ impl Inner {
                 (None, Ok(_)) => {}
                 (None, Err(_)) => this.credit_back(account, charged),
                 (Some(unsettled), result) => this.settlement_ended(&unsettled, charged, result),
+            }
+            if let Some(undo) = undo.filter(|_| result.is_err()) {
+                undo.refused();
             }
             let _ = sender.send(result);
         });

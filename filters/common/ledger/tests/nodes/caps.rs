@@ -397,9 +397,14 @@ fn what_a_node_frees_that_hears_of_a_recall_by_its_first_take_is_returned_at_onc
     drop(open);
 }
 
-/// The part of the cap that the charge had taken could be neither used nor returned until the node started again.
+/// The part of the cap that the charge had taken could be neither used nor returned until the node started again, with a settlement that is dropped
+/// too.
 #[test]
 fn a_charge_that_the_store_refuses_counts_against_no_cap() {
+    [true, false].map(refused_charge);
+}
+
+fn refused_charge(is_waited_for: bool) {
     let url = Postgres::shared().database();
     let (a, b) = (node(&url, "a"), node(&url, "b"));
     let account = account_with(&a.store, &a.ledger, 1, 1_000_000, 0);
@@ -415,13 +420,21 @@ fn a_charge_that_the_store_refuses_counts_against_no_cap() {
         at: NOW,
     };
     let attached = AttachedPart::new(move |_| answer_with_lost_claim(account));
-    let mut settlement = hold.settle_with(settle, Some(attached));
-    kept.settle(Micros::new(100), NOW).follow(&mut settlement);
-    let refused = wait(settlement);
-    assert!(
-        matches!(refused, Err(SettleError::Refused { .. })),
-        "{refused:?}"
-    );
+    let settlement = hold.settle_with(settle, Some(attached));
+    kept.settle(Micros::new(100), NOW).follow(&settlement);
+    match is_waited_for {
+        true => {
+            let refused = wait(settlement);
+            assert!(
+                matches!(refused, Err(SettleError::Refused { .. })),
+                "{refused:?}"
+            );
+        }
+        false => {
+            drop(settlement);
+            wait(flush(&*b.store)).expect("it was decided");
+        }
+    }
     a.leaves(CapPeriod::Total, account, 1_000);
     assert_eq!(a.spent(account), 0);
     a.close();

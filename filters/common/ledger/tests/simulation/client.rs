@@ -288,7 +288,7 @@ impl Client {
         }
         let at = self.now();
         let credential = completion.key.map(|(credential, _)| credential);
-        let mut settlement = hold.settle(Settle {
+        let settlement = hold.settle(Settle {
             actual: Micros::new(actual),
             usage: UsageRecord {
                 credential,
@@ -302,7 +302,7 @@ impl Client {
                 Some(kept) => kept.settle(charged, at),
                 None => (self.ledger).count_uncapped(credential, charged, (completion.id, at)),
             };
-            counted.follow(&mut settlement);
+            counted.follow(&settlement);
         }
         let settled = settlement.await;
         self.note(&format!("{number} settled {actual}: {settled:?}"));

@@ -134,7 +134,7 @@ impl SpoolFile {
             Err(TryLockError::WouldBlock) => {
                 return Err(unfit(
                     &path,
-                    "is in use by another process; give each gateway a folder of its own (`store.spool`), and end the earlier process",
+                    "is in use by another process; end that gateway, or wait for the command that has it, and start again; two gateways need folders of their own (`store.spool`)",
                 ));
             }
             Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
