@@ -48,31 +48,31 @@ const TIMEOUT_US: u64 = 150_000;
 impl Fault {
     /// Each of them, and a seed of a run that finds it soon.
     pub(crate) const ALL: [(Fault, u64); 13] = [
-        (Fault::SeparateFence, 1227),
-        (Fault::ReturnWithoutFence, 65),
-        (Fault::RepeatedReturn, 31),
-        (Fault::CreditGivenBackOnUnknownCommit, 105),
-        (Fault::LeaseInFence, 18),
-        (Fault::FeedByTime, 3),
-        (Fault::LoadWithoutCursor, 3),
+        (Fault::SeparateFence, 88),
+        (Fault::ReturnWithoutFence, 1),
+        (Fault::RepeatedReturn, 1),
+        (Fault::CreditGivenBackOnUnknownCommit, 14),
+        (Fault::LeaseInFence, 3),
+        (Fault::FeedByTime, 1),
+        (Fault::LoadWithoutCursor, 0),
         (Fault::TakingAheadWhileScarce, 1),
-        (Fault::RefusalAtTimeout, 232),
-        (Fault::RecoveryInOwnJournal, 26),
-        (Fault::ShorteningByLocalRoom, 4),
+        (Fault::RefusalAtTimeout, 35),
+        (Fault::RecoveryInOwnJournal, 16),
+        (Fault::ShorteningByLocalRoom, 0),
         (Fault::RefundWithoutAllotment, 0),
-        (Fault::SpoolWithoutBoottime, 33),
+        (Fault::SpoolWithoutBoottime, 15),
     ];
 
     /// Those of allotments, and a seed of a run in which only caps are scarce, and it strikes one.
     pub(crate) const OF_CAPS: [(Fault, u64); 4] = [
-        (Fault::ReturnWithoutFence, 46),
-        (Fault::RepeatedReturn, 125),
-        (Fault::CreditGivenBackOnUnknownCommit, 46),
-        (Fault::TakingAheadWhileScarce, 4),
+        (Fault::ReturnWithoutFence, 66),
+        (Fault::RepeatedReturn, 30),
+        (Fault::CreditGivenBackOnUnknownCommit, 66),
+        (Fault::TakingAheadWhileScarce, 0),
     ];
 
     /// The same of any run.
-    pub(crate) const OF_CAPS_BESIDE_ACCOUNTS: [(Fault, u64); 1] = [(Fault::RefusalAtTimeout, 99)];
+    pub(crate) const OF_CAPS_BESIDE_ACCOUNTS: [(Fault, u64); 1] = [(Fault::RefusalAtTimeout, 35)];
 
     /// Changes statements.
     pub(crate) fn tamper(self, sim: &Simulation) {
