@@ -13,7 +13,7 @@ use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
 use tollgate_store::{
     Admission, CredentialChange, EntryKind, OpenError, Part, RootSecret, Store, UnitOfWork,
-    UsageRecord, commit,
+    UsageRecord, commit, flush,
 };
 use tollgate_testing::Postgres;
 

@@ -401,7 +401,8 @@ fn what_a_node_frees_that_hears_of_a_recall_by_its_first_take_is_returned_at_onc
 /// too.
 #[test]
 fn a_charge_that_the_store_refuses_counts_against_no_cap() {
-    [true, false].map(refused_charge);
+    refused_charge(true);
+    refused_charge(false);
 }
 
 fn refused_charge(is_waited_for: bool) {

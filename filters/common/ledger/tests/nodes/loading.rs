@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-use tollgate_store::{ChangeRow, Effect, EntryKind, Observer, ReadError, flush};
+use tollgate_store::{ChangeRow, Effect, Observer, ReadError};
 use tollgate_testing::DatabaseLink;
 
 use super::*;
