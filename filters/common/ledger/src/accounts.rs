@@ -529,7 +529,9 @@ impl Inner {
         credit: &Credit,
         parts: Vec<Part>,
     ) -> Result<Acknowledgement, CreditError> {
-        if self.shard(credit.account).is_handed_over {
+        // Locked until it is queued, so that no handover begins between.
+        let shard = self.shard(credit.account);
+        if shard.is_handed_over {
             return Err(CreditError::Overloaded { waiting: 0 });
         }
         self.queue_booking(credit, parts, Micros::ZERO)

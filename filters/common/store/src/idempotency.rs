@@ -154,7 +154,7 @@ pub struct IdempotencyRow {
 }
 
 impl IdempotencyRow {
-    /// Whether its request is running: the gateway that runs it has not ended.
+    /// Whether its request may be running: its claim was neither freed nor has it lapsed, which the next run of its node sees to.
     pub fn is_under_way(&self) -> bool {
         self.answer.is_none() && self.expires_at > Timestamp::UNIX_EPOCH
     }
