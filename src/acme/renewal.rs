@@ -254,26 +254,29 @@ impl Maintained {
         let wait = error.retry_after.map_or(wait, |least| least.max(wait));
         let next_attempt_at = now + wait;
         let failures = begun.failures;
+        let cause: Arc<str> = error.cause.into();
+        let row = AcmeCertificateRow {
+            version: begun.version + 1,
+            next_attempt_at,
+            note: Some(cause.clone()),
+            updated_at: now,
+            ..begun
+        };
+        // Before the log line: an operator who restarts the gateway after it must not wait for the lease of an attempt that has ended.
+        let written = self
+            .context
+            .records
+            .write(AcmePart::ReplaceCertificate(row))
+            .await;
         self.context.status.ended(OrderResult::Failed);
         tracing::warn!(
             certificate = %self.order.label(),
-            cause = %error.cause,
+            %cause,
             failures,
             next_attempt_at = %next_attempt_at.rfc3339(),
             "obtaining certificate failed, retrying"
         );
-        let row = AcmeCertificateRow {
-            version: begun.version + 1,
-            next_attempt_at,
-            note: Some(error.cause.into()),
-            updated_at: now,
-            ..begun
-        };
-        let written = self
-            .context
-            .records
-            .write(AcmePart::ReplaceCertificate(row));
-        written.await.map_err(|error| telemetry::chain(&error))
+        written.map_err(|error| telemetry::chain(&error))
     }
 
     /// Moves the renewal into the window that the authority suggests (RFC 9773 section 4.2). Returns whether it did.

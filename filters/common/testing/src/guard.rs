@@ -5,10 +5,11 @@ use std::time::Duration;
 
 /// The maximum duration of any step in a test.
 ///
-/// Far above what a busy machine needs: it is not a performance measurement, and no test waits for it to elapse.
-pub(crate) const HANG: Duration = Duration::from_secs(60);
+/// Far above what a busy machine needs, and longer than each lease and backoff that a test may have to outlast (an order of a certificate that a
+/// stop has cut: 300 s). It is not a performance measurement, and no test waits for it to elapse.
+pub(crate) const HANG: Duration = Duration::from_secs(400);
 
-/// Waits for `work`, and panics with `what` when it takes longer than a minute.
+/// Waits for `work`, and panics with `what` when it takes longer than [`HANG`].
 ///
 /// # Panics
 ///
