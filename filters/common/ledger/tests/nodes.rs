@@ -92,7 +92,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
             often.tick().await;
         }
     };
-    let found = wait(async { tokio::time::timeout(Duration::from_secs(10), polled).await });
+    let found = wait(async { tokio::time::timeout(Duration::from_secs(240), polled).await });
     assert!(found.is_ok(), "not in time: {what}");
 }
 

@@ -140,7 +140,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
             often.tick().await;
         }
     };
-    let found = wait(async { tokio::time::timeout(Duration::from_secs(20), polled).await });
+    let found = wait(async { tokio::time::timeout(Duration::from_secs(240), polled).await });
     assert!(found.is_ok(), "not in time: {what}");
 }
 
@@ -163,7 +163,7 @@ impl Node {
 
     fn settled_as(&self, hold: Hold, settle: Settle) -> Result<Settled, SettleError> {
         wait(async {
-            tokio::time::timeout(Duration::from_secs(20), hold.settle(settle))
+            tokio::time::timeout(Duration::from_secs(240), hold.settle(settle))
                 .await
                 .expect("the answer ends")
         })
@@ -586,7 +586,7 @@ fn at_the_end_of_the_grace_answers_without_a_place_in_the_spool_are_cut_and_not_
     let gauges = node.store.gauges();
     eventually("it is full", || gauges.is_spool_failing.load(Relaxed));
     hand.advance(Duration::from_secs(901));
-    let refused = wait(async { tokio::time::timeout(Duration::from_secs(20), settlement).await });
+    let refused = wait(async { tokio::time::timeout(Duration::from_secs(240), settlement).await });
     let refused = refused.expect("the node gives up");
     assert!(
         matches!(refused, Err(SettleError::Store { .. })),

@@ -308,7 +308,7 @@ impl TestBed {
                     interval.tick().await;
                 }
             };
-            let waited = tokio::time::timeout(Duration::from_secs(8), waited);
+            let waited = tokio::time::timeout(Duration::from_secs(240), waited);
             waited.await.expect("the condition holds soon");
         });
     }

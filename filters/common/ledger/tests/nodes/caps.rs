@@ -137,7 +137,7 @@ impl Node {
                 often.tick().await;
             }
         };
-        let found = wait(async { tokio::time::timeout(Duration::from_secs(10), polled).await });
+        let found = wait(async { tokio::time::timeout(Duration::from_secs(240), polled).await });
         assert!(found.is_ok(), "the cap leaves {last:?}, not {left}");
     }
 

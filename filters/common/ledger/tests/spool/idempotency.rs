@@ -76,7 +76,7 @@ fn a_late_charge_is_booked_with_its_answer_unless_a_repeat_of_its_request_was_an
         let kept = AttachedPart::new(move |_| answer_of(account, token, "an answer"));
         let settled = wait(async {
             let settled = hold.settle_with(settle(70), Some(kept));
-            tokio::time::timeout(Duration::from_secs(20), settled).await
+            tokio::time::timeout(Duration::from_secs(240), settled).await
         });
         settled.expect("the answer ends").expect("in the spool");
         node.die();

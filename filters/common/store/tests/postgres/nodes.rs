@@ -237,7 +237,7 @@ fn refused_requests_and_uses_of_keys_are_recorded_while_another_node_has_locked_
     let lock = "DO 'BEGIN PERFORM number FROM cluster WHERE id = 1 FOR UPDATE; END'";
     let mut other = Blocker::lock(&database, lock);
     for part in records() {
-        let answer = submit(&store, part).recv_timeout(Duration::from_secs(20));
+        let answer = submit(&store, part).recv_timeout(Duration::from_secs(240));
         assert!(matches!(answer, Ok(Ok(_))), "{answer:?}");
     }
     let recorded = "SELECT used_at, requests FROM credentials, refusals";

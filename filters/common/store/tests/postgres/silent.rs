@@ -54,7 +54,7 @@ fn a_node_whose_idle_connections_are_silent_follows_the_feed_after_one_short_wai
     let read = follow(&store);
     proxy.silence_at("BEGIN ISOLATION LEVEL REPEATABLE READ");
     write(&other, [new_account(1)]).expect("an account");
-    let found = read.recv_timeout(Duration::from_secs(20));
+    let found = read.recv_timeout(Duration::from_secs(240));
     assert_eq!(found, Ok(true), "read by a new connection");
     assert_eq!(proxy.cuts(), 1, "the other idle ones were not tried");
     assert!(store.failure().is_none());
