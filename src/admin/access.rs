@@ -77,6 +77,11 @@ impl Access {
         Some((TlsAcceptor::from(tls.config.clone()), tls.has_authorities))
     }
 
+    /// The clock that invalid tokens are counted by.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Whether the address is a loopback one, where health, metrics and cache need no token.
     pub(super) fn is_local(&self) -> bool {
         self.is_local

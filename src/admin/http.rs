@@ -12,19 +12,26 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tollgate_filter::{ApiError, ErrorCode, ErrorShape};
+use tokio::sync::watch;
+use tollgate_filter::{AddressPrefix, ApiError, ErrorCode, ErrorShape};
 
 use super::access::Access;
 use super::api::Api;
 use super::changes::{Actor, Changes};
 use super::control::{ANSWERS_TIMEOUT, Applied, Change};
+use super::origin;
 use super::running::{JsonSource, Liveness, Readiness, Workers};
 use crate::config::AdminRole;
-use crate::telemetry::Telemetry;
+use crate::proxy::{Connection, Connections, Places};
+use crate::telemetry::{ConnectionSide, Telemetry};
 
-/// Maximum concurrent connections; a scraper needs one.
-const CONNECTIONS_MAX: usize = 64;
+/// Connections at once; a scraper needs one. A connection without a request under way gives way to a new one, and it does not rest after an
+/// answer: as many connections that ask again and again would keep a probe of their own address out.
+const PLACES: Places = Places {
+    max: 256,
+    per_address_max: 64,
+    rest: Duration::ZERO,
+};
 /// Time limit for a TLS handshake, and for the head of a request.
 const HEAD: Duration = Duration::from_secs(5);
 /// For how long a connection takes requests. One that is under way then is answered, however long it takes.
@@ -67,34 +74,47 @@ pub(super) async fn serve(
             return;
         }
     };
+    let connections = Connections::new(
+        PLACES,
+        endpoints.access.clock().clone(),
+        endpoints.telemetry.clone(),
+        ConnectionSide::Admin,
+    );
     let endpoints = Arc::new(endpoints);
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        // Beyond that many, connections wait in the system's accept queue until one ends, which it does within its time limits.
         let accepted = tokio::select! {
-            accepted = accept(&listener, &connections) => accepted,
+            accepted = listener.accept() => accepted,
             _ = stopped.wait_for(|stop| *stop) => break,
             _ = released.wait_for(|released| *released) => break,
         };
-        let Ok((stream, peer, permit)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             // Out of file descriptors, most likely: wait for some to be closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
+        let Some(mut connection) = connections.accept(Some(AddressPrefix::of(peer.ip()))) else {
+            continue;
+        };
+        // Waits only while each place has a request under way.
+        tokio::select! {
+            () = connection.take_place() => {}
+            _ = stopped.wait_for(|stop| *stop) => break,
+        }
         let (endpoints, stopped) = (endpoints.clone(), stopped.clone());
-        tokio::spawn(async move {
+        let task_slot = connection.task_slot();
+        let task = tokio::spawn(async move {
             let mut peer = Peer {
                 address: peer,
                 is_trusted: endpoints.access.is_local(),
             };
             match endpoints.access.acceptor() {
-                None => serve_connection(stream, endpoints, peer, stopped).await,
+                None => serve_connection(stream, endpoints, peer, &connection, stopped).await,
                 Some((acceptor, is_known)) => {
                     peer.is_trusted |= is_known;
                     let handshake = tokio::time::timeout(HEAD, acceptor.accept(stream));
                     match handshake.await {
                         Ok(Ok(stream)) => {
-                            serve_connection(stream, endpoints, peer, stopped).await;
+                            serve_connection(stream, endpoints, peer, &connection, stopped).await;
                         }
                         Ok(Err(error)) => {
                             tracing::debug!(%error, peer = %peer.address, "admin TLS handshake failed");
@@ -103,19 +123,19 @@ pub(super) async fn serve(
                     }
                 }
             }
-            drop(permit);
         });
+        task_slot.set(task.abort_handle());
     }
     drop(listener);
     let _ = stopped.wait_for(|stop| *stop).await;
-    let ended = connections.acquire_many(CONNECTIONS_MAX as u32);
-    let _ = tokio::time::timeout(ANSWERS_TIMEOUT, ended).await;
+    let _ = tokio::time::timeout(ANSWERS_TIMEOUT, connections.all_ended()).await;
 }
 
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     endpoints: Arc<Endpoints>,
     peer: Peer,
+    place: &Connection,
     mut stopped: watch::Receiver<bool>,
 ) {
     let (under_way, mut is_under_way) = watch::channel(false);
@@ -123,12 +143,18 @@ async fn serve_connection(
         let endpoints = endpoints.clone();
         under_way.send_replace(true);
         // A task of its own: an operator's act is completed and recorded, also when its client has disconnected meanwhile.
-        let answer = tokio::spawn(async move { endpoints.answer(request, peer).await });
+        let answer = place
+            .begin()
+            .then(|| tokio::spawn(async move { endpoints.answer(request, peer).await }));
         let under_way = &under_way;
         async move {
+            let Some(answer) = answer else {
+                return Err(EndedError::Evicted);
+            };
             let answer = answer.await;
             under_way.send_replace(false);
-            answer
+            place.end();
+            answer.map_err(EndedError::Panicked)
         }
     });
     let connection = hyper::server::conn::http1::Builder::new()
@@ -154,18 +180,20 @@ async fn serve_connection(
     }
 }
 
-/// The next connection, and its place.
-async fn accept(
-    listener: &tokio::net::TcpListener,
-    places: &Arc<Semaphore>,
-) -> std::io::Result<(tokio::net::TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await;
-    let (stream, peer) = listener.accept().await?;
-    Ok((stream, peer, place.expect("places are never closed")))
+/// Why a connection ends without an answer.
+#[derive(Debug, thiserror::Error)]
+enum EndedError {
+    #[error("the connection is being closed for a new one")]
+    Evicted,
+    #[error("the request panicked")]
+    Panicked(#[source] tokio::task::JoinError),
 }
 
 impl Endpoints {
     async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
+        if let Err(refusal) = origin::check(&request, self.access.is_local()) {
+            return refused(&refusal);
+        }
         let path = request.uri().path();
         if let Some(api) = self.api.as_ref().filter(|_| Api::has(path)) {
             return api.respond(request, peer.address).await;
@@ -226,8 +254,6 @@ impl Endpoints {
     }
 
     /// The contents of the cache (GET), or the removal of entries (DELETE with `?id=`, `?model=` or `?all`).
-    ///
-    /// A page of another origin cannot send a DELETE here: a browser sends a preflight first, which is never granted.
     async fn cache(
         &self,
         method: &Method,

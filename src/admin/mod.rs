@@ -10,6 +10,7 @@ mod changes;
 pub mod control;
 mod deletion;
 mod http;
+mod origin;
 pub(crate) mod retention;
 mod running;
 mod service;
@@ -24,6 +25,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::watch;
 
+use crate::proxy::set_accept_queue;
 use crate::telemetry::Telemetry;
 pub use access::Access;
 use api::Api;
@@ -37,6 +39,9 @@ pub use running::{
     Upgrade, Upgraded, Workers,
 };
 pub use service::AdminService;
+
+/// Length of the system's accept queue of the admin address. The thread accepts at once, unless every place has a request under way.
+const ACCEPT_QUEUE: u32 = 1024;
 
 /// The inputs of the admin thread.
 pub struct Options {
@@ -146,6 +151,7 @@ impl Admin {
             None => listen(address)?,
         };
         listener.set_nonblocking(true).map_err(failed)?;
+        set_accept_queue(&listener, ACCEPT_QUEUE).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let control = match control {
             Some(control) => control::Socket::adopt(control, &socket)?,

@@ -66,10 +66,14 @@ impl TestAdmin {
     }
 
     fn get(&self, line: &str) -> String {
+        self.get_from(line, "host: localhost\r\n")
+    }
+
+    fn get_from(&self, line: &str, fields: &str) -> String {
         let mut stream = TcpStream::connect(self.admin.address()).expect("it listens");
         write!(
             stream,
-            "{line} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+            "{line} HTTP/1.1\r\n{fields}connection: close\r\n\r\n"
         )
         .expect("sent");
         let mut answer = String::new();
@@ -153,13 +157,13 @@ fn health_and_metrics_answer_on_loopback() {
 }
 
 #[test]
-fn a_scrape_waits_while_all_connections_are_taken() {
+fn a_scrape_takes_the_place_of_a_connection_that_was_answered() {
     let fixture = TestAdmin::new();
     let connect = || TcpStream::connect(fixture.admin.address()).expect("it listens");
     // Each is served before the next one comes.
     let taken: Vec<TcpStream> = std::iter::repeat_with(|| {
         let mut stream = connect();
-        write!(stream, "GET /nothing HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+        write!(stream, "GET /nothing HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("sent");
         stream.read_exact(&mut [0]).expect("an answer");
         stream
     })
@@ -168,13 +172,13 @@ fn a_scrape_waits_while_all_connections_are_taken() {
     let mut scrape = connect();
     write!(
         scrape,
-        "GET /live HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+        "GET /live HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     )
     .expect("sent");
-    drop(taken);
     let mut answer = String::new();
     scrape.read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    drop(taken);
 }
 
 #[test]
@@ -305,4 +309,68 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         Err(AdminError::Socket(SocketError::NotASocket { .. }))
     ));
     assert_eq!(std::fs::read_to_string(&file).expect("still there"), "mine");
+}
+
+/// A connection from an address of loopback.
+async fn connect_from(from: [u8; 4], to: SocketAddr) -> tokio::net::TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket
+        .bind(SocketAddr::from((from, 0)))
+        .expect("an address of loopback");
+    socket.connect(to).await.expect("it listens")
+}
+
+/// 64 idle sockets without a token took all places: `/live` was not answered, and an orchestrator ended a gateway that served.
+#[tokio::test]
+async fn idle_connections_to_the_admin_address_give_way_to_new_ones() {
+    let fixture = TestAdmin::new();
+    let address = fixture.admin.address();
+    let mut idle = Vec::new();
+    // One address has its share of 64, several fill all 256 places.
+    for host in [1, 1, 1, 1, 2, 3, 4, 5, 6, 7] {
+        for _ in 0..64 {
+            idle.push(connect_from([127, 0, 0, host], address).await);
+        }
+    }
+    for host in [1, 2, 200] {
+        let mut probe = connect_from([127, 0, 0, host], address).await;
+        let request = b"GET /live HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        tokio::io::AsyncWriteExt::write_all(&mut probe, request)
+            .await
+            .expect("sent");
+        let mut answer = String::new();
+        let read = tokio::io::AsyncReadExt::read_to_string(&mut probe, &mut answer);
+        tollgate_testing::within("an answer", read)
+            .await
+            .expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{host}: {answer}");
+    }
+    let metrics = tokio::task::spawn_blocking(move || fixture.get("GET /metrics"));
+    let metrics = metrics.await.expect("no panic");
+    for reason in ["full", "share"] {
+        let series = format!("tollgate_admin_connections_closed_total{{reason=\"{reason}\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&series));
+        let value: u32 = value.expect("the metric").parse().expect("a number");
+        assert!(value >= 192, "{reason}: {value}");
+    }
+}
+
+/// A page whose name was made to resolve to 127.0.0.1 read the metrics and removed the cache's entries.
+#[test]
+fn a_rebound_page_reads_and_changes_nothing_at_a_loopback_address() {
+    let fixture = TestAdmin::new();
+    for line in [
+        "GET /live",
+        "GET /metrics",
+        "GET /cache",
+        "DELETE /cache?all",
+    ] {
+        let answer = fixture.get_from(line, "host: rebound.example:9090\r\n");
+        assert!(answer.starts_with("HTTP/1.1 421 "), "{line}: {answer}");
+        assert!(answer.contains("\"admin.host\""), "{line}: {answer}");
+    }
+    let foreign = "host: localhost\r\norigin: http://rebound.example\r\n";
+    let answer = fixture.get_from("DELETE /cache?all", foreign);
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert!(answer.contains("\"admin.origin\""), "{answer}");
 }

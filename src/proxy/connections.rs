@@ -16,8 +16,7 @@ use tollgate_clock::Clock;
 use tollgate_filter::AddressPrefix;
 
 use super::idle_order::{Activity, IdleOrder};
-use crate::config::ConnectionLimits;
-use crate::telemetry::{ClosedConnection, Telemetry};
+use crate::telemetry::{ClosedConnection, ConnectionSide, Telemetry};
 
 /// The state of a connection with a request under way. Any other value is the time since which it is idle, in microseconds of the monotonic
 /// clock.
@@ -26,16 +25,28 @@ const BUSY: u64 = 0;
 /// The state of a connection that is being closed.
 const CLOSING: u64 = u64::MAX;
 
-/// A connection is idle this long after its request has ended: the last bytes may be on their way.
-const REST: Duration = Duration::from_secs(1);
+/// Interval at which an idle connection is sought while all are busy.
+const EVICTION_INTERVAL: Duration = Duration::from_secs(1);
 
-/// All open connections, of all workers.
-pub(super) struct Connections {
-    share: usize,
+/// How many connections may be open at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    /// In all.
+    pub(crate) max: usize,
+    /// Of one address prefix.
+    pub(crate) per_address_max: usize,
+    /// For how long a connection counts as busy after its request has ended: the last bytes may be on their way.
+    pub(crate) rest: Duration,
+}
+
+/// All open connections: of clients to all workers, or of operators to the admin address.
+pub(crate) struct Connections {
+    limits: Places,
     places: Arc<Semaphore>,
     table: Mutex<Table>,
     clock: Clock,
     telemetry: Telemetry,
+    side: ConnectionSide,
 }
 
 #[derive(Default)]
@@ -62,7 +73,7 @@ struct Entry {
 }
 
 /// An accepted connection, from its count for an address prefix to its end.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     entry: Arc<Entry>,
     connections: Arc<Connections>,
     /// Its number in the table, and its place.
@@ -70,23 +81,31 @@ pub(super) struct Connection {
 }
 
 impl Connections {
-    pub(super) fn new(
-        limits: &ConnectionLimits,
+    pub(crate) fn new(
+        limits: Places,
         clock: Clock,
         telemetry: Telemetry,
+        side: ConnectionSide,
     ) -> Arc<Connections> {
         Arc::new(Connections {
-            share: limits.connections_per_address_max,
-            places: Arc::new(Semaphore::new(limits.connections_max)),
+            limits,
+            places: Arc::new(Semaphore::new(limits.max)),
             table: Mutex::default(),
             clock,
             telemetry,
+            side,
         })
+    }
+
+    /// Waits until no connection has a place.
+    pub(crate) async fn all_ended(&self) {
+        let all = u32::try_from(self.limits.max).unwrap_or(u32::MAX);
+        let _ = self.places.acquire_many(all).await;
     }
 
     /// An accepted connection of a client with this prefix, if it is known and counted. `None` when the prefix has its share and none of
     /// its connections is idle: it has to be closed.
-    pub(super) fn accept(self: &Arc<Self>, prefix: Option<AddressPrefix>) -> Option<Connection> {
+    pub(crate) fn accept(self: &Arc<Self>, prefix: Option<AddressPrefix>) -> Option<Connection> {
         let connection = Connection {
             entry: Arc::new(Entry {
                 prefix: OnceLock::new(),
@@ -127,7 +146,7 @@ impl Connections {
             // Otherwise a request has begun on it meanwhile, and another one may be idle.
             if entry.state.fetch_update(set, check, busy).is_ok() {
                 table.remove(Some(number), &entry);
-                self.telemetry.connection_closed(reason);
+                self.telemetry.connection_closed(self.side, reason);
                 entry.abort();
                 return true;
             }
@@ -193,11 +212,11 @@ impl Entry {
 }
 
 /// The task of a connection, known once it runs.
-pub(super) struct TaskSlot(Arc<Entry>);
+pub(crate) struct TaskSlot(Arc<Entry>);
 
 impl TaskSlot {
     /// Sets the task, and ends it where the connection is being closed already.
-    pub(super) fn set(self, task: AbortHandle) {
+    pub(crate) fn set(self, task: AbortHandle) {
         // Set once, here.
         let _ = self.0.task.set(task);
         if self.0.state.load(Ordering::Acquire) == CLOSING {
@@ -208,17 +227,19 @@ impl TaskSlot {
 
 impl Connection {
     /// Waits for a place, and closes idle connections of others for it.
-    pub(super) async fn take_place(&mut self) {
+    pub(crate) async fn take_place(&mut self) {
         let connections = self.connections.clone();
         let permit = match connections.places.clone().try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
-                connections.telemetry.connection_waited();
+                if connections.side == ConnectionSide::Client {
+                    connections.telemetry.connection_waited();
+                }
                 let mut place = pin!(connections.places.clone().acquire_owned());
                 loop {
                     connections.evict(None, ClosedConnection::Full);
                     // Where none is idle now, one may be later.
-                    match tokio::time::timeout(REST, place.as_mut()).await {
+                    match tokio::time::timeout(EVICTION_INTERVAL, place.as_mut()).await {
                         Ok(permit) => break permit.expect("places are never closed"),
                         Err(_) => continue,
                     }
@@ -231,7 +252,7 @@ impl Connection {
     }
 
     /// Where the task that serves the connection is to be set.
-    pub(super) fn task_slot(&self) -> TaskSlot {
+    pub(crate) fn task_slot(&self) -> TaskSlot {
         TaskSlot(self.entry.clone())
     }
 
@@ -244,7 +265,7 @@ impl Connection {
         if !is_counted {
             connections
                 .telemetry
-                .connection_closed(ClosedConnection::Refused);
+                .connection_closed(connections.side, ClosedConnection::Refused);
         }
         is_counted
     }
@@ -258,7 +279,7 @@ impl Connection {
             return false;
         }
         let of_prefix = table.prefixes.entry(prefix).or_default();
-        let fits = of_prefix.count < self.connections.share;
+        let fits = of_prefix.count < self.connections.limits.per_address_max;
         if fits {
             of_prefix.count += 1;
             // Set once, here.
@@ -271,15 +292,15 @@ impl Connection {
     }
 
     /// A request begins. `false` when the connection is being closed.
-    pub(super) fn begin(&self) -> bool {
+    pub(crate) fn begin(&self) -> bool {
         let busy = |state| (state != CLOSING).then_some(BUSY);
         let (set, check) = (Ordering::AcqRel, Ordering::Acquire);
         self.entry.state.fetch_update(set, check, busy).is_ok()
     }
 
     /// No request is under way any more.
-    pub(super) fn end(&self) {
-        let since = self.connections.now() + REST.as_micros() as u64;
+    pub(crate) fn end(&self) {
+        let since = self.connections.now() + self.connections.limits.rest.as_micros() as u64;
         self.entry.state.store(since, Ordering::Release);
     }
 }

@@ -11,7 +11,7 @@ use pingora_core::listeners::tls::Acceptor;
 
 use super::acme::AcmeChallenges;
 use super::connection;
-use super::connections::Connections;
+use super::connections::{Connections, Places};
 use super::handed_over::{Relayed, TOKEN_BYTES};
 use super::listen_socket::ListenSocket;
 use super::liveness::Liveness;
@@ -24,7 +24,7 @@ use super::tls::ListenerTls;
 use super::wake::{boxed, coalesce_wakes};
 use super::worker::Worker;
 use crate::config::{ListenAddress, Listener, TrustedProxies};
-use crate::telemetry::{ProxyProtocolFault, accept_queue_max};
+use crate::telemetry::{ConnectionSide, ProxyProtocolFault, accept_queue_max};
 use crate::upstream::within;
 
 /// Backoff when no connection can be accepted for lack of file descriptors or memory.
@@ -32,6 +32,9 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// For how long connections are still accepted at the end of `server.drain_delay_secs`: closing a listener resets those that wait.
 const ACCEPT_GRACE: Duration = Duration::from_millis(100);
+
+/// A connection is idle this long after its request has ended.
+const REST: Duration = Duration::from_secs(1);
 
 /// Shorter than any time limit of a request, and long enough to cost nothing.
 const TIMER_INTERVAL: Duration = Duration::from_secs(1);
@@ -299,7 +302,7 @@ async fn keep_timer() {
 }
 
 /// The standard library listens with a queue of its own choice; a second call changes it (listen(2)).
-fn set_accept_queue(socket: impl AsFd, length: u32) -> io::Result<()> {
+pub(crate) fn set_accept_queue(socket: impl AsFd, length: u32) -> io::Result<()> {
     let backlog = i32::try_from(length).unwrap_or(i32::MAX);
     Ok(rustix::net::listen(socket, backlog)?)
 }
@@ -322,7 +325,17 @@ pub(crate) fn spawn_workers(
     bound: Vec<Bound>,
 ) -> io::Result<(Vec<std::thread::JoinHandle<()>>, Liveness)> {
     let (liveness, responders) = Liveness::new(proxy.workers.get());
-    let connections = Connections::new(&proxy.limits, proxy.clock.clone(), proxy.telemetry.clone());
+    let places = Places {
+        max: proxy.limits.connections_max,
+        per_address_max: proxy.limits.connections_per_address_max,
+        rest: REST,
+    };
+    let connections = Connections::new(
+        places,
+        proxy.clock.clone(),
+        proxy.telemetry.clone(),
+        ConnectionSide::Client,
+    );
     let mut threads = Vec::new();
     for (number, responder) in responders.into_iter().enumerate() {
         let listeners = bound

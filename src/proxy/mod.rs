@@ -33,13 +33,16 @@ mod worker;
 mod write_coalescing;
 
 pub(crate) use self::acme::{AcmeChallenges, AnsweredChallenges, ChallengeResponse};
+pub(crate) use self::connections::{Connection, Connections, Places};
 pub(crate) use self::generation::Generation;
 pub(crate) use self::handed_over::{TOKEN_BYTES, Target};
 pub(crate) use self::health::HealthChecks;
 pub(crate) use self::in_process::InProcessClient;
 pub(crate) use self::lifecycle::LifecycleHeaders;
 pub(crate) use self::listen_socket::{ListenSocket, SocketFile};
-pub(crate) use self::listener::{Bound, ListenError, report_accept_queue, spawn_workers};
+pub(crate) use self::listener::{
+    Bound, ListenError, report_accept_queue, set_accept_queue, spawn_workers,
+};
 pub(crate) use self::liveness::Liveness;
 pub use self::memory::Allocator;
 pub(crate) use self::routes::{RouteEntry, Routes};

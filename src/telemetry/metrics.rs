@@ -71,6 +71,7 @@ pub struct Metrics {
     connections_total: IntCounter,
     connections_waited: IntCounter,
     connections_closed: [IntCounter; ClosedConnection::ALL.len()],
+    admin_connections_closed: [IntCounter; ClosedConnection::ALL.len()],
     proxy_protocol_refused: [IntCounter; ProxyProtocolFault::ALL.len()],
     filter_failures: IntCounterVec,
     sources: Sources,
@@ -191,10 +192,8 @@ impl Metrics {
             connections: make.gauge(names::CONNECTIONS),
             connections_total: make.counter(names::CONNECTIONS_TOTAL),
             connections_waited: make.counter(names::CONNECTIONS_WAITED),
-            connections_closed: {
-                let counters = make.counters(names::CONNECTIONS_CLOSED);
-                ClosedConnection::ALL.map(|reason| counters.with_label_values(&[reason.word()]))
-            },
+            connections_closed: closed(make.counters(names::CONNECTIONS_CLOSED)),
+            admin_connections_closed: closed(make.counters(names::ADMIN_CONNECTIONS_CLOSED)),
             proxy_protocol_refused: {
                 let counters = make.counters(names::PROXY_PROTOCOL_REFUSED);
                 ProxyProtocolFault::ALL.map(|fault| counters.with_label_values(&[fault.word()]))
@@ -390,8 +389,12 @@ impl Metrics {
         self.connections_waited.inc();
     }
 
-    pub(super) fn connection_closed(&self, reason: ClosedConnection) {
-        self.connections_closed[reason as usize].inc();
+    pub(super) fn connection_closed(&self, side: ConnectionSide, reason: ClosedConnection) {
+        let counters = match side {
+            ConnectionSide::Client => &self.connections_closed,
+            ConnectionSide::Admin => &self.admin_connections_closed,
+        };
+        counters[reason as usize].inc();
     }
 
     pub(super) fn proxy_protocol_refused(&self, fault: ProxyProtocolFault) {
@@ -541,6 +544,15 @@ impl ProxyProtocolFault {
     }
 }
 
+/// The sockets that a connection was accepted from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionSide {
+    /// The listeners of clients.
+    Client,
+    /// The admin address.
+    Admin,
+}
+
 /// Why a connection was closed for lack of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosedConnection {
@@ -550,6 +562,11 @@ pub enum ClosedConnection {
     Share,
     /// It was new, and all connections of its address prefix, which had its share, had requests under way.
     Refused,
+}
+
+/// A counter for each reason.
+fn closed(counters: IntCounterVec) -> [IntCounter; ClosedConnection::ALL.len()] {
+    ClosedConnection::ALL.map(|reason| counters.with_label_values(&[reason.word()]))
 }
 
 impl ClosedConnection {

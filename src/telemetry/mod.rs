@@ -34,7 +34,7 @@ pub(crate) use json::hex;
 
 pub use diagnostics::{Diagnostics, DiagnosticsError, diagnostics};
 pub(crate) use diagnostics::{print_error, report_suppressed, set_level};
-pub use metrics::{ClosedConnection, ConnectionGuard, Metrics, ProxyProtocolFault};
+pub use metrics::{ClosedConnection, ConnectionGuard, ConnectionSide, Metrics, ProxyProtocolFault};
 #[cfg(test)]
 pub(crate) use names::METRICS;
 pub(crate) use names::{SETTINGS_RELOADS, SETTINGS_VERSION};
@@ -261,8 +261,8 @@ impl Telemetry {
     }
 
     /// Counts a connection that was closed for lack of places.
-    pub fn connection_closed(&self, reason: ClosedConnection) {
-        self.inner.metrics.connection_closed(reason);
+    pub fn connection_closed(&self, side: ConnectionSide, reason: ClosedConnection) {
+        self.inner.metrics.connection_closed(side, reason);
     }
 
     /// Counts a connection that was closed because of its PROXY protocol header.

@@ -66,6 +66,8 @@ metrics! {
         "Client connections that had to wait because there were too many.";
     CONNECTIONS_CLOSED = "tollgate_connections_closed_total", Counter, ["reason"],
         "Client connections closed for lack of places: those idle for the longest when all were taken (full) or an address prefix had its share (share), and new ones of a prefix without an idle one (refused).";
+    ADMIN_CONNECTIONS_CLOSED = "tollgate_admin_connections_closed_total", Counter, ["reason"],
+        "Connections to the admin address closed for lack of places, by the reasons of `tollgate_connections_closed_total`.";
     PROXY_PROTOCOL_REFUSED = "tollgate_proxy_protocol_refused_total", Counter, ["reason"],
         "Connections closed before TLS on a listener with the PROXY protocol: from an address that is not trusted (untrusted), without a correct header (malformed), or with one that broke off or took too long (incomplete).";
     FILTER_FAILURES = "tollgate_filter_failures_total", Counter, ["filter"],

@@ -64,13 +64,20 @@ fn connect(service: Arc<dyn Changes>, bytes: usize) -> (DuplexStream, JoinHandle
     let (client, server) = tokio::io::duplex(bytes);
     let served = async move {
         let (_running, stopped) = watch::channel(false);
-        serve_connection(server, Arc::new(endpoints(service)), peer, stopped).await;
+        let endpoints = Arc::new(endpoints(service));
+        let (clock, telemetry) = (
+            endpoints.access.clock().clone(),
+            endpoints.telemetry.clone(),
+        );
+        let connections = Connections::new(PLACES, clock, telemetry, ConnectionSide::Admin);
+        let place = connections.accept(None).expect("a place");
+        serve_connection(server, endpoints, peer, &place, stopped).await;
     };
     (client, tokio::spawn(served))
 }
 
 async fn purge(client: &mut (impl AsyncWrite + Unpin), held: &Held) {
-    let request = b"DELETE /cache?all HTTP/1.1\r\nhost: a\r\n\r\n";
+    let request = b"DELETE /cache?all HTTP/1.1\r\nhost: localhost\r\n\r\n";
     client.write_all(request).await.expect("sent");
     held.begun.notified().await;
 }
