@@ -353,11 +353,21 @@ pub enum KeyCommand {
         #[command(flatten)]
         account: Account,
     },
+    /// Show the key with a secret, and its account; also a revoked or expired key.
+    Find {
+        /// The file with the secret, or - for the standard input: a secret on the command line would stand in the shell's history.
+        #[arg(long, value_name = "FILE")]
+        secret_file: PathBuf,
+    },
     /// Revoke a key: it is refused from the next request on.
+    #[command(group(clap::ArgGroup::new("which").required(true).args(["key", "secret_file"])))]
     Revoke {
         /// The key's id: key_ and 32 hex digits.
         #[arg(long, value_name = "ID")]
-        key: String,
+        key: Option<String>,
+        /// The file with the key's secret, or - for the standard input.
+        #[arg(long, value_name = "FILE")]
+        secret_file: Option<PathBuf>,
     },
 }
 

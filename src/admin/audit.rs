@@ -1,12 +1,13 @@
 //! The audit log: what a change is recorded as, and the recorder, which puts the record into the unit of work of the change.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use serde_json::{Map, Value};
 use tollgate_clock::{Clock, Entropy, Timestamp};
-use tollgate_identity::KeyId;
-use tollgate_money::OperationId;
+use tollgate_identity::{KeyId, redact};
+use tollgate_money::{AccountId, OperationId};
 use tollgate_store::{
     Admission, AuditEvent, AuditOutcome, CommitError, Done, Part, Receipt, Store, Submit,
     SubmitError, UnitOfWork, commit,
@@ -30,6 +31,8 @@ struct Origin {
 pub(super) struct Act {
     action: String,
     subject: Option<String>,
+    /// Whether the caller has named a subject by something that is no id. An error may quote that text, which may be a secret.
+    has_invalid_subject: bool,
     detail: Map<String, Value>,
 }
 
@@ -62,11 +65,15 @@ impl Act {
             unreachable!("a change is an object");
         };
         let mut take = |key: &str| match detail.remove(key) {
-            Some(Value::String(text)) => Some(cut(text)),
+            Some(Value::String(text)) => Some(text),
             _ => None,
         };
         let action = take("change").expect("a change has a tag");
-        let subject = subject.and_then(take);
+        let named = subject.and_then(|kind| Some((kind, take(kind)?)));
+        let is_named = named.is_some();
+        let subject = named
+            .filter(|(kind, id)| is_id(kind, id))
+            .map(|(_, id)| cut(id));
         for personal in ["emails", "phones"] {
             if let Some(Value::Array(addresses)) = detail.get(personal) {
                 let count = addresses.len();
@@ -76,11 +83,12 @@ impl Act {
         detail.retain(|_, value| !value.is_null());
         for value in detail.values_mut() {
             if let Value::String(text) = value {
-                *text = cut(std::mem::take(text));
+                *text = recordable(std::mem::take(text));
             }
         }
         Some(Act {
             action,
+            has_invalid_subject: is_named && subject.is_none(),
             subject,
             detail,
         })
@@ -119,6 +127,24 @@ pub(crate) fn record_of_recovery(node: &str, clock: &Clock, entropy: &Entropy) -
         request: OperationId::generate(at, entropy).to_string().into(),
     };
     act.part(&origin, AuditOutcome::Done, act.subject.clone(), Map::new())
+}
+
+/// Whether a text is the id of a subject of this kind.
+fn is_id(kind: &str, text: &str) -> bool {
+    match kind {
+        "account" => text.parse::<AccountId>().is_ok(),
+        "key" => text.parse::<KeyId>().is_ok(),
+        // A payment is listed, and a node named, by words of several forms.
+        _ => redact(text) == text,
+    }
+}
+
+/// A text of the caller, or of an error that may quote it, as it is recorded and logged.
+fn recordable(text: String) -> String {
+    match redact(&text) {
+        Cow::Borrowed(_) => cut(text),
+        Cow::Owned(clean) => cut(clean),
+    }
 }
 
 fn cut(text: String) -> String {
@@ -229,15 +255,22 @@ impl<'s> Recorder<'s> {
                 }
             }
             Err(error) => {
-                tracing::info!(actor, action, subject, request, cause = %error, "operator change refused");
                 let is_personal = ["emails", "phones"]
                     .iter()
                     .any(|key| self.act.detail.contains_key(*key));
-                let cause = match is_personal {
-                    // The message may name an address.
+                let cause = match is_personal || self.act.has_invalid_subject {
+                    // The message may quote an address or a secret.
                     true => error.kind.word().to_owned(),
-                    false => cut(error.message.clone()),
+                    false => recordable(error.message.clone()),
                 };
+                tracing::info!(
+                    actor,
+                    action,
+                    subject,
+                    request,
+                    cause,
+                    "operator change refused"
+                );
                 let mut detail = Map::new();
                 detail.insert("error".to_owned(), cause.into());
                 if let Err(error) = self.write(AuditOutcome::Refused, detail).await {
@@ -313,15 +346,54 @@ mod tests {
         );
     }
 
+    /// An operator who passed a key where its id belongs had the key in the audit log, in clear, for every `read` token.
+    #[test]
+    fn a_secret_in_place_of_an_id_or_in_a_text_is_not_recorded() {
+        const KEY: &str = "sk-svc-7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M06o8FL";
+        let grant = |account: &str, reference: &str| Change::CreditsGrant {
+            account: account.to_owned(),
+            amount: "5".to_owned(),
+            reference: reference.to_owned(),
+        };
+        for change in [
+            Change::KeyRevoke {
+                key: KEY.to_owned(),
+            },
+            Change::AccountSuspend {
+                account: KEY.to_owned(),
+                suspended: true,
+            },
+            Change::PaymentClose {
+                payment: KEY.to_owned(),
+                paid: Some(KEY.to_owned()),
+                shared_transaction: false,
+            },
+            Change::NodeRecover {
+                node: KEY.to_owned(),
+            },
+            Change::CachePurge {
+                id: Some(KEY.to_owned()),
+                model: Some(format!("a model of {KEY}")),
+            },
+            grant(KEY, KEY),
+            grant("acct_1", &format!("for {KEY}")),
+        ] {
+            let act = Act::of(&change).expect("an act");
+            assert!(!format!("{act:?}").contains("7Hq2"), "{act:?}");
+            assert_eq!(act.subject, None, "{act:?}");
+        }
+    }
+
     #[test]
     fn the_subject_of_an_act_is_not_repeated_in_its_detail() {
+        let id = "acct_0123456789abcdef0123456789abcdef";
         let act = Act::of(&Change::CreditsGrant {
-            account: "acct_1".to_owned(),
+            account: id.to_owned(),
             amount: "5".to_owned(),
             reference: "invoice 1".to_owned(),
         })
         .expect("an act");
-        assert_eq!(act.subject.as_deref(), Some("acct_1"));
+        assert_eq!(act.subject.as_deref(), Some(id));
         assert_eq!(
             Value::Object(act.detail),
             serde_json::json!({ "amount": "5", "reference": "invoice 1" })

@@ -1,10 +1,13 @@
 //! `tollgate key`: creates, lists and revokes API keys.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read as _, Write};
+use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use tollgate_clock::Timestamp;
-use tollgate_identity::{Key, list_keys};
+use tollgate_identity::{Key, find_key, list_keys};
+use tollgate_money::AccountId;
 
 use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
@@ -13,6 +16,9 @@ use super::time;
 use crate::admin::control::{Applied, Change};
 use crate::admin::views::KeyView;
 use crate::args::KeyCommand;
+
+/// Longer than any secret.
+const SECRET_BYTES_MAX: u64 = 4096;
 
 pub(super) fn run(
     command: KeyCommand,
@@ -60,13 +66,41 @@ pub(super) fn run(
             let keys = list_keys(&*read, account)?;
             list(&keys, client.clock.now(), out)?;
         }
-        KeyCommand::Revoke { key } => {
+        KeyCommand::Find { secret_file } => {
+            let (account, key) = find(client, &secret_file)?;
+            let view = KeyView::of(&key, client.clock.now());
+            let mut found = serde_json::to_value(&view)?;
+            found["account"] = account.to_string().into();
+            out.show(&found, |out| {
+                writeln!(out, "{account}")?;
+                print_text(std::slice::from_ref(&view), out)
+            })?;
+        }
+        KeyCommand::Revoke { key, secret_file } => {
+            let key = match (key, secret_file) {
+                (Some(key), _) => key,
+                (None, Some(file)) => find(client, &file)?.1.id.to_string(),
+                (None, None) => bail!("name the key by `--key` or `--secret-file`"),
+            };
             client.change(&Change::KeyRevoke { key: key.clone() })?;
             let revoked = serde_json::json!({ "id": key, "status": "revoked" });
             out.line(&revoked, format_args!("{key}: revoked"))?;
         }
     }
     Ok(SUCCESS)
+}
+
+/// The key with the secret in a file, or in the standard input.
+fn find(client: &ControlClient, file: &Path) -> anyhow::Result<(AccountId, Key)> {
+    let secret = match file.as_os_str() == "-" {
+        true => std::io::read_to_string(std::io::stdin().take(SECRET_BYTES_MAX)),
+        false => {
+            File::open(file).and_then(|file| std::io::read_to_string(file.take(SECRET_BYTES_MAX)))
+        }
+    };
+    let secret = secret.with_context(|| format!("could not read `{}`", file.display()))?;
+    let found = find_key(&*client.read()?, secret.trim())?;
+    found.context("no API key has this secret; the file must have the whole key, and nothing else")
 }
 
 fn list(keys: &[Key], now: Timestamp, out: &mut Output<'_>) -> anyhow::Result<()> {

@@ -232,8 +232,15 @@ fn run_every_command(workspace: &Workspace) -> String {
     assert_eq!(shown["lines"][0]["reference"], "inv-1");
     assert_eq!(shown["lines"][0]["amount"].to_string(), "12.5");
 
-    let revoke = format!("key revoke --key {}", key["id"].as_str().expect("an id"));
-    workspace.good(&revoke);
+    let file = workspace.folder.path().join("leaked");
+    std::fs::write(&file, format!("{secret}\n")).expect("written");
+    let found = workspace.json(&format!("key find --secret-file {}", file.display()));
+    assert_eq!(found["id"], key["id"]);
+    assert_eq!(found["account"], account);
+    assert_eq!(found["status"], "active");
+    let shown = workspace.good(&format!("key find --secret-file {}", file.display()));
+    assert!(!shown.contains(secret), "{shown}");
+    workspace.good(&format!("key revoke --secret-file {}", file.display()));
     let keys = workspace.json(&format!("key list --account {account}"));
     assert_eq!(keys[0]["status"], "revoked");
 

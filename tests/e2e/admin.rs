@@ -172,6 +172,30 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
     let (id, secret) = (id.expect("an id"), secret.expect("a secret"));
     SECRETS.used("a key of the admin API", secret);
 
+    // One that was found in a public place: a body, since paths are logged by proxies.
+    let status = |answer: Answered| (answer.status, answer.body["error"]["code"].clone());
+    let leaked = json!({ "secret": secret });
+    let found = api
+        .call(READ, ("POST", "/keys/find"), (&[], ""), (None, leaked))
+        .await;
+    assert_eq!(
+        (&found.body["account"], &found.body["key"]["id"]),
+        (&json!(account), &json!(id))
+    );
+    let unknown = json!({ "secret": format!("{secret}0") });
+    let unknown = api
+        .call(READ, ("POST", "/keys/find"), (&[], ""), (None, unknown))
+        .await;
+    assert_eq!(status(unknown), (404, json!("admin.not_found")));
+    // Passed where the id belongs, the secret is refused and not recorded.
+    let wrong = ("DELETE", "/keys/{key}");
+    let nothing = (None, Value::Null);
+    let wrong = api.call(OPERATE, wrong, (&[secret], ""), nothing).await;
+    assert_eq!(status(wrong), (400, json!("admin.invalid")));
+    let log = api.get("/audit-log", &[], "?limit=1").await;
+    assert_eq!(log["data"][0]["action"], "key_revoke", "{log}");
+    assert_eq!(log["data"][0]["subject"], Value::Null, "{log}");
+
     let credits = "/accounts/{account}/credits";
     let grant = |amount: &str| (Some("invoice-1"), json!({ "amount": amount }));
     let book = ("POST", credits);
@@ -320,6 +344,7 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
             "account_create done",
             "account_create refused",
             "key_create done",
+            "key_revoke refused",
             "credits_grant done",
             "credits_grant repeated",
             "credits_grant refused",

@@ -6,8 +6,8 @@ use schemars::{Schema, SchemaGenerator};
 use super::messages::{
     AccountPage, AuditLogPage, BalancePage, Booked, CacheScopeRequest, ClassRequest,
     ClosePaymentRequest, Closed, CreateAccountRequest, CreateKeyRequest, CreatedKey,
-    CreditsRequest, Differences, Findings, KeyList, NodeList, PaymentList, PlanEnded, Providers,
-    Purged, Retained, RevokedKey, StatusRequest, UsageList,
+    CreditsRequest, Differences, FindKeyRequest, Findings, FoundKey, KeyList, NodeList,
+    PaymentList, PlanEnded, Providers, Purged, Retained, RevokedKey, StatusRequest, UsageList,
 };
 use crate::admin::control::CacheState;
 use crate::admin::running::ReloadedSettings;
@@ -31,6 +31,7 @@ pub(super) enum Operation {
     EndPlan,
     ListKeys,
     CreateKey,
+    FindKey,
     RevokeKey,
     ShowCredits,
     BookCredits,
@@ -253,6 +254,18 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                 "Create an API key. The answer has its secret, which is shown this once.",
                 Some(schema!(CreateKeyRequest)),
                 schema!(CreatedKey),
+            )
+        },
+        Endpoint {
+            role: AdminRole::Read,
+            ..change(
+                Op::FindKey,
+                "findKey",
+                Method::POST,
+                "/keys/find",
+                "Find an API key by its secret, for instance one that has leaked.",
+                Some(schema!(FindKeyRequest)),
+                schema!(FoundKey),
             )
         },
         change(

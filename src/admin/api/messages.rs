@@ -75,6 +75,22 @@ pub(super) struct CreateKeyRequest {
     pub(super) expires_at: Option<String>,
 }
 
+/// A key to find.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FindKeyRequest {
+    /// Its whole secret, such as one that was found in a public place. It is neither stored nor logged.
+    pub(super) secret: String,
+}
+
+/// The key with a secret.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct FoundKey {
+    /// The account that pays for it.
+    pub(super) account: String,
+    pub(super) key: KeyView,
+}
+
 /// Credits to book.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -7,7 +7,7 @@ use http::Response;
 use http_body_util::Full;
 use tollgate_clock::Timestamp;
 use tollgate_filter::{ApiError, ErrorCode};
-use tollgate_identity::{Login, list_keys};
+use tollgate_identity::{Login, find_key, list_keys};
 use tollgate_ledger::audit;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::{
@@ -18,8 +18,9 @@ use super::endpoint::{Endpoint, Operation};
 use super::messages::{
     AccountPage, AuditLogPage, BalancePage, Booked, CacheScopeRequest, ClassRequest,
     ClosePaymentRequest, Closed, CreateAccountRequest, CreateKeyRequest, CreatedKey, CreditsKind,
-    CreditsRequest, Differences, Findings, KeyList, NodeList, PaymentList, PaymentOutcomeWord,
-    PlanEnded, Providers, Purged, Retained, RevokedKey, StatusRequest, StatusWord, UsageList,
+    CreditsRequest, Differences, FindKeyRequest, Findings, FoundKey, KeyList, NodeList,
+    PaymentList, PaymentOutcomeWord, PlanEnded, Providers, Purged, Retained, RevokedKey,
+    StatusRequest, StatusWord, UsageList,
 };
 use super::{Api, Call, UNKNOWN, invalid, json};
 use crate::admin::changes::{ChangeError, panicked};
@@ -119,6 +120,18 @@ impl Api {
                 Ok(json(endpoint.status, &KeyList { data }))
             }
             Op::CreateKey => self.create_key(endpoint, &call).await,
+            Op::FindKey => {
+                let (FindKeyRequest { secret }, now) = (call.message()?, self.deps.clock.now());
+                let found = self
+                    .read(move |store| find_key(store, secret.trim()))
+                    .await?;
+                let Some((account, key)) = found else {
+                    let message = "No API key has this secret.";
+                    return Err(ApiError::new(ErrorCode::OfFilter(&UNKNOWN), message));
+                };
+                let (account, key) = (account.to_string(), KeyView::of(&key, now));
+                Ok(json(endpoint.status, &FoundKey { account, key }))
+            }
             Op::RevokeKey => {
                 let id = call.name().to_owned();
                 let change = Change::KeyRevoke { key: id.clone() };

@@ -164,7 +164,10 @@ fn each_command_prints_the_documented_members_with_json() {
     });
     let account = workspace.word("account create --email a@example.net", "id");
     let other = workspace.word("account create", "id");
-    let key = workspace.word(&format!("key create --account {account} --name a"), "id");
+    let key = workspace.json(&format!("key create --account {account} --name a"));
+    let [key, secret] =
+        ["id", "secret"].map(|member| key[member].as_str().expect("a word").to_owned());
+    std::fs::write(workspace.folder.path().join("secret"), secret).expect("written");
     let payment = payments::unproved_payment(&server.store, &account, 1);
     payments::unproved_payment(&server.store, &account, 2);
     let folder = workspace.folder.path().display().to_string();
@@ -184,6 +187,7 @@ fn each_command_prints_the_documented_members_with_json() {
             format!("{of} --name b --expires 9d --spend-max 3"),
         ),
         ("key list", of.clone()),
+        ("key find", format!("--secret-file {folder}/secret")),
         ("key revoke", format!("--key {key}")),
         ("credits grant", format!("{of} --amount 3 --reference r")),
         ("credits correct", format!("{of} --amount -1 --reference c")),

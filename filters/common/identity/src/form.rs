@@ -1,5 +1,7 @@
 //! Text form of credentials: a prefix for the kind, forty random characters, and a six-character checksum.
 
+use std::borrow::Cow;
+
 use secrecy::{ExposeSecret, SecretString};
 use tollgate_store::CredentialKind;
 use zeroize::Zeroizing;
@@ -114,6 +116,42 @@ impl Form {
     }
 }
 
+/// Length from which letters and digits in one piece may be the random part of a credential, also of one that was cut off.
+const SECRET_CHARS_MIN: usize = 16;
+
+/// A text for logs and records: `[redacted]` stands for each word that may be a credential, of this service or of a model provider.
+///
+/// Such a word has a known mark, `sk-`, `_at_`, `_rt_` or `_ac_`, and then sixteen letters and digits in one piece, whether or not its checksum
+/// is right. Ids, digests and hashes have no such mark.
+pub fn redact(text: &str) -> Cow<'_, str> {
+    let is_of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let mut clean = String::new();
+    let mut copied = 0;
+    let mut at = 0;
+    while let Some(start) = text[at..].find(is_of_word).map(|start| at + start) {
+        let length = text[start..].find(|c| !is_of_word(c));
+        at = length.map_or(text.len(), |length| start + length);
+        if may_be_secret(&text[start..at]) {
+            clean.push_str(&text[copied..start]);
+            clean.push_str("[redacted]");
+            copied = at;
+        }
+    }
+    match copied {
+        0 => Cow::Borrowed(text),
+        _ => Cow::Owned(clean + &text[copied..]),
+    }
+}
+
+fn may_be_secret(word: &str) -> bool {
+    ["sk-", "_at_", "_rt_", "_ac_"].iter().any(|mark| {
+        word.split_once(mark).is_some_and(|(_, rest)| {
+            rest.split(['-', '_'])
+                .any(|piece| piece.len() >= SECRET_CHARS_MIN)
+        })
+    })
+}
+
 /// The random bytes as one number, its last digits in base 62. There are 2^238 texts of forty digits, each produced by 2^17.8 of the
 /// numbers, plus or minus one: no text is more likely than another by more than one in 200,000.
 pub(crate) fn base62<const CHARS: usize>(random: &Zeroizing<[u8; 32]>) -> Zeroizing<[u8; CHARS]> {
@@ -193,6 +231,35 @@ mod tests {
             TOKEN,
         ] {
             assert!(form.digest(text.as_bytes()).is_none(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_redacted_wherever_they_stand_in_a_text() {
+        let whole = format!("there is no key `{KEY}`, and no token {TOKEN}.");
+        let cut = &KEY[..KEY.len() - 20];
+        for (text, clean) in [
+            (KEY, "[redacted]"),
+            (
+                &*whole,
+                "there is no key `[redacted]`, and no token [redacted].",
+            ),
+            (&format!("é{cut}é"), "é[redacted]é"),
+            (&format!("key={KEY}&x={KEY}"), "key=[redacted]&x=[redacted]"),
+            ("Bearer sk-proj-0123456789abcdef-x", "Bearer [redacted]"),
+        ] {
+            assert_eq!(redact(text), clean);
+        }
+        for same in [
+            "",
+            "invoice 17",
+            "the task-force of sk-svc",
+            "acct_0123456789abcdef0123456789abcdef",
+            "key_0123456789abcdef0123456789abcdef",
+            "0x0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+            "sk-svc-7Hq2...o8FL",
+        ] {
+            assert_eq!(redact(same), same);
         }
     }
 

@@ -281,6 +281,14 @@ pub fn list_keys(store: &dyn Read, account: AccountId) -> Result<Vec<Key>, ReadE
         .collect())
 }
 
+/// The API key with this secret, and its account; also one that is revoked or has expired. Reads from disk.
+pub fn find_key(store: &dyn Read, secret: &str) -> Result<Option<(AccountId, Key)>, ReadError> {
+    let row = store.credential_by_hash(Digest::of(secret.as_bytes()).as_bytes())?;
+    Ok(row
+        .filter(|row| row.made.kind == CredentialKind::ApiKey)
+        .map(|row| (row.made.account, Key::from(row))))
+}
+
 /// Revokes a key. It is no longer live on return; idempotent.
 pub async fn revoke_key(
     store: &dyn Submit,

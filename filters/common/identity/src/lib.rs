@@ -22,10 +22,10 @@ pub use accounts::{
 };
 pub use credentials::{Account, Credential, CredentialUse, Credentials};
 pub use digest::Digest;
-pub use form::Form;
+pub use form::{Form, redact};
 pub use keys::{
     ChangeKeyError, CreateKeyError, CreatedKey, Key, KeyChange, KeyId, KeyIdError, NewKey,
-    RevokeKeyError, change_key_as, create_key, create_key_as, list_keys, revoke_key,
+    RevokeKeyError, change_key_as, create_key, create_key_as, find_key, list_keys, revoke_key,
 };
 pub use login::{Login, LoginError};
 pub use look_up::LookUps;
