@@ -226,6 +226,7 @@ pub(super) fn start(
         state: upgrade_state,
         stop: Mutex::default(),
         program: std::env::current_exe(),
+        predecessor: predecessor.as_ref().and_then(Predecessor::process),
     });
     let mut service = AdminService::new(
         &settings,

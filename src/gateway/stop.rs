@@ -7,6 +7,7 @@ use std::future::{Future, pending};
 use std::pin::pin;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tollgate_module::LastWork;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_store::Failure;
@@ -14,7 +15,7 @@ use tollgate_store::Failure;
 use super::{End, Gateway, service_manager};
 use crate::proxy::Proxy;
 
-/// For how long connections stay open for their next request once no other is accepted.
+/// For how long a gateway that stops leaves connections open for their next request, once it accepts no other.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
 /// Time limit for the last bytes of answers, once no work is under way or none can continue.
@@ -37,24 +38,36 @@ impl Gateway {
         self.upgrader.close_listeners();
         // A stop that is requested while this process drains is forwarded to its successor.
         let upgrader = self.upgrader.clone();
+        let (forwarded, mut is_forwarded) = watch::channel(false);
         let mut forward_stop = pin!(async move {
             stop.await;
             upgrader.request_stop();
+            forwarded.send_replace(true);
             pending().await
         });
         if matches!(end, End::Stop) {
             service_manager::stopping(self.proxy.open_exchanges());
+            // Its idle connections may stay for their whole time limit, and this process waits for its end.
+            self.upgrader.stop_predecessor();
             self.announce(at_once);
         }
+        let mut grace = self.settings.server.grace;
         if matches!(end, End::HandedOver) {
+            let clock = self.proxy.clock.clone();
+            let began = clock.elapsed();
             self.runtime.block_on(async {
                 let failed = self.failure.wait_for(Option::is_some);
                 tokio::select! {
-                    () = last_requests(&self.proxy) => {}
+                    // Each connection carries one more request, or ends when it has been idle for as long as the settings allow: a client that
+                    // keeps it cannot see an upgrade, so that one that is closed earlier may lose a request that is on its way.
+                    () = last_requests(&self.proxy, grace) => {}
                     _ = failed => {}
                     never = &mut forward_stop => match never {},
+                    _ = is_forwarded.wait_for(|is_forwarded| *is_forwarded) => {}
                 }
             });
+            let waited = clock.elapsed().saturating_sub(began);
+            grace = grace.saturating_sub(waited).max(LAST_REQUESTS);
         } else {
             self.upgrader.remove_files();
         }
@@ -62,7 +75,7 @@ impl Gateway {
         self.purchase_tasks.close();
         let failed = match end {
             End::Failed(failure) => Some(failure),
-            End::Stop | End::HandedOver => self.finish(forward_stop),
+            End::Stop | End::HandedOver => self.finish(grace, forward_stop),
         };
         // After a failed store the only remaining work is the error responses; this is their time limit.
         self.runtime.block_on(async {
@@ -109,7 +122,7 @@ impl Gateway {
             let served = async {
                 tokio::time::sleep(delay).await;
                 self.proxy.stop_accepting();
-                last_requests(&self.proxy).await;
+                last_requests(&self.proxy, LAST_REQUESTS).await;
             };
             tokio::select! {
                 () = served => {}
@@ -120,8 +133,11 @@ impl Gateway {
     }
 
     /// Waits for open exchanges, for the grace period at most; returns the failure of the store meanwhile.
-    fn finish(&mut self, forward_stop: impl Future<Output = Infallible>) -> Option<Failure> {
-        let grace = self.settings.server.grace;
+    fn finish(
+        &mut self,
+        grace: Duration,
+        forward_stop: impl Future<Output = Infallible>,
+    ) -> Option<Failure> {
         let open = self.proxy.open_exchanges();
         tracing::info!(
             open,
@@ -154,9 +170,9 @@ impl Gateway {
     }
 }
 
-/// Leaves connections open for a short time: a request may be on its way on them, which is answered here or by the new process.
-async fn last_requests(proxy: &Proxy) {
-    let _ = tokio::time::timeout(LAST_REQUESTS, proxy.closed()).await;
+/// Leaves connections open, for `limit` at most: a request may be on its way on them, which is answered here or by the new process.
+async fn last_requests(proxy: &Proxy, limit: Duration) {
+    let _ = tokio::time::timeout(limit, proxy.closed()).await;
 }
 
 /// Waits until no work is under way that could still change the books.

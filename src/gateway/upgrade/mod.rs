@@ -151,6 +151,8 @@ pub(super) struct Upgrader {
     pub(super) stop: Mutex<StopRequest>,
     /// The program of this process, as it was when it started.
     pub(super) program: io::Result<PathBuf>,
+    /// The process that this one took over from.
+    pub(super) predecessor: Option<Pid>,
 }
 
 impl Upgrader {
@@ -267,6 +269,16 @@ impl Upgrader {
             }
         }
         successor.is_some()
+    }
+
+    /// Requests a stop of the predecessor, if it still has connections: it closes the idle ones then.
+    pub(super) fn stop_predecessor(&self) {
+        let Some(process) = self.predecessor.filter(|_| self.proxy.has_predecessor()) else {
+            return;
+        };
+        if let Err(error) = kill_process(process, Signal::TERM) {
+            tracing::warn!(%process, %error, "requesting a stop of the predecessor failed");
+        }
     }
 
     fn stop(&self) -> MutexGuard<'_, StopRequest> {

@@ -7,6 +7,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::Pid;
 use tollgate_clock::Clock;
 use tollgate_ledger::Ledger;
 use tollgate_store::{Admission, IdempotencyPart, Part, Store, UnitOfWork, first_token};
@@ -96,6 +98,12 @@ impl Predecessor {
             store,
             node,
         }))
+    }
+
+    /// Its process, which has made the connection (SO_PEERCRED, unix(7)).
+    pub(in crate::gateway) fn process(&self) -> Option<Pid> {
+        let credentials = socket_peercred(&self.link.0);
+        credentials.ok().map(|credentials| credentials.pid)
     }
 
     /// Performs every step that can fail before the hand-over, and opens new addresses. The predecessor serves on if one fails.

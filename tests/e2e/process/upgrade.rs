@@ -291,6 +291,48 @@ async fn a_connection_to_the_process_before_the_last_one_carries_its_next_reques
     third.stop().await;
 }
 
+/// The earlier process closed all idle connections five seconds after the hand-over, and four of 3,457 requests were on their way then.
+#[tokio::test]
+async fn an_idle_connection_stays_open_after_an_upgrade_for_its_next_request() {
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
+    let mut connection = RawClient::connect(address(&serving)).await;
+    let body = chat(false).to_string();
+    connection.post(CHAT, &installation.key, &body).await;
+    assert_eq!(connection.read_answer().await.0.status(), 200);
+    let successor = Successor::of(&installation).await;
+    let closed = tokio::time::timeout(Duration::from_secs(7), connection.read_to_end()).await;
+    assert!(closed.is_err(), "the connection is open");
+    connection.post(CHAT, &installation.key, &body).await;
+    let (head, answer) = connection.read_answer().await;
+    assert_eq!(head.status(), 200, "{answer:?}");
+    assert_eq!(head.header("connection"), Some("close"));
+    // Its last connection has ended.
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    successor.stop().await;
+}
+
+/// A connection that is not used again ends with its own time limit, and the process with it.
+#[tokio::test]
+async fn an_idle_connection_ends_after_an_upgrade_when_its_time_is_over() {
+    let installation = Installation::new("[server]\nidle_secs = 1").await;
+    let mut serving = installation.serve().await;
+    let mut connection = RawClient::connect(address(&serving)).await;
+    let body = chat(false).to_string();
+    connection.post(CHAT, &installation.key, &body).await;
+    assert_eq!(connection.read_answer().await.0.status(), 200);
+    let successor = Successor::of(&installation).await;
+    assert!(
+        connection
+            .read_to_end()
+            .await
+            .expect("it is closed")
+            .is_empty()
+    );
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    successor.stop().await;
+}
+
 /// A request whose body does not arrive: an upgrade waits for it for two seconds with the gate closed.
 pub(super) async fn slow_body(serving: &Serving, installation: &Installation) -> RawClient {
     let mut connection = RawClient::connect(address(serving)).await;

@@ -117,7 +117,7 @@ async fn stop_earlier(
     let client = serving.client(installation);
     let streams = begun(&client, installation, "under way", 1).await;
     let successor = Successor::of(installation).await;
-    logged(serving, "draining: refusing new connections").await;
+    logged(serving, "the new process serves").await;
     before(serving, &successor).await;
     serving.process.signal("TERM");
     logged(serving, "requesting a stop of the new process").await;
