@@ -51,6 +51,27 @@ fn reports() -> Vec<(Value, Charged)> {
         ),
         (counts(5.into(), 0.into(), 25.into()), Tokens(5, 20)),
         (counts(0.into(), 0.into(), 25.into()), Tokens(0, 25)),
+        // Cached input and the input of tools are in the total alone.
+        (
+            json!({"prompt_tokens": 368, "completion_tokens": 19, "total_tokens": 10_923, "cache_read_input_tokens": 10_536}),
+            Tokens(10_904, 19),
+        ),
+        (
+            json!({"prompt_tokens": 368, "completion_tokens": 19, "total_tokens": 10_923,
+                "prompt_tokens_details": {"cached_tokens": 10_536}}),
+            Tokens(10_904, 19),
+        ),
+        (
+            json!({"prompt_tokens": 80, "completion_tokens": 3, "total_tokens": 350, "tool_use_prompt_tokens": 237,
+                "completion_tokens_details": {"reasoning_tokens": 30}}),
+            Tokens(317, 33),
+        ),
+        // Reasoning is in the total alone, and cached input in the prompt.
+        (
+            json!({"prompt_tokens": 2_640, "completion_tokens": 4, "total_tokens": 2_664,
+                "prompt_tokens_details": {"cached_tokens": 473}, "completion_tokens_details": {"reasoning_tokens": 20}}),
+            Tokens(2_640, 24),
+        ),
         // In the completion already.
         (
             json!({"prompt_tokens": 5, "completion_tokens": 20, "total_tokens": 25,

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::completion::Completion;
+use crate::completion::{Completion, Tracked};
 use crate::json::scan::Bytes;
 use crate::json::{Kind, Reader, Span, SyntaxError};
 use crate::usage::{self, Counts, Reported, Usage};
@@ -195,8 +195,20 @@ impl Template {
             return false;
         }
         self.shift(&lengths);
-        self.facts.usage = Reported::from_counts(counts, self.counts_once);
+        self.facts.usage = match Reported::from_counts(counts, self.counts_once) {
+            Some(reported) => reported,
+            None => self.reported(text),
+        };
         true
+    }
+
+    /// The usage of an answer that matches, whose counts are not in their common form.
+    #[cold]
+    fn reported(&self, text: &[u8]) -> Reported {
+        let usage = self.facts.layout.find(Tracked::Usage);
+        usage.map_or_else(Reported::default, |usage| {
+            Reported::read(usage.value().of(text))
+        })
     }
 
     /// Moves all positions to those of slots with these lengths.

@@ -1,7 +1,10 @@
 //! The token counts that a provider reports.
 
+mod parts;
+
 use bytes::BytesMut;
 
+use self::parts::Parts;
 use crate::json::{Key, Kind, Reader, Span, SyntaxError};
 use crate::number::{self, Whole};
 use crate::word::Word;
@@ -12,7 +15,7 @@ const TOKENS_MAX: u64 = 1 << 32;
 /// Token counts of one completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Tokens of everything sent to the model.
+    /// Tokens of everything sent to the model, cached or not.
     pub prompt_tokens: u64,
     /// Tokens that the model generated, over all choices.
     pub completion_tokens: u64,
@@ -66,12 +69,12 @@ impl Usage {
     /// | Counts that are there | Usage |
     /// |---|---|
     /// | prompt, completion | as they are |
-    /// | prompt, completion, total | the completion is at least `total - prompt`: several providers count reasoning in the total alone |
-    /// | total and one of the others | the missing one is what the total leaves for it; nothing left is no count |
+    /// | prompt, completion, and a larger total | the rest of the total is added: to the prompt as far as it is cached input or input of tools (`usage/parts.rs`), else to the completion, since several providers count reasoning in the total alone |
+    /// | total and one of the others | the missing one is what the total leaves for it, less such input; nothing left is no count |
     /// | fewer, or zeros only | none: the provider has not counted |
     ///
-    /// A count may be written as `5.0`. One that is null, negative, a fraction, implausibly large or not a number is missing. Other
-    /// members, the details of the counts among them, are skipped.
+    /// A count may be written as `5.0`. One that is null, negative, a fraction, implausibly large or not a number is missing. The details
+    /// of the counts are only read where the total has such a rest; other members are skipped.
     pub fn read(value: &[u8]) -> Option<Self> {
         Reported::read(value).usage
     }
@@ -87,14 +90,23 @@ impl Usage {
         }
     }
 
-    fn from_counts(counts: Counts) -> Option<Self> {
+    /// The usage of these counts; `parts` are those of their value, read where the total has more than the other two.
+    fn from_counts(counts: Counts, parts: impl FnOnce() -> Parts) -> Option<Self> {
         let left = |total: u64, other| total.checked_sub(other).filter(|left| *left > 0);
         let usage = match counts {
             [Some(prompt), Some(completion), total] => {
-                let left = total.and_then(|total| left(total, prompt));
-                Self::new(prompt, completion.max(left.unwrap_or(0)))
+                let rest = total.and_then(|total| left(total, prompt + completion));
+                let input = rest.map_or(0, |rest| parts().input_in(rest, prompt));
+                let output = rest.map_or(0, |rest| rest - input);
+                Self::new(prompt + input, completion + output)
             }
-            [Some(prompt), None, Some(total)] => Self::new(prompt, left(total, prompt)?),
+            [Some(prompt), None, Some(total)] => {
+                let rest = left(total, prompt)?;
+                let input = parts().input_in(rest, prompt);
+                // A completion is in the rest too: input that leaves no room for it is within the prompt.
+                let input = if input < rest { input } else { 0 };
+                Self::new(prompt + input, rest - input)
+            }
             [None, Some(completion), Some(total)] => {
                 Self::new(left(total, completion)?, completion)
             }
@@ -180,6 +192,7 @@ impl Reported {
         let mut counts = Counts::default();
         let mut seen = [0u32; 3];
         let mut first = true;
+        let value = reader.ahead();
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
             let Some(place) = Usage::place(&key) else {
@@ -195,26 +208,30 @@ impl Reported {
                 counts[place] = Some(count);
             }
         }
-        Ok(Self::from_counts(counts, seen == [1; 3]))
+        let parts = || Parts::read(value).unwrap_or_default();
+        Ok(match Self::from_counts(counts, seen == [1; 3]) {
+            Some(reported) => reported,
+            None => Self {
+                usage: Usage::from_counts(counts, parts),
+                is_exact: false,
+            },
+        })
     }
 
-    /// The usage of these counts; `once`: each of the three names occurs once in the value.
+    /// The usage of these counts in their common form, whose total is the sum of the other two. `None` for any other form, in which the
+    /// usage depends on other members. `once`: each of the three names occurs once in the value.
     #[inline]
-    pub(crate) fn from_counts(counts: Counts, once: bool) -> Self {
+    pub(crate) fn from_counts(counts: Counts, once: bool) -> Option<Self> {
         match counts {
-            // The common form.
             [Some(prompt), Some(completion), Some(total)]
                 if prompt + completion == total && total > 0 =>
             {
-                Self {
+                Some(Self {
                     usage: Some(Usage::new(prompt, completion)),
                     is_exact: once,
-                }
+                })
             }
-            _ => Self {
-                usage: Usage::from_counts(counts),
-                is_exact: false,
-            },
+            _ => None,
         }
     }
 

@@ -7,4 +7,5 @@ mod event;
 mod hostile;
 mod request;
 mod text_as_chat;
+mod usage;
 mod words;
