@@ -43,14 +43,18 @@ pub(crate) fn load_failed(error: impl std::error::Error + Send + Sync + 'static)
     FilterError::new(answer.retry_after(Duration::from_secs(1)), error)
 }
 
-/// A refusal for insufficient credit, which a retry does not resolve. `topup_url` is where credit is added.
-pub(crate) fn insufficient(required: Micros, available: Micros, topup_url: &Arc<str>) -> ApiError {
-    let message = if available.is_positive() {
-        format!(
+/// A refusal for insufficient credit, which a retry does not resolve. `required` is unknown before the body is read. `topup_url` is where
+/// credit is added.
+pub(crate) fn insufficient(
+    required: Option<Micros>,
+    available: Micros,
+    topup_url: &Arc<str>,
+) -> ApiError {
+    let message = match required.filter(|_| available.is_positive()) {
+        Some(required) => format!(
             "The account has {available} credits to spend and this request may need {required}. Lower `max_tokens`, or add credits at {topup_url}."
-        )
-    } else {
-        format!("The account has no credits to spend. Add some at {topup_url}.")
+        ),
+        None => format!("The account has no credits to spend. Add some at {topup_url}."),
     };
     ApiError::new(ErrorCode::InsufficientCredits, message).credits(Credits {
         required,

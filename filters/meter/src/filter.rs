@@ -161,7 +161,7 @@ impl Meter {
         let refusal = match self.affordable(exchange)?.1 {
             None => return self.admit_after_abandoned(exchange),
             Some(Unaffordable::NoCredit(available)) => {
-                insufficient(LEAST, available, &self.topup_url)
+                insufficient(None, available, &self.topup_url)
             }
             Some(Unaffordable::Cap(reached)) => cap_reached(None, reached),
         };
@@ -315,7 +315,7 @@ impl Meter {
     pub(crate) fn refuse(&self, quote: &Quote, available: Micros) -> Outcome {
         self.counters.events.inc(MeterEvent::Refused);
         let required = quote.least(self.settings.load().clamp_tokens_min.map(NonZeroU64::get));
-        Outcome::refuse(insufficient(required, available, &self.topup_url))
+        Outcome::refuse(insufficient(Some(required), available, &self.topup_url))
     }
 
     /// Ends the hold of a finished answer.

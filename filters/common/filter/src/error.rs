@@ -303,8 +303,8 @@ pub struct ApiError {
 /// The credits required and available, and where to add more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credits {
-    /// The size of the hold.
-    pub required: Micros,
+    /// The size of the hold; `None` where the price of the request is not known yet.
+    pub required: Option<Micros>,
     /// The available balance.
     pub available: Micros,
     /// The URL for adding credits.
@@ -502,7 +502,7 @@ impl ApiError {
             kind: self.code.kind().word(),
             param: self.param.as_deref(),
             code: self.code.word(),
-            required: credits.map(|credits| number(credits.required)),
+            required: credits.and_then(|credits| credits.required.map(number)),
             available: credits.map(|credits| number(credits.available)),
             topup_url: credits.map(|credits| &*credits.topup_url),
         }
@@ -653,7 +653,7 @@ mod tests {
     #[test]
     fn a_402_states_required_and_available_credits_exactly_and_where_to_top_up() {
         let credits = Credits {
-            required: Micros::new(2_000),
+            required: Some(Micros::new(2_000)),
             available: Micros::new(-1),
             topup_url: "https://toll.example/credits".into(),
         };
@@ -668,6 +668,14 @@ mod tests {
             body.contains(r#""topup_url":"https://toll.example/credits""#),
             "{body}"
         );
+        let unknown = error.credits.map(|credits| Credits {
+            required: None,
+            ..*credits
+        });
+        let error = ApiError::new(ErrorCode::InsufficientCredits, "add credits")
+            .credits(unknown.expect("set above"));
+        let body = String::from_utf8(error.body(ErrorShape::Envelope).to_vec()).expect("JSON");
+        assert!(!body.contains("required"), "{body}");
     }
 
     #[test]

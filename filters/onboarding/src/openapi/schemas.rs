@@ -110,7 +110,7 @@ pub(super) fn all(installation: &Installation) -> Value {
                     "type": {"type": "string"},
                     "param": {"type": ["string", "null"]},
                     "code": {"type": ["string", "null"]},
-                    "required": {"type": "number", "description": "Credits that the request needs, on a 402."},
+                    "required": {"type": "number", "description": "Credits that the request needs, on a 402; missing where that is not known yet."},
                     "available": {"type": "number", "description": "Credits that the account has, on a 402."},
                     "topup_url": {"type": "string", "format": "uri", "description": "Where credits are added, on a 402."},
                 }),

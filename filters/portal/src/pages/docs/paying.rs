@@ -17,7 +17,7 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
             content: html! {
                 p {
                     "Completions are paid from the account’s credits. A 402 with the code " code { "insufficient_credits" }
-                    " says how many are needed (" code { "required" } "), how many are free (" code { "available" }
+                    " says how many are needed (" code { "required" } ", missing where the account has none), how many are free (" code { "available" }
                     ") and where a person adds some (" code { "topup_url" } ")."
                 }
                 p { "People add credits under " a href="/credits" { "Credits" } "." }
