@@ -155,6 +155,12 @@ impl Ledger {
         self.inner.known_balance(account)
     }
 
+    /// Whether an account that is in memory has credit that is not held.
+    pub fn has_free_credit(&self, account: AccountId) -> bool {
+        let balance = self.balance(account);
+        balance.is_some_and(|balance| balance.available.is_positive())
+    }
+
     /// Whether the database has refused a hold of this account because it had nothing to spend, a tenth of a second ago at most: the next one
     /// would be refused without asking it. Never on a node that is alone, which knows all balances.
     pub fn is_refused(&self, account: AccountId, at: Timestamp) -> bool {

@@ -104,6 +104,9 @@ pub trait ReadTopUps {
     /// At most `limit` purchases with new notifications or whose next attempt is due at `now`, the longest waiting first.
     fn top_ups_due(&self, now: Timestamp, limit: usize) -> Result<Vec<TopUpRow>, ReadError>;
 
+    /// At most `limit` purchases whose refunded credits are still owed. Reads all purchases.
+    fn top_ups_owing(&self, limit: usize) -> Result<Vec<TopUpRow>, ReadError>;
+
     /// At most `limit` purchases of an account that were started before `before`, newest first.
     fn top_ups_of(
         &self,

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tollgate_clock::Timestamp;
-use tollgate_store::{ReadError, Route, reading};
+use tollgate_store::{PaymentRow, ReadError, Route, reading};
 
 use super::plans::Plans;
 use crate::due::{Due, DueWork, DueWorker};
 use crate::tasks::PurchaseTasks;
+
+/// The most payments that are due as soon as their account has free credit. Those beyond are due at the times that they store.
+const OWING_MAX: usize = 256;
 
 /// The payments for the plan that were given back while their credits were held or spent.
 pub struct OwedCredits(Plans);
@@ -27,9 +30,18 @@ impl DueWork for OwedCredits {
     const NAME: &'static str = "returned plan payments";
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due<Self::Key>>, ReadError> {
-        let store = &self.0.inner.store;
-        let due = reading(store, move |store| store.payments_due(now, limit)).await?;
-        let due = due.into_iter().map(|row| Due {
+        let (store, ledger) = (&self.0.inner.store, &self.0.inner.ledger);
+        // All of them have a time; there are few.
+        let owing_max = limit.max(OWING_MAX);
+        let owing = reading(store, move |store| {
+            store.payments_due(Timestamp::MAX, owing_max)
+        });
+        // An account that is not in memory cannot spend any credit.
+        let is_due = |row: &PaymentRow| {
+            row.next_attempt_at.is_some_and(|at| at <= now) || ledger.has_free_credit(row.account)
+        };
+        let due = owing.await?.into_iter().filter(is_due).take(limit);
+        let due = due.map(|row| Due {
             key: (row.route, row.provider_ref),
             // Each attempt stores a later time.
             version: row.next_attempt_at.map_or(0, Timestamp::as_micros),

@@ -374,7 +374,12 @@ impl Plans {
             account = Some(payment.account);
             let owed = payment.owed.unwrap_or_default();
             let taken = self.free_of(payment.account, owed).await?;
-            let Some(after) = payment.collected(taken, self.inner.clock.now()) else {
+            let now = self.inner.clock.now();
+            if !taken.is_positive() && payment.next_attempt_at.is_some_and(|at| at > now) {
+                // The free credit that made it due has been held again.
+                return Ok(());
+            }
+            let Some(after) = payment.collected(taken, now) else {
                 return Ok(());
             };
             // Each step has a reference of its own: what is owed before it shrinks with every step.

@@ -6,6 +6,7 @@ mod error;
 mod keys;
 mod offer;
 mod orders;
+mod owing;
 mod processor;
 mod reconcile;
 mod schedule;

@@ -21,6 +21,7 @@ use super::error::{BeginError, ReconcileError};
 use super::keys::{Step, key};
 use super::offer::Offer;
 use super::orders::{FailureKind, NewOrder, Orders};
+use super::owing::{OWING_MAX, Owing};
 use super::schedule;
 use super::top_up::TopUp;
 use crate::conflict::repeated;
@@ -109,6 +110,7 @@ pub(super) struct Inner {
     /// One lock for each purchase that this process has in work. It saves the provider a call; between nodes the version of the row decides:
     /// the second writer is refused, and reconciles the row that it reads again.
     locks: KeyedLock<TopUpId>,
+    pub(super) owing: Owing,
 }
 
 impl TopUps {
@@ -127,6 +129,7 @@ impl TopUps {
             draw: deps.draw,
             runtime: deps.runtime,
             locks: KeyedLock::default(),
+            owing: Owing::default(),
         });
         let worker = Arc::new(DueWorker::new(inner.clone(), clock, tasks));
         TopUps { inner, worker }
@@ -249,8 +252,20 @@ impl DueWork for Inner {
     const NAME: &'static str = "top-ups";
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due<TopUpId>>, ReadError> {
-        let due = reading(&self.store, move |store| store.top_ups_due(now, limit)).await?;
-        let due = due.into_iter().map(|row| Due {
+        if self.owing.is_unread() {
+            let owing = reading(&self.store, |store| store.top_ups_owing(OWING_MAX)).await?;
+            self.owing.start(&owing);
+        }
+        let collectable = self.owing.collectable(&self.ledger);
+        let due = reading(&self.store, move |store| {
+            let mut due = store.top_ups_due(now, limit)?;
+            for id in collectable {
+                let row = store.top_up(id)?;
+                due.extend(row.filter(|row| due.iter().all(|due| due.id != row.id)));
+            }
+            Ok(due)
+        });
+        let due = due.await?.into_iter().map(|row| Due {
             key: row.id,
             version: row.version,
             notifications: row.notifications,

@@ -54,7 +54,9 @@ impl Inner {
                 .ok_or(ReconcileError::Unknown(id))?;
             self.reconcile_row(begin(row), is_notified).await
         });
-        reconciled.await.map(TopUp::into_row)
+        let row = reconciled.await.map(TopUp::into_row)?;
+        self.owing.note(&row);
+        Ok(row)
     }
 
     async fn reconcile_row(
@@ -298,6 +300,13 @@ impl Inner {
                 }
             };
             let taken = missing.min(available).max(Micros::ZERO);
+            let is_early = before
+                .next_attempt_at
+                .is_some_and(|at| at > self.clock.now());
+            if !is_new && is_early && !taken.is_positive() {
+                // The free credit that made it due has been held again.
+                return Ok(before);
+            }
             let row = before.clone().returned(total, taken, self.clock.now());
             if !taken.is_positive() {
                 let row = self.write(row).await?;

@@ -348,6 +348,35 @@ fn credits_held_at_a_refund_are_reversed_when_the_hold_ends() {
     assert_eq!(bed.available(), CREDITS);
 }
 
+/// They stayed spendable until the next attempt, which was a minute away, and after vain attempts a day.
+#[test]
+fn credits_held_at_a_refund_are_reversed_as_soon_as_the_hold_ends() {
+    let mut bed = TestBed::new();
+    bed.begin(id(1)).expect("alive").expect("begins");
+    approve(&bed, 1);
+    reconcile(&mut bed, 1);
+    bed.hold(CREDITS);
+    bed.provider
+        .change(&id(1).to_string(), |made| made.returned = PRICE);
+    reconcile(&mut bed, 1);
+    let owed = |bed: &TestBed| bed.row(id(1)).expect("stored").owed.get();
+    assert_eq!(owed(&bed), CREDITS, "all of it is held");
+    let attempts = |bed: &mut TestBed| {
+        bed.run(|processor| async move { while processor.reconcile_due().await > 0 {} });
+        bed.row(id(1)).expect("stored").attempts
+    };
+    let vain = attempts(&mut bed);
+    assert_eq!(attempts(&mut bed), vain, "nothing is free");
+    // No time passes.
+    for left in [CREDITS / 2, 0] {
+        bed.release();
+        bed.hold(left);
+        attempts(&mut bed);
+        assert_eq!((owed(&bed), bed.available()), (left, 0));
+    }
+    bed.check_books();
+}
+
 #[test]
 fn credits_spent_before_a_refund_are_taken_from_the_next_purchase() {
     let mut bed = TestBed::new();

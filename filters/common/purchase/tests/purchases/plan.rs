@@ -349,6 +349,34 @@ async fn spent_credits_of_a_returned_payment_are_taken_back_when_they_become_fre
     assert_eq!(payment().status, PaymentStatus::Returned);
 }
 
+/// They stayed spendable until the next attempt, which was a minute away, and after vain attempts a day.
+#[tokio::test]
+async fn owed_credits_of_a_returned_payment_are_taken_back_as_soon_as_credit_is_free() {
+    let bed = TestBed::new().await;
+    bed.pay(charge("I-1", "x", START)).await;
+    bed.correct("spent", -5_000_000).await;
+    let back = bed
+        .plans
+        .reverse_payment(Route::PayPal, "x", Vec::new())
+        .await;
+    back.expect("noted");
+    let owed = || {
+        let row = bed.store.payment(Route::PayPal, "x").expect("a read");
+        row.and_then(|payment| payment.owed)
+            .expect("it is returned")
+    };
+    let worker = OwedCredits::worker(&bed.plans, PurchaseTasks::new(Handle::current()));
+    assert_eq!(worker.run_once().await, 0, "nothing is free");
+    // No time passes.
+    for (bought, left) in [(1_500_000, 3_500_000), (3_500_000, 0)] {
+        bed.correct(&format!("bought {bought}"), bought).await;
+        assert_eq!(worker.run_once().await, 1);
+        assert_eq!((owed().get(), bed.credits()), (left, 0));
+        assert_eq!(worker.run_once().await, 0, "nothing is free");
+    }
+    bed.check_books();
+}
+
 #[tokio::test]
 async fn days_of_a_transfer_behind_monthly_charges_count_once() {
     let bed = TestBed::new().await;

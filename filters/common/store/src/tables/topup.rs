@@ -141,6 +141,13 @@ impl<C: Connections, W> ReadTopUps for OpenedStore<C, W> {
         Ok(found.into_iter().next())
     }
 
+    fn top_ups_owing(&self, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
+        self.some_top_ups(
+            "WHERE owed > 0 ORDER BY updated_at LIMIT ?1",
+            values![limit],
+        )
+    }
+
     fn top_ups_due(&self, now: Timestamp, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
         // Two halves, each by its own index: either contains few rows at any time.
         let mut found = self.some_top_ups(
