@@ -1,9 +1,12 @@
 //! Request members: ambiguous names are refused, configured ones are removed or refused per provider.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use tollgate_testing::Script;
+use tollgate_testing::provider::Plan;
 
-use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, Setup, TEXT, chat};
+use crate::rig::{CHAT, IN, OUT, PRICE_OF_A_CHAT, Rig, Setup, TEXT, chat};
 
 const MESSAGES: &str = r#""messages":[{"role":"user","content":"Halt!"}]"#;
 
@@ -294,6 +297,44 @@ async fn removed_members_are_part_of_the_cache_key() {
         let answer = rig.client().post(CHAT, &body).await.json();
         rig.record_charge(&answer);
         assert_eq!(answer["x_svc"]["cache_store_status"], status, "{body}");
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_provider_that_refuses_stream_options_serves_streams_whose_tokens_are_counted() {
+    let custom = |request: &tollgate_testing::provider::Request| {
+        let body: Value = serde_json::from_slice(&request.body).ok()?;
+        if body.get("stream_options").is_some() {
+            let error = json!({"error": {"message": "unknown field `stream_options`"}});
+            return Some(Plan::json(400, error.to_string().into()));
+        }
+        let chunk = |delta: Value, finish: Value| {
+            let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
+            format!("data: {}\n\n", json!({"id": "7", "choices": [choice]})).into()
+        };
+        let text = chunk(json!({"content": "The toll"}), Value::Null);
+        let stop = chunk(json!({}), json!("stop"));
+        Some(Plan::events([text, stop, "data: [DONE]\n\n".into()]))
+    };
+    let setup = Setup {
+        custom: Some(Arc::new(custom)),
+        ..Setup::with("[[provider]]\nremove_members = [\"stream_options\"]")
+    };
+    let rig = setup.start().await;
+    for (protocol, client) in rig.both() {
+        let mut body = chat(true);
+        body["stream_options"] = json!({"include_usage": true});
+        let (events, _) = client.stream(CHAT, &body).await.rest().await;
+        let [.., last, done] = &events[..] else {
+            panic!("{protocol}: {events:?}");
+        };
+        assert!(done.is_done(), "{protocol}: {events:?}");
+        let last = last.json();
+        // Nine for the prompt as they are counted here, one for each word.
+        assert_eq!(last["usage"]["total_tokens"], 11, "{protocol}: {last}");
+        assert_eq!(last["x_svc"]["usage_estimated"], true, "{protocol}: {last}");
+        assert_eq!(rig.record_charge(&last), 9 * IN + 2 * OUT, "{protocol}");
     }
     rig.finish().await;
 }

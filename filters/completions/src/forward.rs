@@ -179,6 +179,20 @@ mod tests {
     }
 
     #[test]
+    fn a_provider_that_refuses_stream_options_gets_none() {
+        const NAMES: [&str; 1] = ["stream_options"];
+        for client in [
+            r#""model":"m","stream":true"#,
+            r#""model":"m","stream":true,"stream_options":{"include_usage":true}"#,
+            r#""stream_options":null,"model":"m","stream":true"#,
+            r#""model":"m","stream":true,"stream_options":{"x":1}"#,
+        ] {
+            let expected = format!(r#"{{{MESSAGES},"model":"p","stream":true}}"#);
+            assert_eq!(rendered(client, &NAMES, None), expected, "{client}");
+        }
+    }
+
+    #[test]
     fn members_that_a_provider_does_not_get_are_left_out_in_whatever_case_they_are_written() {
         const NAMES: [&str; 3] = ["options", "service_tier", "keep_alive"];
         for (client, provider) in [

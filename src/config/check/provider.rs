@@ -30,7 +30,6 @@ const PRICED: &[&str] = &[
     "prompt",
     "system",
     "stream",
-    "stream_options",
     "cache",
     "max_tokens",
     "max_completion_tokens",

@@ -72,7 +72,7 @@ impl<'a> BodyEdit<'a> {
     }
 
     /// Removes the members with one of `names` in any case, which were listed when the request was parsed. Members that the gateway edits
-    /// or uses for the price must not be among them.
+    /// or uses for the price must not be among them, but for `stream_options`: then no usage is requested.
     pub fn without(mut self, names: &'a [Box<str>]) -> Self {
         self.without = names;
         self
@@ -210,7 +210,9 @@ impl<'a> BodyEdit<'a> {
             Owned::MaxCompletionTokens => self.cap_change(name, request.max_completion_tokens),
             Owned::StreamOptions => {
                 let options = request.stream_options;
-                if !self.ask_usage || !request.stream || request.include_usage {
+                if self.removes_stream_options() {
+                    Some(Change::Remove)
+                } else if !self.ask_usage || !request.stream || request.include_usage {
                     None
                 } else if let Some(value) = options.include_usage {
                     Some(Change::UsageValue(value))
@@ -222,6 +224,11 @@ impl<'a> BodyEdit<'a> {
                 }
             }
         }
+    }
+
+    /// Whether the provider refuses the member in which its usage would be requested.
+    fn removes_stream_options(&self) -> bool {
+        !self.without.is_empty() && is_any_of("stream_options", self.without)
     }
 
     /// A higher cap in the body is lowered. If both caps are unset and one of them is present as null, it takes the value: a second member
@@ -248,7 +255,10 @@ impl<'a> BodyEdit<'a> {
         let lacks = |name| request.layout.find(name).is_none();
         [
             self.model.is_some() && lacks(Owned::Model),
-            self.ask_usage && request.stream && lacks(Owned::StreamOptions),
+            self.ask_usage
+                && request.stream
+                && lacks(Owned::StreamOptions)
+                && !self.removes_stream_options(),
             self.cap.is_some() && request.output_max().is_none() && lacks(self.cap_member()),
         ]
     }
