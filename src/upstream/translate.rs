@@ -17,6 +17,7 @@ use tollgate_chain::{
 };
 use tollgate_filter::{Exchange, Forward, ForwardBody, Principal, Request};
 use tollgate_memory::{MemoryUse, OverBudget};
+use tollgate_openai::answer::is_whole;
 use tollgate_openai::event::{self, Event, EventCutter, Tail};
 use tollgate_openai::{TextAsChat, TextStream, TurnError};
 
@@ -53,6 +54,8 @@ pub(crate) struct MergedChats<C> {
     output_counted: usize,
     /// The error from that phase.
     failed: Option<UpstreamError>,
+    /// The error after a chat that was complete: the end of the whole, in place of a proper one.
+    broken: Option<UpstreamError>,
 }
 
 /// One of the chats.
@@ -258,6 +261,14 @@ impl<C: UpstreamCall + 'static> UpstreamCall for TranslatedCall<C> {
         }
     }
 
+    fn failed(&mut self, error: &UpstreamError) {
+        match self {
+            TranslatedCall::Direct(call) => call.failed(error),
+            // Reported to the call that failed, where the read ended.
+            TranslatedCall::Merged(_) => {}
+        }
+    }
+
     async fn finish(self) {
         match self {
             TranslatedCall::Direct(call) => call.finish().await,
@@ -297,6 +308,7 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
             memory: MemoryUse::default(),
             output_counted: 0,
             failed: None,
+            broken: None,
         }
     }
 
@@ -333,16 +345,29 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
             call,
             read: piece,
         } = result;
-        let piece = piece?;
+        let piece = match piece {
+            Ok(piece) => piece,
+            // Its connection is of no use any more.
+            Err(_) if self.chats[chat].is_complete => return Ok(()),
+            Err(error) if self.is_there(chat) => {
+                self.broken = Some(error);
+                self.chats[chat].is_complete = true;
+                return self.end_if_complete(out);
+            }
+            Err(error) => {
+                if let Some(mut call) = call {
+                    call.failed(&error);
+                }
+                return Err(error);
+            }
+        };
         // Data after the end of a chat is read only to reuse the connection.
         if !self.chats[chat].is_complete {
             self.chats[chat].is_complete = match &piece {
                 Some(piece) => self.process_chunk(chat, piece, out)?,
                 None => self.process_end(chat, out)?,
             };
-            if self.chats.iter().all(|chat| chat.is_complete) {
-                self.end(out)?;
-            }
+            self.end_if_complete(out)?;
             self.count(chat, out.len())
                 .map_err(|OverBudget| over_budget())?;
         }
@@ -350,6 +375,14 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
             self.reads.push(read(chat, call));
         }
         Ok(())
+    }
+
+    /// Whether the answer to a chat is there, though its provider has not closed it.
+    fn is_there(&self, chat: usize) -> bool {
+        match &self.output {
+            Output::Whole { bodies, .. } => bodies.get(chat).is_some_and(|body| is_whole(body)),
+            Output::Stream { stream, .. } => stream.is_complete(chat),
+        }
     }
 
     /// Counts what the buffer of a chat and the output hold now.
@@ -423,8 +456,11 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
         }
     }
 
-    /// All chats are complete: the answer, or the end of the stream.
-    fn end(&mut self, out: &mut BytesMut) -> Result<(), UpstreamError> {
+    /// The answer, or the end of the stream, when all chats are complete: an error after it where one of them was not closed.
+    fn end_if_complete(&mut self, out: &mut BytesMut) -> Result<(), UpstreamError> {
+        if !self.chats.iter().all(|chat| chat.is_complete) {
+            return Ok(());
+        }
         match &mut self.output {
             Output::Whole {
                 translation,
@@ -433,9 +469,11 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
                 let bodies: Vec<Bytes> = bodies.drain(..).map(|body| body.freeze()).collect();
                 out.extend_from_slice(&translation.whole(&bodies).map_err(unreadable)?);
             }
-            Output::Stream { stream, .. } => stream.end(out),
+            Output::Stream { stream, .. } if self.broken.is_none() => stream.end(out),
+            // Without `[DONE]`; the usage was written when it was complete.
+            Output::Stream { .. } => {}
         }
-        Ok(())
+        self.broken.take().map_or(Ok(()), Err)
     }
 }
 

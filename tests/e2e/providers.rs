@@ -10,6 +10,7 @@ mod queue;
 mod quirks;
 mod streams;
 mod traces;
+mod unclosed;
 mod whole;
 
 use serde_json::{Value, json};

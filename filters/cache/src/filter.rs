@@ -406,7 +406,10 @@ impl Cache {
         // An answer that was cut at a limit lowered for this account is shorter than what others ask for.
         let clamped = exchange.get::<Clamped>().is_some();
         let finished = exchange.get::<AnswerProgress>().is_some_and(|progress| {
-            progress.finished && progress.fault.is_none() && (progress.stopped || !clamped)
+            progress.finished
+                && progress.fault.is_none()
+                && !progress.unclosed
+                && (progress.stopped || !clamped)
         });
         // A fallback model answered; the next time the requested one may work again.
         let own = exchange.record.served_by.is_none();

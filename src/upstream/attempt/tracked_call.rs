@@ -41,19 +41,15 @@ impl UpstreamCall for TrackedCall {
     }
 
     async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
-        let piece = self.call.read().await;
-        if let Err(error) = &piece {
-            self.record_cut(error);
-        }
-        piece
+        self.call.read().await
     }
 
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
-        let piece = self.call.read_ready();
-        if let Some(Err(error)) = &piece {
-            self.record_cut(error);
-        }
-        piece
+        self.call.read_ready()
+    }
+
+    fn failed(&mut self, error: &UpstreamError) {
+        self.record_cut(error);
     }
 
     async fn finish(mut self) {

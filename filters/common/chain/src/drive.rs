@@ -6,14 +6,16 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tollgate_clock::Clock;
 use tollgate_filter::{
-    AfterLeaving, ApiError, Body, Ending, ErrorCode, ErrorShape, Exchange, Forward, Outcome,
-    Principal, Relay, Step, Unpaid, UpstreamFault,
+    AfterLeaving, AnswerProgress, ApiError, Body, Ending, ErrorCode, ErrorShape, Exchange, Forward,
+    Outcome, Principal, Relay, Step, Unpaid, UpstreamFault,
 };
 use tollgate_memory::{COPIES, MemoryBudget, MemoryUse, OverBudget, Owner};
+use tollgate_openai::answer;
 use tollgate_openai::provider_error::ProviderError;
 
 use crate::answer::{fail, send_error, send_reply, send_whole};
 use crate::chain::Route;
+use crate::closing::silence_left;
 use crate::downstream::{BodyError, BodyLength, Downstream, Gone, Head};
 use crate::relay::relay;
 use crate::run::{Run, continues};
@@ -315,7 +317,11 @@ async fn wrong_kind<C: UpstreamCall>(run: &Run<'_>, mut call: C) -> UpstreamErro
     while !call.is_stream() && body.len() < ERROR_BYTES_MAX {
         match call.read().await {
             Ok(Some(piece)) => body.extend_from_slice(&piece),
-            Ok(None) | Err(_) => break,
+            Ok(None) => break,
+            Err(error) => {
+                call.failed(&error);
+                break;
+            }
         }
     }
     let error = match body.trim_ascii_start().starts_with(b"{") {
@@ -349,18 +355,27 @@ async fn whole<D: Downstream, C: UpstreamCall>(
 ) -> Ending {
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
-    loop {
+    let mut last_read = Duration::ZERO;
+    let closed = loop {
+        let body = if more.is_empty() { &first } else { &more[..] };
         let piece = tokio::select! {
             biased;
             piece = call.read() => piece,
             () = downstream.gone() => return Ending::GoneBefore,
+            () = silence(body, last_read, clock) => match answer::is_whole(body) {
+                true => break false,
+                false => {
+                    last_read = clock.elapsed();
+                    continue;
+                }
+            },
         };
         let taken = match &piece {
             Ok(Some(piece)) => piece.len(),
             _ => 0,
         };
         match piece {
-            Ok(None) => break,
+            Ok(None) => break true,
             Ok(Some(piece)) if first.is_empty() => first = piece,
             Ok(Some(piece)) => {
                 if more.is_empty() {
@@ -368,8 +383,14 @@ async fn whole<D: Downstream, C: UpstreamCall>(
                 }
                 more.extend_from_slice(&piece);
             }
-            Err(error) => return Box::pin(fail(run, downstream, route.errors, error)).await,
+            // JSON says itself where it ends.
+            Err(_) if answer::is_whole(body) => break false,
+            Err(error) => {
+                call.failed(&error);
+                return Box::pin(fail(run, downstream, route.errors, error)).await;
+            }
         }
+        last_read = clock.elapsed();
         if let Err(OverBudget) = run.exchange.memory.grow(COPIES * taken) {
             return Box::pin(fail(run, downstream, route.errors, over_budget())).await;
         }
@@ -384,8 +405,15 @@ async fn whole<D: Downstream, C: UpstreamCall>(
             };
             return Box::pin(fail(run, downstream, route.errors, error)).await;
         }
+    };
+    if closed {
+        call.finish().await;
+    } else {
+        drop(call);
+        if let Some(progress) = run.exchange.get_mut::<AnswerProgress>() {
+            progress.unclosed = true;
+        }
     }
-    call.finish().await;
     run.exchange.record.upstream_ended = Some(run.exchange.refresh_now(clock));
     let body = if more.is_empty() {
         first
@@ -395,4 +423,18 @@ async fn whole<D: Downstream, C: UpstreamCall>(
     let json = HeaderValue::from_static("application/json");
     let head = (StatusCode::OK, [(Some(header::CONTENT_TYPE), json)]);
     send_whole(run, downstream, route.errors, head, &body, Ending::Complete).await
+}
+
+/// Resolves after the silence in which a body that may be whole counts as closed; never while it cannot be whole.
+async fn silence(body: &[u8], last_read: Duration, clock: &Clock) {
+    if !body.trim_ascii_end().ends_with(b"}") {
+        return std::future::pending().await;
+    }
+    loop {
+        let left = silence_left(last_read, clock);
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
+    }
 }

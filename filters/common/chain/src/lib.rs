@@ -3,6 +3,7 @@
 mod answer;
 mod boundary;
 mod chain;
+mod closing;
 mod downstream;
 mod drive;
 mod relay;

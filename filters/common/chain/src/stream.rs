@@ -17,6 +17,7 @@ use tollgate_openai::provider_error::ProviderError;
 
 use crate::answer::{fail, fault_of, head, log_fault, send_error};
 use crate::chain::Route;
+use crate::closing::Closing;
 use crate::downstream::{Downstream, Gone};
 use crate::drive::Limits;
 use crate::run::Run;
@@ -56,6 +57,19 @@ struct Relay<'r, 'c, D> {
     gone: bool,
     /// Whether `[DONE]` was received.
     done: bool,
+    /// The wait for the end of an answer whose choices have all finished.
+    closing: Closing,
+}
+
+/// How far the body of a call was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyEnd {
+    /// Not to its end.
+    Open,
+    /// To its end.
+    Clean,
+    /// To an error after a complete answer.
+    Broken,
 }
 
 /// Relays the events of a call.
@@ -73,22 +87,26 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
     // reset at every event; once the client has disconnected it bounds the drain.
     let mut timer = std::pin::pin!(tokio::time::sleep(limits.keep_alive));
     let mut last_write = clock.elapsed();
-    let mut ended = false;
+    let mut drained_at: Option<Instant> = None;
+    let mut body = BodyEnd::Open;
     let fault = loop {
         let was_gone = relay.gone;
         tokio::select! {
             biased;
             piece = call.read() => {
-                let took = relay.take_ready(&mut cutter, piece, &mut call);
-                ended = matches!(took, Ok(true));
-                if let Err(error) = took {
-                    break Some(error);
+                match relay.take_ready(&mut cutter, piece, &mut call) {
+                    Ok(end) => body = end,
+                    Err(error) => break Some(error),
                 }
-                if ended || relay.done {
+                if body != BodyEnd::Open || relay.done {
                     // The remainder is written together with the tail.
                     break None;
                 }
                 last_write = clock.elapsed();
+                if relay.note_closing() {
+                    let wait = relay.wait(last_write, drained_at, limits);
+                    timer.as_mut().reset(Instant::now() + wait);
+                }
                 if let Err(error) = relay.flush().await {
                     return Box::pin(relay.refuse(route.errors, &error)).await;
                 }
@@ -100,21 +118,16 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
                 relay.client_disconnected();
             }
             () = timer.as_mut() => {
-                if relay.gone {
-                    // The drain time is over: usage is what was relayed so far.
-                    break None;
-                }
                 let silence = clock.elapsed().saturating_sub(last_write);
-                let mut next = limits.keep_alive.saturating_sub(silence);
-                if next.is_zero() {
-                    next = limits.keep_alive;
+                if !relay.gone && silence >= limits.keep_alive && !relay.closing.is_over(clock) {
                     last_write = clock.elapsed();
                     relay.out.extend_from_slice(KEEP_ALIVE);
                     if let Err(error) = relay.flush().await {
                         return Box::pin(relay.refuse(route.errors, &error)).await;
                     }
                 }
-                timer.as_mut().reset(Instant::now() + next);
+                let wait = relay.wait(last_write, drained_at, limits);
+                timer.as_mut().reset(Instant::now() + wait);
             }
         }
         if relay.gone && !relay.has_output {
@@ -125,17 +138,24 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
             if relay.closes_upstream(limits.after_leaving) {
                 break None;
             }
-            timer.as_mut().reset(Instant::now() + limits.drain);
-        } else if relay.gone && timer.deadline() <= Instant::now() {
-            // The timer is not polled while there is always something to read.
+            drained_at = Some(Instant::now() + limits.drain);
+            let wait = relay.wait(last_write, drained_at, limits);
+            timer.as_mut().reset(Instant::now() + wait);
+        } else if drained_at.is_some_and(|at| at <= Instant::now()) || relay.closing.is_over(clock)
+        {
+            // The drain time is over: usage is what was relayed so far. Or the answer is there, and nothing more comes.
             break None;
         }
     };
     relay.run.exchange.record.upstream_ended = Some(relay.run.exchange.refresh_now(clock));
+    let ended = body == BodyEnd::Clean;
     let fault = fault.or_else(|| relay.unfinished(ended));
-    if relay.gone && !ended && !relay.done {
+    if !ended && !relay.done {
         // Nothing more is needed from the provider: it need not work until the settlement is durable.
         drop(call);
+        if let Some(progress) = relay.run.exchange.get_mut::<AnswerProgress>() {
+            progress.unclosed = true;
+        }
         return relay.end(route.errors, fault).await;
     }
     let whole = fault.is_none() && relay.done;
@@ -206,23 +226,32 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             has_output: false,
             gone: false,
             done: false,
+            closing: Closing::default(),
         }
     }
 
-    /// Adds a piece and what else has arrived by now. `Ok(true)` at the end of the upstream's response.
+    /// Adds a piece and what else has arrived by now.
     fn take_ready<C: UpstreamCall>(
         &mut self,
         cutter: &mut EventCutter,
         first: Result<Option<Bytes>, UpstreamError>,
         call: &mut C,
-    ) -> Result<bool, UpstreamError> {
+    ) -> Result<BodyEnd, UpstreamError> {
         let mut next = Some(first);
         while let Some(piece) = next {
-            match piece? {
-                Some(piece) => self.take(cutter, &piece)?,
-                None => {
+            match piece {
+                Ok(Some(piece)) => self.take(cutter, &piece)?,
+                Ok(None) => {
                     self.take_rest(cutter)?;
-                    return Ok(true);
+                    return Ok(BodyEnd::Clean);
+                }
+                Err(error) => {
+                    self.note_closing();
+                    if self.closing.is_complete() {
+                        return Ok(BodyEnd::Broken);
+                    }
+                    call.failed(&error);
+                    return Err(error);
                 }
             }
             self.count(cutter)?;
@@ -231,7 +260,32 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             }
             next = call.read_ready();
         }
-        Ok(false)
+        Ok(BodyEnd::Open)
+    }
+
+    /// How long to wait for the provider before the next check of the time: until a keep-alive comment is due, the drain is over, or an
+    /// answer whose choices have finished has been silent for long enough.
+    fn wait(&self, last_write: Duration, drained_at: Option<Instant>, limits: &Limits) -> Duration {
+        let wait = match drained_at {
+            Some(at) => at.saturating_duration_since(Instant::now()),
+            None => {
+                let silence = self.clock.elapsed().saturating_sub(last_write);
+                limits.keep_alive.saturating_sub(silence)
+            }
+        };
+        let closing = self.closing.left(self.clock);
+        closing.map_or(wait, |left| left.min(wait))
+    }
+
+    /// Notes an answer whose choices have all finished. Returns whether the wait for its end begins now.
+    fn note_closing(&mut self) -> bool {
+        let exchange = &self.run.exchange;
+        let progress = exchange.get::<AnswerProgress>();
+        let Some(progress) = progress.filter(|progress| progress.finished) else {
+            return false;
+        };
+        let answer = exchange.get::<AnswerUsage>();
+        answer.is_some_and(|answer| self.closing.note(progress, answer, self.clock))
     }
 
     /// Counts what the stream holds: an incomplete event, the bytes ready to be sent, the text of its answer.
@@ -382,7 +436,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
     /// What is missing from a finished stream, if anything. `ended`: its body is at its end, perhaps without `[DONE]`.
     fn unfinished(&self, ended: bool) -> Option<UpstreamError> {
         if !ended && !self.done {
-            // The client disconnected, and the provider was not read to its end.
+            // The client disconnected, or the answer is there: the provider was not read to its end.
             return None;
         }
         let is_complete = match self.run.exchange.get::<AnswerProgress>() {

@@ -46,6 +46,12 @@ pub trait UpstreamCall: Send {
     /// A piece that has already arrived.
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>>;
 
+    /// Reports that this error of a read has made the response incomplete: a failure of the provider. An error after a complete response is
+    /// none.
+    fn failed(&mut self, error: &UpstreamError) {
+        let _ = error;
+    }
+
     /// The response was read to its end: the connection may be reused. A call that is dropped instead is aborted.
     fn finish(self) -> impl Future<Output = ()> + Send;
 }

@@ -19,6 +19,9 @@ pub struct AnswerProgress {
     pub fault: Option<AnswerFault>,
     /// Set by the driver once the client has disconnected: the rest is read for its usage and sent to no client.
     pub client_gone: bool,
+    /// Set by the driver where the provider has neither sent `[DONE]` nor closed the response properly. A response that is complete without
+    /// either is charged, and never stored for other requests.
+    pub unclosed: bool,
 }
 
 /// A defect in the content of a response.

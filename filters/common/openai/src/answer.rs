@@ -3,8 +3,8 @@
 use bytes::BytesMut;
 
 use crate::completion::{Choice, Completion, Tracked};
-use crate::json::SyntaxError;
 use crate::json::scan::Bytes;
+use crate::json::{Kind, Reader, SyntaxError};
 use crate::patch::{Change, Patch, UsageChange};
 use crate::splice::Layout;
 use crate::template::{self, Template};
@@ -23,6 +23,12 @@ pub enum AnswerError {
     /// It has no `choices`, an empty list of them, or an item that is not a choice.
     #[error("the answer has no choices")]
     NoChoices,
+}
+
+/// Whether a body is one JSON object from its first to its last byte: nothing of it can be missing, whatever became of its connection.
+pub fn is_whole(body: &[u8]) -> bool {
+    let mut reader = Reader::new(body);
+    reader.kind() == Ok(Kind::Object) && reader.skip().is_ok() && reader.end().is_ok()
 }
 
 /// The facts of one whole answer.

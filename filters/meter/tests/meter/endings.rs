@@ -80,6 +80,52 @@ async fn a_stream_whose_end_is_missing_but_whose_choices_are_finished_is_complet
 }
 
 #[tokio::test]
+async fn a_stream_that_breaks_off_after_its_finish_reason_and_its_usage_is_complete() {
+    for fault in [UpstreamFault::Cut, UpstreamFault::Timeout] {
+        let provider = Provider::streaming([ROLE, TEXT, STOP, USAGE]).then(Step::Fail(fault));
+        let outcome = check(STREAM, Client::staying(), provider, REPORTED).await;
+        assert_eq!(outcome.ending, Ending::Complete);
+    }
+}
+
+/// The provider is silent for ever; the clock says for two seconds.
+#[tokio::test]
+async fn a_finished_stream_that_is_silent_for_two_seconds_is_complete() {
+    for (events, charged) in [
+        (&[ROLE, TEXT, STOP, USAGE][..], REPORTED),
+        (&[ROLE, TEXT, STOP][..], COUNTED),
+    ] {
+        let gateway = Gateway::new(CREDITS).await;
+        let manual = gateway.fixture.manual.clone();
+        let silence = Step::Meanwhile(Arc::new(move || manual.advance(Duration::from_secs(2))));
+        let provider = Provider::streaming(events.iter().copied())
+            .then(silence)
+            .then(Step::Hang);
+        let outcome = gateway.send(STREAM, Client::staying(), provider).await;
+        assert_eq!(outcome.ending, Ending::Complete);
+        assert_eq!(outcome.record.charged.get(), charged);
+        let charge = outcome.charge.expect("a charge");
+        assert_eq!(charge.estimated, charged == COUNTED);
+        gateway.fixture.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_before_its_usage_is_cut() {
+    let provider = Provider::streaming([ROLE, TEXT, STOP]).then(Step::Fail(UpstreamFault::Cut));
+    let outcome = check(STREAM, Client::staying(), provider, COUNTED - 100).await;
+    assert_eq!(outcome.ending, Ending::UpstreamCut(UpstreamFault::Cut));
+}
+
+#[tokio::test]
+async fn a_whole_answer_that_breaks_off_after_its_last_byte_is_complete() {
+    let provider = Provider::answering(ANSWER).then(Step::Fail(UpstreamFault::Cut));
+    let outcome = check(WHOLE, Client::staying(), provider, REPORTED).await;
+    assert_eq!(outcome.ending, Ending::Complete);
+    assert_eq!(outcome.client.received, ANSWER);
+}
+
+#[tokio::test]
 async fn a_refusal_of_the_provider_costs_nothing() {
     for fault in [
         UpstreamFault::Unreachable,

@@ -17,6 +17,8 @@ pub struct TextStream {
     /// Set by the first event: all events of a stream have the same.
     identity: Option<Identity>,
     chats: Vec<Chat>,
+    /// The sum that was written for several chats.
+    written: Option<Usage>,
     scratch: BytesMut,
 }
 
@@ -59,6 +61,7 @@ impl TextStream {
             turn,
             identity: None,
             chats,
+            written: None,
             scratch: BytesMut::new(),
         }
     }
@@ -109,7 +112,7 @@ impl TextStream {
             choice.write(data, number, echo, logprobs, text)?;
         }
         text.extend_from_slice(b"]");
-        // The usage of a single chat is relayed; that of several is written at the end.
+        // The usage of a single chat is relayed; the sum of several is written as soon as all of them are complete.
         let usage = output.usage.filter(|_| alone);
         if let Some(usage) = usage {
             text.extend_from_slice(br#","usage":"#);
@@ -119,7 +122,17 @@ impl TextStream {
         if some || usage.is_some() || output.error.is_some() {
             event::write(text, out);
         }
+        let may_complete =
+            output.usage.is_some() || output.choices.iter().any(|choice| choice.finish.is_some());
+        if !alone && may_complete && (0..self.chats.len()).all(|prompt| self.is_complete(prompt)) {
+            self.write_usage(out);
+        }
         Ok(())
+    }
+
+    /// Whether every requested choice of the chat for prompt `prompt` has ended, and its usage is there.
+    pub fn is_complete(&self, prompt: usize) -> bool {
+        self.is_over(prompt) && self.chats[prompt].usage.is_some()
     }
 
     /// Whether every requested choice of the chat for prompt `prompt` has ended.
@@ -136,18 +149,26 @@ impl TextStream {
 
     /// Appends the end of a stream whose chats are all over: their usage, if every one of several has reported its own, and `[DONE]`.
     pub fn end(&mut self, out: &mut BytesMut) {
-        if self.chats.len() > 1
-            && let Some(usage) = Usage::sum(self.chats.iter().map(|chat| chat.usage))
-        {
-            let text = &mut self.scratch;
-            text.clear();
-            let identity = self.identity.take().unwrap_or_default();
-            ChatOutput::default().write_head(b"", &identity, text);
-            text.extend_from_slice(br#""choices":[],"usage":"#);
-            usage.write(text);
-            text.extend_from_slice(b"}");
-            event::write(text, out);
+        if self.chats.len() > 1 {
+            self.write_usage(out);
         }
         event::write(event::DONE, out);
+    }
+
+    /// Appends the usage event of several chats, if each has reported its own and their sum has not been written.
+    fn write_usage(&mut self, out: &mut BytesMut) {
+        let sum = Usage::sum(self.chats.iter().map(|chat| chat.usage));
+        let Some(usage) = sum.filter(|sum| self.written != Some(*sum)) else {
+            return;
+        };
+        self.written = Some(usage);
+        let text = &mut self.scratch;
+        text.clear();
+        let identity = self.identity.get_or_insert_default();
+        ChatOutput::default().write_head(b"", identity, text);
+        text.extend_from_slice(br#""choices":[],"usage":"#);
+        usage.write(text);
+        text.extend_from_slice(b"}");
+        event::write(text, out);
     }
 }

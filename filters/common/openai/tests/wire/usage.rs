@@ -6,7 +6,8 @@ use tollgate_openai::{Answer, Endpoint, Patch, Usage};
 /// A usage of these counts with these members beside them.
 fn usage(counts: [u64; 3], more: Value) -> Value {
     let [prompt, completion, total] = counts;
-    let mut usage = json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total});
+    let mut usage =
+        json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total});
     let members = usage.as_object_mut().expect("an object");
     members.extend(more.as_object().expect("an object").clone());
     usage
@@ -130,7 +131,10 @@ fn reports() -> Vec<(&'static str, Value, u64, u64)> {
         ),
         (
             "nothing cached",
-            usage([5, 1, 30], json!({"prompt_tokens_details": {"cached_tokens": 0}})),
+            usage(
+                [5, 1, 30],
+                json!({"prompt_tokens_details": {"cached_tokens": 0}}),
+            ),
             5,
             25,
         ),
@@ -228,6 +232,10 @@ fn an_answer_like_the_one_before_it_has_its_own_cached_input() {
     for (prompt, cached) in [(368, 10_536), (400, 10_000), (7, 0), (9, 90)] {
         let body = answer(prompt, cached);
         let answer = Answer::read(body.as_bytes(), &patch).expect("an answer");
-        assert_eq!(answer.usage(), Some(Usage::new(prompt + cached, 19)), "{body}");
+        assert_eq!(
+            answer.usage(),
+            Some(Usage::new(prompt + cached, 19)),
+            "{body}"
+        );
     }
 }
