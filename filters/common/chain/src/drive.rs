@@ -23,7 +23,7 @@ use crate::stream;
 use crate::upstream::{Upstream, UpstreamCall, UpstreamError, answer_for, over_budget};
 
 /// Maximum bytes of a body that are searched for an error.
-const ERROR_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// Limits of a response in progress.
 #[derive(Clone, Debug)]

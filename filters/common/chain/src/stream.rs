@@ -19,7 +19,7 @@ use crate::answer::{fail, fault_of, head, log_fault, send_error};
 use crate::chain::Route;
 use crate::closing::Closing;
 use crate::downstream::{Downstream, Gone};
-use crate::drive::Limits;
+use crate::drive::{ERROR_BYTES_MAX, Limits};
 use crate::run::Run;
 use crate::upstream::{UpstreamCall, UpstreamError, over_budget};
 
@@ -59,6 +59,8 @@ struct Relay<'r, 'c, D> {
     done: bool,
     /// The wait for the end of an answer whose choices have all finished.
     closing: Closing,
+    /// The start of a body that is JSON instead of events: an error, under a type that was set before.
+    json: BytesMut,
 }
 
 /// How far the body of a call was read.
@@ -227,6 +229,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             gone: false,
             done: false,
             closing: Closing::default(),
+            json: BytesMut::new(),
         }
     }
 
@@ -293,7 +296,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         let exchange = &mut self.run.exchange;
         let text = exchange.get::<AnswerUsage>();
         let text = text.map_or(0, |usage| usage.text.len());
-        let held = cutter.buffered() + self.out.len() + text;
+        let held = cutter.buffered() + self.out.len() + self.json.len() + text;
         if held > self.counted {
             let grown = exchange.memory.grow(held - self.counted);
             grown.map_err(|OverBudget| over_budget())?;
@@ -306,6 +309,13 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
 
     /// Splits a piece into events and forwards each.
     fn take(&mut self, cutter: &mut EventCutter, piece: &[u8]) -> Result<(), UpstreamError> {
+        let is_json = match self.taken {
+            0 => piece.starts_with(b"{") || piece.starts_with(b"["),
+            _ => !self.json.is_empty() && self.json.len() < ERROR_BYTES_MAX,
+        };
+        if is_json {
+            self.json.extend_from_slice(piece);
+        }
         self.taken += piece.len();
         if self.taken > self.bytes_max {
             return Err(invalid(format!(
@@ -445,10 +455,23 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         };
         let detail = match self.done {
             _ if is_complete => return None,
+            _ if !self.json.is_empty() => return Some(self.json_error()),
             true => "the stream ended with [DONE] before each choice had a finish reason",
             false => "the stream ended without a finish reason and without [DONE]",
         };
         Some(UpstreamError::new(UpstreamFault::Cut, "", detail))
+    }
+
+    /// The error of a body that is JSON instead of events.
+    #[cold]
+    fn json_error(&self) -> UpstreamError {
+        let message = ProviderError::read(&self.json).message.unwrap_or_default();
+        let detail = format!("the provider sent JSON under the type of an event stream: {message}");
+        UpstreamError::new(
+            UpstreamFault::Error,
+            self.run.redact(message),
+            self.run.redact(detail),
+        )
     }
 
     /// The error of an event that is named so, in whatever form its data is.
