@@ -26,7 +26,7 @@ const USAGE: &str = r#"{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
     /// Nothing, for ever.
-    Silence,
+    Silent,
     /// Comments, for a minute.
     Comments,
     /// Events that add nothing, for a minute.
@@ -39,7 +39,7 @@ enum Then {
     End,
 }
 
-use Then::{Comments, End, Fin, Pings, Reset, Silence};
+use Then::{Comments, End, Fin, Pings, Reset, Silent};
 
 fn word(index: u32, word: &str) -> String {
     format!(
@@ -84,7 +84,7 @@ impl Played {
         steps.extend(pieces.map(Step::Piece));
         let never = rig.provider.gate("never");
         match then {
-            Silence => steps.push(Step::Wait(never)),
+            Silent => steps.push(Step::Wait(never)),
             Comments | Pings => {
                 let text = match then {
                     Comments => ": still here\n\n",
@@ -167,7 +167,7 @@ async fn a_stream_that_is_complete_is_charged_as_complete_however_its_provider_l
     let (rig, played) = rig("health = { failures = 2 }", "").await;
     let text = [word(0, "The"), word(0, " toll"), stop(0)];
     let mut served = 0;
-    for then in [Silence, Comments, Pings, Fin, Reset, End] {
+    for then in [Silent, Comments, Pings, Fin, Reset, End] {
         let mut pieces = text.to_vec();
         pieces.push(usage());
         if then == Reset {
@@ -191,7 +191,7 @@ async fn a_stream_that_is_complete_is_charged_as_complete_however_its_provider_l
 async fn a_stream_whose_choices_have_finished_is_counted_when_it_is_silent_or_ends() {
     let (rig, played) = rig("health = { failures = 2 }", "").await;
     let pieces = [word(0, "The"), word(0, " toll"), stop(0)];
-    for then in [Silence, Comments, Pings, End] {
+    for then in [Silent, Comments, Pings, End] {
         played.play(&rig, "text/event-stream", &pieces, then);
         let [(_, one), (_, other)] = rig.both();
         let client = if then == Comments { other } else { one };
@@ -224,7 +224,7 @@ async fn a_stream_that_lacks_a_requested_choice_is_no_complete_answer() {
     let mut body = chat(true);
     body["n"] = 2.into();
     let one = [word(0, "The"), word(0, " toll"), stop(0), usage()];
-    for (then, code) in [(Fin, "upstream_error"), (Silence, "upstream_timeout")] {
+    for (then, code) in [(Fin, "upstream_error"), (Silent, "upstream_timeout")] {
         played.play(&rig, "text/event-stream", &one, then);
         let mut answer = rig.client().stream(CHAT, &body).await;
         let (events, _) = answer.rest().await;
@@ -234,7 +234,7 @@ async fn a_stream_that_lacks_a_requested_choice_is_no_complete_answer() {
         rig.add_expected_charge(REPORTED - REQUEST);
     }
     let both = [word(0, "The"), word(1, " toll"), stop(1), stop(0), usage()];
-    for then in [Fin, Silence] {
+    for then in [Fin, Silent] {
         played.play(&rig, "text/event-stream", &both, then);
         let events = read(&rig, &rig.client(), &body, 0).await;
         assert_complete(&rig, &events, REPORTED, false, &format!("{then:?}, both"));
@@ -252,7 +252,7 @@ async fn a_whole_answer_that_is_there_is_charged_however_its_provider_leaves_it(
     let body = whole();
     let (one, other) = body.split_at(body.len() / 2);
     let pieces = [one.to_owned(), other.to_owned()];
-    for then in [Silence, Fin, End] {
+    for then in [Silent, Fin, End] {
         played.play(&rig, "application/json", &pieces, then);
         for (protocol, client) in rig.both() {
             let answer = client.post(CHAT, &chat(false)).await;
@@ -289,7 +289,7 @@ async fn a_text_made_of_chats_is_complete_however_a_provider_leaves_one_of_them(
     let mut body = json!({"model": "small", "prompt": ["a", "b"], "stream": true, "stream_options": {"include_usage": true}});
     let charge = 2 * (REPORTED - REQUEST) + REQUEST;
     let text = [word(0, "The"), word(0, " toll"), stop(0), usage()];
-    for then in [Silence, Comments, Fin, End] {
+    for then in [Silent, Comments, Fin, End] {
         played.play(&rig, "text/event-stream", &text, then);
         let (events, _) = rig.client().stream(TEXT, &body).await.rest().await;
         let [.., last, done] = &events[..] else {
@@ -315,7 +315,7 @@ async fn a_text_made_of_chats_is_complete_however_a_provider_leaves_one_of_them(
 async fn an_answer_that_is_not_closed_is_never_stored() {
     let (rig, played) = rig("", "cache.enabled = true").await;
     let text = [word(0, "The"), word(0, " toll"), stop(0), usage()];
-    for (at, then) in [Silence, Fin, End].into_iter().enumerate() {
+    for (at, then) in [Silent, Fin, End].into_iter().enumerate() {
         played.play(&rig, "text/event-stream", &text, then);
         let mut body = chat(true);
         body["seed"] = at.into();

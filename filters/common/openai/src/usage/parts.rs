@@ -25,7 +25,7 @@ enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In addition to `prompt_tokens`.
-    Beside,
+    Extra,
     /// In `prompt_tokens` already, unless they are more than these.
     Within,
 }
@@ -37,23 +37,23 @@ const WRITE: usize = 1;
 const TOOLS: usize = 2;
 
 use Part::{Input, Reasoning};
-use Place::{Beside, Within};
+use Place::{Extra, Within};
 
 /// The spellings of all parts, in the usage or in an object of it.
 const SPELLINGS: [(&str, Part); 22] = [
     // Anthropic; Bedrock behind Portkey and LiteLLM.
-    ("cache_read_input_tokens", Input(READ, Beside)),
-    ("cache_creation_input_tokens", Input(WRITE, Beside)),
-    ("cache_write_input_tokens", Input(WRITE, Beside)),
+    ("cache_read_input_tokens", Input(READ, Extra)),
+    ("cache_creation_input_tokens", Input(WRITE, Extra)),
+    ("cache_write_input_tokens", Input(WRITE, Extra)),
     // Bedrock, Converse.
-    ("cacheReadInputTokens", Input(READ, Beside)),
-    ("cacheReadInputTokenCount", Input(READ, Beside)),
-    ("cacheWriteInputTokens", Input(WRITE, Beside)),
-    ("cacheWriteInputTokenCount", Input(WRITE, Beside)),
+    ("cacheReadInputTokens", Input(READ, Extra)),
+    ("cacheReadInputTokenCount", Input(READ, Extra)),
+    ("cacheWriteInputTokens", Input(WRITE, Extra)),
+    ("cacheWriteInputTokenCount", Input(WRITE, Extra)),
     // Gemini: results of its own tools, in the total and not in the prompt.
-    ("toolUsePromptTokenCount", Input(TOOLS, Beside)),
-    ("tool_use_prompt_token_count", Input(TOOLS, Beside)),
-    ("tool_use_prompt_tokens", Input(TOOLS, Beside)),
+    ("toolUsePromptTokenCount", Input(TOOLS, Extra)),
+    ("tool_use_prompt_token_count", Input(TOOLS, Extra)),
+    ("tool_use_prompt_tokens", Input(TOOLS, Extra)),
     // `prompt_tokens_details` of OpenAI, xAI, Groq, vLLM, Gemini; Moonshot beside the counts.
     ("cached_tokens", Input(READ, Within)),
     // DeepSeek.
@@ -110,7 +110,7 @@ impl Parts {
     fn note(&mut self, key: &Key<'_>, count: u64) {
         let part = SPELLINGS.iter().find(|(name, _)| key.text.is(name));
         let place = match part {
-            Some((_, Input(kind, Beside))) => &mut self.beside[*kind],
+            Some((_, Input(kind, Extra))) => &mut self.beside[*kind],
             Some((_, Input(kind, Within))) => &mut self.within[*kind],
             Some((_, Reasoning)) => &mut self.reasoning,
             None => return,
