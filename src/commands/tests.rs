@@ -480,6 +480,7 @@ fn check_warns_of_an_x402_route_without_a_node() {
     let good = std::fs::read_to_string(workspace.file()).expect("settings");
     assert_eq!(workspace.json("check")["warnings"], serde_json::json!([]));
     let sells = "[payments.x402]\nfacilitator_url = 'https://x402.example.com'\npay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b906'\n";
+    let good = format!("{good}\n[plan]\nmonthly_credits = '100'\n");
     std::fs::write(workspace.file(), format!("{good}\n{sells}")).expect("written");
     let text = workspace.good("check");
     for message in ["warning: payments.x402.rpc_url", "pay twice", "good ("] {
@@ -491,6 +492,33 @@ fn check_warns_of_an_x402_route_without_a_node() {
     let node = "rpc_url = 'https://base.example.com'\n";
     std::fs::write(workspace.file(), format!("{good}\n{sells}{node}")).expect("written");
     assert!(!workspace.good("check").contains("warning"));
+    // A token that is not built in: without a node nothing compares it with the chain.
+    let token = "network = 'eip155:1'\nasset = '0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48'\nasset_name = 'USD Coin'\nasset_version = '2'\n";
+    std::fs::write(workspace.file(), format!("{good}\n{sells}{token}")).expect("written");
+    let found = workspace.json("check");
+    let keys = [0, 1].map(|at| found["warnings"][at]["key"].clone());
+    assert_eq!(keys, ["payments.x402.asset", "payments.x402.rpc_url"]);
+    std::fs::write(workspace.file(), format!("{good}\n{sells}{token}{node}")).expect("written");
+    assert!(!workspace.good("check").contains("warning"));
+}
+
+#[test]
+fn check_warns_of_a_plan_that_is_sold_without_credits() {
+    let workspace = Workspace::new();
+    let good = std::fs::read_to_string(workspace.file()).expect("settings");
+    let sells = "[payments.x402]\nfacilitator_url = 'https://x402.example.com'\npay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b906'\n\
+                 rpc_url = 'https://base.example.com'\n";
+    for (plan, sold, warned) in [
+        ("", "", false),
+        ("", sells, true),
+        ("[plan]\nmonthly_credits = '0'\n", sells, true),
+        ("[plan]\nmonthly_credits = '0.000001'\n", sells, false),
+    ] {
+        std::fs::write(workspace.file(), format!("{good}\n{plan}{sold}")).expect("written");
+        let text = workspace.good("check");
+        let warning = "warning: plan.monthly_credits: is 0";
+        assert_eq!(text.contains(warning), warned, "{plan}{sold}: {text}");
+    }
 }
 
 #[test]

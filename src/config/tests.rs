@@ -476,7 +476,10 @@ fn sections_find_each_other_and_warn() {
     let warned = ["payments.paypal.webhook_id", "payments.mpp"];
     assert_eq!(sold(priced, ""), Ok(warned.map(String::from).to_vec()));
     let whole = "webhook_id = '4JH86294D6297924G'\nplan_id = 'P-5ML4271244454362WXNWU5NQ'";
-    assert_eq!(sold(priced, whole), Ok(Vec::new()));
+    let without_credits = vec![String::from("plan.monthly_credits")];
+    assert_eq!(sold(priced, whole), Ok(without_credits));
+    let with_credits = format!("{whole}\n[plan]\nmonthly_credits = '100'");
+    assert_eq!(sold(priced, &with_credits), Ok(Vec::new()));
 
     // The price is reported once, as missing or as invalid, whatever else is wrong.
     let missing = "credits.usd_per_credit: is missing, but payments are configured";

@@ -107,6 +107,9 @@ impl DemoValues<'_> {
             usd_per_credit = "0.01"
             signup_grant = "5"
 
+            [plan]
+            monthly_credits = "20000"
+
             [signin]
             # A demo is tried by one person, often and from one address.
             network_hourly_max = 1000

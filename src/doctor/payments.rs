@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tollgate_clock::Clock;
-use tollgate_evm::chain_id;
-use tollgate_pay::x402::chain::{chain_id_call, read_chain_id};
-use tollgate_pay::x402::{Facilitator as _, Node as _, Operation, supports};
+use tollgate_pay::x402::{DECIMALS, Facilitator as _, Operation, TokenError, read_token, supports};
 use tollgate_pay::{PayPalSettings, X402Settings};
 use tollgate_paypal::Client;
 use tollgate_purchase::plan::{PRICE, Plan};
@@ -105,18 +103,31 @@ async fn check_node(settings: X402Settings) -> Finding {
         Ok(None) => return Finding::skipped(name, "none is set"),
         Err(error) => return Finding::failed(name, telemetry::chain(&error)),
     };
-    let network = &settings.terms.network;
-    match node.call(&chain_id_call()).await {
-        Err(error) => Finding::failed(name, error.to_string())
-            .remedy("see that `payments.x402.rpc_url` is right and reachable; payments stay unclear without it"),
-        Ok(answer) => match read_chain_id(&answer) {
-            Some(id) if chain_id(network) == Some(id) => {
-                Finding::ok(name, format!("it is of {network}"))
+    let terms = &settings.terms;
+    match read_token(&node, terms).await {
+        Ok(()) => Finding::ok(
+            name,
+            format!(
+                "it is of {}, and the token is `{}`, version `{}`, with {DECIMALS} decimal places",
+                terms.network, terms.asset_name, terms.asset_version
+            ),
+        ),
+        Err(error) => Finding::failed(name, error.to_string()).remedy(match error {
+            TokenError::Unread(_) => {
+                "see that `payments.x402.rpc_url` is the URL of a JSON-RPC node and reachable; until then x402 is not offered"
             }
-            Some(id) => Finding::failed(name, format!("it is of the chain {id}, not {network}"))
-                .remedy("set the URL of a node of the same chain as `payments.x402.network`"),
-            None => Finding::failed(name, "an answer without a chain")
-                .remedy("set the URL of a JSON-RPC node in `payments.x402.rpc_url`"),
-        },
+            TokenError::OtherChain { .. } => {
+                "set the URL of a node of the same chain as `payments.x402.network`; until then x402 is not offered"
+            }
+            TokenError::NoContract { .. } => {
+                "set `payments.x402.asset` to the contract of the token on this network; until then x402 is not offered"
+            }
+            TokenError::Decimals { .. } => {
+                "set `payments.x402.asset` to a token with 6 decimal places, in which the price is counted; until then x402 is not offered"
+            }
+            TokenError::Domain { .. } => {
+                "set `payments.x402.asset_name` and `asset_version` to the token's EIP-712 domain on this network; until then x402 is not offered"
+            }
+        }),
     }
 }

@@ -13,6 +13,7 @@ use tollgate_module::Snapshot;
 use tollgate_purchase::checkouts::Checkouts;
 use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::plan::{Plan, PlanProtocols};
+use tollgate_purchase::wire::Product;
 
 use crate::config::{ProfileFetch, UcpSettings};
 use crate::counters::WebhookResult;
@@ -31,7 +32,7 @@ pub struct CommerceServices {
     webhooks: Webhooks,
     /// `None` where no checkout can be paid.
     profile: Option<Document>,
-    product: Document,
+    product: Snapshot<Product>,
     checkouts: CheckoutSessions,
 }
 
@@ -41,6 +42,8 @@ pub struct CommerceDeps<'a> {
     pub base_url: &'a str,
     /// The product.
     pub plan: &'a Plan,
+    /// The plan as documents describe it.
+    pub product: Snapshot<Product>,
     /// The protocols for buying it.
     pub protocols: PlanProtocols,
     /// The PayPal webhook receiver; without it the webhook path is 404.
@@ -75,11 +78,12 @@ impl CommerceServices {
             webhooks: Webhooks::new(deps.paypal),
             profile: (deps.protocols.paypal)
                 .then(|| Document::json(&discovery::profile(deps.base_url))),
-            product: Document::json(&product::product(deps.plan, deps.base_url, deps.protocols)),
+            product: deps.product.clone(),
             checkouts: CheckoutSessions {
                 merchant: MerchantInfo {
                     base_url: deps.base_url.to_owned(),
                     plan: deps.plan.clone(),
+                    product: deps.product,
                     links: links([
                         ("terms_of_service", deps.terms_url),
                         ("privacy_policy", deps.privacy_url),
@@ -103,7 +107,8 @@ impl CommerceServices {
         let request = &exchange.request;
         let slug = &self.checkouts.merchant.plan.slug;
         if request.path.rsplit('/').next() == Some(&**slug) {
-            return Outcome::reply(self.product.reply(request));
+            let document = Document::json(&product::product(&self.product.load()));
+            return Outcome::reply(document.reply(request));
         }
         let message = format!("Unknown plan. The only plan for sale is `{slug}`.");
         Outcome::refuse(ApiError::new(ErrorCode::NotFound, message))

@@ -84,6 +84,7 @@ impl Module for CommerceModule {
         let services = CommerceServices::new(CommerceDeps {
             base_url: &service.base_url,
             plan: &plan,
+            product: build.get()?,
             protocols: build.get()?,
             ucp: in_force.clone(),
             checkouts,

@@ -1,12 +1,10 @@
 //! `/commerce/products/{plan}`: the product document of the plan.
 
 use serde_json::{Value, json};
-use tollgate_purchase::plan::{Plan, PlanProtocols};
 use tollgate_purchase::wire::Product;
 
 /// The product document: the plan, and the requirements of each payment protocol.
-pub(crate) fn product(plan: &Plan, base_url: &str, protocols: PlanProtocols) -> Value {
-    let product = Product::new(plan, base_url, protocols);
+pub(crate) fn product(product: &Product) -> Value {
     let mut notes = json!({
         "ucp": "A checkout; the owner of the account agrees to the monthly payment at its continue_url.",
         "mpp": "Answers 402 with a Payment challenge; the owner of the account agrees to the monthly payment at its approval URL.",

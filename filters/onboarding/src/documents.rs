@@ -226,11 +226,12 @@ fn plan_section(installation: &Installation) -> String {
     }
     format!(
         "\n## Buying the plan\n\n\
-         {plan} costs 199 USD a month. A program with a key, or a token with the scope `commerce:subscribe`, buys it for its account:\n\n\
+         {plan} costs 199 USD a month. Each payment buys: {includes}. A program with a key, or a token with the scope `commerce:subscribe`, buys it for its account:\n\n\
          {ways}\
          - [The plan]({base}/commerce/products/{slug}): its benefits, as JSON\n\
          - [How to pay]({base}/docs/paying): the requests, and the meaning of `payment_state` and `retry_action`. After a lost response, send the same request again; nothing is paid twice\n",
         plan = installation.plan.name,
+        includes = installation.plan_benefits().join(", "),
     )
 }
 
@@ -274,7 +275,7 @@ const ROBOTS_TXT_BODY: &str = "User-agent: *\n\
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use tollgate_filter::Resources;
+    use tollgate_filter::{RateClasses, Resources};
     use tollgate_module::{Services, check_text};
     use tollgate_purchase::plan::Plan;
 
@@ -308,6 +309,7 @@ pub(crate) mod tests {
         let installation = Installation {
             service,
             plan: plan(),
+            classes: RateClasses::default(),
             protocols: PlanProtocols::ALL,
             offered: Resources::API
                 .with(Resource::Mcp)

@@ -1,11 +1,11 @@
 //! Properties of this installation that the documents state.
 
 use tollgate_filter::{
-    OfferedResources, PaymentAsset, Resource, Resources, RouteList, ServiceIdentity,
+    OfferedResources, PaymentAsset, RateClasses, Resource, Resources, RouteList, ServiceIdentity,
 };
 use tollgate_identity::signin::CodeChannels;
 use tollgate_module::{BuildError, Services};
-use tollgate_purchase::plan::{Plan, PlanProtocols};
+use tollgate_purchase::plan::{Plan, PlanProtocols, benefits};
 
 use crate::config::OnboardingSettings;
 
@@ -22,6 +22,8 @@ pub struct Installation {
     pub service: ServiceIdentity,
     /// The plan.
     pub plan: Plan,
+    /// The rate classes.
+    pub classes: RateClasses,
     /// The protocols for buying it that are configured.
     pub protocols: PlanProtocols,
     /// The resources that are configured.
@@ -50,6 +52,16 @@ impl Installation {
         self.offered.has(Resource::McpAndroid) || settings.free_tier.endpoint != own
     }
 
+    /// The request quota of an account with the plan, in words.
+    pub(crate) fn plan_quota(&self) -> Option<String> {
+        self.classes.quota_text(&self.plan.class)
+    }
+
+    /// What each payment for the plan buys, as phrases.
+    pub(crate) fn plan_benefits(&self) -> Vec<String> {
+        benefits(&self.plan, self.plan_quota())
+    }
+
     /// What the services say of this installation.
     ///
     /// # Errors
@@ -71,6 +83,7 @@ impl Installation {
         Ok(Installation {
             service: services.get(NAME)?,
             plan: services.get(NAME)?,
+            classes: services.get(NAME)?,
             protocols: services.get(NAME)?,
             offered,
             sign_up: channels.email || channels.phone,

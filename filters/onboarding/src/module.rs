@@ -56,7 +56,7 @@ fn documents(settings: &OnboardingSettings, services: &Services) -> Result<Docum
 
 #[cfg(test)]
 mod tests {
-    use tollgate_filter::{OfferedResources, Resources, RouteList, ServiceIdentity};
+    use tollgate_filter::{OfferedResources, RateClasses, Resources, RouteList, ServiceIdentity};
     use tollgate_identity::signin::CodeChannels;
     use tollgate_module::{Built, Section, check_text};
     use tollgate_purchase::plan::PlanProtocols;
@@ -82,6 +82,7 @@ mod tests {
         built.services.provide(Clock::system());
         built.services.provide(RouteList::default());
         built.services.provide(plan());
+        built.services.provide(RateClasses::default());
         built.services.provide(PlanProtocols::ALL);
         built.services.provide(OfferedResources(Resources::API));
         built.services.provide(CodeChannels {

@@ -10,10 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tollgate_counters::{Counters, Metric, metrics};
-use tollgate_filter::PaymentPaths;
-use tollgate_module::{Build, BuildError, FilterType, Module, Reload, SectionType, Services};
+use tollgate_filter::{PaymentPaths, RateClasses, ServiceIdentity};
+use tollgate_module::{
+    Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot,
+};
 use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::{Plan, PlanProtocols};
+use tollgate_purchase::wire::Product;
 use tollgate_store::{Store, reading};
 
 use crate::settings::{RawMpp, RawX402, X402Settings};
@@ -29,7 +32,7 @@ metrics! {
     X402_OPEN = "tollgate_x402_open", Gauge, [],
         "Signed transfers that may still move money. Counted every ten seconds.";
     X402_UP = "tollgate_x402_up", Gauge, [],
-        "Whether the facilitator settles what is offered: 1 or 0.";
+        "Whether offers are shown, 1 or 0: the facilitator settles what is offered, and with a node the token on the chain is that of the settings.";
 }
 
 /// The name of the module.
@@ -59,6 +62,7 @@ impl Module for PayModule {
         let plan: Plan = build.get()?;
         let configured = configured(build)?;
         build.provide(configured);
+        build.provide(Snapshot::from(product(build.services(), configured)?));
         let mpp = mpp::processor(build)?;
         let x402 = x402::processor(build)?;
         let open = Arc::new(AtomicU64::new(0));
@@ -85,15 +89,32 @@ impl Module for PayModule {
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
         let mpp = mpp::reload(running, settings)?;
         let x402 = x402::reload(running, settings)?;
+        // The plan is fixed, and its rate class is not.
+        let in_force: Option<Snapshot<Product>> = running.find();
+        let product = match &in_force {
+            Some(_) => Some(product(settings, running.get(NAME)?)?),
+            None => None,
+        };
         let fixed = x402.fixed.into_iter();
         let refused = Reload::refused(fixed.chain([("payments.mpp", mpp.is_switched)]));
         Ok(refused.unwrap_or_else(|| {
             Reload::ready(move || {
                 (mpp.apply)();
                 (x402.apply)();
+                if let (Some(in_force), Some(product)) = (in_force, product) {
+                    in_force.replace(product);
+                }
             })
         }))
     }
+}
+
+/// The plan as documents and answers describe it.
+fn product(services: &Services, protocols: PlanProtocols) -> Result<Product, BuildError> {
+    let (plan, classes): (Plan, RateClasses) = (services.get(NAME)?, services.get(NAME)?);
+    let service: ServiceIdentity = services.get(NAME)?;
+    let quota = classes.quota_text(&plan.class);
+    Ok(Product::new(&plan, quota, &service.base_url, protocols))
 }
 
 /// The protocols that are configured: with a monthly plan at PayPal, checkouts and, with a secret for its challenges, MPP.
@@ -140,6 +161,7 @@ mod tests {
     use bytes::Bytes;
     use secrecy::SecretString;
     use serde_json::json;
+    use tollgate_filter::RateClass;
     use tollgate_module::{Services, check_text};
     use tollgate_testing::Facilitator;
 
@@ -192,6 +214,45 @@ mod tests {
         ] {
             assert_eq!(reload(&new), Err(vec![key]), "{new}");
         }
+    }
+
+    #[test]
+    fn a_reload_of_the_rate_classes_changes_what_offers_state() {
+        let with = |requests: u32| {
+            let mut services = settings(SOLD);
+            services.provide(Plan {
+                product: "svc-pro-monthly".into(),
+                slug: "svc-pro".into(),
+                name: "Pro".into(),
+                class: "pro".into(),
+                monthly_credits: tollgate_money::Micros::ZERO,
+                renewal_days: 7,
+                device_slots: None,
+                computer_use_tasks: None,
+                features: Arc::from([]),
+            });
+            services.provide(ServiceIdentity {
+                name: "svc".to_owned(),
+                base_url: "https://svc.example".to_owned(),
+                root_url: "https://svc.example".to_owned(),
+            });
+            services.provide(RateClasses(Arc::from([RateClass {
+                name: "pro".into(),
+                requests,
+                window_secs: 60,
+                tokens: None,
+                concurrent: None,
+            }])));
+            services
+        };
+        let mut running = with(600);
+        let sold = Snapshot::from(product(&running, PlanProtocols::ALL).expect("a product"));
+        running.provide(sold.clone());
+        running.provide(PlanProtocols::ALL);
+        let reload = PayModule.reload(&running, &with(1_200)).expect("good");
+        assert!(sold.load().includes().ends_with("600 requests a minute"));
+        assert_eq!(reload.apply(), Ok(()));
+        assert!(sold.load().includes().ends_with("1,200 requests a minute"));
     }
 
     #[tokio::test]

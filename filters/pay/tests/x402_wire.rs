@@ -4,7 +4,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tollgate_clock::Timestamp;
-use tollgate_pay::x402::{CheckError, Offer, Payment, PaymentError, Reason, Terms, check, reason};
+use tollgate_pay::x402::{
+    CheckError, MemberFault, Offer, Payment, PaymentError, Reason, Terms, check,
+    is_fault_of_facilitator, reason,
+};
 
 const REQUIRED: &str = "eyJ4NDAyVmVyc2lvbiI6MiwiZXJyb3IiOiJQYXltZW50IHJlcXVpcmVkIiwicmVzb3VyY2UiOnsidXJsIjoiaHR0cHM6Ly9hcGkuZXhhbXBsZS5jb20vY29tbWVyY2Uvc3Vic2NyaXB0aW9ucy9zdmMtcHJvL3g0MDIiLCJkZXNjcmlwdGlvbiI6IlBybyBwbGFuLCAzMCBkYXlzIiwibWltZVR5cGUiOiJhcHBsaWNhdGlvbi9qc29uIn0sImFjY2VwdHMiOlt7InNjaGVtZSI6ImV4YWN0IiwibmV0d29yayI6ImVpcDE1NTo4NDUzIiwiYW1vdW50IjoiMTk5MDAwMDAwIiwiYXNzZXQiOiIweDgzMzU4OWZDRDZlRGI2RTA4ZjRjN0MzMkQ0ZjcxYjU0YmRBMDI5MTMiLCJwYXlUbyI6IjB4OTBGNzliZjZFQjJjNGY4NzAzNjVFNzg1OTgyRTFmMTAxRTkzYjkwNiIsIm1heFRpbWVvdXRTZWNvbmRzIjozMDAsImV4dHJhIjp7Im5hbWUiOiJVU0QgQ29pbiIsInZlcnNpb24iOiIyIn19XX0=";
 
@@ -56,7 +59,8 @@ fn a_payment_of_a_stock_buyer_is_read_and_found_good() {
 
 #[test]
 fn what_is_no_payment_is_refused() {
-    use PaymentError::{Encoding, Json, Member, OtherMethod, TooLarge, Version};
+    use MemberFault::{Form, Missing, Type};
+    use PaymentError::{Encoding, Json, NoObject, OtherMethod, TooLarge, Version};
     let nonce_twice = changed(|text| text.replace("\"nonce\":", "\"nonce\":\"0x\",\"nonce\":"));
     let url_safe = STANDARD
         .encode([0xfb, 0xff, 0xbf])
@@ -66,8 +70,8 @@ fn what_is_no_payment_is_refused() {
     for (header, error) in [
         ("", Json),
         ("e30=", Version),
-        ("bnVsbA==", Json),
-        ("W10=", Json),
+        ("bnVsbA==", NoObject),
+        ("W10=", NoObject),
         ("eyJ4NDAyVmVyc2lvbiI6MX0=", Version),
         ("e30", Encoding),
         ("bnVsbA", Encoding),
@@ -75,36 +79,6 @@ fn what_is_no_payment_is_refused() {
         (&*large, TooLarge),
         (&*nonce_twice, Json),
         (&*member("/x402Version", json!("2")), Version),
-        (&*member("/accepted", json!([])), Member("accepted")),
-        (&*member("/payload", Value::Null), Member("payload")),
-        (
-            &*member("/payload/authorization", Value::Null),
-            Member("payload.authorization"),
-        ),
-        (
-            &*member("/payload/signature", json!("0x00")),
-            Member("payload.signature"),
-        ),
-        (
-            &*member("/payload/authorization/from", json!("0x00")),
-            Member("authorization.from"),
-        ),
-        (
-            &*member("/payload/authorization/value", json!(199000000)),
-            Member("authorization.value"),
-        ),
-        (
-            &*member("/payload/authorization/value", json!("1.5")),
-            Member("authorization.value"),
-        ),
-        (
-            &*member("/payload/authorization/validBefore", json!("soon")),
-            Member("authorization.validBefore"),
-        ),
-        (
-            &*member("/payload/authorization/nonce", json!("0x11")),
-            Member("authorization.nonce"),
-        ),
         (
             &*member("/payload/permit2Authorization", json!({"nonce": "1"})),
             OtherMethod("permit2Authorization"),
@@ -128,6 +102,74 @@ fn what_is_no_payment_is_refused() {
     ] {
         let read = Payment::read(header.as_bytes());
         assert_eq!(read.err(), Some(error), "{header:.120}");
+    }
+    for (header, path, fault) in [
+        (&*member("/accepted", json!([])), "accepted", Type),
+        (&*member("/payload", Value::Null), "payload", Missing),
+        (
+            &*member("/payload/authorization", Value::Null),
+            "payload.authorization",
+            Missing,
+        ),
+        (
+            &*member("/payload/signature", json!("0x00")),
+            "payload.signature",
+            Form,
+        ),
+        (
+            &*member("/payload/signature", json!(1)),
+            "payload.signature",
+            Type,
+        ),
+        (
+            &*member("/payload/authorization/from", json!("0x00")),
+            "payload.authorization.from",
+            Form,
+        ),
+        (
+            &*member("/payload/authorization/to", Value::Null),
+            "payload.authorization.to",
+            Missing,
+        ),
+        (
+            &*member("/payload/authorization/value", json!(199000000)),
+            "payload.authorization.value",
+            Type,
+        ),
+        (
+            &*member("/payload/authorization/value", json!("1.5")),
+            "payload.authorization.value",
+            Form,
+        ),
+        (
+            &*member("/payload/authorization/value", json!("0199000000")),
+            "payload.authorization.value",
+            Form,
+        ),
+        (
+            &*member("/payload/authorization/validAfter", json!("00")),
+            "payload.authorization.validAfter",
+            Form,
+        ),
+        (
+            &*member("/payload/authorization/validBefore", json!("soon")),
+            "payload.authorization.validBefore",
+            Form,
+        ),
+        (
+            &*member("/payload/authorization/nonce", json!("0x11")),
+            "payload.authorization.nonce",
+            Form,
+        ),
+    ] {
+        match Payment::read(header.as_bytes()).expect_err(path) {
+            PaymentError::Member {
+                path: found_path,
+                fault: found,
+                ..
+            } => assert_eq!((found_path, found), (path, fault)),
+            other => panic!("{path}: {other:?}"),
+        }
     }
 }
 
@@ -157,6 +199,11 @@ fn a_payment_for_something_else_is_refused_before_the_facilitator_is_called() {
         (
             "/accepted/amount".to_owned(),
             json!(199000000),
+            NoMatchingRequirements,
+        ),
+        (
+            "/accepted/amount".to_owned(),
+            json!("0199000000"),
             NoMatchingRequirements,
         ),
         (
@@ -225,7 +272,6 @@ fn a_payment_may_be_written_in_its_own_way() {
             "/accepted/asset",
             json!("0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"),
         ),
-        ("/accepted/amount", json!("0199000000")),
         ("/accepted/extra", Value::Null),
         ("/accepted/extra/assetTransferMethod", json!("eip3009")),
         ("/accepted/more", json!({"a": 1})),
@@ -263,6 +309,8 @@ fn every_reason_says_what_became_of_the_money() {
         ("invalid_x402_version", Reason::Refused),
         ("sanctioned_kyt", Reason::Refused),
         ("invalid_exact_evm_nonce_already_used", Reason::NonceSpent),
+        ("nonce_already_used", Reason::NonceSpent),
+        ("insufficient_balance", Reason::Refused),
         ("settlement_pending", Reason::Pending),
         (
             "invalid_exact_evm_transaction_simulation_failed",
@@ -274,6 +322,34 @@ fn every_reason_says_what_became_of_the_money() {
         ("", Reason::Fault),
     ] {
         assert_eq!(reason(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_faults_of_a_facilitator_are_few_and_every_other_reason_of_verify_is_a_refusal() {
+    for (text, is_fault) in [
+        ("unexpected_verify_error", true),
+        ("unexpected_settle_error", true),
+        ("settlement_pending", true),
+        ("invalid_transaction_state", true),
+        ("transaction_failed", true),
+        ("invalid_exact_evm_transaction_failed", true),
+        ("smart_wallet_deployment_failed", true),
+        ("asset_not_deployed_contract", true),
+        ("invalid_exact_evm_eip3009_not_supported", true),
+        ("invalid_exact_evm_failed_to_get_balance", true),
+        ("invalid_exact_evm_failed_to_check_nonce", true),
+        ("invalid_exact_evm_failed_to_parse_signature", false),
+        ("invalid_exact_evm_payload_undeployed_smart_wallet", false),
+        (
+            "invalid_exact_evm_payload_authorization_typed_data_message",
+            false,
+        ),
+        ("invalid_exact_evm_payload_signature_address", false),
+        ("insufficient_balance", false),
+        ("a_reason_of_tomorrow", false),
+    ] {
+        assert_eq!(is_fault_of_facilitator(text), is_fault, "{text}");
     }
 }
 

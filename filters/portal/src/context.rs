@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy, Timestamp};
-use tollgate_filter::{CreditsStep, ServiceIdentity};
+use tollgate_filter::{CreditsStep, RateClasses, ServiceIdentity};
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::signin::CodeChannels;
 use tollgate_identity::{Credentials, Form, Signin};
@@ -11,7 +11,7 @@ use tollgate_ledger::Ledger;
 use tollgate_pages::PageRenderer;
 use tollgate_purchase::checkouts::Checkouts;
 use tollgate_purchase::mandates::Mandates;
-use tollgate_purchase::plan::Plans;
+use tollgate_purchase::plan::{Plans, benefits};
 use tollgate_purchase::{Offer, TopUps};
 use tollgate_store::Store;
 
@@ -124,6 +124,13 @@ impl PortalContext {
     pub(crate) fn credit_offer(&self) -> Option<(&TopUps, &Offer)> {
         let top_ups = self.deps.top_ups.as_ref()?;
         Some((top_ups, top_ups.offer()?))
+    }
+
+    /// What each payment for the plan buys, as phrases.
+    pub(crate) fn plan_benefits(&self) -> Vec<String> {
+        let plan = self.plans.plan();
+        let classes = RateClasses(self.settings.installation.classes.clone());
+        benefits(plan, classes.quota_text(&plan.class))
     }
 
     /// Whether credits are for sale.

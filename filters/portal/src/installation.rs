@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tollgate_clock::Timestamp;
 use tollgate_filter::{Catalog, RateClass, RateClasses, RouteFacts, RouteList, Scope};
 use tollgate_module::{BuildError, Services};
-use tollgate_pages::format::count;
 use tollgate_purchase::Credits;
 use tollgate_purchase::plan::PlanProtocols;
 
@@ -82,15 +81,4 @@ fn deprecation(route: &RouteFacts) -> Option<DeprecationInfo> {
         sunset_at: lifecycle.sunset_at,
         successor: lifecycle.successor.clone(),
     })
-}
-
-/// The request limit of a class as text: `600 requests a minute`.
-pub(crate) fn describe(class: &RateClass) -> String {
-    let requests = count(class.requests.into());
-    match class.window_secs {
-        1 => format!("{requests} requests a second"),
-        60 => format!("{requests} requests a minute"),
-        3600 => format!("{requests} requests an hour"),
-        secs => format!("{requests} requests in {} seconds", count(secs.into())),
-    }
 }

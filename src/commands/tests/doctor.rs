@@ -1,6 +1,6 @@
 //! `tollgate doctor` against real servers, and stand-ins for the parties that cannot be had.
 
-use tollgate_testing::facilitator::{Effect, Fault, Operation};
+use tollgate_testing::facilitator::{Contract, Effect, Fault, Operation};
 use tollgate_testing::paypal::{CLIENT_ID, CLIENT_SECRET};
 use tollgate_testing::{Certificate, Facilitator, PayPal, Postgres, Provider, Redis, provider};
 
@@ -313,6 +313,34 @@ fn what_is_sold_is_compared_with_paypal_and_with_the_facilitator() {
     let (_, found) = workspace.doctor(&theirs);
     assert_finding(&found, "facilitator", "failed", "without `exact`");
     assert_finding(&found, "node of the chain", "failed", "not eip155:");
+    let Contract::Token {
+        domain_separator, ..
+    } = Contract::USDC
+    else {
+        panic!("a token");
+    };
+    for (contract, measured) in [
+        (Contract::Nothing, "no contract"),
+        (
+            Contract::Token {
+                decimals: Some(18),
+                domain_separator,
+            },
+            "18 decimal places",
+        ),
+        (
+            Contract::Token {
+                decimals: Some(6),
+                domain_separator: None,
+            },
+            "another EIP-712 domain",
+        ),
+    ] {
+        facilitator.deploy(contract);
+        let (_, found) = workspace.doctor(&ours);
+        assert_finding(&found, "node of the chain", "failed", measured);
+    }
+    facilitator.deploy(Contract::USDC);
     facilitator.fault(Fault::once(Operation::Supported, Effect::Status(503)));
     let (_, found) = workspace.doctor(&ours);
     assert_finding(&found, "facilitator", "failed", "503");

@@ -4,6 +4,7 @@ mod buy;
 mod false_answers;
 mod faults;
 mod refusals;
+mod token;
 
 use std::collections::BTreeMap;
 

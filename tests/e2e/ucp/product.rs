@@ -9,7 +9,7 @@ use crate::rig::Setup;
 async fn the_product_document_is_public() {
     let rig = Setup::offering_everything(
         "[service]\nbase_url = \"https://api.example.com\"\nroot_url = \"https://example.com\"\n\
-         [plan]\nincluded_device_slots = 3\nfeatures = [\"More requests\"]",
+         [plan]\nincluded_device_slots = 3\nfeatures = [\"More requests\"]\nmonthly_credits = \"20000\"",
     )
     .start()
     .await;
@@ -29,6 +29,14 @@ async fn the_product_document_is_public() {
             ("billing_interval", json!("month")),
             ("included_device_slots", json!(3)),
             ("features", json!(["More requests"])),
+            ("included_credits_per_month", json!("20000")),
+            (
+                "includes",
+                json!([
+                    "20000 credits with each payment",
+                    "1,000,000 requests a minute"
+                ]),
+            ),
             (
                 "purchase",
                 json!({

@@ -3,8 +3,10 @@
 //! They differ because the protocol's `capabilities` is an object and the service's a list. Everything else is the same.
 
 use serde_json::{Map, Value, json};
+use tollgate_module::Snapshot;
 use tollgate_purchase::checkouts::{Status, View};
 use tollgate_purchase::plan::{PRICE, PaymentState, Plan, RetryAction};
+use tollgate_purchase::wire::Product;
 
 use super::negotiation::Common;
 use super::{CHECKOUT, VERSION};
@@ -18,6 +20,8 @@ pub(crate) struct MerchantInfo {
     /// Base URL of the service, without a trailing slash.
     pub(crate) base_url: String,
     pub(crate) plan: Plan,
+    /// The plan as documents describe it.
+    pub(crate) product: Snapshot<Product>,
     /// Links to legal documents: `terms_of_service` and the like, with their URLs.
     pub(crate) links: Vec<(&'static str, String)>,
 }
@@ -79,7 +83,7 @@ pub(crate) fn protocol(
         "line_items": lines(merchant, has_plan, &totals),
         "totals": totals,
         "links": merchant.links.iter().map(|(kind, url)| json!({"type": kind, "url": url})).collect::<Vec<_>>(),
-        "messages": messages(status, has_plan, notices),
+        "messages": messages(merchant, status, has_plan, notices),
         "expires_at": view.row.expires_at.rfc3339(),
         "payment_state": payment_state.word(),
         "retry_action": retry_action.word(),
@@ -152,7 +156,12 @@ fn lines(merchant: &MerchantInfo, has_plan: bool, totals: &Value) -> Value {
     }])
 }
 
-fn messages(status: Status, has_plan: bool, notices: &[Notice]) -> Vec<Value> {
+fn messages(
+    merchant: &MerchantInfo,
+    status: Status,
+    has_plan: bool,
+    notices: &[Notice],
+) -> Vec<Value> {
     let mut messages: Vec<Value> = notices
         .iter()
         .map(|remark| match remark {
@@ -190,6 +199,10 @@ fn messages(status: Status, has_plan: bool, notices: &[Notice]) -> Vec<Value> {
         Status::Completed | Status::Canceled => {}
     }
     if has_plan && !status.is_final() {
+        messages.push(json!({
+            "type": "info", "code": "plan_includes", "path": "$.line_items[0]",
+            "content": format!("Each payment buys: {}.", merchant.product.load().includes()),
+        }));
         messages.push(json!({
             "type": "warning", "code": "recurring_charge", "path": "$.line_items[0]", "presentation": "disclosure",
             "content": "199 USD are charged by PayPal each month until the account owner cancels the plan.",

@@ -32,7 +32,8 @@ pub struct Domain<'a> {
 }
 
 impl Domain<'_> {
-    fn separator(&self) -> Word {
+    /// The domain separator (EIP-712), which the token returns as `DOMAIN_SEPARATOR()`.
+    pub fn separator(&self) -> Word {
         Word::keccak(&[
             &Word::keccak(&[DOMAIN]).0,
             &Word::keccak(&[self.name.as_bytes()]).0,

@@ -36,6 +36,40 @@ pub struct RateClass {
     pub concurrent: Option<u32>,
 }
 
+impl RateClasses {
+    /// The request quota of a class in words, if the settings have the class.
+    pub fn quota_text(&self, name: &str) -> Option<String> {
+        let class = self.0.iter().find(|class| *class.name == *name);
+        class.map(RateClass::quota_text)
+    }
+}
+
+impl RateClass {
+    /// Its request quota in words: `600 requests a minute`.
+    pub fn quota_text(&self) -> String {
+        let requests = grouped(self.requests);
+        match self.window_secs {
+            1 => format!("{requests} requests a second"),
+            60 => format!("{requests} requests a minute"),
+            3600 => format!("{requests} requests an hour"),
+            secs => format!("{requests} requests in {} seconds", grouped(secs)),
+        }
+    }
+}
+
+/// A number with a comma between groups of three digits.
+fn grouped(number: u32) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// Whether permission to buy is a checkbox of its own on the consent page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConsentCheckbox(pub bool);

@@ -35,6 +35,6 @@ provided! {
     GATEWAY => [PurchaseTasks];
     "purchase" => [Credits, idempotency::IdempotencyKeys, plan::Plan, plan::Plans];
     "paypal" => [TopUps, mandates::Mandates];
-    "pay" => [plan::PlanProtocols];
+    "pay" => [plan::PlanProtocols, wire::Product];
     "commerce" => [checkouts::Checkouts];
 }

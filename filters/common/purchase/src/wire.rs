@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_clock::Timestamp;
 use tollgate_store::{Route, SubscriptionRow, SubscriptionStatus};
 
-use crate::plan::{DAYS, PRICE, PaymentState, Plan, PlanProtocols, RetryAction};
+use crate::plan::{DAYS, PRICE, PaymentState, Plan, PlanProtocols, RetryAction, benefits};
 
 /// The plan on sale.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,7 +30,13 @@ pub struct Product {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub computer_use_tasks_per_month: Option<u32>,
-    /// What it includes, as text.
+    /// Credits that each payment adds to the balance, a decimal number; `0` for a plan without credits.
+    #[serde(default)]
+    pub included_credits_per_month: String,
+    /// What each payment buys, as phrases: the credits, or that there are none, and the rate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub includes: Vec<String>,
+    /// Further features, as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,
     /// URLs to buy it at: `ucp`, `mpp` and `x402` for programs, `paypal` for people.
@@ -39,9 +45,14 @@ pub struct Product {
 }
 
 impl Product {
-    /// The plan of a service whose URLs begin with `base_url`, without a trailing slash.
+    /// The plan of a service whose URLs begin with `base_url`, without a trailing slash. `quota`: the request quota of its rate class.
     /// Protocols that are not configured are left out.
-    pub fn new(plan: &Plan, base_url: &str, protocols: PlanProtocols) -> Product {
+    pub fn new(
+        plan: &Plan,
+        quota: Option<String>,
+        base_url: &str,
+        protocols: PlanProtocols,
+    ) -> Product {
         let slug = &plan.slug;
         let PlanProtocols { x402, mpp, paypal } = protocols;
         let purchase = [
@@ -73,11 +84,18 @@ impl Product {
             billing_interval: "month".into(),
             included_device_slots: plan.device_slots,
             computer_use_tasks_per_month: plan.computer_use_tasks,
+            included_credits_per_month: plan.monthly_credits.to_string(),
+            includes: benefits(plan, quota),
             features: plan.features.to_vec(),
             purchase: configured
                 .map(|(name, _, url)| (name.to_owned(), url))
                 .collect(),
         }
+    }
+
+    /// What each payment buys, in one phrase.
+    pub fn includes(&self) -> String {
+        self.includes.join(", ")
     }
 }
 

@@ -104,7 +104,7 @@ fn meaning(scope: Scope) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_filter::{CODES, ErrorType, Resources};
+    use tollgate_filter::{CODES, ErrorType, RateClasses, Resources};
     use tollgate_module::{Services, check_text};
     use tollgate_purchase::plan::{Plan, PlanProtocols};
 
@@ -139,6 +139,7 @@ mod tests {
         let installation = Installation {
             service,
             plan,
+            classes: RateClasses::default(),
             protocols: PlanProtocols::ALL,
             offered: Resources::API,
             sign_up: true,

@@ -76,6 +76,7 @@ fn product(installation: &Installation) -> Value {
 fn product_example(installation: &Installation) -> Product {
     Product::new(
         &installation.plan,
+        installation.plan_quota(),
         &installation.service.base_url,
         installation.protocols,
     )
@@ -182,6 +183,12 @@ fn mpp(installation: &Installation) -> Value {
             "in": "header",
             "description": "`Bearer` and the credential of the account, if `Authorization` contains the `Payment` credential.",
             "schema": {"type": "string", "pattern": r"^Bearer\s+.+$"},
+        },
+        {
+            "name": "Payment-Authorization",
+            "in": "header",
+            "description": "The `Payment` credential, in place of `Authorization`, for a challenge that names this field.",
+            "schema": {"type": "string", "pattern": r"^Payment\s+.+$"},
         },
         idempotency_key("Like `idempotency_key` of the body."),
     ]);
@@ -381,6 +388,7 @@ pub(super) fn schemas(installation: &Installation) -> Map<String, Value> {
         "approval_url": {"type": "string", "format": "uri", "description": "Where the account owner approves the payment."},
         "error": {"$ref": "#/components/schemas/Error/properties/error"},
         "credential": {"type": "object", "description": "MPP: the field and the payload of the answer to the challenge."},
+        "includes": {"type": "array", "items": {"type": "string"}, "description": "What each payment for the plan buys."},
         "x402Version": {"const": 2},
         "accepts": {"type": "array", "items": {"type": "object"}, "description": "x402: the terms, as in PAYMENT-REQUIRED."},
     });

@@ -1,10 +1,7 @@
 //! The processor of `Payment` challenges for the plan, built from `[payments.mpp]`.
 
-use tollgate_filter::ServiceIdentity;
 use tollgate_module::{Build, BuildError, Services, Snapshot};
 use tollgate_purchase::mandates::Mandates;
-use tollgate_purchase::plan::Plan;
-use tollgate_purchase::wire::Product;
 
 use super::NAME;
 use crate::mpp::{MppDeps, Processor, Settings};
@@ -18,9 +15,8 @@ pub(super) fn processor(build: &mut Build<'_>) -> Result<Option<Processor>, Buil
     };
     let settings = Snapshot::from(settings);
     build.provide(settings.clone());
-    let (plan, service): (Plan, ServiceIdentity) = (build.get()?, build.get()?);
     Ok(Some(Processor::new(MppDeps {
-        product: Product::new(&plan, &service.base_url, build.get()?),
+        product: build.get()?,
         plans: build.get()?,
         mandates,
         idempotency_keys: build.get()?,

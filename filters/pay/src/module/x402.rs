@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use tollgate_filter::ServiceIdentity;
 use tollgate_module::{Build, BuildError, Services, Snapshot, provided};
-use tollgate_purchase::plan::Plan;
-use tollgate_purchase::wire::Product;
 use tollgate_store::Store;
 
 use super::NAME;
 use crate::X402Settings;
 use crate::x402::{
-    CONFIRM, FixedBearer, HttpFacilitator, HttpNode, Node, Processor, WAIT, X402Deps,
+    CONFIRM, FixedBearer, HttpFacilitator, HttpNode, Node, Processor, TokenCheck, WAIT, X402Deps,
     payment_reference,
 };
 
@@ -36,18 +33,18 @@ pub(super) fn processor(build: &mut Build<'_>) -> Result<Option<Processor>, Buil
         return Ok(None);
     };
     let (facilitator, credentials) = clients(&known)?;
-    let node = credentials.node.clone();
+    let node = credentials.node.clone().map(|node| node as Arc<dyn Node>);
     build.provide(credentials);
-    let (plan, service): (Plan, ServiceIdentity) = (build.get()?, build.get()?);
     Ok(Some(Processor::new(X402Deps {
         is_one_of_several: store.has_allotments(),
         store,
         plans: build.get()?,
         idempotency_keys: build.get()?,
         facilitator: Arc::new(facilitator),
-        node: node.map(|node| node as Arc<dyn Node>),
+        token: TokenCheck::new(node.clone(), &known.terms),
+        node,
         terms: known.terms,
-        product: Product::new(&plan, &service.base_url, build.get()?),
+        product: build.get()?,
         clock: build.get()?,
         wait: WAIT,
         confirm: CONFIRM,

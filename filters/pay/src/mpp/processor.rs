@@ -50,7 +50,7 @@ pub struct Settings {
     pub realm: String,
     /// Whether a challenge is bound to the body of its request.
     pub digest: bool,
-    /// Whether the credential has to come in `Payment-Authorization`.
+    /// Whether challenges name `Payment-Authorization` as the field of their credential.
     pub own_field: bool,
     /// The return URLs for the payment provider.
     pub urls: Urls,
@@ -65,7 +65,7 @@ pub struct MppDeps {
     /// Idempotency keys.
     pub idempotency_keys: IdempotencyKeys,
     /// The product.
-    pub product: Product,
+    pub product: Snapshot<Product>,
     /// Settings of challenges, those in force.
     pub settings: Snapshot<Settings>,
     /// The clock.
@@ -399,9 +399,14 @@ impl Processor {
         };
         let nonce = URL_SAFE_NO_PAD.encode(deps.entropy.bytes::<12>());
         let body = settings.digest.then(|| digest(&request.body));
-        let mut problem = Problem::new(reason.code, reason.detail, reason.state, reason.action)
+        let product = deps.product.load();
+        let includes = product.includes();
+        let detail = format!("{} Each payment buys: {includes}.", reason.detail);
+        let mut members = answer_to(&subscription, settings.own_field);
+        members["includes"] = product.includes.clone().into();
+        let mut problem = Problem::new(reason.code, detail, reason.state, reason.action)
             .approval_url(&subscription.approval_url)
-            .payment(answer_to(&subscription, settings.own_field));
+            .payment(members);
         for intent in &request.intents {
             let challenge = Challenge {
                 intent: *intent,
@@ -410,7 +415,7 @@ impl Processor {
                 currency: "USD",
                 subscription: &subscription,
                 expires: &expires.rfc3339(),
-                description: &format!("{}, monthly", deps.product.name),
+                description: &format!("{}, monthly: {includes}", product.name),
                 owner: &row.account.to_string(),
                 purchase: &row.id.to_string(),
                 nonce: &nonce,
@@ -476,7 +481,7 @@ impl Processor {
         let deps = &self.inner.deps;
         let now = deps.clock.now();
         let body = CommerceSubscription::active(
-            deps.product.clone(),
+            Product::clone(&deps.product.load()),
             Wire::new(deps.plans.plan(), subscription, now),
             already_active,
         );

@@ -27,7 +27,8 @@ pub struct RawPlan {
     /// Default: `"Pro"`
     /// Range: 1 to 32 characters
     name: Option<At<String>>,
-    /// Credits granted with each payment, in addition to the rate class.
+    /// Credits granted with each payment, in addition to the rate class. With 0 an account without credits pays for the plan and still gets
+    /// 402 for its requests: `tollgate check` warns where the plan is sold, and every offer says so.
     ///
     /// Default: `"0"`
     monthly_credits: Amount,
@@ -84,6 +85,18 @@ impl Section for RawPlan {
             device_slots: device_slots.and_then(|count| count.try_into().ok()),
             computer_use_tasks: computer_use_tasks.and_then(|count| count.try_into().ok()),
         })
+    }
+}
+
+/// Warns of a plan that is sold and has no credits: a buyer without credits pays for it, and is refused as before.
+pub(super) fn warn_without_credits(context: &SectionContext<'_>, problems: &mut Problems) {
+    let plan: Option<Plan> = context.find();
+    if plan.is_some_and(|plan| !plan.monthly_credits.is_positive()) {
+        problems.warn(
+            "plan.monthly_credits",
+            "is 0, so a payment for the plan adds no credits: an account without credits that buys it still gets 402 for its requests; write \
+             the credits of a month, `monthly_credits = \"20000\"`, or keep 0 where the plan is sold for its rate alone",
+        );
     }
 }
 

@@ -13,7 +13,11 @@ use tollgate_filter::settings::{At, BaseUrl, Problems, Whole};
 use tollgate_module::{Named, Section, SectionContext, Services, provided};
 use tollgate_purchase::plan::PRICE;
 
-use crate::x402::{Bearer, FixedBearer, HttpClientError, HttpFacilitator, HttpNode, Terms};
+use super::PayPalSettings;
+use super::plan::warn_without_credits;
+use crate::x402::{
+    Bearer, DECIMALS, FixedBearer, HttpClientError, HttpFacilitator, HttpNode, Terms,
+};
 
 /// A known token: its chain, its contract, and its name and version in the wallets' signature domain. The same token has another name on
 /// another chain, and a payment signed with the wrong one is never valid.
@@ -32,8 +36,8 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// A cent in units of a token with six decimal places.
-const UNITS_OF_A_CENT: u64 = 10_000;
+/// A cent in units of the token.
+const UNITS_OF_A_CENT: u64 = 10_u64.pow(DECIMALS as u32 - 2);
 
 /// The payee, the chain and the facilitator of signed transfers (x402). Without `pay_to` the plan is not sold by them.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -174,6 +178,23 @@ impl Section for RawX402 {
         problems: &mut Problems,
     ) -> Option<Option<X402Settings>> {
         let settings = check(self, context, problems);
+        let paypal: Option<Option<PayPalSettings>> = context.find();
+        let is_sold_at_paypal = paypal
+            .flatten()
+            .is_some_and(|paypal| paypal.plan_id.is_some());
+        if settings.is_some() || is_sold_at_paypal {
+            warn_without_credits(context, problems);
+        }
+        if let Some(known) = &settings
+            && known.rpc_url.is_none()
+            && !is_built_in(&known.terms)
+        {
+            problems.warn(
+                key("asset"),
+                "is not a built-in token, and without `rpc_url` its decimal places and EIP-712 domain are not compared with the chain: with \
+                 other decimal places the plan is sold for another price; write the URL of a node, `rpc_url = \"https://...\"`",
+            );
+        }
         if settings
             .as_ref()
             .is_some_and(|known| known.rpc_url.is_none())
@@ -255,6 +276,13 @@ fn check(
         facilitator_token,
         rpc_url,
         roots,
+    })
+}
+
+/// Whether the token is built in, with the values of the deployed contract.
+fn is_built_in(terms: &Terms) -> bool {
+    KNOWN.iter().any(|(network, asset, ..)| {
+        *network == terms.network && asset.parse() == Ok(terms.asset.address())
     })
 }
 

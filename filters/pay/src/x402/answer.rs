@@ -1,9 +1,12 @@
 //! Parsing of the facilitator's answers, and what each proves about the payment.
 
 use serde_json::{Map, Value};
-use tollgate_evm::{Address, TxHash};
+use tollgate_evm::{Address, TxHash, chain_id};
 
-use super::reason::{Reason, reason};
+use super::reason::{Reason, is_fault_of_facilitator, reason};
+
+/// The reason of a refusal that names none.
+const NO_REASON: &str = "no_reason_given";
 
 /// The result of `/verify`. No money has moved in any case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +52,10 @@ pub fn verified(status: u16, body: &[u8]) -> Verified {
         Some(Value::Bool(false)) => {
             let why = text(&members, "invalidReason");
             match reason(&why) {
-                Reason::Refused | Reason::SimulationFailed => Verified::Refused(why),
                 Reason::NonceSpent => Verified::NonceSpent,
-                Reason::Pending | Reason::Fault => Verified::Fault(why),
+                _ if is_fault_of_facilitator(&why) => Verified::Fault(why),
+                _ if why.is_empty() => Verified::Refused(NO_REASON.to_owned()),
+                _ => Verified::Refused(why),
             }
         }
         _ => Verified::Fault(format!("status {status} without a valid x402 answer")),
@@ -70,16 +74,17 @@ pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: b
     let Some(members) = object(body) else {
         return unknown(None, format!("status {status} without a valid x402 answer"));
     };
-    let transaction = members
-        .get("transaction")
+    let transaction = named(&members, "transaction")
         .and_then(Value::as_str)
         .and_then(|text| text.parse::<TxHash>().ok());
     match members.get("success") {
         Some(Value::Bool(true)) => {
-            let named = members.get("payer").and_then(Value::as_str);
-            let paid_by = named.and_then(|text| text.parse::<Address>().ok());
-            let same_network = members.get("network").and_then(Value::as_str) == Some(network);
-            let same_payer = named.is_none() || paid_by == Some(payer);
+            // A member that is missing or empty says nothing against the payment, which the identical call has named.
+            let wallet = named(&members, "payer");
+            let paid_by = wallet.and_then(|wallet| read_wallet(wallet, network));
+            let same_network =
+                named(&members, "network").is_none_or(|found| is_network(found, network));
+            let same_payer = wallet.is_none() || paid_by == Some(payer);
             match transaction {
                 Some(transaction) if same_network && same_payer => Settled::Done {
                     transaction,
@@ -103,6 +108,55 @@ pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: b
             format!("status {status} without a valid x402 answer"),
         ),
     }
+}
+
+/// A member that names something: present, and neither `null` nor an empty text.
+fn named<'v>(members: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
+    let value = members.get(name)?;
+    let is_empty = value.is_null() || value.as_str().is_some_and(|text| text.trim().is_empty());
+    (!is_empty).then_some(value)
+}
+
+/// Whether a facilitator's name for a network is the network of a payment: the CAIP-2 name, the chain id alone, or the name of version 1
+/// of the protocol.
+fn is_network(found: &Value, network: &str) -> bool {
+    let Some(id) = chain_id(network) else {
+        return found.as_str() == Some(network);
+    };
+    let found = match found {
+        Value::String(text) => text.trim().to_ascii_lowercase(),
+        Value::Number(number) => return number.as_u64() == Some(id),
+        _ => return false,
+    };
+    let number = found.strip_prefix("eip155:").unwrap_or(&found);
+    let by_name = VERSION_1_NETWORKS.iter().find(|(name, _)| *name == found);
+    by_name.map(|(_, id)| *id).or(number.parse().ok()) == Some(id)
+}
+
+/// The names of EVM chains in version 1 of the protocol, by which facilitators of both versions name them in answers.
+const VERSION_1_NETWORKS: &[(&str, u64)] = &[
+    ("abstract", 2_741),
+    ("abstract-testnet", 11_124),
+    ("avalanche", 43_114),
+    ("avalanche-fuji", 43_113),
+    ("base", 8_453),
+    ("base-mainnet", 8_453),
+    ("base-sepolia", 84_532),
+    ("iotex", 4_689),
+    ("peaq", 3_338),
+    ("polygon", 137),
+    ("polygon-amoy", 80_002),
+    ("sei", 1_329),
+    ("sei-testnet", 1_328),
+];
+
+/// A wallet as a facilitator writes it: its address, or that after the name of the network (CAIP-10).
+fn read_wallet(found: &Value, network: &str) -> Option<Address> {
+    let text = found.as_str()?.trim();
+    let address = text
+        .strip_prefix(network)
+        .and_then(|rest| rest.strip_prefix(':'));
+    address.unwrap_or(text).parse().ok()
 }
 
 fn object(body: &[u8]) -> Option<Map<String, Value>> {
@@ -163,7 +217,22 @@ mod tests {
                 json!({"isValid": false, "invalidReason": "unexpected_verify_error"}),
                 fault("unexpected_verify_error"),
             ),
-            (200, json!({"isValid": false}), fault("")),
+            (
+                500,
+                json!({"isValid": false, "invalidReason": "a_reason_of_tomorrow"}),
+                refused("a_reason_of_tomorrow"),
+            ),
+            (
+                200,
+                json!({"isValid": false, "invalidReason": "nonce_already_used"}),
+                Verified::NonceSpent,
+            ),
+            (200, json!({"isValid": false}), refused("no_reason_given")),
+            (
+                200,
+                json!({"isValid": false, "invalidReason": null}),
+                refused("no_reason_given"),
+            ),
             (200, json!({"isValid": "true"}), nothing(200)),
             (200, json!([]), nothing(200)),
             (429, json!({"error": "slow down"}), nothing(429)),
@@ -179,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_settlement_counts_only_when_every_member_of_the_answer_confirms_it() {
+    fn a_settlement_counts_unless_a_member_of_the_answer_names_another_payment() {
         let payer: Address = PAYER.parse().expect("an address");
         let transaction: TxHash = hash().parse().expect("32 bytes");
         let done = Settled::Done {
@@ -201,8 +270,39 @@ mod tests {
                 payer: None,
             },
         );
+        // The members that name the payment may be missing, empty, or written in another way.
+        let success =
+            json!({"success": true, "transaction": hash(), "network": NETWORK, "payer": PAYER});
+        for (member, value) in [
+            ("payer", json!(PAYER.to_lowercase())),
+            ("payer", json!(format!("{NETWORK}:{PAYER}"))),
+            ("network", Value::Null),
+            ("network", json!("")),
+            ("network", json!("base")),
+            ("network", json!("Base")),
+            ("network", json!("8453")),
+            ("network", json!(8453)),
+            ("network", json!("EIP155:8453")),
+            ("transaction", json!(hash().replace("ab", "AB"))),
+        ] {
+            let mut answer = success.clone();
+            answer[member] = value;
+            check(200, answer, true, &done);
+        }
+        for value in [Value::Null, json!(""), json!(" ")] {
+            let mut answer = success.clone();
+            answer["payer"] = value;
+            let payer = None;
+            check(200, answer, true, &Settled::Done { transaction, payer });
+        }
         // Another network, another wallet, no transaction.
         for odd in [
+            json!({"success": true, "transaction": hash(), "network": "base-sepolia", "payer": PAYER}),
+            json!({"success": true, "transaction": hash(), "network": "solana:8453", "payer": PAYER}),
+            json!({"success": true, "transaction": hash(), "network": "a network of tomorrow", "payer": PAYER}),
+            json!({"success": true, "transaction": hash(), "network": 84532, "payer": PAYER}),
+            json!({"success": true, "transaction": hash(), "network": NETWORK, "payer": format!("eip155:1:{PAYER}")}),
+            json!({"success": true, "transaction": null, "network": NETWORK, "payer": PAYER}),
             json!({"success": true, "transaction": hash(), "network": "eip155:84532", "payer": PAYER}),
             json!({"success": true, "transaction": hash(), "network": NETWORK, "payer": "0x0000000000000000000000000000000000000001"}),
             json!({"success": true, "transaction": hash(), "network": NETWORK, "payer": "me"}),

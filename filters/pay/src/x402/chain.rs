@@ -22,6 +22,12 @@ const CANCELED: &str = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c
 /// The hash of `Transfer(address,address,uint256)`.
 const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
 
+/// The function selector of `decimals()` (ERC-20).
+const DECIMALS: &str = "0x313ce567";
+
+/// The function selector of `DOMAIN_SEPARATOR()`, which tokens with EIP-3009 have.
+const DOMAIN_SEPARATOR: &str = "0x3644e515";
+
 /// The state of a nonce, by its logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NonceUse {
@@ -106,6 +112,59 @@ pub fn read_state(answer: &Value) -> Option<bool> {
     let word: Word = result(answer)?.as_str()?.parse().ok()?;
     let mut states = [false, true].into_iter();
     states.find(|spent| word == Word::padded(&[u8::from(*spent)]))
+}
+
+/// The call for the code at the token's address.
+pub fn code_call(terms: &Terms) -> Value {
+    let asset = terms.asset.address().to_string();
+    request("eth_getCode", json!([asset, "latest"]))
+}
+
+/// Whether there is a contract; `None` for an answer that does not show it.
+pub fn read_has_code(answer: &Value) -> Option<bool> {
+    let code = result(answer)?.as_str()?.strip_prefix("0x")?;
+    Some(!code.is_empty())
+}
+
+/// The call for the decimal places of the token.
+pub fn decimals_call(terms: &Terms) -> Value {
+    token_call(terms, DECIMALS)
+}
+
+/// The call for the token's EIP-712 domain separator.
+pub fn domain_separator_call(terms: &Terms) -> Value {
+    token_call(terms, DOMAIN_SEPARATOR)
+}
+
+fn token_call(terms: &Terms, selector: &str) -> Value {
+    let asset = terms.asset.address().to_string();
+    request(
+        "eth_call",
+        json!([{"to": asset, "data": selector}, "latest"]),
+    )
+}
+
+/// What a function of the token returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returned {
+    /// One word.
+    Word(Word),
+    /// No word: the contract does not have the function, or reverted.
+    Nothing,
+}
+
+/// The answer of a function of the token; `None` for an answer that does not show it.
+pub fn read_returned(answer: &Value) -> Option<Returned> {
+    if let Some(error) = answer.get("error").filter(|error| !error.is_null()) {
+        // Nodes have one code or none for a call that the contract itself has failed; they share the words.
+        let message = error.get("message").and_then(Value::as_str).unwrap_or("");
+        let is_reverted = error.get("code").and_then(Value::as_i64) == Some(3)
+            || message.contains("revert")
+            || message.contains("invalid opcode");
+        return is_reverted.then_some(Returned::Nothing);
+    }
+    let text = answer.get("result")?.as_str()?;
+    Some(text.parse().map_or(Returned::Nothing, Returned::Word))
 }
 
 /// The call for the logs of a nonce in a block range, both ends included.
@@ -324,6 +383,35 @@ mod tests {
         }
         assert_eq!(read_chain_id(&json!({"result": "0x2105"})), Some(8453));
         assert_eq!(read_chain_id(&json!({"result": 8453})), None);
+    }
+
+    #[test]
+    fn a_function_of_the_token_returns_a_word_or_nothing_or_the_node_does_not_say() {
+        let word = format!("0x{}06", "0".repeat(62));
+        let six = Returned::Word(Word::padded(&[6]));
+        for (answer, read) in [
+            (json!({"result": word}), Some(six)),
+            (json!({"result": "0x"}), Some(Returned::Nothing)),
+            (
+                json!({"error": {"code": 3, "message": "execution reverted"}}),
+                Some(Returned::Nothing),
+            ),
+            (
+                json!({"error": {"code": -32000, "message": "invalid opcode: INVALID"}}),
+                Some(Returned::Nothing),
+            ),
+            (
+                json!({"error": {"code": -32005, "message": "limit exceeded"}}),
+                None,
+            ),
+            (json!({"result": null}), None),
+            (json!({}), None),
+        ] {
+            assert_eq!(read_returned(&answer), read, "{answer}");
+        }
+        assert_eq!(read_has_code(&json!({"result": "0x60"})), Some(true));
+        assert_eq!(read_has_code(&json!({"result": "0x"})), Some(false));
+        assert_eq!(read_has_code(&json!({"error": {"code": 1}})), None);
     }
 
     #[test]

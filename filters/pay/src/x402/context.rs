@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tollgate_clock::{Clock, Timestamp};
 use tollgate_counters::Counters;
+use tollgate_module::Snapshot;
 use tollgate_money::AccountId;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::{Answer, IdempotencyKeys};
@@ -26,6 +27,7 @@ use super::purchase::{PurchaseOutcome, StoreFailure};
 use super::rows;
 use super::signature_limit::UnverifiedSignatureLimit;
 use super::single_flight::SingleFlight;
+use super::token::TokenCheck;
 use super::transfer::{Change, Transfer};
 
 /// What payments are sealed as, in the store.
@@ -44,10 +46,12 @@ pub struct X402Deps {
     /// A node of the chain: with one, the chain decides a payment's outcome; without one, the facilitator is trusted, and a payment whose
     /// outcome it does not report stays open.
     pub node: Option<Arc<dyn Node>>,
+    /// Whether the token on the chain is that of the terms.
+    pub token: TokenCheck,
     /// The price, the token and the payee.
     pub terms: Terms,
     /// The product, as responses name it.
-    pub product: Product,
+    pub product: Snapshot<Product>,
     /// The clock.
     pub clock: Clock,
     /// Whether other nodes use the store: a payment that this process is not submitting may be in progress on one of them.
@@ -190,8 +194,8 @@ impl Context {
         already_active: bool,
     ) -> Answer {
         let subscription = Subscription::new(self.deps.plans.plan(), row, self.now());
-        let body =
-            CommerceSubscription::active(self.deps.product.clone(), subscription, already_active);
+        let product = Product::clone(&self.deps.product.load());
+        let body = CommerceSubscription::active(product, subscription, already_active);
         let body = serde_json::to_vec(&body).expect("texts and numbers are JSON");
         let fields = receipt.map(|receipt| ("PAYMENT-RESPONSE".to_owned(), receipt.to_owned()));
         Answer {

@@ -8,9 +8,9 @@ use tollgate_money::AccountId;
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 
 use super::extensions::identifier;
-use super::payment::{HEADER_BYTES_MAX, Payment, PaymentError};
+use super::payment::{HEADER_BYTES_MAX, MemberFault, Payment, PaymentError};
 use super::processor::Processor;
-use super::purchase::{PurchaseOutcome, PurchaseRequest};
+use super::purchase::{PurchaseOutcome, PurchaseRequest, Unreadable};
 use super::response::Responses;
 use crate::problem::{JSON, Problem};
 use crate::request::ValidatedRequest;
@@ -29,7 +29,7 @@ pub(crate) struct X402Endpoint {
 impl X402Endpoint {
     pub(crate) fn new(processor: Processor) -> X402Endpoint {
         X402Endpoint {
-            responses: Responses::new(processor.terms().clone(), processor.product()),
+            responses: Responses::new(processor.terms().clone(), processor.product().clone()),
             processor,
         }
     }
@@ -48,9 +48,9 @@ impl X402Endpoint {
                     .outcome(exchange, JSON);
             }
         };
-        let (payment, why) = match read {
+        let (payment, unreadable) = match read {
             Read::Nothing => (None, None),
-            Read::Refused(why) => (None, Some(why)),
+            Read::Unreadable(unreadable) => (None, Some(unreadable)),
             Read::Payment(payment) => (Some(*payment), None),
         };
         let mut idempotency_keys: Vec<Arc<str>> = Vec::new();
@@ -70,9 +70,9 @@ impl X402Endpoint {
             payment,
             idempotency_keys,
         });
-        let outcome = match (outcome.await, why) {
+        let outcome = match (outcome.await, unreadable) {
             // An unreadable payment counts as none; its refusal is sent where an offer may be shown.
-            (PurchaseOutcome::Offer, Some(why)) => PurchaseOutcome::refused(why),
+            (PurchaseOutcome::Offer, Some(unreadable)) => PurchaseOutcome::Unreadable(unreadable),
             (outcome, _) => outcome,
         };
         self.responses
@@ -83,8 +83,8 @@ impl X402Endpoint {
 /// The payment of a request.
 enum Read {
     Nothing,
-    /// An invalid payment, with the reason.
-    Refused(&'static str),
+    /// No payment that can be read.
+    Unreadable(Unreadable),
     Payment(Box<Payment>),
 }
 
@@ -92,9 +92,10 @@ fn payment(headers: &HeaderMap) -> Result<Read, ApiError> {
     let mut values = headers.get_all(SIGNATURE).iter();
     let value = match (values.next(), values.next()) {
         (None, _) if headers.contains_key(VERSION_1) => {
-            return Ok(Read::Refused(
-                "invalid_x402_version: this service supports version 2, with PAYMENT-SIGNATURE in place of X-PAYMENT",
-            ));
+            return Ok(Read::Unreadable(Unreadable {
+                why: "invalid_x402_version: this service supports version 2, with PAYMENT-SIGNATURE in place of X-PAYMENT",
+                detail: "X-PAYMENT is the header of x402 version 1: this service supports version 2, with PAYMENT-SIGNATURE".to_owned(),
+            }));
         }
         (None, _) => return Ok(Read::Nothing),
         (Some(value), None) => value.as_bytes(),
@@ -109,7 +110,11 @@ fn payment(headers: &HeaderMap) -> Result<Read, ApiError> {
     let read = Payment::read(value)
         .and_then(|payment| match identifier(&payment) {
             Ok(_) => Ok(payment),
-            Err(_) => Err(PaymentError::Member("extensions")),
+            Err(_) => Err(PaymentError::Member {
+                path: "extensions.payment-identifier.info.id",
+                fault: MemberFault::Form,
+                wanted: "a string of 16 to 128 letters, digits, `-` and `_`",
+            }),
         })
         .map(Box::new);
     match read {
@@ -119,7 +124,12 @@ fn payment(headers: &HeaderMap) -> Result<Read, ApiError> {
             let error = ApiError::new(ErrorCode::HeadTooLarge, message);
             Err(error.param("PAYMENT-SIGNATURE"))
         }
-        Err(PaymentError::Version) => Ok(Read::Refused("invalid_x402_version")),
-        Err(_) => Ok(Read::Refused("invalid_payload")),
+        Err(error) => Ok(Read::Unreadable(Unreadable {
+            why: match error {
+                PaymentError::Version => "invalid_x402_version",
+                _ => "invalid_payload",
+            },
+            detail: format!("PAYMENT-SIGNATURE cannot be read: {error}"),
+        })),
     }
 }

@@ -29,6 +29,7 @@ mod settle;
 mod signature_limit;
 mod single_flight;
 mod submit;
+mod token;
 mod transfer;
 mod verify;
 
@@ -44,9 +45,10 @@ pub use manual_resolution::{
     CloseError, Resolution, action as payment_action, close as close_payment,
     reference as payment_reference,
 };
-pub use offer::{Offer, Terms};
-pub use payment::{Payment, PaymentError};
+pub use offer::{DECIMALS, Offer, Terms};
+pub use payment::{MemberFault, Payment, PaymentError};
 pub use payment_outcome::{ChainEvidence, PaymentOutcome, decide_outcome};
 pub use processor::{CONFIRM, Processor, WAIT};
-pub use purchase::{PurchaseOutcome, PurchaseRequest};
-pub use reason::{Reason, reason};
+pub use purchase::{PurchaseOutcome, PurchaseRequest, Unreadable};
+pub use reason::{Reason, is_fault_of_facilitator, reason};
+pub use token::{TokenCheck, TokenError, read_token};

@@ -12,6 +12,9 @@ pub(crate) const VERSION: u64 = 2;
 /// The supported scheme: exactly this amount, sent by a signed authorization (EIP-3009).
 pub(crate) const SCHEME: &str = "exact";
 
+/// Decimal places of the token: its unit is the millionth of a dollar.
+pub const DECIMALS: u8 = 6;
+
 /// The price, the token and the payee.
 #[derive(Clone, Debug)]
 pub struct Terms {

@@ -44,21 +44,58 @@ pub enum PaymentError {
     #[error("the payment is larger than {HEADER_BYTES_MAX} bytes")]
     TooLarge,
     /// Not base64 with the standard alphabet and padding.
-    #[error("the payment is not base64 (standard alphabet, with padding)")]
+    #[error("it is not base64 with the standard alphabet (`+` and `/`) and padding (`=`)")]
     Encoding,
-    /// Not a JSON object, or one with a duplicate member.
-    #[error("the payment is not a JSON object without duplicate members")]
+    /// Not JSON, or JSON with a duplicate member.
+    #[error("its base64 does not decode to JSON without duplicate members")]
     Json,
+    /// JSON, and not an object.
+    #[error("its base64 decodes to JSON that is not an object")]
+    NoObject,
     /// Another version of the protocol.
-    #[error("the payment is not of x402 version 2")]
+    #[error("`x402Version` is not the number 2")]
     Version,
     /// A member is missing or malformed.
-    #[error("`{0}` of the payment is missing or malformed")]
-    Member(&'static str),
+    #[error("`{path}` is {fault}; send {wanted}")]
+    Member {
+        /// Its path.
+        path: &'static str,
+        /// What is wrong with it.
+        fault: MemberFault,
+        /// What it has to be.
+        wanted: &'static str,
+    },
     /// It can be read as a transfer method other than the one that was offered and is checked here.
     #[error("`payload.{0}` belongs to a transfer method that was not offered")]
     OtherMethod(&'static str),
 }
+
+/// What is wrong with a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberFault {
+    /// It is absent or `null`.
+    Missing,
+    /// It has another JSON type.
+    Type,
+    /// Its text is not of the form.
+    Form,
+}
+
+impl fmt::Display for MemberFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MemberFault::Missing => "missing",
+            MemberFault::Type => "of another type",
+            MemberFault::Form => "malformed",
+        })
+    }
+}
+
+/// An address as a payment has to write it.
+const ADDRESS: &str = "a string of `0x` and 40 hex digits";
+
+/// An amount or a time as a payment has to write it.
+const INTEGER: &str = "a string of decimal digits without leading zeros";
 
 impl Payment {
     /// Parses the value of the header.
@@ -71,26 +108,29 @@ impl Payment {
             .map_err(|_| PaymentError::Encoding)?;
         let Unambiguous(whole) = serde_json::from_slice(&json).map_err(|_| PaymentError::Json)?;
         let Value::Object(members) = &whole else {
-            return Err(PaymentError::Json);
+            return Err(PaymentError::NoObject);
         };
         if members.get("x402Version").and_then(Value::as_u64) != Some(VERSION) {
             return Err(PaymentError::Version);
         }
-        let accepted = object(members, "accepted")?.clone();
-        let payload = object(members, "payload")?;
+        let accepted = object(members, "accepted", "accepted")?.clone();
+        let payload = object(members, "payload", "payload")?;
         if let Some(other) = OTHER_METHODS
             .iter()
             .find(|name| payload.contains_key(**name))
         {
             return Err(PaymentError::OtherMethod(other));
         }
-        let signature = text(payload, "signature", "payload.signature")?;
-        let signature =
-            Signature::read(signature).ok_or(PaymentError::Member("payload.signature"))?;
-        let authorization = match payload.get("authorization") {
-            Some(Value::Object(members)) => authorization(members)?,
-            _ => return Err(PaymentError::Member("payload.authorization")),
-        };
+        let authorization =
+            authorization(object(payload, "authorization", "payload.authorization")?)?;
+        let wanted = "a string of `0x` and the hex digits of at least 65 bytes";
+        let path = "payload.signature";
+        let signature = text(payload, "signature", path, wanted)?;
+        let signature = Signature::read(signature).ok_or(PaymentError::Member {
+            path,
+            fault: MemberFault::Form,
+            wanted,
+        })?;
         Ok(Payment {
             accepted,
             authorization,
@@ -124,30 +164,37 @@ impl fmt::Debug for Payment {
 fn authorization(members: &Map<String, Value>) -> Result<Authorization, PaymentError> {
     fn parsed<T: std::str::FromStr>(
         members: &Map<String, Value>,
-        name: &str,
         path: &'static str,
+        wanted: &'static str,
     ) -> Result<T, PaymentError> {
-        text(members, name, path)?
-            .parse()
-            .map_err(|_| PaymentError::Member(path))
+        let name = path.rsplit('.').next().unwrap_or(path);
+        let parsed = text(members, name, path, wanted)?.parse();
+        parsed.map_err(|_| PaymentError::Member {
+            path,
+            fault: MemberFault::Form,
+            wanted,
+        })
     }
+    const NONCE: &str = "a string of `0x` and 64 hex digits";
     Ok(Authorization {
-        from: parsed(members, "from", "authorization.from")?,
-        to: parsed(members, "to", "authorization.to")?,
-        value: parsed(members, "value", "authorization.value")?,
-        valid_after: parsed(members, "validAfter", "authorization.validAfter")?,
-        valid_before: parsed(members, "validBefore", "authorization.validBefore")?,
-        nonce: parsed(members, "nonce", "authorization.nonce")?,
+        from: parsed(members, "payload.authorization.from", ADDRESS)?,
+        to: parsed(members, "payload.authorization.to", ADDRESS)?,
+        value: parsed(members, "payload.authorization.value", INTEGER)?,
+        valid_after: parsed(members, "payload.authorization.validAfter", INTEGER)?,
+        valid_before: parsed(members, "payload.authorization.validBefore", INTEGER)?,
+        nonce: parsed(members, "payload.authorization.nonce", NONCE)?,
     })
 }
 
 fn object<'v>(
     members: &'v Map<String, Value>,
-    name: &'static str,
+    name: &str,
+    path: &'static str,
 ) -> Result<&'v Map<String, Value>, PaymentError> {
+    let wanted = "an object";
     match members.get(name) {
         Some(Value::Object(object)) => Ok(object),
-        _ => Err(PaymentError::Member(name)),
+        other => Err(wrong_type(other, path, wanted)),
     }
 }
 
@@ -155,9 +202,22 @@ fn text<'v>(
     members: &'v Map<String, Value>,
     name: &str,
     path: &'static str,
+    wanted: &'static str,
 ) -> Result<&'v str, PaymentError> {
     match members.get(name) {
         Some(Value::String(text)) => Ok(text),
-        _ => Err(PaymentError::Member(path)),
+        other => Err(wrong_type(other, path, wanted)),
+    }
+}
+
+fn wrong_type(found: Option<&Value>, path: &'static str, wanted: &'static str) -> PaymentError {
+    let fault = match found {
+        None | Some(Value::Null) => MemberFault::Missing,
+        Some(_) => MemberFault::Type,
+    };
+    PaymentError::Member {
+        path,
+        fault,
+        wanted,
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_counters::Counters;
+use tollgate_module::Snapshot;
 use tollgate_money::AccountId;
 use tollgate_purchase::DueWorker;
 use tollgate_purchase::plan::{Question, Rail};
@@ -70,7 +71,7 @@ impl Processor {
     }
 
     /// The product.
-    pub fn product(&self) -> &Product {
+    pub fn product(&self) -> &Snapshot<Product> {
         &self.context.deps.product
     }
 
@@ -79,9 +80,9 @@ impl Processor {
         &self.context.counters
     }
 
-    /// Whether offers may be shown: a recent health check of the facilitator lists our scheme and network.
+    /// Whether offers may be shown: a recent health check of the facilitator lists our scheme and network, and the token is verified.
     pub fn is_available(&self) -> bool {
-        self.context.facilitator.is_healthy()
+        self.context.facilitator.is_healthy() && self.context.deps.token.is_verified()
     }
 
     /// Answers a purchase request. A started attempt continues when the caller disconnects.
@@ -141,9 +142,13 @@ impl Processor {
         outcome
     }
 
-    /// Checks the health of the facilitator until it is dropped.
+    /// Checks the health of the facilitator and the token until it is dropped.
     pub async fn run_checks(&self) {
-        self.context.facilitator.run_checks().await;
+        let context = &self.context;
+        tokio::join!(
+            context.facilitator.run_checks(),
+            context.deps.token.run_checks()
+        );
     }
 
     /// Runs until it is dropped: reconciliation of open payments, and deletion of expired ones. Payments left open by an earlier run come

@@ -22,11 +22,22 @@ pub struct PurchaseRequest {
     pub idempotency_keys: Vec<Arc<str>>,
 }
 
+/// Why the header of a payment cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The reason, as the protocol names it.
+    pub why: &'static str,
+    /// What is wrong: a clause without a full stop.
+    pub detail: String,
+}
+
 /// The outcome of a purchase request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PurchaseOutcome {
     /// No payment in the request: an offer may be shown.
     Offer,
+    /// The header of the payment cannot be read, and the account may be shown an offer.
+    Unreadable(Unreadable),
     /// The payment is invalid, and moves no money: an offer may be shown.
     Refused {
         /// The reason, as the protocol names it.
@@ -53,7 +64,7 @@ pub enum PurchaseOutcome {
     InProgress,
     /// Money may be moving.
     Processing,
-    /// The facilitator is unavailable; no money has moved.
+    /// The facilitator is unavailable, or the token is not verified; no money has moved.
     Unavailable,
     /// Too many signatures that could not be verified locally.
     TooManyUnverified(Duration),

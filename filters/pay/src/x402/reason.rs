@@ -27,10 +27,17 @@ pub fn reason(text: &str) -> Reason {
         "invalid_payment_requirements",
         "eip6492_factory_not_allowed",
     ];
-    // Reasons that follow `invalid_exact_evm_`, and in some implementations `invalid_exact_evm_payload_`.
+    // Reasons that follow `invalid_exact_evm_`, in some implementations `invalid_exact_evm_payload_`, and in others nothing.
     const REFUSED_EXACT: &[&str] = &[
         "insufficient_balance",
+        "insufficient_amount",
+        "scheme",
         "signature",
+        "signature_address",
+        "signature_format",
+        "missing_signature",
+        "undeployed_smart_wallet",
+        "authorization_typed_data_message",
         "recipient_mismatch",
         "authorization_value",
         "authorization_value_mismatch",
@@ -47,14 +54,31 @@ pub fn reason(text: &str) -> Reason {
     if REFUSED.contains(&text) || text.ends_with("_kyt") {
         return Reason::Refused;
     }
-    let Some(exact) = text.strip_prefix("invalid_exact_evm_") else {
-        return Reason::Fault;
-    };
-    match exact.strip_prefix("payload_").unwrap_or(exact) {
-        "signature" => Reason::Refused,
+    match exact(text) {
         "nonce_already_used" => Reason::NonceSpent,
         "transaction_simulation_failed" => Reason::SimulationFailed,
         exact if REFUSED_EXACT.contains(&exact) => Reason::Refused,
         _ => Reason::Fault,
     }
+}
+
+/// Whether a reason of `/verify` is about the facilitator or its node, and not about the payment. Every other reason is a refusal.
+pub fn is_fault_of_facilitator(text: &str) -> bool {
+    const FAULTS: &[&str] = &[
+        "asset_not_deployed_contract",
+        "eip3009_not_supported",
+        "invalid_transaction_state",
+        "settlement_pending",
+        "smart_wallet_deployment_failed",
+        "transaction_failed",
+    ];
+    let exact = exact(text);
+    let cannot_read = exact.starts_with("failed_to_") && exact != "failed_to_parse_signature";
+    exact.starts_with("unexpected_") || cannot_read || FAULTS.contains(&exact)
+}
+
+/// A reason without the names of scheme and payload, which some implementations put before it.
+pub(crate) fn exact(text: &str) -> &str {
+    let exact = text.strip_prefix("invalid_exact_evm_").unwrap_or(text);
+    exact.strip_prefix("payload_").unwrap_or(exact)
 }

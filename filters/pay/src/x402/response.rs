@@ -5,13 +5,15 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::Value;
 use tollgate_filter::{ErrorCode, Exchange, Outcome, Reply, ReplyBody};
+use tollgate_module::Snapshot;
 use tollgate_purchase::idempotency::Answer;
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 use tollgate_purchase::wire::Product;
 
 use super::extensions;
 use super::offer::{Offer, Terms};
-use super::purchase::PurchaseOutcome;
+use super::purchase::{PurchaseOutcome, Unreadable};
+use super::reason::exact;
 use crate::problem::{JSON, Problem};
 
 /// The offer, in a response.
@@ -28,21 +30,20 @@ const RETRY_LATER: Duration = Duration::from_secs(15);
 /// The content of responses: the terms, and what an offer has in addition to them.
 pub(crate) struct Responses {
     terms: Terms,
-    url: String,
-    description: String,
+    product: Snapshot<Product>,
     extensions: Value,
     /// The price as text.
     price: String,
 }
 
 impl Responses {
-    pub(crate) fn new(terms: Terms, product: &Product) -> Responses {
+    pub(crate) fn new(terms: Terms, product: Snapshot<Product>) -> Responses {
+        let sold = product.load_full();
         Responses {
             terms,
-            url: product.purchase.get("x402").cloned().unwrap_or_default(),
-            description: format!("{}, 30 days", product.name),
-            extensions: extensions::offered(&product.id),
-            price: format!("{} USDC", product.price_usd),
+            product,
+            extensions: extensions::offered(&sold.id),
+            price: format!("{} USDC", sold.price_usd),
         }
     }
 
@@ -56,12 +57,28 @@ impl Responses {
         use {PaymentState as State, RetryAction as Action};
         let problem = match outcome {
             PurchaseOutcome::Done(answer) => return done(answer),
-            PurchaseOutcome::Offer | PurchaseOutcome::Refused { .. } if !is_available => unavailable(),
+            PurchaseOutcome::Offer
+            | PurchaseOutcome::Unreadable(_)
+            | PurchaseOutcome::Refused { .. }
+                if !is_available =>
+            {
+                unavailable()
+            }
+            PurchaseOutcome::Unreadable(Unreadable { why, detail }) => {
+                let detail = format!(
+                    "{detail}. Nothing was charged. Correct the header and send the request again; the offer in PAYMENT-REQUIRED is for a \
+                     payment that was not made yet."
+                );
+                let problem =
+                    Problem::new(ErrorCode::InvalidPayload, detail, State::Refused, Action::FixRequest);
+                self.with_offer(problem, why)
+            }
             PurchaseOutcome::Offer => {
                 let detail = format!(
-                    "Pay exactly {} on the network that PAYMENT-REQUIRED names, for 30 days of the plan: sign the offer with an x402 client \
+                    "Pay exactly {} on the network that PAYMENT-REQUIRED names, for 30 days of the plan, which buy: {}. Sign the offer with an x402 client \
                      (version 2) and repeat the same request with PAYMENT-SIGNATURE. {}",
                     self.price,
+                    self.product.load().includes(),
                     self.spending_cap()
                 );
                 let problem = Problem::new(
@@ -166,15 +183,18 @@ impl Responses {
     }
 
     fn with_offer(&self, problem: Problem, error: &str) -> Problem {
+        let product = self.product.load();
         let offer = Offer {
             terms: &self.terms,
-            url: &self.url,
-            description: &self.description,
+            url: product.purchase.get("x402").map_or("", String::as_str),
+            description: &format!("{}, 30 days: {}", product.name, product.includes()),
             error,
             extensions: Some(&self.extensions),
         };
         let value = HeaderValue::try_from(offer.header()).expect("base64 is visible ASCII");
-        problem.header(REQUIRED, value).payment(offer.members())
+        let mut members = offer.members();
+        members["includes"] = product.includes.clone().into();
+        problem.header(REQUIRED, value).payment(members)
     }
 
     /// Advice for the operators of paying programs.
@@ -211,8 +231,8 @@ fn done(answer: Answer) -> Outcome {
 fn unavailable() -> Problem {
     Problem::new(
         ErrorCode::PaymentRouteUnavailable,
-        "The plan cannot be bought with x402 at the moment: the facilitator is unavailable. Nothing was charged. A payment in this request \
-         stays valid until its expiry: repeat the same request, or use another payment method.",
+        "The plan cannot be bought with x402 at the moment: the facilitator is unavailable, or the token cannot be verified on the chain. \
+         Nothing was charged. A payment in this request stays valid until its expiry: repeat the same request, or use another payment method.",
         PaymentState::Unavailable,
         RetryAction::RetrySame,
     )
@@ -232,8 +252,7 @@ fn code(why: &str) -> ErrorCode {
 
 /// A refusal in words for people, with the facilitator's own word for it.
 fn explained(why: &str) -> String {
-    let exact = why.strip_prefix("invalid_exact_evm_").unwrap_or(why);
-    let plain = match exact.strip_prefix("payload_").unwrap_or(exact) {
+    let plain = match exact(why) {
         "insufficient_funds" | "insufficient_balance" => {
             "The wallet does not have enough USDC on this network."
         }

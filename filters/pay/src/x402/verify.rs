@@ -24,6 +24,7 @@ impl Context {
     ) -> Result<Verified, Stop> {
         let (terms, payment) = (&self.deps.terms, &presented.payment);
         let now = self.now();
+        self.require_token()?;
         if let Err(error) = check(payment, terms, now) {
             self.counters.inc(X402Event::Refused);
             return Err(Stop::Outcome(PurchaseOutcome::refused(&error.to_string())));
@@ -55,12 +56,21 @@ impl Context {
         presented: &Presented,
         row: Transfer,
     ) -> Result<Verified, Stop> {
+        self.require_token()?;
         let terms = &self.deps.terms;
         let by_payer = presented.payment.is_by_payer(terms);
         let why = row.note.as_deref().unwrap_or("invalid_payload").to_owned();
         let body = request_body(&presented.payment, terms);
         self.decide_verified(row, (body, by_payer), Answer::Refused(why))
             .await
+    }
+
+    /// Stops a payment that was not submitted before, while the token is not verified: its amount may be worth another price.
+    fn require_token(&self) -> Result<(), Stop> {
+        match self.deps.token.is_verified() {
+            true => Ok(()),
+            false => Err(Stop::Outcome(PurchaseOutcome::Unavailable)),
+        }
     }
 
     async fn decide_verified(

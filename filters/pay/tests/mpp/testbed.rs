@@ -13,6 +13,7 @@ use tollgate_filter::{
     CacheSharing, ClientAddress, CredentialKind, Exchange, Filter, ModelAccess, Outcome,
     PaymentCredential, PaymentField, Principal, Protocol, ReplyBody, Request, Scope, Scopes,
 };
+use tollgate_module::Snapshot;
 use tollgate_money::{AccountId, CredentialId, OperationId};
 use tollgate_pay::mpp::{MppDeps, Processor, Secrets, Settings};
 use tollgate_pay::{Pay, PaymentProtocols};
@@ -112,7 +113,12 @@ impl TestBed {
             runtime: process.tasks.clone(),
         });
         let processor = Processor::new(MppDeps {
-            product: Product::new(plans.plan(), "https://api.svc.example", PlanProtocols::ALL),
+            product: Snapshot::from(Product::new(
+                plans.plan(),
+                None,
+                "https://api.svc.example",
+                PlanProtocols::ALL,
+            )),
             plans: plans.clone(),
             mandates: mandates.clone(),
             idempotency_keys: IdempotencyKeys::new(process.store.clone(), clock.clone()),

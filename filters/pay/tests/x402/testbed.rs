@@ -16,10 +16,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tollgate_clock::{Clock, ManualClock, Timestamp};
 use tollgate_evm::{Authorization, Nonce};
+use tollgate_module::Snapshot;
 use tollgate_money::{AccountId, Usd};
 use tollgate_pay::x402::{
     CallError, Facilitator, Node, Operation, Payment, Processor, PurchaseOutcome, PurchaseRequest,
-    Response, Terms, X402Deps, X402Event,
+    Response, Terms, TokenCheck, X402Deps, X402Event,
 };
 use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::plan::{Paid, Period, PlanProtocols, PlanState, Question, Rail};
@@ -105,6 +106,8 @@ pub(crate) struct TestBed {
     node: bool,
     is_one_of_several: bool,
     wait: Duration,
+    /// The check of the token, which every process of the bed shares.
+    token: TokenCheck,
     disk: Disk,
     crash: Arc<Mutex<Option<Crash>>>,
     crashed: Arc<Notify>,
@@ -144,8 +147,17 @@ impl TestBed {
             .build()
             .expect("a runtime");
         let facilitator = outside.block_on(FakeFacilitator::start_at(chain_clock.clone()));
+        let facilitator = Arc::new(facilitator);
+        let wire = Wire {
+            facilitator: facilitator.clone(),
+            crash: Arc::default(),
+            crashed: Arc::default(),
+            delay: None,
+        };
+        let token = TokenCheck::new(Some(Arc::new(wire)), &terms());
+        outside.block_on(token.check());
         let mut bed = TestBed {
-            facilitator: Arc::new(facilitator),
+            facilitator,
             chain_time,
             chain_clock,
             gateway_time,
@@ -153,6 +165,7 @@ impl TestBed {
             node,
             is_one_of_several: false,
             wait,
+            token,
             disk: Disk::new(),
             crash: Arc::default(),
             crashed: Arc::default(),
@@ -195,8 +208,15 @@ impl TestBed {
             idempotency_keys: IdempotencyKeys::new(process.store.clone(), self.clock.clone()),
             facilitator: Arc::new(wire()),
             node: self.node.then(|| Arc::new(wire()) as Arc<dyn Node>),
+            // Verified once: reads of the token would take the faults that a test scripts for other reads.
+            token: self.token.clone(),
             terms: terms(),
-            product: Product::new(plan, "https://api.example", PlanProtocols::ALL),
+            product: Snapshot::from(Product::new(
+                plan,
+                None,
+                "https://api.example",
+                PlanProtocols::ALL,
+            )),
             clock: self.clock.clone(),
             is_one_of_several: self.is_one_of_several,
             wait: self.wait,

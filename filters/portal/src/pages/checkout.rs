@@ -16,10 +16,9 @@ use tollgate_purchase::mandates::{RECURRING_OFFERED, Urls};
 use tollgate_purchase::plan::PRICE;
 use tollgate_store::{MandateRow, MandateState, reading};
 
-use crate::amounts::{amount, usd};
+use crate::amounts::usd;
 use crate::context::PortalContext;
 use crate::credential_names::CredentialNames;
-use crate::installation::describe;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 
@@ -273,19 +272,7 @@ async fn origin_line(context: &PortalContext, view: &View) -> Result<Markup, Pag
 fn plan_benefits(context: &PortalContext) -> Vec<String> {
     let plan = context.plans.plan();
     let mut all: Vec<String> = plan.features.to_vec();
-    let class = context
-        .settings
-        .installation
-        .classes
-        .iter()
-        .find(|class| class.name == plan.class);
-    all.extend(class.map(|class| format!("{}.", describe(class))));
-    if plan.monthly_credits.is_positive() {
-        all.push(format!(
-            "{} credits with each payment",
-            amount(plan.monthly_credits)
-        ));
-    }
+    all.extend(context.plan_benefits());
     all
 }
 

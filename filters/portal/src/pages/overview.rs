@@ -14,7 +14,6 @@ use tollgate_store::{
 
 use crate::context::PortalContext;
 use crate::credential_names::CredentialNames;
-use crate::installation::describe;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 use crate::pages::plan::{class_name, status};
@@ -306,7 +305,7 @@ fn plan(context: &PortalContext, data: &OverviewData) -> Markup {
             div.panel-head { h2 { "Plan" } div { (status::pill(data.subscription.as_ref(), data.now)) } }
             p.figure { (class_name(context, &data.class)) }
             @if let Some(row) = &data.subscription { p { (status::until(row, data.now)) } }
-            @if let Some(class) = class { p.second { (describe(class)) "." } }
+            @if let Some(class) = class { p.second { (class.quota_text()) "." } }
             p { a href="/plan" { "Manage plan" } }
         }
     }

@@ -212,7 +212,7 @@ async fn payments_with_one_identifier_are_distinguished() {
         encoded(&payment)
     };
     let bad = fixture.submit(&named(1, "short")).await;
-    is(&bad, 402, "invalid-payload", "refused", "pay_again");
+    is(&bad, 402, "invalid-payload", "refused", "fix_request");
     let id = "pay_7d5d747be160e280504c099d984bcfe0";
     let first = fixture.submit(&named(1, id)).await;
     assert_eq!(first.status, 200, "{}", first.text());
@@ -220,4 +220,49 @@ async fn payments_with_one_identifier_are_distinguished() {
     let conflict = fixture.submit(&named(2, id)).await;
     is(&conflict, 409, "idempotency_conflict", "refused", "none");
     fixture.close().await;
+}
+
+#[tokio::test]
+async fn every_offer_states_the_credits_of_the_plan_and_a_buyer_without_credits_gets_them() {
+    for (plan, stated, credits) in [
+        (
+            "[plan]\nmonthly_credits = \"250\"\n",
+            "250 credits with each payment",
+            250,
+        ),
+        ("", "no credits", 0),
+    ] {
+        let facilitator = tollgate_testing::Facilitator::start().await;
+        let settings = format!("{plan}{}", super::settings(&facilitator, true));
+        let rig = crate::rig::Rig::with(&settings).await;
+        let fixture = X402Rig::of(rig, facilitator).await;
+        let left = async || {
+            let models = fixture.client().get("/v1/models").await;
+            models.json()["x_svc"]["credits_remaining"].clone()
+        };
+        assert_eq!(left().await, 0);
+        let asked = fixture.ask().await;
+        let body = asked.json();
+        let offer = decoded(asked.header("payment-required").expect("an offer"));
+        for text in [
+            &body["detail"],
+            &body["includes"][0],
+            &offer["resource"]["description"],
+        ] {
+            let text = text.as_str().expect("a text");
+            assert!(text.contains(stated), "{text}");
+        }
+        for path in [
+            "/llms.txt",
+            concat!("/docs/paying", ".md"),
+            "/commerce/products/svc-pro",
+        ] {
+            let document = fixture.client().get(path).await;
+            assert!(document.text().contains(stated), "{path}");
+        }
+        let payment = fixture.payment(1).await;
+        assert_eq!(fixture.submit(&payment).await.status, 200);
+        assert_eq!(left().await, credits);
+        fixture.close().await;
+    }
 }

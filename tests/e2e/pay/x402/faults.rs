@@ -1,6 +1,8 @@
 //! Faults of the facilitator and of connections: afterwards the buyer has the plan or the money.
 
+use serde_json::json;
 use tollgate_testing::facilitator::{Effect, Fault, Operation};
+use tollgate_testing::wallet::decoded;
 use tollgate_testing::within;
 
 use super::{X402Rig, is};
@@ -64,6 +66,65 @@ async fn without_a_node_a_repeated_settle_reconciles_a_lost_response() {
     assert_eq!(until_clear(&fixture, &payment).await.status, 200);
     assert_eq!(fixture.transfers(), 1);
     fixture.close().await;
+}
+
+#[tokio::test]
+async fn without_a_node_a_success_that_names_the_payment_in_another_way_is_a_success() {
+    for members in [
+        json!({"payer": ""}),
+        json!({"payer": null}),
+        json!({"network": null}),
+        json!({"network": ""}),
+        json!({"network": "base"}),
+        json!({"network": "8453", "payer": ""}),
+        json!({"network": 8453}),
+    ] {
+        let fixture = X402Rig::without_node().await;
+        let payment = fixture.payment(1).await;
+        let effect = Effect::AnswerWith(members.as_object().expect("an object").clone());
+        fixture
+            .facilitator
+            .fault(Fault::once(Operation::Settle, effect));
+        let paid = fixture.submit(&payment).await;
+        assert_eq!(paid.status, 200, "{members}: {}", paid.text());
+        let receipt = decoded(paid.header("payment-response").expect("a receipt"));
+        assert_eq!(receipt["network"], "eip155:8453", "{members}");
+        let payer = receipt["payer"]
+            .as_str()
+            .expect("the wallet of the payment");
+        let wallet = fixture.wallet.address().to_string();
+        assert!(payer.eq_ignore_ascii_case(&wallet), "{members}: {payer}");
+        assert_eq!(fixture.facilitator.calls(Operation::Settle), 1, "{members}");
+        fixture.close().await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_node_a_success_that_names_another_payment_stays_unclear() {
+    for members in [
+        json!({"network": "base-sepolia"}),
+        json!({"network": "eip155:1"}),
+        json!({"network": "a network of tomorrow"}),
+        json!({"payer": "0x0909090909090909090909090909090909090909"}),
+        json!({"transaction": null}),
+    ] {
+        let fixture = X402Rig::without_node().await;
+        let payment = fixture.payment(1).await;
+        let effect = Effect::AnswerWith(members.as_object().expect("an object").clone());
+        fixture
+            .facilitator
+            .fault(Fault::once(Operation::Settle, effect));
+        let unclear = fixture.submit(&payment).await;
+        is(
+            &unclear,
+            503,
+            "payment_route_unavailable",
+            "processing",
+            "retry_same",
+        );
+        assert_eq!(fixture.payments(), 0, "{members}");
+        fixture.rig.finish().await;
+    }
 }
 
 #[tokio::test]
@@ -246,6 +307,7 @@ async fn a_failed_verification_consumes_nothing() {
         Effect::Refuse("unexpected_verify_error".to_owned(), 500),
         Effect::Refuse("smart_wallet_deployment_failed".to_owned(), 200),
         Effect::Refuse("asset_not_deployed_contract".to_owned(), 200),
+        Effect::Refuse("invalid_exact_evm_failed_to_get_balance".to_owned(), 200),
     ] {
         let fixture = X402Rig::open().await;
         let payment = fixture.payment(1).await;

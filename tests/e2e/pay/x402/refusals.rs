@@ -30,19 +30,65 @@ async fn what_cannot_be_read_is_refused_with_a_new_offer() {
     let url_safe = payment.replace('e', "-");
     let version_1 =
         encoded(&json!({"x402Version": 1, "scheme": "exact", "network": "base", "payload": {}}));
-    for (header, why) in [
-        ("", "invalid_payload"),
-        ("e30=", "invalid_x402_version"),
-        ("bnVsbA==", "invalid_payload"),
-        ("W10=", "invalid_payload"),
-        ("eyJ4NDAyVmVyc2lvbiI6MX0=", "invalid_x402_version"),
-        ("e30", "invalid_payload"),
-        (&*url_safe, "invalid_payload"),
-        (&payment[..payment.len() - 8], "invalid_payload"),
-        (&*version_1, "invalid_x402_version"),
+    let changed = |path: &str, value: Value| {
+        let mut payment = decoded(&payment);
+        let (parent, name) = path.rsplit_once('/').expect("a path");
+        payment.pointer_mut(parent).expect("it is there")[name] = value;
+        encoded(&payment)
+    };
+    let value = "/payload/authorization/value";
+    for (header, why, cause) in [
+        ("", "invalid_payload", "JSON"),
+        ("e30=", "invalid_x402_version", "x402Version"),
+        ("bnVsbA==", "invalid_payload", "not an object"),
+        ("W10=", "invalid_payload", "not an object"),
+        (
+            "eyJ4NDAyVmVyc2lvbiI6MX0=",
+            "invalid_x402_version",
+            "x402Version",
+        ),
+        ("e30", "invalid_payload", "base64"),
+        (&*url_safe, "invalid_payload", "base64"),
+        (&payment[..payment.len() - 8], "invalid_payload", "JSON"),
+        (&*version_1, "invalid_x402_version", "x402Version"),
+        (
+            &*changed("/payload/signature", Value::Null),
+            "invalid_payload",
+            "`payload.signature` is missing",
+        ),
+        (
+            &*changed("/payload/authorization/from", json!("0x1")),
+            "invalid_payload",
+            "`payload.authorization.from` is malformed",
+        ),
+        (
+            &*changed(value, json!(PRICE)),
+            "invalid_payload",
+            "`payload.authorization.value` is of another type",
+        ),
+        (
+            &*changed(value, json!(format!("0{PRICE}"))),
+            "invalid_payload",
+            "without leading zeros",
+        ),
+        (
+            &*changed("/payload/permit2Authorization", json!({})),
+            "invalid_payload",
+            "transfer method that was not offered",
+        ),
+        (
+            &*changed(
+                "/extensions",
+                json!({"payment-identifier": {"info": {"id": "x"}}}),
+            ),
+            "invalid_payload",
+            "`extensions.payment-identifier.info.id`",
+        ),
     ] {
         let refused = fixture.submit(header).await;
-        is(&refused, 402, "invalid-payload", "refused", "pay_again");
+        is(&refused, 402, "invalid-payload", "refused", "fix_request");
+        let detail = refused.json()["detail"].to_string();
+        assert!(detail.contains(cause), "{cause}: {detail}");
         shows_offer(&refused, why);
         assert_eq!(refused.header("payment-response"), None);
     }
@@ -50,7 +96,7 @@ async fn what_cannot_be_read_is_refused_with_a_new_offer() {
     let value = HeaderValue::from_str(&version_1).expect("a value");
     old.headers_mut().insert("x-payment", value);
     let refused = fixture.client().send(old).await;
-    is(&refused, 402, "invalid-payload", "refused", "pay_again");
+    is(&refused, 402, "invalid-payload", "refused", "fix_request");
     assert!(
         refused.json()["detail"]
             .as_str()
@@ -181,6 +227,10 @@ async fn what_the_facilitator_refuses_is_refused_and_never_sent() {
         (5, "eip6492_factory_not_allowed", 200),
         (6, "invalid_exact_evm_transaction_simulation_failed", 200),
         (7, "invalid_exact_evm_token_name_mismatch", 200),
+        (8, "invalid_exact_evm_payload_signature_address", 400),
+        (9, "invalid_exact_evm_payload_undeployed_smart_wallet", 200),
+        (10, "insufficient_balance", 200),
+        (11, "a_reason_of_tomorrow", 500),
     ] {
         let payment = fixture.payment(nonce).await;
         let refuse = Effect::Refuse(why.to_owned(), status);
@@ -200,8 +250,18 @@ async fn what_the_facilitator_refuses_is_refused_and_never_sent() {
             "{why}: it is known"
         );
     }
+    // Without a word of its own.
+    let payment = fixture.payment(12).await;
+    let refuse = json!({"isValid": false, "payer": null});
+    let refuse = Effect::AnswerWith(refuse.as_object().expect("an object").clone());
+    fixture
+        .facilitator
+        .fault(Fault::once(Operation::Verify, refuse));
+    let refused = fixture.submit(&payment).await;
+    is(&refused, 402, "verification-failed", "refused", "pay_again");
+    shows_offer(&refused, "no_reason_given");
     assert_eq!(fixture.facilitator.calls(Operation::Settle), 0);
-    let good = fixture.payment(9).await;
+    let good = fixture.payment(13).await;
     assert_eq!(fixture.submit(&good).await.status, 200);
     fixture.close().await;
 }

@@ -8,6 +8,7 @@
 //! 3. Credits of a returned payment that were held or spent are owed, and taken back when they become free ([`OwedCredits`]).
 //! 4. The rate class of the plan ends by the clock alone, without a background task.
 
+mod benefits;
 mod counters;
 mod error;
 mod extend;
@@ -18,6 +19,7 @@ mod plans;
 mod rails;
 mod state;
 
+pub use benefits::benefits;
 pub use counters::PlanEvent;
 pub use error::PlanError;
 pub use extend::{Paid, Period, Renewal};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tollgate_clock::Clock;
 use tollgate_evm::{Address, Amount, Authorization, Nonce, TxHash};
 
-use super::token::CHAIN;
+use super::token::{CHAIN, Contract};
 
 /// The default balance of every wallet: a thousand dollars.
 const RICH: u64 = 1_000_000_000;
@@ -39,6 +39,8 @@ pub(super) struct Chain {
     pub(super) uses: BTreeMap<(Address, Nonce), AuthorizationUse>,
     balances: HashMap<Address, u64>,
     count: u64,
+    /// The contract at the token's address.
+    pub(super) contract: Contract,
     /// The chain id that the node reports.
     pub(super) number: u64,
     /// Maximum block range of a log query at its node.
@@ -59,6 +61,7 @@ impl Chain {
             uses: BTreeMap::new(),
             balances: HashMap::new(),
             count: 0,
+            contract: Contract::USDC,
             number: CHAIN,
             blocks_max: 2_000,
             lag: 0,

@@ -44,6 +44,8 @@ pub enum Effect {
     StrangeNetwork,
     /// Executed; the response names no transaction.
     NoTransaction,
+    /// Executed; these members of the response are replaced, and those of `null` removed.
+    AnswerWith(serde_json::Map<String, serde_json::Value>),
     /// Nothing is executed, and success is reported.
     Phantom,
     /// Nothing is executed, and success is reported with the transaction of the first transfer in a block.

@@ -24,7 +24,7 @@ use tollgate_evm::{Address, Authorization, Nonce};
 pub use chain::Mined;
 pub use fault::{Effect, Fault, Operation};
 pub use state::Call;
-pub use token::{MERCHANT, NETWORK, merchant};
+pub use token::{Contract, MERCHANT, NETWORK, merchant};
 
 use crate::gate::Gate;
 use crate::server::Server;
@@ -165,6 +165,11 @@ impl Facilitator {
     /// The chain's node reports another chain id.
     pub fn be_of_chain(&self, number: u64) {
         self.shared.with(|state| state.chain.number = number);
+    }
+
+    /// Another contract is at the token's address, as the node reports it. Transfers are executed as before.
+    pub fn deploy(&self, contract: Contract) {
+        self.shared.with(|state| state.chain.contract = contract);
     }
 
     /// The chain's node limits the block range of log queries, and refuses larger ones.

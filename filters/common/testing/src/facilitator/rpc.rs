@@ -1,22 +1,26 @@
-//! The chain's node: the four RPC calls used for payments.
+//! The chain's node: the RPC calls used for payments.
 
 use base16ct::mixed;
 use serde_json::{Value, json};
 use tollgate_evm::{Address, Nonce, Word};
 
 use super::chain::{AuthorizationUse, Chain, Mined};
-use super::token::Token;
+use super::token::{Contract, Token};
 
 const USED: &str = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";
 const CANCELED: &str = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81";
 const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
+
+/// The message of a call that the contract has failed.
+const REVERTED: &str = "execution reverted";
 
 pub(super) fn answer(question: &Value, chain: &Chain, token: &Token) -> Value {
     let params = &question["params"];
     let result = match question["method"].as_str() {
         Some("eth_chainId") => Ok(json!(format!("{:#x}", chain.number))),
         Some("eth_getBlockByNumber") => Ok(block(&params[0], chain)),
-        Some("eth_call") => state(params, chain, token),
+        Some("eth_call") => called(params, chain, token),
+        Some("eth_getCode") => Ok(code(&params[0], chain, token)),
         Some("eth_getLogs") => logs(&params[0], chain, token),
         Some("eth_getTransactionReceipt") => Ok(receipt(&params[0], chain, token)),
         _ => Err("the method does not exist"),
@@ -24,21 +28,55 @@ pub(super) fn answer(question: &Value, chain: &Chain, token: &Token) -> Value {
     match result {
         Ok(result) => json!({"jsonrpc": "2.0", "id": question["id"], "result": result}),
         Err(why) => {
-            json!({"jsonrpc": "2.0", "id": question["id"], "error": {"code": -32601, "message": why}})
+            let code = match why {
+                REVERTED => 3,
+                _ => -32601,
+            };
+            json!({"jsonrpc": "2.0", "id": question["id"], "error": {"code": code, "message": why}})
         }
     }
 }
 
-/// `authorizationState(wallet, number)`.
-fn state(params: &Value, chain: &Chain, token: &Token) -> Result<Value, &'static str> {
+/// The code at an address, as far as it matters: some or none.
+fn code(address: &Value, chain: &Chain, token: &Token) -> Value {
+    let is_token = address.as_str().and_then(|text| text.parse().ok()) == Some(token.asset);
+    json!(match is_token && chain.contract != Contract::Nothing {
+        true => "0x6080604052",
+        false => "0x",
+    })
+}
+
+/// A call of a function of the token.
+fn called(params: &Value, chain: &Chain, token: &Token) -> Result<Value, &'static str> {
     let data = params[0]["data"]
         .as_str()
         .and_then(|text| mixed::decode_vec(text.strip_prefix("0x")?).ok())
         .ok_or("no data")?;
     let to = params[0]["to"].as_str().and_then(|text| text.parse().ok());
-    if to != Some(token.asset) || data.len() != 68 || data[..4] != [0xe9, 0x4a, 0x01, 0x02] {
-        return Err("no such function");
+    let Contract::Token {
+        decimals,
+        domain_separator,
+    } = chain.contract
+    else {
+        return Ok(json!("0x"));
+    };
+    match data.get(..4) {
+        Some([0x31, 0x3c, 0xe5, 0x67]) if to == Some(token.asset) => {
+            let word = decimals.map(|decimals| Word::padded(&[decimals]).to_string());
+            word.map(Value::from).ok_or(REVERTED)
+        }
+        Some([0x36, 0x44, 0xe5, 0x15]) if to == Some(token.asset) => {
+            domain_separator.map(Value::from).ok_or(REVERTED)
+        }
+        Some([0xe9, 0x4a, 0x01, 0x02]) if to == Some(token.asset) && data.len() == 68 => {
+            state(params, &data, chain)
+        }
+        _ => Err(REVERTED),
     }
+}
+
+/// `authorizationState(wallet, number)`.
+fn state(params: &Value, data: &[u8], chain: &Chain) -> Result<Value, &'static str> {
     let wanted = number(&params[1]).filter(|block| *block <= chain.head().0);
     let wanted = wanted.ok_or("no such block")?;
     let wallet = Address(data[16..36].try_into().expect("20 bytes"));

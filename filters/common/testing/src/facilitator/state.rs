@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tollgate_clock::Clock;
 use tollgate_evm::{Address, Authorization, Signature, TxHash};
 
@@ -129,6 +129,7 @@ impl Shared {
         match effect {
             Some(Effect::LoseAnswer) => None,
             Some(Effect::FailAfter) => Some(page(500)),
+            Some(Effect::AnswerWith(members)) => Some(answer_with(reply, members)),
             Some(Effect::Nonsense) => Some(json_reply(200, &json!({"ok": true}))),
             Some(Effect::Flood) => Some(Reply {
                 status: 200,
@@ -255,6 +256,14 @@ fn success(transfer: &Authorization, hash: &TxHash, effect: Option<&Effect>) -> 
         200,
         &json!({"success": true, "payer": payer, "transaction": transaction, "network": network}),
     )
+}
+
+/// The response with members replaced, or removed.
+fn answer_with(reply: Reply, members: Map<String, Value>) -> Reply {
+    let mut body: Map<String, Value> = serde_json::from_slice(&reply.body).unwrap_or_default();
+    body.extend(members);
+    body.retain(|_, value| !value.is_null());
+    json_reply(reply.status, &Value::Object(body))
 }
 
 fn pending(hash: &TxHash, status: u16) -> Reply {

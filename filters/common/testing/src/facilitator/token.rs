@@ -35,3 +35,27 @@ impl Default for Token {
         }
     }
 }
+
+/// The contract at the token's address, as a program reads it from the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contract {
+    /// A token: `decimals()` and `DOMAIN_SEPARATOR()`, each of which reverts where there is none.
+    Token {
+        /// Its decimal places.
+        decimals: Option<u8>,
+        /// Its EIP-712 domain separator.
+        domain_separator: Option<&'static str>,
+    },
+    /// An address without code.
+    Nothing,
+}
+
+impl Contract {
+    /// USDC on Base, with the domain separator of the deployed contract.
+    pub const USDC: Contract = Contract::Token {
+        decimals: Some(6),
+        domain_separator: Some(
+            "0x02fa7265e7c5d81118673727957699e4d68f74cd74b7db77da710fe8a2c7834f",
+        ),
+    };
+}

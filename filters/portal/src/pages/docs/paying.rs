@@ -34,6 +34,7 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
 
 fn plan(context: &PortalContext) -> Section {
     let plan = context.plans.plan();
+    let includes = context.plan_benefits().join(", ");
     let columns = ["Protocol", "Price", "Approved by"].map(Column::text);
     let protocols: Vec<Vec<Cell>> = protocols::protocols(context)
         .map(|(protocol, _)| {
@@ -53,7 +54,7 @@ fn plan(context: &PortalContext) -> Section {
                 p { "Programs cannot buy the " (plan.name) " plan here: no payment address is configured." }
             } @else {
                 p {
-                    (plan.name) " costs " (usd(PRICE)) " a month. A program buys it for the account of its credential, which is a key or a token "
+                    (plan.name) " costs " (usd(PRICE)) " a month. Each payment buys: " (includes) ". A program buys it for the account of its credential, which is a key or a token "
                     "with the scope " code { "commerce:subscribe" } ". " code { "GET " (context.address.base_url()) "/commerce/products/" (plan.slug) }
                     " describes it."
                 }

@@ -16,7 +16,6 @@ use tollgate_store::{MandateState, Read, ReadError, reading};
 
 use crate::amounts::{amount, usd};
 use crate::context::PortalContext;
-use crate::installation::describe;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 
@@ -58,12 +57,12 @@ pub(crate) async fn show(
             div.panel-head { h2 { "What you have" } div { (status::pill(subscription.as_ref(), now)) } }
             p.figure { (class_name(context, &class)) }
             @if let Some(row) = &subscription { p { (status::until(row, now)) } }
-            @if let Some(class) = find(&class) { p.second { (describe(class)) "." } }
+            @if let Some(class) = find(&class) { p.second { (class.quota_text()) "." } }
             p.second { "Requests are paid from credits, whatever the plan." }
         }
         section.panel {
             h2 { (plan.name) }
-            p { b { (usd(PRICE)) } " a month." }
+            p { b { (usd(PRICE)) } " a month. Each payment buys: " (context.plan_benefits().join(", ")) "." }
             @if let (Some(free), Some(pro)) = (find("free"), find(&plan.class)) { (comparison(context, free, pro)) }
             @if !plan.features.is_empty() {
                 ul { @for feature in plan.features.iter() { li { (feature) } } }
@@ -141,7 +140,7 @@ fn comparison(context: &PortalContext, free: &RateClass, pro: &RateClass) -> Mar
         Column::text("Free"),
         Column::text(&plan.name),
     ];
-    let mut rows = vec![row("Requests", &describe(free), &describe(pro))];
+    let mut rows = vec![row("Requests", &free.quota_text(), &pro.quota_text())];
     let tokens = |class: &RateClass| match class.tokens {
         Some(tokens) => tollgate_pages::format::count(tokens),
         None => String::from("No limit"),
@@ -149,10 +148,11 @@ fn comparison(context: &PortalContext, free: &RateClass, pro: &RateClass) -> Mar
     if free.tokens.is_some() || pro.tokens.is_some() {
         rows.push(row("Tokens in that time", &tokens(free), &tokens(pro)));
     }
-    if plan.monthly_credits.is_positive() {
-        let credits = format!("{} with each payment", amount(plan.monthly_credits));
-        rows.push(row("Credits", "None", &credits));
-    }
+    let credits = match plan.monthly_credits.is_positive() {
+        true => format!("{} with each payment", amount(plan.monthly_credits)),
+        false => String::from("None"),
+    };
+    rows.push(row("Credits", "None", &credits));
     if let Some(slots) = plan.device_slots {
         rows.push(row("Devices", "1", &slots.to_string()));
     }
