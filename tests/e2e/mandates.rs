@@ -491,11 +491,43 @@ async fn a_failed_charge_is_shown_until_a_retry_succeeds() {
             .is_some_and(|row| row.status == SubscriptionStatus::PastDue)
     };
     within("the failure to be known", poll(past_due)).await;
-    let page = fixture.browser.get("/plan").await;
-    has(&page, &["PayPal could not collect the payment."]);
+    for path in ["/", "/plan", "/keys", "/usage", "/credits", "/apps"] {
+        let page = fixture.browser.get(path).await;
+        has(&page, &["PayPal could not collect the payment for Pro."]);
+    }
+    has(&fixture.browser.get("/plan").await, &["Payment failed"]);
     fixture.paypal.change(&id, |one| one.purse = Purse::Full);
     fixture.pass(5 * DAY).await;
     fixture.wait_until_paid(2 * PRICE).await;
+    fixture.close().await;
+}
+
+#[tokio::test]
+async fn a_plan_that_is_cancelled_at_paypal_after_a_failed_charge_is_canceled_and_no_more_past_due()
+{
+    let mut fixture = PayPalRig::open().await;
+    let id = fixture.bought().await;
+    fixture.paypal.change(&id, |one| one.purse = Purse::Empty);
+    let due = fixture
+        .paypal
+        .subscription(&id)
+        .next_charge
+        .expect("it runs");
+    let until = due.duration_since(Clock::system().now()) + Duration::from_hours(1);
+    fixture.pass(until).await;
+    let past_due = || {
+        fixture
+            .subscription()
+            .is_some_and(|row| row.status == SubscriptionStatus::PastDue)
+    };
+    within("the failure to be known", poll(past_due)).await;
+    assert!(fixture.paypal.set_status(&id, "CANCELLED").await);
+    fixture.becomes(MandateState::Ended).await;
+    let page = fixture.browser.get("/plan").await;
+    has(&page, &["Canceled, ends", "Nothing more is charged."]);
+    for gone in ["could not collect", "Payment failed", "unless it succeeds"] {
+        assert!(!page.text().contains(gone), "{gone}");
+    }
     fixture.close().await;
 }
 

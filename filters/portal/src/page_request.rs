@@ -9,11 +9,13 @@ use tollgate_identity::signin::{CodeSource, KNOWN_SOURCE_LIFE};
 use tollgate_identity::{Session, SessionValue, session};
 use tollgate_money::Micros;
 use tollgate_pages::{Page, Viewer};
+use tollgate_store::{SubscriptionRow, reading};
 
 use crate::context::PortalContext;
 use crate::cookie;
 use crate::form::Form;
 use crate::page_error::PageError;
+use crate::pages::plan::status;
 use crate::path_pattern::Params;
 use crate::return_path::ReturnPath;
 
@@ -37,6 +39,8 @@ pub(crate) struct PageRequest {
     pub(crate) now: Timestamp,
     /// The session, if signed in.
     pub(crate) session: Option<Session>,
+    /// The subscription of the session's account.
+    subscription: Option<SubscriptionRow>,
     /// The cookie value that the browser has, or will have after this reply.
     browser: SessionValue,
     /// Whether the reply must set the cookie.
@@ -60,10 +64,14 @@ impl PageRequest {
             Some(value) => session::session(&context.store, value, now).await?,
             None => None,
         };
+        let mut subscription = None;
         if let Some(session) = &session {
-            // Pages show its balance.
-            let loaded = context.ledger.load(session.account).await;
+            // Pages show its balance, and a failed payment of its plan.
+            let account = session.account;
+            let loaded = context.ledger.load(account).await;
             loaded.map_err(|error| PageError::Store(Box::new(error)))?;
+            subscription =
+                reading(&context.store, move |store| store.subscription(account)).await?;
         }
         let browser = sent.unwrap_or_else(|| SessionValue::draw(context.draw()));
         let mark = cookie::read(&request.headers, &context.mark_cookie);
@@ -81,6 +89,7 @@ impl PageRequest {
             request_id: request.id.to_string(),
             now,
             session,
+            subscription,
             browser,
             set_cookie: AtomicBool::new(false),
             set_mark: false,
@@ -141,6 +150,7 @@ impl PageRequest {
             available: available.unwrap_or(Micros::ZERO),
             sells_credits: context.sells_credits(),
             csrf: self.csrf(context),
+            notice: status::notice(context.plans.plan(), self.subscription.as_ref(), self.now),
         })
     }
 

@@ -78,6 +78,8 @@ pub struct Viewer {
     pub sells_credits: bool,
     /// The CSRF token of the session, for the sign-out form.
     pub csrf: String,
+    /// What the account has to act on, above the content of every page.
+    pub notice: Option<Markup>,
 }
 
 /// Page layouts: card, dashboard, public documentation.
@@ -109,7 +111,10 @@ impl Frame {
                         (menu_button())
                     }
                     (side(*place, links, &footer(viewer)))
-                    main #main { (content) }
+                    main #main {
+                        @if let Some(notice) = &viewer.notice { (notice) }
+                        (content)
+                    }
                 }
             },
             Frame::Public(place) => html! {

@@ -46,7 +46,12 @@ impl SubscriptionRow {
 
     /// The status at `now`: expired past its end, whatever the last known status.
     pub fn status_at(&self, now: Timestamp) -> SubscriptionStatus {
-        match self.status {
+        let status = match self.status {
+            // The charge that failed is retried no more: what is left is a cancelled renewal.
+            SubscriptionStatus::PastDue if !self.renews => SubscriptionStatus::Active,
+            status => status,
+        };
+        match status {
             status if self.is_active(now) => status,
             SubscriptionStatus::Canceled => SubscriptionStatus::Canceled,
             // It was renewing, and its owner has cancelled the renewal.

@@ -194,7 +194,7 @@ pub(super) fn renewal(
     let (status, renews) = match renewal {
         Renewal::Runs => (SubscriptionStatus::Active, true),
         Renewal::PastDue => (SubscriptionStatus::PastDue, true),
-        // The last status stays until the paid period ends; past due stays past due.
+        // The last status stays: without a renewal it is read as cancelled, past due too.
         Renewal::Ends => (row.status, false),
     };
     // A refund is not undone by a mandate that is still active.

@@ -52,7 +52,6 @@ pub(crate) async fn show(
     };
     let content = html! {
         (parts::heading("Plan", None))
-        (status::notice(plan, subscription.as_ref(), now))
         section.panel {
             div.panel-head { h2 { "What you have" } div { (status::pill(subscription.as_ref(), now)) } }
             p.figure { (class_name(context, &class)) }

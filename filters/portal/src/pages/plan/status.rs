@@ -50,18 +50,21 @@ pub(crate) fn until(row: &SubscriptionRow, now: Timestamp) -> String {
     }
 }
 
-/// A notice if action is needed.
-pub(crate) fn notice(plan: &Plan, row: Option<&SubscriptionRow>, now: Timestamp) -> Markup {
-    let Some(row) = row.filter(|row| row.status_at(now) == SubscriptionStatus::PastDue) else {
-        return html! {};
-    };
-    parts::notice(
+/// The notice of a failed payment of the plan, for every page.
+pub(crate) fn notice(plan: &Plan, row: Option<&SubscriptionRow>, now: Timestamp) -> Option<Markup> {
+    let row = row.filter(|row| row.status_at(now) == SubscriptionStatus::PastDue)?;
+    Some(parts::notice(
         Tone::Warn,
-        &format!("{} could not collect the payment.", by(row.route)),
+        &format!(
+            "{} could not collect the payment for {}.",
+            by(row.route),
+            plan.name
+        ),
         html! {
-            (plan.name) " ends on " (format::date(row.period_end, now)) " unless it succeeds. Check your payment method there."
+            "It ends on " (format::date(row.period_end, now)) " unless the payment succeeds: check your payment method at "
+            (by(row.route)) ". " a href="/plan" { "See the plan" }
         },
-    )
+    ))
 }
 
 /// Payments, newest first.
@@ -137,6 +140,20 @@ mod tests {
     use super::*;
     use crate::usage::DAY;
 
+    fn plan() -> Plan {
+        Plan {
+            product: "svc-pro-monthly".into(),
+            slug: "svc-pro".into(),
+            name: "Pro".into(),
+            class: "pro".into(),
+            monthly_credits: tollgate_money::Micros::ZERO,
+            renewal_days: 7,
+            device_slots: None,
+            computer_use_tasks: None,
+            features: Arc::from([]),
+        }
+    }
+
     #[test]
     fn a_subscription_status_is_described() {
         let now = Timestamp::from_secs(1_796_083_200);
@@ -177,6 +194,21 @@ mod tests {
                 now,
                 "PayPal could not collect the payment. The plan ends on 13 December unless it succeeds.",
             ),
+            // Its mandate has ended at PayPal after the failure.
+            (
+                Route::PayPal,
+                SubscriptionStatus::PastDue,
+                false,
+                now,
+                "Canceled: it lasts until 13 December and does not renew. Nothing more is charged.",
+            ),
+            (
+                Route::PayPal,
+                SubscriptionStatus::PastDue,
+                false,
+                end,
+                "Ended 13 December.",
+            ),
             (
                 Route::PayPal,
                 SubscriptionStatus::Active,
@@ -200,6 +232,10 @@ mod tests {
                 updated_at: now,
             };
             assert_eq!(until(&row, at), words);
+            let is_past_due = words.contains("could not collect");
+            assert_eq!(notice(&plan(), Some(&row), at).is_some(), is_past_due);
+            let pill = pill(Some(&row), at).into_string();
+            assert_eq!(pill.contains("Payment failed"), is_past_due, "{pill}");
         }
     }
 }
