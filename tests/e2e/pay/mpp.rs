@@ -267,7 +267,7 @@ async fn an_account_that_had_used_up_its_quota_can_use_the_plan_at_once() {
 
 #[tokio::test]
 async fn account_and_payment_credentials_are_distinguished_before_payment() {
-    let fixture = MppRig::open().await;
+    let fixture = MppRig::with("credential_header = 'authorization'\n").await;
     let offer = fixture.offer().await;
     fixture.paypal.agree(&offer.subscription).await;
     let payment = format!("Payment {}", offer.credential());
@@ -298,7 +298,7 @@ async fn account_and_payment_credentials_are_distinguished_before_payment() {
         ),
         (&[(HERE, &payment), (OWN, &payment), (BESIDE, &bearer)], 400),
         (&[(HERE, &bearer), (HERE, &payment)], 400),
-        // The challenge names another field for its credential.
+        // The challenge names no field, so its credential has to come in `Authorization`.
         (&[(HERE, &bearer), (OWN, &payment)], 402),
         (&[(HERE, &bearer), (BESIDE, &bearer)], 402),
         (&[(HERE, "Payment"), (BESIDE, &bearer)], 402),
@@ -542,18 +542,38 @@ async fn malformed_credentials_and_bodies_are_client_errors() {
 }
 
 #[tokio::test]
-async fn a_payment_credential_in_its_own_field_leaves_authorization_to_the_account() {
-    let fixture = MppRig::with("credential_header = 'payment-authorization'\n").await;
-    let offer = fixture.offer().await;
-    assert_eq!(offer.challenge["header"], "Payment-Authorization");
-    fixture.paypal.agree(&offer.subscription).await;
-    let payment = format!("Payment {}", offer.credential());
-    let own = HeaderName::from_static("payment-authorization");
-    let bearer = fixture.bearer();
-    let fields = [(header::AUTHORIZATION, &*bearer), (own, &*payment)];
-    let bought = fixture.send(&fields, "").await;
-    check_bought(&bought, false);
-    fixture.rig.finish().await;
+async fn a_challenge_is_answered_in_its_own_field_or_in_authorization_and_not_in_both() {
+    const HERE: HeaderName = header::AUTHORIZATION;
+    const OWN: HeaderName = HeaderName::from_static("payment-authorization");
+    // The settings, whether the challenge names the field, and whether the credential comes in it.
+    for (settings, is_named, is_own) in [
+        // mppx from 0.9 on, and pympp.
+        ("", true, true),
+        // Earlier mppx, which ignores the name, and clients of the service's own form.
+        ("", true, false),
+        // Challenges as they were before: no name.
+        ("credential_header = 'authorization'\n", false, false),
+    ] {
+        let fixture = MppRig::with(settings).await;
+        // A notice that is faster than the request would buy the plan by itself.
+        fixture.paypal.send_no_notices();
+        let offer = fixture.offer().await;
+        let named = &offer.challenge["header"];
+        assert_eq!(named == "Payment-Authorization", is_named, "{named}");
+        fixture.paypal.agree(&offer.subscription).await;
+        let payment = format!("Payment {}", offer.credential());
+        let bearer = fixture.bearer();
+        let both = [(HERE, &*payment), (OWN, &*payment), (BESIDE, &*bearer)];
+        let refused = fixture.send(&both, "").await;
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        let fields = match is_own {
+            true => [(HERE, &*bearer), (OWN, &*payment)],
+            false => [(HERE, &*payment), (BESIDE, &*bearer)],
+        };
+        let bought = fixture.send(&fields, "").await;
+        check_bought(&bought, false);
+        fixture.rig.finish().await;
+    }
 }
 
 #[tokio::test]
@@ -562,7 +582,10 @@ async fn a_challenge_can_be_answered_from_the_body_and_the_field_alone() {
     let answer = fixture.ask().await;
     let offer = Offer::of(&answer);
     let credential = &answer.json()["credential"];
-    assert_eq!(credential["header"], "Authorization: Payment <credential>");
+    assert_eq!(
+        credential["header"],
+        "Payment-Authorization: Payment <credential>"
+    );
     let whole = json!({"challenge": offer.challenge, "payload": credential["payload"]});
     assert_eq!(
         whole["payload"],

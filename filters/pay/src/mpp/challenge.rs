@@ -69,7 +69,7 @@ pub struct Challenge<'a> {
     pub nonce: &'a str,
     /// The digest of the request's body, where it is bound.
     pub digest: Option<&'a str>,
-    /// Whether the credential has to come in `Payment-Authorization`.
+    /// Whether it names `Payment-Authorization` as the field of its credential. The credential is accepted in `Authorization` too.
     pub own_field: bool,
 }
 

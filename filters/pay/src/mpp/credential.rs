@@ -97,20 +97,11 @@ impl Credential {
                 "The challenge was not issued here, or was modified.",
             ));
         }
-        // The challenge defines the field of its credential, not the fields that are present.
-        let required = match binding.header {
-            "" => PaymentField::Authorization,
-            _ => PaymentField::PaymentAuthorization,
-        };
-        if required != expected.field {
-            return Err(invalid(match required {
-                PaymentField::Authorization => {
-                    "Send the credential of this challenge in `Authorization`."
-                }
-                PaymentField::PaymentAuthorization => {
-                    "Send the credential of this challenge in `Payment-Authorization`."
-                }
-            }));
+        // Clients that ignore the field that a challenge names send its credential in `Authorization`, after its owner has paid.
+        if binding.header.is_empty() && expected.field != PaymentField::Authorization {
+            return Err(invalid(
+                "Send the credential of this challenge in `Authorization`.",
+            ));
         }
         if !binding.digest.is_empty() && binding.digest != digest(expected.body) {
             return Err(invalid(

@@ -38,15 +38,22 @@ pub struct RawMpp {
     /// Binds a challenge to the body of its request. The body does not affect the purchase, and clients that add an idempotency key on
     /// their second request would get a new challenge each time.
     digest: Switch<false>,
-    /// The header field of the payment credential. With the second one the account's credential stays in `Authorization`; clients have to
-    /// support it.
+    /// The header field that a challenge names for its credential. With `payment-authorization` the account's credential stays in
+    /// `Authorization`, and clients that ignore the name may send the payment credential in `Authorization` all the same. With
+    /// `authorization` a challenge names no field.
     credential_header: Word<CredentialHeader>,
 }
 
-/// Whether the credential comes in a field of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Whether challenges name a field of its own for the credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CredentialHeader {
     is_own: bool,
+}
+
+impl Default for CredentialHeader {
+    fn default() -> CredentialHeader {
+        CredentialHeader { is_own: true }
+    }
 }
 
 impl Words for CredentialHeader {

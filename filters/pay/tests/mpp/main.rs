@@ -100,7 +100,7 @@ fn the_first_402_has_the_approval_url_in_three_places() {
     ] {
         assert_eq!(challenge[name], value);
     }
-    assert_eq!(challenge.get("header"), None);
+    assert_eq!(challenge["header"], "Payment-Authorization");
     assert_eq!(challenge.get("digest"), None);
     assert_eq!(bed.provider.all().len(), 1);
 }
@@ -470,23 +470,40 @@ fn secret_rotation_does_not_void_outstanding_challenges() {
 }
 
 #[test]
-fn a_challenge_for_payment_authorization_is_answered_in_that_field() {
+fn a_challenge_that_names_its_field_is_answered_in_either() {
+    for own_field in [true, false] {
+        let bed = TestBed::new();
+        let offer = first(&bed);
+        assert_eq!(offer.challenge()["header"], "Payment-Authorization");
+        agree(&bed, &offer);
+        bed.provider.resolve(offer.subscription(), true);
+        let answer = Buy {
+            own_field,
+            ..with(offer.credential())
+        };
+        check_granted(&bed.buy(answer), false);
+    }
+}
+
+#[test]
+fn a_challenge_without_a_field_is_answered_in_authorization_after_the_upgrade_too() {
     let mut bed = TestBed::new();
+    bed.own_field = false;
+    bed.restart();
     let before = first(&bed);
+    assert_eq!(before.challenge().get("header"), None);
     bed.own_field = true;
     bed.restart();
-    let offer = first(&bed);
-    assert_eq!(offer.challenge()["header"], "Payment-Authorization");
-    assert_eq!(offer.subscription(), before.subscription());
-    agree(&bed, &offer);
-    let elsewhere = bed.buy(with(offer.credential()));
-    check_problem(&elsewhere, "invalid-challenge", "refused", "pay");
-    bed.provider.resolve(offer.subscription(), true);
-    let there = Buy {
+    let after = first(&bed);
+    assert_eq!(after.subscription(), before.subscription());
+    agree(&bed, &before);
+    bed.provider.resolve(before.subscription(), true);
+    let elsewhere = Buy {
         own_field: true,
-        ..with(offer.credential())
+        ..with(before.credential())
     };
-    check_granted(&bed.buy(there), false);
+    check_problem(&bed.buy(elsewhere), "invalid-challenge", "refused", "pay");
+    check_granted(&bed.buy(with(before.credential())), false);
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl TestBed {
             running: None,
             secrets: Secrets::new(SECRET, None).expect("long enough"),
             digest: false,
-            own_field: false,
+            own_field: true,
         };
         bed.start();
         for id in [ACCOUNT, OTHER_ACCOUNT] {

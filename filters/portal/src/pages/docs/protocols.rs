@@ -165,6 +165,10 @@ fn mpp(context: &PortalContext, path: &str) -> Section {
             }
             (parts::code("mpp-credential", "The credential", credential))
             ul.bullets {
+                li {
+                    "A challenge that names " code { "header=\"Payment-Authorization\"" } " may be answered in that field as well; then "
+                    code { "Authorization" } " keeps the key. A request with both is refused."
+                }
                 li { "A 402 again, " code { "approval_pending" } ": the owner has not approved yet. Wait for the time in " code { "Retry-After" } "." }
                 li { "The approval URL stays the same until the owner decides: retries create no second payment." }
                 li { "503: PayPal is unavailable. The same credential works later." }
