@@ -306,7 +306,7 @@ async fn an_invalid_idempotency_key_is_refused() {
     let rig = Rig::start().await;
     for keys in [
         &[""][..],
-        &["two words"],
+        &["two\twords"],
         &["k\u{e9}"],
         &["one", "two"],
         &[&"k".repeat(256)],

@@ -47,7 +47,7 @@ impl From<KeyError> for FilterError {
 pub(crate) fn bad_key() -> ApiError {
     ApiError::new(
         ErrorCode::InvalidHeader,
-        "Send Idempotency-Key once, with 1 to 255 visible ASCII characters without space; a UUID is recommended.",
+        "Send Idempotency-Key once, with 1 to 255 visible ASCII characters and spaces; a UUID is recommended.",
     )
     .param("Idempotency-Key")
 }

@@ -13,15 +13,16 @@ const CHARS_MAX: usize = 255;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadKey;
 
-/// The key of a request that has the field: 1 to 255 visible ASCII characters without space, once. Quotes are part of it: a client that sends the
+/// The key of a request that has the field: 1 to 255 visible ASCII characters and spaces, once. Quotes are part of it: a client that sends the
 /// structured string of the draft, or a bare token, repeats what it sent.
 pub(crate) fn key(headers: &HeaderMap) -> Result<Arc<str>, BadKey> {
     let mut values = headers.get_all(FIELD).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
         return Err(BadKey);
     };
-    let text = value.as_bytes();
-    if text.is_empty() || text.len() > CHARS_MAX || !text.iter().all(u8::is_ascii_graphic) {
+    let text = value.as_bytes().trim_ascii();
+    let is_printable = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
+    if text.is_empty() || text.len() > CHARS_MAX || !text.iter().all(is_printable) {
         return Err(BadKey);
     }
     std::str::from_utf8(text).map(Arc::from).map_err(|_| BadKey)
@@ -34,12 +35,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_one_line_of_up_to_255_visible_characters() {
+    fn a_key_is_one_line_of_up_to_255_visible_characters_and_spaces() {
         let long = "k".repeat(256);
         check(&["8e03978e-40d5-43dd-bc93-6894a57f9324"], true);
         check(&["\"8e03978e\""], true);
         check(&["!#~"], true);
-        check(&["two words"], false);
+        check(&["two words"], true);
+        check(&["two\twords"], false);
+        check(&["  "], false);
         check(&[&long[..255]], true);
         check(&[&long], false);
         check(&[""], false);

@@ -100,7 +100,7 @@ fn field(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let invalid = || {
         ApiError::new(
             ErrorCode::InvalidHeader,
-            "Send one Idempotency-Key of 1 to 255 visible ASCII characters without space; a UUID is recommended.",
+            "Send one Idempotency-Key of 1 to 255 visible ASCII characters and spaces; a UUID is recommended.",
         )
         .param("Idempotency-Key")
     };
@@ -110,15 +110,16 @@ fn field(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
         (Some(value), None) => value.to_str().map_err(|_| invalid())?,
         (Some(_), Some(_)) => return Err(invalid()),
     };
+    let value = value.trim_ascii();
     let text = structured(value).unwrap_or_else(|| value.to_owned());
-    let is_valid =
-        (1..=CHARS_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    let is_valid = (1..=CHARS_MAX).contains(&text.len()) && text.bytes().all(is_printable);
     is_valid.then_some(Some(text)).ok_or_else(invalid)
 }
 
 /// The content of a string of structured fields (RFC 9651 section 3.3.3), when the value is one.
 fn structured(value: &str) -> Option<String> {
-    let inside = value.trim().strip_prefix('"')?.strip_suffix('"')?;
+    let inside = value.strip_prefix('"')?.strip_suffix('"')?;
     let mut text = String::with_capacity(inside.len());
     let mut characters = inside.chars();
     while let Some(character) = characters.next() {
@@ -190,6 +191,9 @@ mod tests {
             ("", &["\"k\""], named("k")),
             ("", &[r#""a\"b\\c""#], named(r#"a"b\c"#)),
             ("", &[r#""a"b""#], named(r#""a"b""#)),
+            ("", &["two words"], named("two words")),
+            ("", &["\"two words\""], named("two words")),
+            ("", &["two\twords"], Err(ErrorCode::InvalidHeader)),
             (&in_body("k"), &["\"k\""], named("k")),
             (&in_body("k"), &["other"], Err(ErrorCode::InvalidHeader)),
             (&in_body(""), &[], Err(ErrorCode::OutOfRange)),

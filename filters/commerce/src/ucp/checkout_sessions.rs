@@ -315,7 +315,7 @@ impl CheckoutSessions {
             self.check_connection(exchange)?;
         }
         let key = idempotency_key::read(&request.headers).map_err(|_| {
-            let message = "Idempotency-Key must occur once, with 1 to 255 visible ASCII characters without space; a UUID is recommended.";
+            let message = "Idempotency-Key must occur once, with 1 to 255 visible ASCII characters and spaces; a UUID is recommended.";
             ApiError::new(ErrorCode::InvalidHeader, message).param("Idempotency-Key")
         })?;
         let agent = self.agent(route.format, request)?;

@@ -18,6 +18,7 @@ pub(crate) fn read(headers: &HeaderMap) -> Result<Option<String>, InvalidKey> {
         (Some(value), None) => value.to_str().map_err(|_| InvalidKey)?,
         (Some(_), Some(_)) => return Err(InvalidKey),
     };
+    let text = text.trim_ascii();
     let key = match Parser::new(text).parse::<Item>() {
         Ok(Item {
             bare_item: BareItem::String(text),
@@ -25,8 +26,8 @@ pub(crate) fn read(headers: &HeaderMap) -> Result<Option<String>, InvalidKey> {
         }) if params.is_empty() => text.as_str().to_owned(),
         _ => text.to_owned(),
     };
-    let is_valid =
-        (1..=CHARS_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    let is_valid = (1..=CHARS_MAX).contains(&key.len()) && key.bytes().all(is_printable);
     is_valid.then_some(Some(key)).ok_or(InvalidKey)
 }
 
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idempotency_key_has_1_to_255_visible_characters_with_or_without_quotes() {
+    fn an_idempotency_key_has_1_to_255_visible_characters_and_spaces_with_or_without_quotes() {
         let long = "k".repeat(255);
         let key = |key: &str| Ok(Some(key.to_owned()));
         check(&[], Ok(None));
@@ -46,13 +47,15 @@ mod tests {
             key("8e03978e-40d5-43dd-bc93-6894a57f9324"),
         );
         check(&["\"8e03978e\""], key("8e03978e"));
+        check(&["two words"], key("two words"));
+        check(&["\"two words\""], key("two words"));
         check(&["a;b=1"], key("a;b=1"));
         check(&[&long], key(&long));
         check(&[&format!("\"{long}\"")], key(&long));
         for bad in [
             vec![""],
-            vec!["two words"],
-            vec!["\"two words\""],
+            vec!["two\twords"],
+            vec!["  "],
             vec!["\"\""],
             vec!["a", "b"],
             vec!["a", "a"],

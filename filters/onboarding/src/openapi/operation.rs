@@ -76,7 +76,7 @@ pub(super) fn idempotency_key(means: &str) -> Value {
         "name": "Idempotency-Key",
         "in": "header",
         "description": means,
-        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
     })
 }
 
