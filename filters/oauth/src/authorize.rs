@@ -193,8 +193,11 @@ fn authorization_request(
     };
     let scopes = match form.get("scope") {
         None => resource.default_scopes(),
-        Some(text) => scopes_at(resource, text).ok_or(AuthorizationError::InvalidScope)?,
+        Some(text) => scopes_at(resource, text),
     };
+    if scopes.is_empty() {
+        return Err(AuthorizationError::InvalidScope);
+    }
     Ok(AuthorizationRequest {
         client: verified.client.id.clone(),
         client_name: verified.client.name.clone(),

@@ -129,12 +129,20 @@ fn parse_document(
         return Err(DocumentError::Invalid("it contains a secret"));
     }
     let metadata = parse_metadata(members).map_err(DocumentError::Invalid)?;
+    // Anyone can read the document, so a method with a secret is a mistake in it, and is not replaced as at registration.
+    if metadata
+        .auth_method
+        .as_deref()
+        .is_some_and(|method| method != "none")
+    {
+        return Err(DocumentError::Invalid("its client authenticates"));
+    }
     let client = metadata
         .check(refresh_offered)
         .map_err(DocumentError::Rejected)?;
     match client.name {
         Some(_) => Ok(client),
-        None => Err(DocumentError::Invalid("client_name is missing")),
+        None => Err(DocumentError::Invalid("client_name is missing or too long")),
     }
 }
 
@@ -178,6 +186,13 @@ mod tests {
         let client = parse_document(URL, document(|_| {}).as_bytes(), false).expect("sound");
         assert_eq!(client.name.as_deref(), Some("Notebook Copilot"));
         assert_eq!(client.redirect_uris.len(), 2);
+        let more = document(|one| {
+            one["redirect_uris"] = json!(["com.example.app:/cb", "https://app.example/cb", 1]);
+            one["grant_types"] =
+                json!(["authorization_code", "refresh_token", "urn:example:other"]);
+        });
+        let more = parse_document(URL, more.as_bytes(), true).expect("something is left");
+        assert_eq!((more.redirect_uris.len(), more.refresh), (1, true));
         let row = row(URL, &client);
         assert!(row.document && row.used_at.is_none());
         type Change = fn(&mut Value);

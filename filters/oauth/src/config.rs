@@ -16,8 +16,8 @@ pub struct RawOAuth {
     /// Lifetime of an access token.
     pub access_token_secs: Whole<3_600, 60, 86_400>,
     /// Whether clients that register for them get refresh tokens. Without, a person has to consent again when the access token has
-    /// expired.
-    pub refresh_tokens: Switch<false>,
+    /// expired. A client that registered, and access that was allowed, while this was off gets none.
+    pub refresh_tokens: Switch<true>,
     /// Idle lifetime of a refresh token.
     pub refresh_idle_secs: Whole<2_592_000, 3_600, 31_536_000>,
     /// Maximum lifetime of refresh tokens after consent, independent of their use.
@@ -25,10 +25,13 @@ pub struct RawOAuth {
     /// Time within which a used refresh token is accepted again, for clients that lost the response. 0: a second use always revokes the
     /// whole family.
     pub refresh_grace_secs: Whole<10, 0, 60>,
-    /// Maximum number of registered clients without a grant; above it the oldest are removed.
+    /// Maximum number of registered clients without a grant; above it the network with the most of them loses its oldest.
     pub unused_clients_max: Whole<10_000, 10, 1_000_000>,
-    /// Whether a client id may be the `https` URL of a client metadata document, which the gateway then fetches.
-    pub client_documents: Switch<false>,
+    /// Time after which a registered client without a grant is removed.
+    pub unused_client_secs: Whole<2_592_000, 3_600, 31_536_000>,
+    /// Whether a client id may be the `https` URL of a client metadata document, which the gateway then fetches, directly and from public
+    /// addresses only.
+    pub client_documents: Switch<true>,
     /// Whether the purchase scope is a checkbox on the consent page. Otherwise it is granted together with the other requested scopes.
     pub tick_to_buy: Switch<false>,
     /// What an account without credits meets when an app asks for access to the API: `notice` on the consent page, or `required`, a page of
@@ -37,7 +40,7 @@ pub struct RawOAuth {
 }
 
 /// `[oauth]`, validated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OAuthConfig {
     /// Settings of the authorization server.
     pub server: OAuthSettings,
@@ -70,6 +73,9 @@ impl Section for RawOAuth {
         let unused = self
             .unused_clients_max
             .check(key("unused_clients_max"), problems);
+        let retention = self
+            .unused_client_secs
+            .check(key("unused_client_secs"), problems);
         let credits_step = self.credits_step.check(key("credits_step"), problems);
         let (idle, absolute, grace) = (idle?, absolute?, grace?);
         let refresh = RefreshSettings {
@@ -82,6 +88,7 @@ impl Section for RawOAuth {
                 access_token: Duration::from_secs(access?),
                 refresh: self.refresh_tokens.is_on().then_some(refresh),
                 unused_clients_max: u32::try_from(unused?).unwrap_or(u32::MAX),
+                unused_clients: Duration::from_secs(retention?),
             },
             client_documents: self.client_documents.is_on(),
             tick_to_buy: self.tick_to_buy.is_on(),

@@ -131,6 +131,7 @@ fn server_metadata(service: &ServiceIdentity, config: &OAuthConfig, offered: &Of
         "registration_endpoint": format!("{base}/oauth/register"),
         "revocation_endpoint": format!("{base}/oauth/revoke"),
         "jwks_uri": format!("{base}{KEYS}"),
+        "service_documentation": documentation(service),
         "scopes_supported": scopes,
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
@@ -162,7 +163,13 @@ fn resource_metadata(service: &ServiceIdentity, name: &str, resource: Resource) 
         "scopes_supported": scopes,
         "bearer_methods_supported": ["header"],
         "resource_name": format!("{} {what}", service.name),
+        "resource_documentation": documentation(service),
     })
+}
+
+/// The page for developers, of the server and of each resource.
+fn documentation(service: &ServiceIdentity) -> String {
+    format!("{}/docs", service.base_url)
 }
 
 /// The path of a URL.
@@ -178,6 +185,9 @@ fn authority_of(url: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_filter::CreditsStep;
+    use tollgate_identity::oauth::OAuthSettings;
+
     use super::*;
 
     fn discovery(base_url: &str, root_url: &str) -> Discovery {
@@ -190,7 +200,13 @@ mod tests {
             resources: Resources::API,
             unsold: Scopes::NONE,
         };
-        Discovery::new(&service, &OAuthConfig::default(), &offered)
+        let config = OAuthConfig {
+            server: OAuthSettings::default(),
+            client_documents: true,
+            tick_to_buy: false,
+            credits_step: CreditsStep::Notice,
+        };
+        Discovery::new(&service, &config, &offered)
     }
 
     fn member(discovery: &Discovery, path: &str, host: &str, name: &str) -> Option<String> {

@@ -68,7 +68,7 @@ pub(crate) fn authorization_error_page(
         heading: "The app could not be connected",
         text: html! {
             p { "An app at " b { (host) } " sent you here. " (text) " No access was granted." }
-            p { "For its developer: " code { (error.word()) } "." }
+            p { "For its developer: " code { (error.word()) } ". " (error.description()) }
         },
         link: Some((address, &words)),
         request: request.id.to_string(),

@@ -54,7 +54,11 @@ impl Endpoints {
             Ok(client) => client,
             Err(error) => return Ok(Outcome::refuse(client_error(&error))),
         };
-        let row = match self.server.register(&client).await {
+        let row = match self
+            .server
+            .register(&client, request.client.limited())
+            .await
+        {
             Ok(row) => row,
             Err(error) => return commit_failed(error),
         };
@@ -100,7 +104,7 @@ fn is_json(headers: &http::HeaderMap) -> bool {
         && codings.iter().all(|value| is(value, "identity"))
 }
 
-/// The relevant metadata, or the name of a member with a wrong type. `null` counts as absent.
+/// The relevant metadata, of lists the elements that are texts, or the name of a member with a wrong type. `null` counts as absent.
 pub(crate) fn parse_metadata(
     mut members: BTreeMap<String, Json>,
 ) -> Result<ClientMetadata, &'static str> {
@@ -112,14 +116,13 @@ pub(crate) fn parse_metadata(
     let (name, auth_method) = (text("client_name")?, text("token_endpoint_auth_method")?);
     let mut texts = |name: &'static str| match members.remove(name) {
         None | Some(Json::Null) => Ok(None),
-        Some(Json::List(list)) => list
-            .into_iter()
-            .map(|one| match one {
-                Json::Text(text) => Ok(text),
-                _ => Err(name),
-            })
-            .collect::<Result<Vec<_>, _>>()
-            .map(Some),
+        Some(Json::List(list)) => {
+            let texts = list.into_iter().filter_map(|one| match one {
+                Json::Text(text) => Some(text),
+                _ => None,
+            });
+            Ok(Some(texts.collect::<Vec<_>>()))
+        }
         Some(_) => Err(name),
     };
     Ok(ClientMetadata {

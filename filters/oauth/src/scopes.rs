@@ -2,14 +2,19 @@
 
 use tollgate_filter::{Resource, Scope, Scopes};
 
-/// The scopes in a string, all of which belong to the resource. `None` if there is another one, or none at all.
-pub(crate) fn scopes_at(resource: Resource, text: &str) -> Option<Scopes> {
-    let mut scopes = Scopes::NONE;
-    for name in text.split(' ').filter(|name| !name.is_empty()) {
-        let scope = Scope::named(name).filter(|scope| scope.resource() == resource)?;
-        scopes = scopes.with(scope);
-    }
-    (!scopes.is_empty()).then_some(scopes)
+/// The scopes of this service in a string. Other words are left out: programs add `openid` or `offline_access` to every request.
+pub(crate) fn scopes_in(text: &str) -> Scopes {
+    text.split(' ')
+        .filter_map(Scope::named)
+        .fold(Scopes::NONE, Scopes::with)
+}
+
+/// Of the scopes in a string, those of the resource.
+pub(crate) fn scopes_at(resource: Resource, text: &str) -> Scopes {
+    scopes_in(text)
+        .iter()
+        .filter(|scope| scope.resource() == resource)
+        .fold(Scopes::NONE, Scopes::with)
 }
 
 #[cfg(test)]
@@ -17,36 +22,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rfc6749_3_3_scopes_are_a_set_of_words_of_one_resource() {
+    fn rfc6749_3_3_of_the_requested_scopes_those_of_the_resource_are_kept() {
         for (resource, text, found) in [
-            (Resource::Api, "api:chat", Some("api:chat")),
+            (Resource::Api, "api:chat", "api:chat"),
             (
                 Resource::Api,
                 "api:chat  api:models api:chat",
-                Some("api:models api:chat"),
+                "api:models api:chat",
             ),
-            (
-                Resource::Api,
-                "commerce:subscribe",
-                Some("commerce:subscribe"),
-            ),
-            (Resource::Api, "API:chat", None),
-            (Resource::Api, "api:chat mcp:chat", None),
-            (Resource::Api, "api:chat openid", None),
-            (Resource::Api, "offline_access", None),
-            (Resource::Api, "", None),
-            (Resource::Api, "  ", None),
-            (Resource::Api, "api:chat\tapi:models", None),
+            (Resource::Api, "commerce:subscribe", "commerce:subscribe"),
+            (Resource::Api, "api:chat mcp:chat", "api:chat"),
+            (Resource::Api, "openid api:chat offline_access", "api:chat"),
+            (Resource::Api, "API:chat", ""),
+            (Resource::Api, "openid email profile", ""),
+            (Resource::Api, "offline_access", ""),
+            (Resource::Api, "mcp:chat mcp:android", ""),
+            (Resource::Api, "", ""),
+            (Resource::Api, "  ", ""),
+            (Resource::Api, "api:chat\tapi:models", ""),
             (
                 Resource::Mcp,
                 "mcp:chat mcp:devices",
-                Some("mcp:chat mcp:devices"),
+                "mcp:chat mcp:devices",
             ),
-            (Resource::Mcp, "mcp:android", None),
-            (Resource::McpAndroid, "mcp:android", Some("mcp:android")),
+            (Resource::Mcp, "mcp:android", ""),
+            (
+                Resource::McpAndroid,
+                "api:models api:chat mcp:android mcp:chat",
+                "mcp:android",
+            ),
         ] {
-            let scopes = scopes_at(resource, text).map(|scopes| scopes.to_string());
-            assert_eq!(scopes.as_deref(), found, "{resource:?} {text:?}");
+            let scopes = scopes_at(resource, text).to_string();
+            assert_eq!(scopes, found, "{resource:?} {text:?}");
         }
         assert_eq!(
             Resource::Api.default_scopes().to_string(),

@@ -5,15 +5,13 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderValue, header};
 use secrecy::ExposeSecret;
 use serde::Serialize;
-use tollgate_filter::{
-    ApiError, ErrorCode, Exchange, FilterError, Outcome, Reply, Resource, Scopes,
-};
+use tollgate_filter::{ApiError, ErrorCode, Exchange, FilterError, Outcome, Reply, Scopes};
 use tollgate_identity::oauth::{CodeRequest, RefreshRequest, Requested, TokenError, TokenResponse};
 
 use crate::Endpoints;
 use crate::events::OAuthEvent;
 use crate::form::Form;
-use crate::scopes::scopes_at;
+use crate::scopes::scopes_in;
 use crate::store_errors::{commit_failed, read_failed};
 
 /// The token response (RFC 6749 section 5.1).
@@ -97,11 +95,8 @@ impl Endpoints {
             resource: self.names.requested(form.all("resource")),
             scopes: match form.get("scope") {
                 None => Requested::Omitted,
-                // Scopes of other resources cannot be in the grant.
-                Some(text) => Resource::ALL
-                    .into_iter()
-                    .find_map(|resource| scopes_at(resource, text))
-                    .map_or(Requested::Unknown, |scopes| Requested::Bits(scopes.bits())),
+                // A scope of this service that is not in the grant is an error (RFC 6749 section 6), also one of another resource.
+                Some(text) => Requested::Bits(scopes_in(text).bits()),
             },
         };
         if authenticates {

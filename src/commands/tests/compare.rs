@@ -190,6 +190,7 @@ fn payments_since(workspace: &Workspace) {
     };
     books.oauth(OAuthPart::InsertClient {
         client,
+        network: None,
         unused_max: 10,
     });
     for number in [1, 2] {

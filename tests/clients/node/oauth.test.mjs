@@ -105,7 +105,7 @@ class Provider {
   clientInformation = () => this.#client;
   saveClientInformation = (client) => { this.#client = client; };
   tokens = () => this.#tokens;
-  saveTokens = (tokens) => { this.#tokens = tokens; secret(tokens.access_token); };
+  saveTokens = (tokens) => { this.#tokens = tokens; secret(tokens.access_token); secret(tokens.refresh_token); };
   redirectToAuthorization = (url) => { this.sentTo = url; };
   saveCodeVerifier = (verifier) => { this.#verifier = verifier; };
   codeVerifier = () => this.#verifier;
@@ -123,6 +123,11 @@ test('the MCP SDK finds its way from the address of the server to its tools, unt
   const authorizationCode = secret(back.searchParams.get('code'));
   assert.equal(await auth(provider, { serverUrl, authorizationCode }), 'AUTHORIZED');
   assert.equal(provider.tokens().scope, 'mcp:chat mcp:projects mcp:devices');
+  // Again without a person, by the refresh token.
+  const first = provider.tokens();
+  assert.equal(await auth(provider, { serverUrl }), 'AUTHORIZED');
+  assert.notEqual(provider.tokens().access_token, first.access_token);
+  assert.notEqual(provider.tokens().refresh_token, first.refresh_token);
 
   const client = new Client({ name: 'stock', version: '1.0.0' });
   await client.connect(new StreamableHTTPClientTransport(new URL(serverUrl), { authProvider: provider }));

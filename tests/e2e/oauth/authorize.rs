@@ -168,12 +168,12 @@ async fn other_failures_are_redirected_to_the_client_in_the_order_of_the_checks(
             vec![("resource", &v1), ("resource", &mcp)],
             "invalid_target",
         ),
-        (vec![("scope", "openid")], "invalid_scope"),
+        (vec![("scope", "openid email profile")], "invalid_scope"),
+        (vec![("scope", "offline_access")], "invalid_scope"),
         (vec![("scope", " ")], "invalid_scope"),
         (vec![("scope", "API:chat")], "invalid_scope"),
-        (vec![("scope", "api:chat mcp:chat")], "invalid_scope"),
         (
-            vec![("scope", "api:chat"), ("resource", &mcp)],
+            vec![("scope", "api:chat openid"), ("resource", &mcp)],
             "invalid_scope",
         ),
         (vec![("scope", "mcp:chat")], "invalid_scope"),
@@ -186,8 +186,12 @@ async fn other_failures_are_redirected_to_the_client_in_the_order_of_the_checks(
         assert_eq!(answer.header("location"), None, "{changes:?}");
         let location = way_back(answer.text());
         // To the byte: the registered query stays, and the rest is appended.
-        let expected =
-            format!("{REDIRECT}&error={error}&state=a+b%26c&iss=https%3A%2F%2Fapi.svc.example");
+        let description = parameter(&location, "error_description").expect("help");
+        assert!(answer.text().contains(&description), "{}", answer.text());
+        let description = encoded(&[("error_description", &description)]);
+        let expected = format!(
+            "{REDIRECT}&error={error}&{description}&state=a+b%26c&iss=https%3A%2F%2Fapi.svc.example"
+        );
         assert_eq!(location, expected, "{changes:?}");
     }
     // A state that occurs twice, or is too long, is not returned.
@@ -203,6 +207,39 @@ async fn other_failures_are_redirected_to_the_client_in_the_order_of_the_checks(
         );
         assert_eq!(parameter(&location, "state"), None);
         assert_eq!(parameter(&location, "iss").as_deref(), Some(BASE));
+    }
+    rig.finish().await;
+}
+
+/// Programs add the scopes of OpenID Connect, or all that the metadata of the server lists, to every request.
+#[tokio::test]
+async fn rfc6749_3_3_scopes_that_the_resource_does_not_have_are_left_out_and_never_added() {
+    let rig = rig("").await;
+    let mut app = App::new(&rig).await;
+    let metadata = Client::new(&rig.url())
+        .get("/.well-known/oauth-authorization-server")
+        .await
+        .json();
+    let supported: Vec<&str> = metadata["scopes_supported"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|scope| scope.as_str())
+        .collect();
+    let all = format!(
+        "{} mcp:chat mcp:android offline_access",
+        supported.join(" ")
+    );
+    let (mcp, android) = (format!("{BASE}/mcp"), format!("{BASE}/mcp/android"));
+    for (scope, resource, granted) in [
+        ("api:chat offline_access", "", "api:chat"),
+        ("openid email profile api:models", "", "api:models"),
+        (&*all, &*mcp, "mcp:chat"),
+        (&*all, &*android, "mcp:android"),
+        ("mcp:devices api:chat", &*mcp, "mcp:devices"),
+    ] {
+        let token = app.token(&[("scope", scope), ("resource", resource)]).await;
+        assert_eq!(token["scope"], granted, "{scope} at {resource}");
     }
     rig.finish().await;
 }
@@ -332,7 +369,7 @@ async fn rfc8252_7_3_loopback_redirects_allow_any_port() {
 
 #[tokio::test]
 async fn an_untrusted_client_document_is_an_error_page() {
-    let on = rig("[oauth]\nclient_documents = true").await;
+    let on = rig("").await;
     let mut browser = Browser::new(&on);
     for id in [
         "https://localhost/client.json",
@@ -359,7 +396,7 @@ async fn an_untrusted_client_document_is_an_error_page() {
     }
     on.finish().await;
     // Where it is off, such a name is one like any other.
-    let off = rig("").await;
+    let off = rig("[oauth]\nclient_documents = false").await;
     let query = encoded(&[
         ("client_id", "https://app.example/client.json"),
         ("redirect_uri", "https://app.example/cb"),

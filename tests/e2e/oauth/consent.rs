@@ -21,7 +21,7 @@ async fn the_consent_page_names_client_redirect_host_and_scopes() {
         "See models and your balance",
         "Send chat requests",
         "at the completions API",
-        "Access ends after 1 hour",
+        "Access ends after 90 days, after 30 days without use, or sooner when you remove the app",
         "Allowing costs nothing",
         Browser::ADDRESS,
         ">Allow access</button>",
@@ -229,7 +229,7 @@ async fn rfc6749_4_1_2_1_cancelling_returns_access_denied() {
     assert_eq!(
         answer.header("location"),
         Some(
-            "https://app.example/cb?x=1&error=access_denied&state=a+b%26c&iss=https%3A%2F%2Fapi.svc.example"
+            "https://app.example/cb?x=1&error=access_denied&error_description=The+account+owner+has+not+allowed+access.&state=a+b%26c&iss=https%3A%2F%2Fapi.svc.example"
         )
     );
     // It was decided: neither of the two again.

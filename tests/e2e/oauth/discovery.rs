@@ -32,15 +32,17 @@ async fn rfc8414_2_the_metadata_of_the_server_is_exactly_this() {
         "registration_endpoint": format!("{BASE}/oauth/register"),
         "revocation_endpoint": format!("{BASE}/oauth/revoke"),
         "jwks_uri": format!("{BASE}/.well-known/jwks.json"),
+        "service_documentation": format!("{BASE}/docs"),
         "scopes_supported": ["api:models", "api:chat", "api:completions", "commerce:subscribe",
                              "mcp:android", "mcp:chat", "mcp:projects", "mcp:devices", "dev.ucp.shopping.checkout:manage"],
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
-        "grant_types_supported": ["authorization_code"],
+        "grant_types_supported": ["authorization_code", "refresh_token"],
         "token_endpoint_auth_methods_supported": ["none"],
         "revocation_endpoint_auth_methods_supported": ["none"],
         "code_challenge_methods_supported": ["S256"],
         "authorization_response_iss_parameter_supported": true,
+        "client_id_metadata_document_supported": true,
         "protected_resources": [format!("{BASE}/v1"), format!("{BASE}/mcp"), format!("{BASE}/mcp/android")],
     });
     assert_eq!(answer.json(), expected);
@@ -70,15 +72,16 @@ async fn scopes_for_buying_are_listed_where_something_is_sold() {
 
 #[tokio::test]
 async fn only_enabled_features_are_advertised() {
-    let rig = rig("[oauth]\nrefresh_tokens = true\nclient_documents = true").await;
+    let rig = rig("[oauth]\nrefresh_tokens = false\nclient_documents = false").await;
     let metadata = get(&rig, "/.well-known/oauth-authorization-server", &[])
         .await
         .json();
     assert_eq!(
         metadata["grant_types_supported"],
-        json!(["authorization_code", "refresh_token"])
+        json!(["authorization_code"])
     );
-    assert_eq!(metadata["client_id_metadata_document_supported"], true);
+    let documents = metadata.get("client_id_metadata_document_supported");
+    assert_eq!(documents, None);
     assert_eq!(metadata.get("introspection_endpoint"), None);
     rig.finish().await;
 }
@@ -115,7 +118,10 @@ async fn rfc9728_3_3_each_address_of_a_resource_names_that_address() {
                 .as_str()
                 .is_some_and(|name| name.starts_with("svc "))
         );
+        assert_eq!(document["resource_documentation"], format!("{BASE}/docs"));
     }
+    let page = get(&rig, "/docs", &[]).await;
+    assert_eq!(page.status, 200, "the documentation that all name");
     rig.finish().await;
 }
 

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tollgate_testing::Client;
 
-use super::support::{is_error, register, rig, text};
+use super::support::{encoded, is_error, register, rig, text};
+use crate::rig::Browser;
 
 #[tokio::test]
 async fn rfc7591_3_2_1_registration_returns_the_metadata_without_a_secret() {
@@ -34,7 +35,7 @@ async fn rfc7591_3_2_1_registration_returns_the_metadata_without_a_secret() {
     assert_eq!(client["redirect_uris"], metadata["redirect_uris"]);
     assert_eq!(
         client["grant_types"],
-        json!(["authorization_code"]),
+        json!(["authorization_code", "refresh_token"]),
         "what there is"
     );
     assert_eq!(client["response_types"], json!(["code"]));
@@ -120,24 +121,11 @@ async fn rfc7591_3_2_2_invalid_metadata_is_refused_with_its_error_code() {
             json!({"redirect_uris": [format!("https://app.example/{}", "a".repeat(2000))]}),
             redirects,
         ),
-        (
-            json!({"redirect_uris": ["https://app.example/cb", "/cb"]}),
-            redirects,
-        ),
-        (with("client_name", json!("n".repeat(81))), metadata),
         (with("client_name", json!(["n"])), metadata),
         (with("grant_types", json!(["client_credentials"])), metadata),
         (with("grant_types", json!([])), metadata),
         (with("grant_types", json!("authorization_code")), metadata),
         (with("response_types", json!(["token"])), metadata),
-        (
-            with("response_types", json!(["code", "id_token"])),
-            metadata,
-        ),
-        (
-            with("token_endpoint_auth_method", json!("client_secret_basic")),
-            metadata,
-        ),
         (
             with("token_endpoint_auth_method", json!("private_key_jwt")),
             metadata,
@@ -148,6 +136,95 @@ async fn rfc7591_3_2_2_invalid_metadata_is_refused_with_its_error_code() {
         let answer = register(&rig, &body).await;
         is_error(&answer, 400, word, &body.to_string());
     }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn rfc7591_3_2_1_a_value_that_cannot_be_used_does_not_refuse_the_registration() {
+    let rig = rig("").await;
+    let usable = ["https://app.example/cb", "http://127.0.0.1:33418/"];
+    let sound = json!({"client_name": "Notebook Copilot", "redirect_uris": usable, "grant_types": ["authorization_code"]});
+    type Change = fn(&mut Value);
+    let cases: [(Change, &str, Value); 8] = [
+        (
+            |one| {
+                one["redirect_uris"] = json!([
+                    "vscode://vscode.github-authentication/did-authenticate",
+                    "https://app.example/cb",
+                    "com.example.app:/cb",
+                    "http://127.0.0.1:33418/",
+                    "http://app.example/cb",
+                    7,
+                ]);
+            },
+            "redirect_uris",
+            json!(usable),
+        ),
+        (
+            |one| one["redirect_uris"] = json!(["cursor://anysphere/cb", "http://localhost/cb"]),
+            "redirect_uris",
+            json!(["http://localhost/cb"]),
+        ),
+        (
+            |one| one["grant_types"] = json!(["authorization_code", "implicit", null]),
+            "grant_types",
+            json!(["authorization_code"]),
+        ),
+        (
+            |one| one["response_types"] = json!(["code", "id_token", "code token"]),
+            "response_types",
+            json!(["code"]),
+        ),
+        (
+            |one| one["token_endpoint_auth_method"] = json!("client_secret_post"),
+            "token_endpoint_auth_method",
+            json!("none"),
+        ),
+        (
+            |one| one["token_endpoint_auth_method"] = json!("client_secret_basic"),
+            "token_endpoint_auth_method",
+            json!("none"),
+        ),
+        (
+            |one| one["client_name"] = json!("n".repeat(81)),
+            "client_name",
+            Value::Null,
+        ),
+        (
+            |one| one["scope"] = json!("openid email profile offline_access"),
+            "redirect_uris",
+            json!(usable),
+        ),
+    ];
+    for (change, member, registered) in cases {
+        let mut metadata = sound.clone();
+        change(&mut metadata);
+        let answer = register(&rig, &metadata).await;
+        assert_eq!(answer.status, 201, "{metadata}: {}", answer.text());
+        let client = answer.json();
+        assert_eq!(client[member], registered, "{metadata}");
+        assert_eq!(client.get("client_secret"), None);
+    }
+    // An address that was left out does not belong to the client.
+    let mixed = json!({"redirect_uris": ["cursor://anysphere/cb", "https://app.example/cb"]});
+    let id = text(&register(&rig, &mixed).await.json()["client_id"]);
+    let asking = encoded(&[
+        ("client_id", &id),
+        ("redirect_uri", "cursor://anysphere/cb"),
+    ]);
+    let page = Browser::new(&rig)
+        .get(&format!("/oauth/authorize?{asking}"))
+        .await;
+    assert_eq!((page.status, page.header("location")), (400, None));
+    // The reason of the first, where none is left.
+    let none = json!({"redirect_uris": ["cursor://anysphere/cb", "http://app.example/cb"]});
+    let refused = register(&rig, &none).await;
+    is_error(&refused, 400, "invalid_redirect_uri", "none is left");
+    let description = text(&refused.json()["error_description"]);
+    assert!(
+        description.contains("must start with https://"),
+        "{description}"
+    );
     rig.finish().await;
 }
 

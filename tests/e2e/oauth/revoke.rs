@@ -72,7 +72,7 @@ async fn rfc7009_2_1_revocation_requires_a_token() {
 
 #[tokio::test]
 async fn revocation_requires_no_client_authentication() {
-    let rig = rig("[oauth]\nrefresh_tokens = true").await;
+    let rig = rig("").await;
     let mut app = App::new(&rig).await;
     let (one, other) = (app.token(&[]).await, app.token(&[]).await);
     let pairs = |token: &serde_json::Value| encoded(&[("token", token.as_str().expect("a text"))]);

@@ -129,6 +129,9 @@ impl<'r> App<'r> {
             "an access token",
             token["access_token"].as_str().expect("a text"),
         );
+        if let Some(refresh) = token["refresh_token"].as_str() {
+            SECRETS.used("a refresh token", refresh);
+        }
         token
     }
 }

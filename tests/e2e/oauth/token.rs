@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::json;
 use tollgate_testing::Client;
 
-use super::support::{App, BASE, VERIFIER, encoded, form, is_error, rig, text, token, works};
+use super::support::{
+    App, BASE, VERIFIER, encoded, form, is_error, register, rig, text, token, works,
+};
 
 #[tokio::test]
 async fn rfc6749_5_1_a_code_becomes_a_token_that_works_at_its_resource() {
@@ -33,9 +35,10 @@ async fn rfc6749_5_1_a_code_becomes_a_token_that_works_at_its_resource() {
     assert_eq!(granted["scope"], "api:models api:chat");
     assert_eq!(
         granted.as_object().expect("an object").len(),
-        4,
-        "no id token, no refresh token"
+        5,
+        "no id token"
     );
+    assert!(text(&granted["refresh_token"]).starts_with("svc_rt_"));
     assert!(text(&granted["access_token"]).starts_with("svc_at_"));
     assert!(works(&rig, &granted["access_token"]).await);
     let exchanged = "tollgate_oauth_total{event=\"code_exchanged\"}";
@@ -102,11 +105,7 @@ async fn rfc6749_5_2_every_refusal_has_its_error_code() {
             400,
             "unsupported_grant_type",
         ),
-        (
-            with("grant_type", "refresh_token"),
-            400,
-            "unsupported_grant_type",
-        ),
+        (with("grant_type", "refresh_token"), 400, "invalid_request"),
         (with("client_id", "c_unknown"), 401, "invalid_client"),
         (with("code", "svc_ac_nonsense"), 400, "invalid_grant"),
     ] {
@@ -304,8 +303,8 @@ async fn concurrent_exchanges_of_one_code_yield_at_most_one_token() {
 }
 
 #[tokio::test]
-async fn refresh_tokens_rotate_when_enabled() {
-    let rig = rig("[oauth]\nrefresh_tokens = true\nrefresh_grace_secs = 0").await;
+async fn refresh_tokens_rotate_and_reuse_without_grace_revokes_the_family() {
+    let rig = rig("[oauth]\nrefresh_grace_secs = 0").await;
     let mut app = App::new(&rig).await;
     let first = app.token(&[("scope", "api:models api:chat")]).await;
     let refresh = text(&first["refresh_token"]);
@@ -335,7 +334,7 @@ async fn refresh_tokens_rotate_when_enabled() {
     let less = form(
         &rig,
         "/oauth/token",
-        &ask(&refresh, &[("scope", "api:models")]),
+        &ask(&refresh, &[("scope", "api:models offline_access")]),
         &[],
     )
     .await;
@@ -350,5 +349,52 @@ async fn refresh_tokens_rotate_when_enabled() {
     let next = text(&less["refresh_token"]);
     let dead = form(&rig, "/oauth/token", &ask(&next, &[]), &[]).await;
     is_error(&dead, 400, "invalid_grant", "its successor");
+    rig.finish().await;
+}
+
+/// Without `refresh_token` among its grant types a client has none, nor where they are off.
+#[tokio::test]
+async fn only_a_client_that_registered_for_refresh_tokens_gets_one() {
+    for (settings, grant_types) in [
+        ("", json!(["authorization_code"])),
+        (
+            "[oauth]\nrefresh_tokens = false",
+            json!(["authorization_code", "refresh_token"]),
+        ),
+    ] {
+        let rig = rig(settings).await;
+        let mut app = App::new(&rig).await;
+        let metadata = json!({"redirect_uris": [app.redirect], "grant_types": grant_types});
+        let registered = register(&rig, &metadata).await.json();
+        assert_eq!(registered["grant_types"], json!(["authorization_code"]));
+        app.id = text(&registered["client_id"]);
+        let path = app.ask(&[]).await;
+        let page = app.browser.get(&path).await;
+        assert!(page.text().contains("Access ends after 1 hour, or sooner"));
+        let token = app.token(&[]).await;
+        assert_eq!(token.get("refresh_token"), None);
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn two_refreshes_at_once_get_the_same_successor() {
+    let rig = rig("").await;
+    let mut app = App::new(&rig).await;
+    let first = app.token(&[]).await;
+    let refresh = text(&first["refresh_token"]);
+    let pairs = [
+        ("grant_type", "refresh_token"),
+        ("client_id", &*app.id),
+        ("refresh_token", &*refresh),
+    ];
+    let (one, other) = tokio::join!(token(&rig, &pairs), token(&rig, &pairs));
+    assert_eq!((one.status, other.status), (200, 200), "{}", other.text());
+    let (one, other) = (one.json(), other.json());
+    assert_eq!(one["refresh_token"], other["refresh_token"]);
+    assert_ne!(one["refresh_token"], first["refresh_token"]);
+    for token in [&first, &one, &other] {
+        assert!(works(&rig, &token["access_token"]).await);
+    }
     rig.finish().await;
 }

@@ -37,8 +37,14 @@ async fn code(browser: &mut Browser, client: &str) -> String {
     parameter(address, "code").expect("a code")
 }
 
-/// The token for a code, or the status of a refusal; `None` without a response.
+/// The access token for a code, or the status of a refusal; `None` without a response.
 async fn exchange(url: &str, client: &str, code: &str) -> Option<Result<String, u16>> {
+    let tokens = exchange_for_tokens(url, client, code).await?;
+    Some(tokens.map(|tokens| tokens["access_token"].as_str().expect("a text").to_owned()))
+}
+
+/// All that a code is exchanged for.
+async fn exchange_for_tokens(url: &str, client: &str, code: &str) -> Option<Result<Value, u16>> {
     let body = encoded(&[
         ("grant_type", "authorization_code"),
         ("code", code),
@@ -52,9 +58,8 @@ async fn exchange(url: &str, client: &str, code: &str) -> Option<Result<String, 
     let kind = kind.parse().expect("a value");
     request.headers_mut().insert("content-type", kind);
     let answer = caller.try_send(request).await.ok()?;
-    let token = || -> Value { answer.json()["access_token"].clone() };
     Some(match answer.status {
-        200 => Ok(token().as_str().expect("a text").to_owned()),
+        200 => Ok(answer.json()),
         status => Err(status),
     })
 }
@@ -139,6 +144,96 @@ async fn a_kill_during_a_code_exchange_leaves_no_undelivered_token() {
     given.iter().for_each(|token| {
         SECRETS.used("an access token", token);
     });
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
+}
+
+/// Registers a client that asks for refresh tokens; returns its id and grant types.
+async fn register(url: &str) -> (String, Value) {
+    let metadata = json!({
+        "redirect_uris": [REDIRECT],
+        "grant_types": ["authorization_code", "refresh_token"],
+    });
+    let client = Client::new(url).post("/oauth/register", &metadata).await;
+    let client = client.json();
+    let id = client["client_id"].as_str().expect("an id").to_owned();
+    (id, client["grant_types"].clone())
+}
+
+#[tokio::test]
+async fn clients_and_grants_from_before_refresh_tokens_were_switched_on_get_none() {
+    let installation = Installation::new("oauth.refresh_tokens = false").await;
+    let account: AccountId = installation.account.parse().expect("an id");
+    let session = sign_in(&installation.database(), account).await;
+    let mut serving = installation.serve().await;
+    let (known, grant_types) = register(&serving.url).await;
+    assert_eq!(grant_types, json!(["authorization_code"]));
+    let mut browser = Browser::holding(&serving.url, &session);
+    let allowed = code(&mut browser, &known).await;
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
+
+    // The default.
+    let settings = std::fs::read_to_string(&installation.config).expect("settings");
+    let switched = settings.replace("refresh_tokens = false", "");
+    assert_ne!(settings, switched);
+    std::fs::write(&installation.config, switched).expect("the folder takes files");
+    let mut serving = installation.serve().await;
+    let mut browser = Browser::holding(&serving.url, &session);
+    let (new, grant_types) = register(&serving.url).await;
+    assert_eq!(grant_types, json!(["authorization_code", "refresh_token"]));
+    let again = code(&mut browser, &known).await;
+    let for_new = code(&mut browser, &new).await;
+    for (client, code, refreshes) in [
+        (&known, &allowed, false),
+        (&known, &again, false),
+        (&new, &for_new, true),
+    ] {
+        let tokens = exchange_for_tokens(&serving.url, client, code).await;
+        let tokens = tokens.expect("an answer").expect("tokens");
+        for name in ["access_token", "refresh_token"] {
+            if let Some(token) = tokens[name].as_str() {
+                SECRETS.used("a token", token);
+            }
+        }
+        assert_eq!(tokens["refresh_token"].is_string(), refreshes, "{client}");
+    }
+    serving.process.signal("TERM");
+    ended(&mut serving.process).await;
+}
+
+/// A proxy would resolve the host by itself, and could reach what the gateway must not.
+#[tokio::test]
+async fn a_client_document_is_never_fetched_by_a_proxy() {
+    let installation = Installation::new("").await;
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    proxy.set_nonblocking(true).expect("a mode");
+    let url = format!("http://{}", proxy.local_addr().expect("it is bound"));
+    let mut command = installation.command(&["serve"]);
+    for name in [
+        "HTTPS_PROXY",
+        "https_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+        "HTTP_PROXY",
+    ] {
+        command.env(name, &url);
+    }
+    command.env_remove("NO_PROXY").env_remove("no_proxy");
+    let mut serving = installation.serve_as(command).await;
+    // A name that exists nowhere (RFC 6761 section 6.4): only a proxy could be asked for it.
+    let query = encoded(&[
+        ("client_id", "https://app.invalid/client.json"),
+        ("redirect_uri", REDIRECT),
+    ]);
+    let page = Client::new(&serving.url)
+        .get(&format!("/oauth/authorize?{query}"))
+        .await;
+    assert_eq!(page.status, 400);
+    let reason = "the document at client_id cannot be fetched";
+    assert!(page.text().contains(reason), "{}", page.text());
+    // The answer waited for the fetch, so a connection would be there.
+    assert!(proxy.accept().is_err(), "the proxy was asked");
     serving.process.signal("TERM");
     ended(&mut serving.process).await;
 }

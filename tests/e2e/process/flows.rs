@@ -53,7 +53,7 @@ impl Flows {
             .concat();
         let settings = format!(
             "{}\n{}\n{classes}\n[signin.mail]\nsmtp_url = 'smtp://{}'\nfrom = 'Tolls <codes@example.net>'\n\
-             [mcp.general]\nupstream = '{}'\n[oauth]\nrefresh_tokens = true\n\
+             [mcp.general]\nupstream = '{}'\n\
              # A credential of another node is refused until the feed is read.\n\
              [limits.failed_credentials]\nquota = 1000000\nwindow_secs = 1\n",
             mpp::selling(&paypal, &ca),

@@ -8,6 +8,7 @@ mod form;
 mod keys;
 mod login;
 mod look_up;
+mod network;
 pub mod oauth;
 mod refused;
 pub mod session;

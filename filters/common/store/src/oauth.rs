@@ -127,7 +127,10 @@ pub enum OAuthPart {
     InsertClient {
         /// The client. Replaces an existing one.
         client: ClientRow,
-        /// Maximum number of clients without a grant; the oldest above it are deleted.
+        /// Digest of the network that it was registered from; `None` where none is counted.
+        network: Option<[u8; 16]>,
+        /// Maximum number of clients without a grant. Above it the network with the most of them loses its oldest, but none with a request that
+        /// waits for a decision.
         unused_max: u32,
     },
     /// Marks a client as granted. Refused when the client does not exist.
@@ -242,7 +245,7 @@ pub enum OAuthPart {
     Forget {
         /// The time by which requests have expired.
         now: Timestamp,
-        /// Clients without a grant that are older than this.
+        /// Clients without a grant, nor a request that waits for a decision, that are older than this.
         unused_before: Timestamp,
         /// Clients that were last used before this.
         used_before: Timestamp,

@@ -34,6 +34,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/020.sql"),
     include_str!("migrations/021.sql"),
     include_str!("migrations/022.sql"),
+    include_str!("migrations/023.sql"),
 ];
 
 /// The SQL keywords that differ between engines.

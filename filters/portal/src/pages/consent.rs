@@ -360,14 +360,16 @@ fn check_mark() -> Markup {
 /// Expiry of the access.
 fn access_expiry(context: &PortalContext, pending: &Pending) -> String {
     let settings = context.authorization.settings();
-    let life = match settings.refresh {
-        Some(refresh) if pending.refresh() => refresh.absolute,
-        _ => settings.access_token,
+    let ends = match settings.refresh.filter(|_| pending.refresh()) {
+        Some(refresh) if refresh.idle < refresh.absolute => format!(
+            "{}, after {} without use",
+            duration_words(refresh.absolute),
+            duration_words(refresh.idle)
+        ),
+        Some(refresh) => duration_words(refresh.absolute),
+        None => duration_words(settings.access_token),
     };
-    format!(
-        "Access ends after {}, or sooner when you remove the app under Connected apps.",
-        duration_words(life)
-    )
+    format!("Access ends after {ends}, or sooner when you remove the app under Connected apps.")
 }
 
 /// A duration in the largest unit that divides it.

@@ -11,7 +11,7 @@ pub enum AuthorizationError {
     UnsupportedResponseType,
     /// An unknown resource.
     InvalidTarget,
-    /// A scope that the resource does not have.
+    /// No scope that the resource has.
     InvalidScope,
     /// The account owner denied the request.
     AccessDenied,
@@ -34,6 +34,27 @@ impl AuthorizationError {
             AuthorizationError::TemporarilyUnavailable => "temporarily_unavailable",
         }
     }
+
+    /// `error_description`: help for the developer of the client, in the characters of RFC 6749 section 4.1.2.1.
+    pub fn description(self) -> &'static str {
+        match self {
+            AuthorizationError::InvalidRequest => {
+                "A parameter is missing, repeated or malformed. Send response_type=code, code_challenge with code_challenge_method=S256, and a state of at most 2048 bytes, each once."
+            }
+            AuthorizationError::UnsupportedResponseType => "response_type must be code.",
+            AuthorizationError::InvalidTarget => {
+                "resource must be one of the protected resources in the metadata of this server."
+            }
+            AuthorizationError::InvalidScope => {
+                "The resource has none of the requested scopes. Its metadata lists those that it has."
+            }
+            AuthorizationError::AccessDenied => "The account owner has not allowed access.",
+            AuthorizationError::ServerError => "Internal error. Nothing was allowed.",
+            AuthorizationError::TemporarilyUnavailable => {
+                "The service is temporarily unavailable. Nothing was allowed; try again in a minute."
+            }
+        }
+    }
 }
 
 /// The redirect URL of a response: the client's redirect URI with the response appended to its query.
@@ -53,11 +74,17 @@ pub fn response_url(
         Some((_, "")) => "",
         Some(_) => "&",
     };
-    let (name, value) = match answer {
-        Ok(code) => ("code", code),
-        Err(error) => ("error", error.word()),
-    };
-    for (name, value) in [(name, Some(value)), ("state", state), ("iss", Some(issuer))] {
+    let (code, error) = (answer.ok(), answer.err());
+    for (name, value) in [
+        ("code", code),
+        ("error", error.map(AuthorizationError::word)),
+        (
+            "error_description",
+            error.map(AuthorizationError::description),
+        ),
+        ("state", state),
+        ("iss", Some(issuer)),
+    ] {
         let Some(value) = value else { continue };
         address.push_str(separator);
         address.push_str(name);
@@ -84,7 +111,7 @@ mod tests {
                 "https://app.example/cb?x=1",
                 scope,
                 Some("a b&c"),
-                "https://app.example/cb?x=1&error=invalid_scope&state=a+b%26c&iss=https%3A%2F%2Fapi.svc.example",
+                "https://app.example/cb?x=1&error=invalid_scope&error_description=The+resource+has+none+of+the+requested+scopes.+Its+metadata+lists+those+that+it+has.&state=a+b%26c&iss=https%3A%2F%2Fapi.svc.example",
             ),
             (
                 "https://app.example/cb",

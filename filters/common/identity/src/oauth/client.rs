@@ -11,8 +11,10 @@ const REDIRECT_URIS_MAX: usize = 10;
 
 const AUTHORIZATION_CODE: &str = "authorization_code";
 const REFRESH_TOKEN: &str = "refresh_token";
+const SECRET_BASIC: &str = "client_secret_basic";
+const SECRET_POST: &str = "client_secret_post";
 
-/// Client metadata as received; other members are ignored, and no URL in it is fetched.
+/// Client metadata as received, of lists the elements that are texts. Other members are ignored, and no URL in it is fetched.
 #[derive(Clone, Debug, Default)]
 pub struct ClientMetadata {
     /// `client_name`
@@ -42,23 +44,20 @@ pub struct CheckedClient {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// `invalid_redirect_uri`: a redirect URI is not allowed.
-    #[error("{0}")]
+    /// `invalid_redirect_uri`: no redirect URI is allowed, the first for this reason.
+    #[error("no redirect URI can be used: {0}")]
     RedirectUri(#[from] RedirectUriError),
-    /// `invalid_redirect_uri`: none, or too many.
+    /// `invalid_redirect_uri`: none, or too many that are allowed.
     #[error("redirect_uris must have 1 to {REDIRECT_URIS_MAX} URIs")]
     RedirectUris,
-    /// `invalid_client_metadata`: the name is too long.
-    #[error("client_name must have at most {NAME_CHARS_MAX} characters")]
-    Name,
     /// `invalid_client_metadata`: no supported grant type.
     #[error("grant_types must include authorization_code")]
     GrantTypes,
-    /// `invalid_client_metadata`: an unsupported response type.
-    #[error("response_types must be only code")]
+    /// `invalid_client_metadata`: no supported response type.
+    #[error("response_types must include code")]
     ResponseTypes,
-    /// `invalid_client_metadata`: an authentication method that needs a secret.
-    #[error("token_endpoint_auth_method must be none: clients have no secret here")]
+    /// `invalid_client_metadata`: an authentication method that needs a key.
+    #[error("token_endpoint_auth_method must be none: clients do not authenticate here")]
     AuthMethod,
 }
 
@@ -73,20 +72,11 @@ impl ClientError {
 }
 
 impl ClientMetadata {
-    /// Validates the metadata. `refresh_offered`: whether the server issues refresh tokens.
+    /// Validates the metadata. Values that cannot be used are left out (RFC 7591 section 3.2.1), and none is changed; an error if no usable
+    /// value of a member is left. `refresh_offered`: whether the server issues refresh tokens.
     pub fn check(&self, refresh_offered: bool) -> Result<CheckedClient, ClientError> {
-        if !(1..=REDIRECT_URIS_MAX).contains(&self.redirect_uris.len()) {
-            return Err(ClientError::RedirectUris);
-        }
-        let redirect_uris = self
-            .redirect_uris
-            .iter()
-            .map(|uri| uri.parse())
-            .collect::<Result<Vec<RedirectUri>, _>>()?;
+        let redirect_uris = usable(&self.redirect_uris)?;
         let name = self.name.as_deref().map(clean_name).unwrap_or_default();
-        if name.chars().count() > NAME_CHARS_MAX {
-            return Err(ClientError::Name);
-        }
         let asks_for = |wanted: &str| match &self.grant_types {
             None => wanted == AUTHORIZATION_CODE,
             Some(types) => types.iter().any(|kind| kind == wanted),
@@ -94,16 +84,20 @@ impl ClientMetadata {
         if !asks_for(AUTHORIZATION_CODE) {
             return Err(ClientError::GrantTypes);
         }
-        let only_code = |types: &Vec<String>| matches!(&types[..], [kind] if kind == "code");
-        if !self.response_types.as_ref().is_none_or(only_code) {
+        let has_code = |types: &Vec<String>| types.iter().any(|kind| kind == "code");
+        if !self.response_types.as_ref().is_none_or(has_code) {
             return Err(ClientError::ResponseTypes);
         }
-        // RFC 7591 defaults a missing method to one with a secret; this server has none, and its answer says so.
-        if self.auth_method.as_deref().is_some_and(|way| way != "none") {
+        // A method with a secret is also the default of RFC 7591 for a missing one. There are no secrets here: the answer says `none` in its
+        // place. A client that proves itself by a key is refused, since it would take part as one that does not.
+        let has_key = |method: &str| !matches!(method, "none" | SECRET_BASIC | SECRET_POST);
+        if self.auth_method.as_deref().is_some_and(has_key) {
             return Err(ClientError::AuthMethod);
         }
         Ok(CheckedClient {
-            name: (!name.is_empty()).then(|| Arc::from(name)),
+            name: (1..=NAME_CHARS_MAX)
+                .contains(&name.chars().count())
+                .then(|| Arc::from(name)),
             redirect_uris,
             refresh: refresh_offered && asks_for(REFRESH_TOKEN),
         })
@@ -117,6 +111,25 @@ impl CheckedClient {
             true => &[AUTHORIZATION_CODE, REFRESH_TOKEN],
             false => &[AUTHORIZATION_CODE],
         }
+    }
+}
+
+/// The redirect URIs that are allowed, in their order.
+fn usable(uris: &[String]) -> Result<Vec<RedirectUri>, ClientError> {
+    let mut usable = Vec::new();
+    let mut first_error = None;
+    for uri in uris {
+        match uri.parse() {
+            Ok(uri) => usable.push(uri),
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    match (usable.len(), first_error) {
+        (0, Some(error)) => Err(ClientError::RedirectUri(error)),
+        (1..=REDIRECT_URIS_MAX, _) => Ok(usable),
+        _ => Err(ClientError::RedirectUris),
     }
 }
 
@@ -179,9 +192,46 @@ mod tests {
     }
 
     #[test]
+    fn rfc7591_3_2_1_unusable_values_are_left_out_and_nothing_is_rewritten() {
+        let usable = [
+            "https://app.example/cb",
+            "http://127.0.0.1:1/cb",
+            "http://[::1]/",
+        ];
+        let unusable = [
+            "com.example.app:/cb",
+            "cursor://anysphere/callback",
+            "http://app.example/cb",
+            "http://127.0.0.2/cb",
+            "https://app.example/cb#x",
+            "",
+        ];
+        let checked = metadata(|one| {
+            one.redirect_uris = unusable
+                .iter()
+                .chain(&usable)
+                .chain(&unusable)
+                .map(|&uri| uri.to_owned())
+                .collect();
+            one.response_types = texts(&["token", "code", "code id_token"]);
+            one.auth_method = Some(String::from("client_secret_post"));
+            one.name = Some("n".repeat(81));
+        })
+        .check(true)
+        .expect("something is left");
+        let kept: Vec<&str> = checked
+            .redirect_uris
+            .iter()
+            .map(RedirectUri::as_str)
+            .collect();
+        assert_eq!(kept, usable);
+        assert_eq!(checked.name, None, "a name is kept whole or not at all");
+    }
+
+    #[test]
     fn rfc7591_3_2_2_invalid_metadata_is_rejected() {
         type Change = fn(&mut ClientMetadata);
-        let cases: [(Change, ClientError); 10] = [
+        let cases: [(Change, ClientError); 8] = [
             (|one| one.redirect_uris.clear(), ClientError::RedirectUris),
             (
                 |one| one.redirect_uris = vec![String::from("https://app.example/cb"); 11],
@@ -189,12 +239,12 @@ mod tests {
             ),
             (
                 |one| {
-                    one.redirect_uris
-                        .push(String::from("http://app.example/cb"))
+                    one.redirect_uris = ["http://app.example/cb", "com.example.app:/cb"]
+                        .map(String::from)
+                        .into()
                 },
                 ClientError::RedirectUri(RedirectUriError::NotLoopback),
             ),
-            (|one| one.name = Some("n".repeat(81)), ClientError::Name),
             (|one| one.grant_types = texts(&[]), ClientError::GrantTypes),
             (
                 |one| one.grant_types = texts(&["implicit", "password"]),
@@ -209,11 +259,7 @@ mod tests {
                 ClientError::ResponseTypes,
             ),
             (
-                |one| one.response_types = texts(&["code", "id_token"]),
-                ClientError::ResponseTypes,
-            ),
-            (
-                |one| one.auth_method = Some(String::from("client_secret_basic")),
+                |one| one.auth_method = Some(String::from("private_key_jwt")),
                 ClientError::AuthMethod,
             ),
         ];

@@ -15,6 +15,7 @@ mod refresh;
 mod revoke;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use tollgate_store::{
 use zeroize::Zeroizing;
 
 use crate::form::Form;
+use crate::network::network_of;
 
 pub use apps::App;
 pub use authorization_response::{AuthorizationError, response_url};
@@ -40,6 +42,8 @@ pub use redirect::{
 pub use refresh::RefreshRequest;
 pub use revoke::RevokeError;
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 /// Lifetime of an authorization code.
 const CODE_LIFETIME: Duration = Duration::from_secs(60);
 
@@ -52,14 +56,11 @@ const PENDING_LIFETIME: Duration = Duration::from_secs(600);
 /// Maximum number of pending requests; the oldest are dropped.
 const PENDING_MAX: u32 = 20_000;
 
-/// Retention of clients that were never authorized.
-const UNUSED_CLIENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
-
 /// Retention of other clients after their last use.
-const USED_CLIENT_RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
+const USED_CLIENT_RETENTION: Duration = DAY.saturating_mul(90);
 
 /// Retention of grants and tokens after their end.
-const ENDED_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
+const ENDED_RETENTION: Duration = DAY.saturating_mul(7);
 
 /// Interval of clean-ups.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
@@ -77,16 +78,19 @@ pub struct OAuthSettings {
     pub access_token: Duration,
     /// Refresh tokens, if issued.
     pub refresh: Option<RefreshSettings>,
-    /// Maximum number of clients that were never authorized; the oldest are dropped.
+    /// Maximum number of clients that were never authorized. Above it the network with the most of them loses its oldest.
     pub unused_clients_max: u32,
+    /// Retention of clients that were never authorized.
+    pub unused_clients: Duration,
 }
 
 impl Default for OAuthSettings {
     fn default() -> OAuthSettings {
         OAuthSettings {
             access_token: Duration::from_secs(3600),
-            refresh: None,
+            refresh: Some(RefreshSettings::default()),
             unused_clients_max: 10_000,
+            unused_clients: 30 * DAY,
         }
     }
 }
@@ -100,6 +104,16 @@ pub struct RefreshSettings {
     pub absolute: Duration,
     /// Grace period in which a spent token is accepted once more, for clients that lost the answer. Zero: none.
     pub grace: Duration,
+}
+
+impl Default for RefreshSettings {
+    fn default() -> RefreshSettings {
+        RefreshSettings {
+            idle: 30 * DAY,
+            absolute: 90 * DAY,
+            grace: Duration::from_secs(10),
+        }
+    }
 }
 
 /// Value of an optional request parameter.
@@ -142,6 +156,8 @@ pub struct AuthorizationServer {
     code_form: Form,
     /// Derives the successor of a refresh token.
     successor_key: Zeroizing<[u8; 32]>,
+    /// Of the digests of networks.
+    network_key: Zeroizing<[u8; 32]>,
     clock: Clock,
     draw: Draw,
     /// The last clean-up, in microseconds since 1970.
@@ -160,11 +176,10 @@ impl AuthorizationServer {
             draw,
         } = deps;
         let root = store.root_secret();
+        let key = |purpose: &str| Zeroizing::new(blake3::derive_key(purpose, &root.0));
         AuthorizationServer {
-            successor_key: Zeroizing::new(blake3::derive_key(
-                "tollgate 2026 successors of refresh tokens",
-                &root.0,
-            )),
+            successor_key: key("tollgate 2026 successors of refresh tokens"),
+            network_key: key("tollgate 2026 networks of clients"),
             access_form: Form::access_token(service),
             refresh_form: Form::refresh_token(service),
             code_form: Form::authorization_code(service),
@@ -187,8 +202,12 @@ impl AuthorizationServer {
         &self.settings
     }
 
-    /// Registers a client and returns it with its id: `c_` and 22 characters of base62.
-    pub async fn register(&self, client: &CheckedClient) -> Result<ClientRow, CommitError> {
+    /// Registers a client and returns it with its id: `c_` and 22 characters of base62. `requester` is the address that it is counted by.
+    pub async fn register(
+        &self,
+        client: &CheckedClient,
+        requester: Option<IpAddr>,
+    ) -> Result<ClientRow, CommitError> {
         let mut random = Zeroizing::new([0; 32]);
         (self.draw)(&mut *random);
         let id = crate::form::base62::<CLIENT_ID_CHARS>(&random);
@@ -211,11 +230,20 @@ impl AuthorizationServer {
         };
         self.commit([OAuthPart::InsertClient {
             client: row.clone(),
+            network: requester.map(|address| self.network_digest(address)),
             unused_max: self.settings.unused_clients_max,
         }
         .into_part()])
             .await?;
         Ok(row)
+    }
+
+    fn network_digest(&self, address: IpAddr) -> [u8; 16] {
+        let (kind, bytes) = network_of(address);
+        let whole = blake3::keyed_hash(&self.network_key, &[kind, &bytes].concat());
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&whole.as_bytes()[..16]);
+        digest
     }
 
     /// A client that was registered or authorized.
@@ -234,7 +262,7 @@ impl AuthorizationServer {
         self.forgotten_at.store(now.as_micros(), Ordering::Relaxed);
         let part = OAuthPart::Forget {
             now,
-            unused_before: now - UNUSED_CLIENT_RETENTION,
+            unused_before: now - self.settings.unused_clients,
             used_before: now - USED_CLIENT_RETENTION,
             ended_before: now - ENDED_RETENTION,
             limit: CLEANUP_ROWS_MAX,

@@ -277,6 +277,7 @@ impl AuthorizationServer {
                     created_at: now,
                     used_at: Some(now),
                 },
+                network: None,
                 unused_max: self.settings.unused_clients_max,
             },
             false => OAuthPart::UseClient {

@@ -11,6 +11,7 @@ use tollgate_store::{LoginCodeId, LoginKind, MessageId, RootSecret};
 use zeroize::Zeroizing;
 
 use crate::login::Login;
+use crate::network::network_of;
 use crate::session::SessionValue;
 
 /// Bytes of a form token.
@@ -69,10 +70,7 @@ impl SigninKeys {
     /// The keys of a source of requests about an address: a network or a browser.
     pub(super) fn source(&self, login: &Login, source: Source<'_>) -> SourceKeys {
         let (kind, bytes): (&[u8], Vec<u8>) = match source {
-            Source::Network(Some(network)) => match network.to_canonical() {
-                IpAddr::V4(address) => (b"network4", address.octets().to_vec()),
-                IpAddr::V6(address) => (b"network6", address.octets()[..8].to_vec()),
-            },
+            Source::Network(Some(network)) => network_of(network),
             // All that have none count together.
             Source::Network(None) => (b"network", Vec::new()),
             Source::Browser(mark) => (b"browser", mark.to_vec()),
@@ -105,10 +103,8 @@ impl SigninKeys {
 
     /// What sendings asked for from a network are counted by: an address of IPv4, 64 bits of IPv6.
     pub(super) fn sends_from(&self, network: IpAddr) -> [u8; 32] {
-        match network.to_canonical() {
-            IpAddr::V4(address) => mac(&*self.counters, &[b"network4", &address.octets()]),
-            IpAddr::V6(address) => mac(&*self.counters, &[b"network6", &address.octets()[..8]]),
-        }
+        let (kind, bytes) = network_of(network);
+        mac(&*self.counters, &[kind, &bytes])
     }
 
     /// Counter key for messages to a country; `None` for what is no phone number.

@@ -22,19 +22,25 @@ async fn forget(bench: &Bench) {
 }
 
 #[tokio::test]
-async fn unauthorized_clients_are_deleted_after_a_day_and_others_after_90_days_unused() {
+async fn unauthorized_clients_are_deleted_after_30_days_and_others_after_90_days_unused() {
     let bench = Bench::new().await;
     let idle = bench.register().await;
+    let asking = bench.register().await;
     let (used, _) = bench.allowed(API, 1).await;
-    bench.pass(DAY);
+    bench.pass(30 * DAY - SECOND);
     forget(&bench).await;
     assert!(known(&bench, &idle).await && known(&bench, &used).await);
-    bench.pass(61 * SECOND);
+    let id = bench.ask(&asking, API, 1).await;
+    bench.pass(62 * SECOND);
     forget(&bench).await;
     assert!(!known(&bench, &idle).await && known(&bench, &used).await);
-    bench.pass(89 * DAY);
+    bench
+        .code(id, 1)
+        .await
+        .expect("its app is still registered");
+    bench.pass(60 * DAY);
     forget(&bench).await;
-    assert!(!known(&bench, &used).await);
+    assert!(!known(&bench, &used).await && known(&bench, &asking).await);
 }
 
 #[tokio::test]
@@ -60,6 +66,90 @@ async fn above_the_limit_the_oldest_unauthorized_client_is_dropped() {
         bench.code(id, 1).await,
         Err(DecideError::NoClient)
     ));
+}
+
+/// The clients that are registered, by their place in the list.
+async fn left(bench: &Bench, clients: &[Arc<str>]) -> Vec<usize> {
+    let mut left = Vec::new();
+    for (at, client) in clients.iter().enumerate() {
+        if known(bench, client).await {
+            left.push(at);
+        }
+    }
+    left
+}
+
+#[tokio::test]
+async fn above_the_limit_the_network_with_the_most_unauthorized_clients_loses_its_oldest() {
+    let settings = OAuthSettings {
+        unused_clients_max: 4,
+        ..OAuthSettings::default()
+    };
+    let bench = Bench::with(settings).await;
+    let mut clients = Vec::new();
+    for network in [
+        "192.0.2.1",
+        "2001:db8::1",
+        "198.51.100.7",
+        "2001:db8::2",
+        "2001:db8::3",
+        "2001:db8:0:1::1",
+    ] {
+        bench.pass(SECOND);
+        clients.push(bench.register_from(Some(network)).await);
+    }
+    assert_eq!(
+        left(&bench, &clients).await,
+        [0, 2, 4, 5],
+        "the older of the same 64 bits"
+    );
+    bench.pass(SECOND);
+    clients.push(bench.register_from(Some("2001:db8::4")).await);
+    assert_eq!(left(&bench, &clients).await, [0, 2, 5, 6]);
+    // Of networks with one client each the oldest client goes.
+    bench.pass(SECOND);
+    clients.push(bench.register_from(Some("203.0.113.9")).await);
+    assert_eq!(left(&bench, &clients).await, [2, 5, 6, 7]);
+}
+
+#[tokio::test]
+async fn a_client_with_an_authorization_under_way_is_not_dropped() {
+    let settings = OAuthSettings {
+        unused_clients_max: 2,
+        ..OAuthSettings::default()
+    };
+    let bench = Bench::with(settings).await;
+    let mut clients = Vec::new();
+    let mut requests = Vec::new();
+    for number in 0..3 {
+        bench.pass(SECOND);
+        clients.push(bench.register_from(Some("192.0.2.1")).await);
+        if number < 2 {
+            requests.push(bench.ask(&clients[number], API, 1).await);
+        }
+    }
+    assert_eq!(
+        left(&bench, &clients).await,
+        [0, 1, 2],
+        "one more than the maximum"
+    );
+    bench.pass(SECOND);
+    clients.push(bench.register_from(Some("198.51.100.7")).await);
+    assert_eq!(left(&bench, &clients).await, [0, 1, 3]);
+    bench
+        .code(requests[0], 1)
+        .await
+        .expect("its app is still registered");
+    // A request that has expired keeps no client.
+    bench.pass(601 * SECOND);
+    clients.push(bench.register_from(Some("198.51.100.7")).await);
+    clients.push(bench.register_from(Some("198.51.100.7")).await);
+    assert_eq!(
+        left(&bench, &clients).await.len(),
+        3,
+        "two and the authorized one"
+    );
+    assert!(known(&bench, &clients[0]).await);
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use tempfile::TempDir;
 use tollgate_clock::{Clock, ManualClock, Timestamp};
 use tollgate_identity::oauth::{
     AuthorizationRequest, AuthorizationServer, AuthorizationServerDeps, Challenge, ClientMetadata,
-    CodeRequest, DecideError, Decider, OAuthSettings, PendingId, RefreshRequest, RefreshSettings,
-    Requested, TokenError, TokenResponse,
+    CodeRequest, DecideError, Decider, OAuthSettings, PendingId, RefreshRequest, Requested,
+    TokenError, TokenResponse,
 };
 use tollgate_identity::{Credential, Credentials, Form, NewAccount, create_account};
 use tollgate_money::{AccountId, LoginId, Micros};
@@ -44,22 +44,22 @@ pub(crate) struct Bench {
     folder: TempDir,
 }
 
-/// Access tokens of one hour, refresh tokens of 30 and 90 days, and ten seconds of grace.
+/// The default: access tokens of one hour, refresh tokens of 30 and 90 days, and ten seconds of grace.
 pub(crate) fn with_refresh() -> OAuthSettings {
-    let days = |days: u64| Duration::from_secs(days * 24 * 3600);
+    OAuthSettings::default()
+}
+
+/// Without refresh tokens.
+pub(crate) fn without_refresh() -> OAuthSettings {
     OAuthSettings {
-        refresh: Some(RefreshSettings {
-            idle: days(30),
-            absolute: days(90),
-            grace: Duration::from_secs(10),
-        }),
+        refresh: None,
         ..OAuthSettings::default()
     }
 }
 
 impl Bench {
     pub(crate) async fn new() -> Bench {
-        Bench::with(OAuthSettings::default()).await
+        Bench::with(without_refresh()).await
     }
 
     pub(crate) async fn with(settings: OAuthSettings) -> Bench {
@@ -180,6 +180,12 @@ impl Bench {
     }
 
     pub(crate) async fn register(&self) -> Arc<str> {
+        self.register_from(None).await
+    }
+
+    /// A client that has registered from a network.
+    pub(crate) async fn register_from(&self, requester: Option<&str>) -> Arc<str> {
+        let requester = requester.map(|address| address.parse().expect("an address"));
         let metadata = ClientMetadata {
             redirect_uris: vec![String::from(REDIRECT)],
             grant_types: Some(vec![
@@ -190,7 +196,8 @@ impl Bench {
         };
         let refresh = self.settings.refresh.is_some();
         let checked = metadata.check(refresh).expect("sound");
-        let client = self.server.register(&checked).await.expect("registered");
+        let client = self.server.register(&checked, requester).await;
+        let client = client.expect("registered");
         client.id
     }
 

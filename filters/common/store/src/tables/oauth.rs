@@ -24,9 +24,11 @@ const GRANT_COLUMNS: &str =
 
 pub(crate) fn write(connection: &dyn Sql, part: &OAuthPart) -> Result<(), WriteError> {
     match part {
-        OAuthPart::InsertClient { client, unused_max } => {
-            insert_client(connection, client, *unused_max)
-        }
+        OAuthPart::InsertClient {
+            client,
+            network,
+            unused_max,
+        } => insert_client(connection, client, network.as_ref(), *unused_max),
         OAuthPart::UseClient { id, at } => {
             let rows = connection.execute(
                 "UPDATE oauth_clients SET used_at = CASE WHEN used_at > ?2 THEN used_at ELSE ?2 END WHERE id = ?1",
@@ -133,6 +135,7 @@ fn refuse<T>(refusal: OAuthRefusal) -> Result<T, WriteError> {
 fn insert_client(
     connection: &dyn Sql,
     client: &ClientRow,
+    network: Option<&[u8; 16]>,
     unused_max: u32,
 ) -> Result<(), WriteError> {
     if client.redirect_uris.iter().any(|uri| uri.contains('\n')) {
@@ -140,8 +143,8 @@ fn insert_client(
             "an address has no line break",
         )));
     }
-    let sql = "INSERT INTO oauth_clients (id, name, redirect_uris, refresh, document, created_at, used_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+    let sql = "INSERT INTO oauth_clients (id, name, redirect_uris, refresh, document, created_at, used_at, network)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
              ON CONFLICT (id) DO UPDATE SET name = excluded.name, redirect_uris = excluded.redirect_uris, refresh = excluded.refresh,
                                             used_at = CASE WHEN oauth_clients.used_at > excluded.used_at OR excluded.used_at IS NULL
                                                            THEN coalesce(oauth_clients.used_at, 0) ELSE excluded.used_at END";
@@ -155,13 +158,38 @@ fn insert_client(
             client.document,
             client.created_at,
             client.used_at,
+            network,
         ],
     )?;
     if client.used_at.is_none() {
-        let sql = "DELETE FROM oauth_clients WHERE id IN
-                 (SELECT id FROM oauth_clients WHERE used_at IS NULL ORDER BY created_at DESC LIMIT 9223372036854775807 OFFSET ?1)";
-        connection.execute(sql, values![unused_max])?;
+        drop_unused_clients(connection, client, unused_max)?;
     }
+    Ok(())
+}
+
+/// Deletes clients without a grant above the maximum. `nth` counts the clients of a network from its newest on, so the highest is the oldest of
+/// the network with the most. The new client is kept, and those with a request that waits for a decision, so that there may be more than the
+/// maximum, by no more than the requests that are kept.
+fn drop_unused_clients(
+    connection: &dyn Sql,
+    new: &ClientRow,
+    unused_max: u32,
+) -> Result<(), WriteError> {
+    let unused = connection.number(
+        "SELECT count(*) FROM oauth_clients WHERE used_at IS NULL",
+        values![],
+    )?;
+    let many = unused - i64::from(unused_max);
+    if many <= 0 {
+        return Ok(());
+    }
+    let sql = "DELETE FROM oauth_clients WHERE id IN
+         (SELECT id FROM
+            (SELECT id, created_at, row_number() OVER (PARTITION BY network ORDER BY created_at DESC, id) AS nth
+             FROM oauth_clients WHERE used_at IS NULL) AS c
+          WHERE id <> ?1 AND id NOT IN (SELECT client_id FROM oauth_pending WHERE expires_at > ?2)
+          ORDER BY nth DESC, created_at, id LIMIT ?3)";
+    connection.execute(sql, values![new.id, new.created_at, many])?;
     Ok(())
 }
 
@@ -379,7 +407,8 @@ fn forget(
         ),
         (
             "DELETE FROM oauth_clients WHERE id IN
-             (SELECT id FROM oauth_clients WHERE used_at IS NULL AND created_at < ?1 LIMIT ?2)",
+             (SELECT id FROM oauth_clients WHERE used_at IS NULL AND created_at < ?1
+                AND id NOT IN (SELECT client_id FROM oauth_pending) LIMIT ?2)",
             unused_before,
         ),
         (
