@@ -162,7 +162,8 @@ fn find(
         (None, Some(phone)) => Login::phone(phone)?,
         (None, None) => bail!("no account is named; use --account, --email or --phone"),
     };
-    read.account_by_login(login.kind(), login.address())?
+    login
+        .find(|address| read.account_by_login(login.kind(), address))?
         .with_context(|| format!("`{}` signs in to no account", login.address()))
 }
 

@@ -113,6 +113,8 @@ impl DemoValues<'_> {
             [signin]
             # A demo is tried by one person, often and from one address.
             network_hourly_max = 1000
+            grants_network_daily_max = 1000
+            grants_domain_daily_max = 1000
 
             [signin.mail]
             smtp_url = "smtp://{smtp}"

@@ -197,11 +197,32 @@ async fn five_wrong_attempts_end_a_code_also_concurrently() {
     let message = mailbox.message(ADA, 1).await;
     let bad = wrong(message.code());
     browser.get("/sign-in/code").await;
-    for left in ["4 tries left", "3 tries left"] {
+    for left in [
+        "4 tries left",
+        "3 tries left",
+        "2 tries left",
+        "1 try left",
+        "no tries left",
+    ] {
         let answer = type_code(&mut browser, &bad).await;
         assert_eq!(answer.status, 422);
         assert!(answer.text().contains(left), "{}", answer.text());
     }
+    for code in [message.code(), &bad] {
+        let after = browser.submit("/sign-in/code", &[("code", code)]).await;
+        assert_eq!(after.status, 422);
+        assert!(after.text().contains("no tries left"), "{}", after.text());
+        assert!(!after.text().contains("expired"), "{}", after.text());
+    }
+    rig.finish().await;
+
+    let (rig, mailbox) = with_mailbox("").await;
+    add_login(&rig, rig.account, ADA).await;
+    let mut browser = Browser::new(&rig);
+    ask(&mut browser, "/sign-in", ADA).await;
+    let message = mailbox.message(ADA, 1).await;
+    let bad = wrong(message.code());
+    browser.get("/sign-in/code").await;
     let mut browsers: Vec<Browser> = (0..20).map(|_| browser.clone()).collect();
     let all = browsers
         .iter_mut()
@@ -342,6 +363,15 @@ async fn signing_up_makes_an_account_with_its_grant_booked_once() {
     let page = browser.get("/").await;
     assert_eq!(page.status, 200);
     assert!(page.text().contains("5.00"), "{}", page.text());
+
+    // Another spelling of the mailbox makes an account without a grant.
+    let mut tagged = Browser::new(&rig);
+    let asked = ask(&mut tagged, "/sign-up", "new+1@example.com").await;
+    assert_eq!(asked.status, 303);
+    let message = mailbox.message("new+1@example.com", 1).await;
+    assert_eq!(type_code(&mut tagged, message.code()).await.status, 303);
+    let page = tagged.get("/").await;
+    assert!(page.text().contains("<b>0.00</b>"), "{}", page.text());
 
     // Sign-up with the address of an existing account signs in to it and grants nothing.
     add_login(&rig, rig.account, ADA).await;
@@ -665,4 +695,37 @@ async fn mail_is_sent_over_verified_tls() {
         assert_eq!(message.from, "codes@example.net");
         rig.finish().await;
     }
+}
+
+#[tokio::test]
+async fn an_internationalized_domain_is_one_account_in_each_spelling() {
+    let trusted = "[[listener]]\ntrusted_proxies = [\"127.0.0.1\"]";
+    let (rig, mailbox) = with_mailbox(trusted).await;
+    let mut emails = Vec::new();
+    for (number, spelling) in ["ada@b\u{fc}cher.example", "ada@xn--bcher-kva.example"]
+        .into_iter()
+        .enumerate()
+    {
+        // From a network of its own: an address gets a code in 30 seconds from each.
+        let network = format!("192.0.2.{}", number + 1);
+        let mut browser = Browser::new(&rig).forwarded_for(&network);
+        let asked = ask(&mut browser, "/sign-up", spelling).await;
+        assert_eq!(asked.status, 303, "{}", asked.text());
+        let message = mailbox
+            .message("ada@xn--bcher-kva.example", number + 1)
+            .await;
+        assert_eq!(type_code(&mut browser, message.code()).await.status, 303);
+        emails.push(browser.get("/").await.status);
+    }
+    assert_eq!(emails, [200, 200]);
+    let login = tollgate_identity::Login::email("ada@b\u{fc}cher.example").expect("an address");
+    assert_eq!(login.address(), "ada@xn--bcher-kva.example");
+    let store = tollgate_store::sqlite::open_read(&rig.database()).expect("the store opens");
+    let accounts = store.accounts_after(None, 100).expect("readable");
+    let with_it = accounts.iter().filter(|row| {
+        let logins = store.logins(row.id).expect("readable");
+        logins.iter().any(|one| one.address.contains("cher"))
+    });
+    assert_eq!(with_it.count(), 1);
+    rig.finish().await;
 }

@@ -264,7 +264,7 @@ impl Api {
         let find = move |store: &dyn Read| match login {
             None => store.accounts_after(after, limit + 1),
             Some(login) => {
-                let found = store.account_by_login(login.kind(), login.address())?;
+                let found = login.find(|address| store.account_by_login(login.kind(), address))?;
                 Ok(found.into_iter().collect())
             }
         };

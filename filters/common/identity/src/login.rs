@@ -33,22 +33,21 @@ pub enum LoginError {
 }
 
 impl Login {
-    /// An e-mail address in lower case.
+    /// An e-mail address in lower case, its domain in A-labels (RFC 5890 section 2.3.2.1): two accounts for one mailbox must not exist.
     ///
-    /// RFC 5321 permits case-sensitive local parts; no mail system in use has them, and two accounts for one mailbox must not exist.
+    /// RFC 5321 permits case-sensitive local parts; no mail system in use has them.
     pub fn email(text: &str) -> Result<Login, LoginError> {
-        let address = text.trim().to_lowercase();
-        let sound = address.len() <= EMAIL_BYTES_MAX
-            && address
-                .rsplit_once('@')
-                .is_some_and(|(local, domain)| is_local_part(local) && is_domain(domain));
-        if !sound {
-            return Err(LoginError::Email(text.to_owned()));
-        }
-        Ok(Login {
-            kind: LoginKind::Email,
-            address,
-        })
+        let wrong = || LoginError::Email(text.to_owned());
+        let (local, domain) = text.trim().rsplit_once('@').ok_or_else(wrong)?;
+        let (local, domain) = (local.to_lowercase(), in_a_labels(domain));
+        let address = format!("{local}@{domain}");
+        let sound = address.len() <= EMAIL_BYTES_MAX && is_local_part(&local) && is_domain(&domain);
+        sound
+            .then_some(Login {
+                kind: LoginKind::Email,
+                address,
+            })
+            .ok_or_else(wrong)
     }
 
     /// A phone number: `+`, country code and number. Spaces, hyphens, dots and brackets between the digits are dropped.
@@ -89,6 +88,37 @@ impl Login {
         }
     }
 
+    /// The account or login that `read` finds under the address, or under the spelling in which releases before stored it.
+    pub fn find<T, E>(&self, read: impl Fn(&str) -> Result<Option<T>, E>) -> Result<Option<T>, E> {
+        match (read(&self.address)?, self.earlier_spelling()) {
+            (None, Some(earlier)) => read(&earlier),
+            (found, _) => Ok(found),
+        }
+    }
+
+    /// The spelling in which releases before stored an address with an internationalized domain.
+    fn earlier_spelling(&self) -> Option<String> {
+        let (local, domain) = self.address.rsplit_once('@')?;
+        let unicode = url::quirks::domain_to_unicode(domain);
+        (unicode != domain && !unicode.is_empty()).then(|| format!("{local}@{unicode}"))
+    }
+
+    /// The address without its tag, the part of the local part from the first `+` on: all of them are one mailbox. A number is whole.
+    pub(crate) fn untagged(&self) -> String {
+        let Some((local, domain)) = self.address.rsplit_once('@') else {
+            return self.address.clone();
+        };
+        match local.split_once('+') {
+            Some((mailbox, _)) if !mailbox.is_empty() => format!("{mailbox}@{domain}"),
+            _ => self.address.clone(),
+        }
+    }
+
+    /// The domain of an e-mail address.
+    pub(crate) fn domain(&self) -> Option<&str> {
+        self.address.rsplit_once('@').map(|(_, domain)| domain)
+    }
+
     /// The kind of login.
     pub fn kind(&self) -> LoginKind {
         self.kind
@@ -104,6 +134,15 @@ impl fmt::Display for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address)
     }
+}
+
+/// A domain in lower case and A-labels (UTS 46); empty for a text that is none.
+fn in_a_labels(domain: &str) -> String {
+    // The parser of hosts would decode it.
+    if domain.contains('%') {
+        return String::new();
+    }
+    url::quirks::domain_to_ascii(domain)
 }
 
 /// A dot-string (RFC 5321 section 4.1.2), with characters beyond ASCII (RFC 6531). Quoted local parts are not supported: they are not in
@@ -142,11 +181,37 @@ mod tests {
             "ada.lovelace+keys@example.com",
         );
         check(Login::email("a@b.example"), "a@b.example");
+        for one in [
+            "ada@b\u{fc}cher.example",
+            "Ada@B\u{dc}CHER.example",
+            "ada@bu\u{308}cher.example",
+            "ada@xn--bcher-kva.example",
+            "ada@XN--BCHER-KVA.Example",
+            "ada@b\u{fc}cher\u{3002}example",
+            "ada@\u{ff42}\u{fc}cher.example",
+        ] {
+            check(Login::email(one), "ada@xn--bcher-kva.example");
+        }
         check(Login::phone("+49 (30) 123-456.7"), "+49301234567");
 
         fn check(login: Result<Login, LoginError>, address: &str) {
             assert_eq!(login.expect("an address").address(), address);
         }
+    }
+
+    #[test]
+    fn an_address_without_its_tag_names_the_mailbox() {
+        for (address, mailbox) in [
+            ("ada@example.com", "ada@example.com"),
+            ("Ada+news@example.com", "ada@example.com"),
+            ("ada+a+b@example.com", "ada@example.com"),
+            ("+ada@example.com", "+ada@example.com"),
+        ] {
+            let login = Login::email(address).expect("an address");
+            assert_eq!(login.untagged(), mailbox);
+        }
+        let phone = Login::phone("+49 30 123456").expect("a number");
+        assert_eq!((&*phone.untagged(), phone.domain()), ("+4930123456", None));
     }
 
     #[test]
@@ -166,6 +231,10 @@ mod tests {
             "a@b@c.example",
             "a\u{202e}@b.example",
             "a@b.example\0",
+            "a@ex%61mple.com",
+            "a@192.0.2.1",
+            "a@[192.0.2.1]",
+            "a@xn--\u{fc}.example",
             &long,
         ] {
             assert!(Login::email(text).is_err(), "{text:?}");

@@ -27,6 +27,10 @@ pub struct RawSignin {
     pub network_hourly_max: Whole<20, 1, 1_000_000>,
     /// Maximum text messages to one country in a day.
     pub country_daily_max: Whole<500, 1, 1_000_000>,
+    /// Maximum accounts of one network that get `credits.signup_grant` in a day. Those above it are made without.
+    pub grants_network_daily_max: Whole<10, 1, 1_000_000>,
+    /// Maximum accounts with addresses at one domain that get `credits.signup_grant` in a day. Those above it are made without.
+    pub grants_domain_daily_max: Whole<100, 1, 1_000_000>,
     /// Delivery of codes by mail.
     pub mail: RawMail,
     /// Delivery of codes by text message.
@@ -106,6 +110,10 @@ pub struct SigninSettings {
     pub network_hourly_max: i64,
     /// Text messages to one country in a day.
     pub country_daily_max: i64,
+    /// Credits for signing up to one network in a day.
+    pub grants_network_daily_max: i64,
+    /// The same to the addresses at one domain.
+    pub grants_domain_daily_max: i64,
     /// The mail server; without it no codes are sent by mail.
     pub mail: Option<MailSettings>,
     /// The webhook for text messages; without it no codes are sent by text message.
@@ -121,6 +129,8 @@ impl SigninSettings {
             country_daily_max: self.country_daily_max,
             network_hourly_max: self.network_hourly_max,
             grant,
+            grants_network_daily_max: self.grants_network_daily_max,
+            grants_domain_daily_max: self.grants_domain_daily_max,
             ..SigninRules::default()
         }
     }
@@ -148,6 +158,10 @@ impl Section for RawSignin {
         let network = self.network_hourly_max.check(network, problems);
         let country = context.key("country_daily_max");
         let country = self.country_daily_max.check(country, problems);
+        let of_network = context.key("grants_network_daily_max");
+        let of_network = self.grants_network_daily_max.check(of_network, problems);
+        let of_domain = context.key("grants_domain_daily_max");
+        let of_domain = self.grants_domain_daily_max.check(of_domain, problems);
         let mail = mail(&self.mail, context, problems);
         let sms = sms(&self.sms, context, problems);
         let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -156,6 +170,8 @@ impl Section for RawSignin {
             length: length?,
             network_hourly_max: count(network?),
             country_daily_max: count(country?),
+            grants_network_daily_max: count(of_network?),
+            grants_domain_daily_max: count(of_domain?),
             mail,
             sms,
         })

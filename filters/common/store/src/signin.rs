@@ -121,12 +121,16 @@ pub enum SigninPart {
         /// When it is tried again.
         next_at: Timestamp,
     },
-    /// Promises signup credits to a new account.
+    /// Promises signup credits to a new account, unless its address has had some or a limit is reached: then it changes nothing.
     OweGrant {
         /// The account.
         account: AccountId,
         /// The amount.
         amount: Micros,
+        /// Digest of the address without its tag.
+        address: [u8; 32],
+        /// Limits by other keys.
+        limits: Vec<SendLimit>,
         /// The time of the promise.
         at: Timestamp,
     },
@@ -252,7 +256,7 @@ pub struct LoginCodeRow {
     pub attempts: i64,
 }
 
-/// A send limit: a maximum number of messages within a window, counted under one key.
+/// A limit: a maximum number of messages, or of promised signup credits, within a window, counted under one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendLimit {
     /// The counted key.

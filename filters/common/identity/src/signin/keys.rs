@@ -107,6 +107,26 @@ impl SigninKeys {
         mac(&*self.counters, &[kind, &bytes])
     }
 
+    /// Key of the signup credits of a mailbox or a number.
+    pub(super) fn grant_to(&self, login: &Login) -> [u8; 32] {
+        mac(&*self.counters, &[b"grant", login.untagged().as_bytes()])
+    }
+
+    /// Counter key for signup credits to one network.
+    pub(super) fn grants_from(&self, network: IpAddr) -> [u8; 32] {
+        let (kind, bytes) = network_of(network);
+        mac(&*self.counters, &[b"grants", kind, &bytes])
+    }
+
+    /// Counter key for signup credits to one domain; `None` for a number.
+    pub(super) fn grants_at(&self, login: &Login) -> Option<[u8; 32]> {
+        let domain = login.domain()?;
+        Some(mac(
+            &*self.counters,
+            &[b"grants", b"domain", domain.as_bytes()],
+        ))
+    }
+
     /// Counter key for messages to a country; `None` for what is no phone number.
     pub(super) fn sends_to_country(&self, login: &Login) -> Option<[u8; 32]> {
         let digits = login.address().strip_prefix('+')?;

@@ -135,6 +135,8 @@ pub enum CodeOutcome {
     },
     /// No code for this browser, or an expired one.
     Expired,
+    /// Wrong, and the last attempt; or one after it, right or wrong.
+    NoTriesLeft,
     /// Locked out after too many failures.
     LockedOut {
         /// When that ends.
@@ -353,7 +355,12 @@ impl Signin {
         };
         match self.commit([counted]).await {
             Ok(()) => {}
-            Err(CommitError::Refused(Refusal::CodeUnusable)) => return Ok(CodeOutcome::Expired),
+            Err(CommitError::Refused(Refusal::CodeUnusable)) => {
+                return Ok(match row.attempts >= TRIES && now < code.expires_at {
+                    true => CodeOutcome::NoTriesLeft,
+                    false => CodeOutcome::Expired,
+                });
+            }
             Err(error) => return Err(VerifyCodeError::Store(error)),
         }
         // A decoy code is rejected as wrong. At sign-up there may be no account yet.
@@ -366,7 +373,7 @@ impl Signin {
             self.commit(failed).await.map_err(VerifyCodeError::Store)?;
             let tries_left = TRIES - row.attempts - 1;
             return Ok(match tries_left {
-                ..=0 => CodeOutcome::Expired,
+                ..=0 => CodeOutcome::NoTriesLeft,
                 _ => CodeOutcome::Wrong { tries_left },
             });
         }
@@ -389,7 +396,8 @@ impl Signin {
             }
             (_, _, None) => {
                 let parts = spent.clone();
-                let welcomed = self.welcome(parts, browser, &login, &value, now, &mut draw);
+                let new = (&login, source.network);
+                let welcomed = self.welcome(parts, browser, new, &value, now, &mut draw);
                 let welcomed = welcomed.await;
                 let taken = match &welcomed {
                     // Another browser has signed up with the address at the same moment.
@@ -569,9 +577,26 @@ impl Signin {
         limits
     }
 
+    /// Limits of signup credits besides the one for the mailbox.
+    fn grant_limits(&self, login: &Login, network: Option<IpAddr>) -> Vec<SendLimit> {
+        let rules = self.rules();
+        let limit = |key, most| SendLimit {
+            key,
+            rules: vec![(most, DAY)],
+        };
+        let of_network = network.map(|network| self.keys.grants_from(network));
+        let of_network = of_network.map(|key| limit(key, rules.grants_network_daily_max));
+        let of_domain = self.keys.grants_at(login);
+        let of_domain = of_domain.map(|key| limit(key, rules.grants_domain_daily_max));
+        of_network.into_iter().chain(of_domain).collect()
+    }
+
     async fn login(&self, login: &Login) -> Result<Option<(LoginId, AccountId)>, ReadError> {
-        let (kind, address) = (login.kind(), login.address().to_owned());
-        reading(&self.store, move |read| read.login(kind, &address)).await
+        let login = login.clone();
+        reading(&self.store, move |read| {
+            login.find(|address| read.login(login.kind(), address))
+        })
+        .await
     }
 
     async fn code_of(&self, browser: &SessionValue) -> Result<Option<LoginCodeRow>, ReadError> {
@@ -632,7 +657,7 @@ impl Signin {
         &self,
         spent: Vec<SigninPart>,
         browser: &SessionValue,
-        login: &Login,
+        (login, network): (&Login, Option<IpAddr>),
         value: &SessionValue,
         now: Timestamp,
         draw: &mut (impl FnMut(&mut [u8]) + Send),
@@ -666,6 +691,8 @@ impl Signin {
             own.push(SigninPart::OweGrant {
                 account,
                 amount: rules.grant,
+                address: self.keys.grant_to(login),
+                limits: self.grant_limits(login, network),
                 at: now,
             });
         }

@@ -28,8 +28,12 @@ pub struct SigninRules {
     pub network_hourly_max: i64,
     /// Rate class of accounts created by sign-up.
     pub class: Arc<str>,
-    /// Credits granted at sign-up.
+    /// Credits granted at sign-up, once for each mailbox or number.
     pub grant: Micros,
+    /// Such grants to one network per day.
+    pub grants_network_daily_max: i64,
+    /// Such grants to one domain of e-mail addresses per day.
+    pub grants_domain_daily_max: i64,
 }
 
 impl Default for SigninRules {
@@ -41,6 +45,8 @@ impl Default for SigninRules {
             network_hourly_max: 20,
             class: Arc::from("free"),
             grant: Micros::ZERO,
+            grants_network_daily_max: 10,
+            grants_domain_daily_max: 100,
         }
     }
 }

@@ -90,12 +90,19 @@ pub(crate) fn write(connection: &dyn Sql, part: &SigninPart) -> Result<(), Write
         SigninPart::OweGrant {
             account,
             amount,
+            address,
+            limits,
             at,
-        } => run(
-            connection,
-            "INSERT INTO signup_grants (account_id, amount, at) VALUES (?1, ?2, ?3)",
-            values![account, amount, at],
-        ),
+        } => {
+            if owes_grant(connection, address, limits, *at)? {
+                run(
+                    connection,
+                    "INSERT INTO signup_grants (account_id, amount, at) VALUES (?1, ?2, ?3)",
+                    values![account, amount, at],
+                )?;
+            }
+            Ok(())
+        }
         SigninPart::GrantBooked { account } => run(
             connection,
             "DELETE FROM signup_grants WHERE account_id = ?1",
@@ -174,6 +181,36 @@ fn start_session(
 }
 
 fn count_send(connection: &dyn Sql, limits: &[SendLimit], at: Timestamp) -> Result<(), WriteError> {
+    if let Some(until) = wait_until(connection, limits, at)? {
+        return Err(WriteError::Refused(Refusal::TooMany { until }));
+    }
+    count(connection, limits, at)
+}
+
+/// Whether an address gets credits for signing up; if so, it is counted. The key of the table decides between several gateways.
+fn owes_grant(
+    connection: &dyn Sql,
+    address: &[u8; 32],
+    limits: &[SendLimit],
+    at: Timestamp,
+) -> Result<bool, WriteError> {
+    if wait_until(connection, limits, at)?.is_some() {
+        return Ok(false);
+    }
+    let sql = "INSERT INTO signup_grant_addresses (key, at) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    if connection.execute(sql, values![address, at])? == 0 {
+        return Ok(false);
+    }
+    count(connection, limits, at)?;
+    Ok(true)
+}
+
+/// When all limits admit another one; `None` for now.
+fn wait_until(
+    connection: &dyn Sql,
+    limits: &[SendLimit],
+    at: Timestamp,
+) -> Result<Option<Timestamp>, WriteError> {
     let mut wait_until = None;
     for limit in limits {
         for (most, window) in &limit.rules {
@@ -187,9 +224,10 @@ fn count_send(connection: &dyn Sql, limits: &[SendLimit], at: Timestamp) -> Resu
             wait_until = wait_until.max(until);
         }
     }
-    if let Some(until) = wait_until {
-        return Err(WriteError::Refused(Refusal::TooMany { until }));
-    }
+    Ok(wait_until)
+}
+
+fn count(connection: &dyn Sql, limits: &[SendLimit], at: Timestamp) -> Result<(), WriteError> {
     for limit in limits {
         run(
             connection,

@@ -122,8 +122,15 @@ pub(crate) async fn verify(
                 "This account is suspended. Contact the operator of this service.".to_owned();
             Ok(wrong_code(context, request, &awaited, text))
         }
+        CodeOutcome::NoTriesLeft => {
+            let page = ended(
+                request,
+                "That code is not right, and you have no tries left.",
+            );
+            Ok(request.refused(context, page))
+        }
         _ => {
-            let page = ended(request);
+            let page = ended(request, "That code has expired.");
             Ok(request.refused(context, page))
         }
     }
@@ -235,10 +242,10 @@ fn form(
 }
 
 /// The code has expired or is used up; a new one is needed.
-fn ended(request: &PageRequest) -> Page {
+fn ended(request: &PageRequest, reason: &str) -> Page {
     let problem = [parts::Problem::new(
         "again",
-        "That code has expired. Send a new one.",
+        format!("{reason} Send a new one."),
     )];
     let next = request.return_path();
     let address = next.append_to(request_path(request));

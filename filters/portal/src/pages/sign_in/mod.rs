@@ -257,7 +257,7 @@ fn welcome(context: &PortalContext) -> String {
     let name = &brand.name;
     if grant > Micros::ZERO {
         format!(
-            "An account at {name} starts with {} credits. There is no password: we send you a code.",
+            "An account at {name} starts with {} credits, once for each person. There is no password: we send you a code.",
             format::credits_2(grant)
         )
     } else {
