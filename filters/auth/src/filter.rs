@@ -216,6 +216,23 @@ impl Auth {
         form.map_or("", Form::prefix)
     }
 
+    /// Whether a field for credentials has the text of an access token.
+    fn has_token(&self, request: &Request, other_field: &str) -> bool {
+        let is_token = |form: &&Form| form.kind() == tollgate_store::CredentialKind::AccessToken;
+        let Some(form) = self.forms.iter().find(is_token) else {
+            return false;
+        };
+        let has = |name: &str| {
+            let mut values = request.headers.get_all(name).iter();
+            values.any(|value| {
+                value
+                    .to_str()
+                    .is_ok_and(|text| text.contains(form.prefix()))
+            })
+        };
+        has("authorization") || (!other_field.is_empty() && has(other_field))
+    }
+
     pub(crate) fn refuse(&self, refusal: Refusal, request: &Request, other_field: &str) -> Outcome {
         let challenges = self.challenges.of(&request.path);
         let context = RefusalContext {
@@ -224,6 +241,7 @@ impl Auth {
             form: self.form_wanted(),
             keys_url: &self.keys_url,
             other_field,
+            has_token: self.has_token(request, other_field),
         };
         Outcome::refuse(refusal.error(&context))
     }

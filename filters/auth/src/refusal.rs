@@ -61,6 +61,8 @@ pub(crate) struct RefusalContext<'a> {
     pub(crate) keys_url: &'a str,
     /// The field for an account credential next to a payment credential, where the route has one.
     pub(crate) other_field: &'a str,
+    /// Whether the request has an access token, valid or not.
+    pub(crate) has_token: bool,
 }
 
 impl RefusalContext<'_> {
@@ -72,9 +74,12 @@ impl RefusalContext<'_> {
         }
     }
 
-    /// How to obtain a credential, for a person or a program that has none.
+    /// How to obtain a credential, for a person or a program that has none that is valid.
     fn obtain(&self) -> String {
         match self.access.resource {
+            Resource::Api if self.has_token => String::from(
+                "An app gets another token with its refresh token, or asks for authorization again; `resource_metadata` in `WWW-Authenticate` says where.",
+            ),
             Resource::Api => format!("A signed-in person makes API keys on {}.", self.keys_url),
             Resource::Mcp | Resource::McpAndroid => String::from(
                 "`resource_metadata` in `WWW-Authenticate` says where access tokens are issued.",

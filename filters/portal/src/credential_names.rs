@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId};
 use tollgate_pages::format;
 use tollgate_store::{CredentialKind, CredentialRow, Read, ReadError};
@@ -15,16 +14,8 @@ pub(crate) struct CredentialNames {
 
 impl CredentialNames {
     /// Reads the names. Blocks on disk I/O.
-    pub(crate) fn read(
-        read: &dyn Read,
-        account: AccountId,
-        now: Timestamp,
-    ) -> Result<CredentialNames, ReadError> {
-        let clients: HashMap<_, _> = read
-            .oauth_grants(account, now)?
-            .into_iter()
-            .filter_map(|grant| Some((grant.client, grant.client_name?)))
-            .collect();
+    pub(crate) fn read(read: &dyn Read, account: AccountId) -> Result<CredentialNames, ReadError> {
+        let clients = read.oauth_client_names(account)?;
         let rows = read.account_credentials(account)?;
         let names = rows.iter().map(|row| {
             let client = row.made.client_id.as_deref();
@@ -47,10 +38,10 @@ impl CredentialNames {
 /// Display name of a credential; `client` is the name that its OAuth client registered.
 fn display_name(row: &CredentialRow, client: Option<&str>) -> String {
     let made = &row.made;
-    let (id, label) = (made.client_id.as_deref(), made.label.as_deref());
-    let name = match (made.kind, client.or(id), label) {
-        (CredentialKind::ApiKey, _, label) => label.unwrap_or("a key without a name"),
-        (_, Some(client), _) => client,
+    let (is_of_app, label) = (made.client_id.is_some(), made.label.as_deref());
+    let name = match made.kind {
+        CredentialKind::ApiKey => label.unwrap_or("a key without a name"),
+        _ if is_of_app => client.unwrap_or("an app without a name"),
         _ => "Sandbox",
     };
     format::single_line(name)

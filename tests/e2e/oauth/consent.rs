@@ -481,6 +481,7 @@ async fn a_removed_app_is_refused() {
         "app.example",
         "See models and your balance",
         "Can buy",
+        "Never",
     ] {
         assert!(page.text().contains(words), "{words} in {}", page.text());
     }
@@ -497,6 +498,7 @@ async fn a_removed_app_is_refused() {
 
     let page = app.browser.get(&path).await;
     assert!(page.text().contains("Remove access for Notebook Copilot?"));
+    assert!(page.text().contains("It was never used."));
     assert!(works(&rig, &token["access_token"]).await);
     let answer = app.browser.submit(&path, &[]).await;
     assert_eq!(answer.status, 303);
@@ -535,5 +537,38 @@ async fn an_app_is_removed_although_the_page_names_an_ended_grant() {
     assert!(!works(&rig, &second["access_token"]).await);
     let nobodys = format!("/apps/{}/remove", "0".repeat(32));
     assert_eq!(app.browser.get(&nobodys).await.status, 404);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn the_requests_of_a_removed_app_keep_its_name_and_its_token_is_refused_as_a_token() {
+    let rig = rig("").await;
+    let mut app = App::new(&rig).await;
+    let token = text(&app.token(&[("scope", "api:chat")]).await["access_token"]);
+    let client = tollgate_testing::Client::new(&rig.url()).with_key(&token);
+    let answer = client
+        .post("/v1/chat/completions", &crate::rig::chat(false))
+        .await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    rig.record_charge(&answer.json());
+    let page = app.browser.get("/apps").await;
+    let (_, after) = page.text().split_once("href=\"/apps/").expect("a link");
+    let path = format!("/apps/{}", after.split('"').next().expect("its end"));
+    app.browser.get(&path).await;
+    assert_eq!(app.browser.submit(&path, &[]).await.status, 303);
+
+    let refused = client.get("/v1/models").await;
+    assert_eq!(refused.status, 401);
+    let message = text(&refused.json()["error"]["message"]);
+    assert!(message.contains("An app gets another token"), "{message}");
+    assert!(!message.contains("API key"), "{message}");
+
+    let usage = app.browser.get("/usage").await;
+    assert!(
+        usage.text().contains("Notebook Copilot"),
+        "{}",
+        usage.text()
+    );
+    assert!(!usage.text().contains(&app.id), "{}", usage.text());
     rig.finish().await;
 }

@@ -18,28 +18,26 @@ pub fn credits_2(amount: Micros) -> String {
     credits(amount, 2)
 }
 
-/// Cost of several requests: two decimals, never zero for a positive amount.
+/// Cost of several requests: two decimals, rounded up as balances are rounded down, so that spending and balance make up the
+/// whole. Never zero for a positive amount.
 pub fn costs_2(amount: Micros) -> String {
     if amount > Micros::ZERO && amount.get() < 10_000 {
         return "< 0.01".into();
     }
-    credits(amount, 2)
+    credits_up(amount, 2)
 }
 
 /// An upper bound in two decimals, rounded up.
 pub fn credits_up_2(amount: Micros) -> String {
-    const UNIT: i64 = 10_000;
-    let rest = amount.get().rem_euclid(UNIT);
-    let up = if rest > 0 { UNIT - rest } else { 0 };
-    credits(amount.saturating_add(Micros::new(up)), 2)
+    credits_up(amount, 2)
 }
 
-/// Cost of one request: four decimals, never zero for a positive amount.
+/// Cost of one request: four decimals, rounded up, never zero for a positive amount.
 pub fn credits_4(amount: Micros) -> String {
     if amount > Micros::ZERO && amount.get() < 100 {
         return "< 0.0001".into();
     }
-    credits(amount, 4)
+    credits_up(amount, 4)
 }
 
 /// An amount with six decimals, as in the ledger.
@@ -71,6 +69,13 @@ pub fn count(number: u64) -> String {
         grouped.push(digit);
     }
     grouped
+}
+
+/// An amount with a number of decimals, six at most, rounded up.
+fn credits_up(amount: Micros, places: u32) -> String {
+    let unit = 10i64.pow(6 - places);
+    let up = (unit - amount.get().rem_euclid(unit)) % unit;
+    credits(amount.saturating_add(Micros::new(up)), places)
 }
 
 /// An amount with a number of decimals, six at most. Rounds towards minus infinity, so that a debt is never shown smaller than it is.
@@ -203,21 +208,22 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_rounded_down_and_grouped() {
+    fn amounts_are_grouped_and_rounded_down_and_costs_up() {
         let amounts = [
             // micros           totals           requests      ledger
             (0, "0.00", "0.0000", "0.000000"),
             (1, "0.00", "< 0.0001", "0.000001"),
             (99, "0.00", "< 0.0001", "0.000099"),
-            (9_999_999, "9.99", "9.9999", "9.999999"),
+            (9_999_999, "9.99", "10.0000", "9.999999"),
+            (9_999_900, "9.99", "9.9999", "9.999900"),
             (412_080_000, "412.08", "412.0800", "412.080000"),
             (
                 1_234_567_890_123,
                 "1,234,567.89",
-                "1,234,567.8901",
+                "1,234,567.8902",
                 "1,234,567.890123",
             ),
-            (-1, "\u{2212}0.01", "\u{2212}0.0001", "\u{2212}0.000001"),
+            (-1, "\u{2212}0.01", "0.0000", "\u{2212}0.000001"),
         ];
         for (micros, sums, requests, ledger) in amounts {
             let amount = Micros::new(micros);
@@ -232,6 +238,17 @@ mod tests {
         assert_eq!(prices, ["0", "0.01", "150", "50,000"]);
         let promised = [0, 1, 10_000, 10_001].map(|amount| credits_up_2(Micros::new(amount)));
         assert_eq!(promised, ["0.00", "0.01", "0.01", "0.02"]);
+        // Of 100 credits, those that are shown as spent and as left.
+        for spent in [1, 9_999, 10_000, 33_333_333, 99_999_999] {
+            let left = credits_2(Micros::new(100_000_000 - spent));
+            let cents = |text: &str| {
+                text.replace(['.', '<', ' '], "")
+                    .parse::<i64>()
+                    .expect("digits")
+            };
+            let sum = cents(&costs_2(Micros::new(spent))) + cents(&left);
+            assert_eq!(sum, 10_000, "{spent}");
+        }
     }
 
     #[test]

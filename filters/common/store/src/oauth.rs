@@ -1,5 +1,6 @@
 //! OAuth clients, authorization requests, grants, codes and refresh tokens, as stored (RFC 6749).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,7 +85,7 @@ pub struct GrantRow {
     pub scopes: u32,
     /// When it was granted.
     pub created_at: Timestamp,
-    /// When it was last used, with a precision of minutes.
+    /// When a token of it was last accepted, with a precision of minutes; the time of the grant before the first one.
     pub used_at: Timestamp,
     /// When everything in it has expired.
     pub ends_at: Timestamp,
@@ -212,14 +213,12 @@ pub enum OAuthPart {
         /// The time of the request.
         at: Timestamp,
     },
-    /// Extends the expiry of a grant, and records its use.
+    /// Extends the expiry of a grant.
     ProlongGrant {
         /// Which.
         id: GrantId,
         /// The time until which something of it is valid.
         ends_at: Timestamp,
-        /// The time of its use.
-        at: Timestamp,
     },
     /// Revokes a grant with everything issued from it. Revoking it again changes nothing; nor does revoking an unknown one.
     RevokeGrant {
@@ -302,6 +301,12 @@ pub trait OAuthRead {
 
     /// One grant, also a revoked or expired one.
     fn oauth_grant(&self, id: GrantId) -> Result<Option<GrantRow>, ReadError>;
+
+    /// The names of the clients of an account by their ids, of ended and revoked grants too. The newest name of each.
+    fn oauth_client_names(
+        &self,
+        account: AccountId,
+    ) -> Result<HashMap<Arc<str>, Arc<str>>, ReadError>;
 
     /// The grants of an account that are valid at `now`, oldest first.
     fn oauth_grants(&self, account: AccountId, now: Timestamp) -> Result<Vec<GrantRow>, ReadError>;

@@ -68,7 +68,9 @@ fn row(app: &App, now: Timestamp) -> Vec<parts::Cell> {
             @if scopes.has_any(Scopes::BUYING) { " " (parts::pill(parts::Tone::Warn, "Can buy")) }
         }),
         parts::Cell::labelled(format::relative_time(app.first_allowed_at, now)),
-        parts::Cell::labelled(format::relative_time(app.used_at, now)),
+        parts::Cell::labelled(html! {
+            @match app.used_at { Some(at) => (format::relative_time(at, now)), None => "Never" }
+        }),
         parts::Cell::new(html! {
             a.button.quiet.bad.small href=(format!("/apps/{}/remove", app.id)) aria-label=(format!("Remove access for {name}")) {
                 "Remove"
@@ -88,8 +90,11 @@ pub(crate) async fn confirm(
     let content = html! {
         h1 { (title) }
         p.second {
-            "Access went to " b { (destination(&app)) } ". The app is refused from its next request; it can ask you again. Last used "
-            (format::relative_time(app.used_at, request.now)) "."
+            "Access went to " b { (destination(&app)) } ". The app is refused from its next request; it can ask you again. "
+            @match app.used_at {
+                Some(at) => { "Last used " (format::relative_time(at, request.now)) "." },
+                None => "It was never used.",
+            }
         }
         form method="post" action=(format!("/apps/{}/remove", app.id)) {
             (parts::csrf(&request.csrf(context)))
@@ -164,7 +169,7 @@ mod tests {
             resources: 1,
             scopes: Scopes::API.bits(),
             first_allowed_at: Timestamp::UNIX_EPOCH,
-            used_at: Timestamp::UNIX_EPOCH,
+            used_at: None,
         };
         let columns = [parts::Column::text("App"); 6];
         let rows = [row(&app, Timestamp::UNIX_EPOCH)];

@@ -257,7 +257,7 @@ async fn offer_page(
 async fn origin_line(context: &PortalContext, view: &View) -> Result<Markup, PageError> {
     let (account, now, credential) = (view.row.account, view.now, view.row.credential);
     let names = reading(&context.store, move |store| {
-        CredentialNames::read(store, account, now)
+        CredentialNames::read(store, account)
     })
     .await?;
     let platform = view.row.platform.as_deref().map(format::single_line);

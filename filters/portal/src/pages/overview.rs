@@ -71,7 +71,7 @@ pub(crate) async fn show(
                     limit: LATEST_ROWS,
                 },
             )?,
-            CredentialNames::read(read, account, now)?,
+            CredentialNames::read(read, account)?,
             class.as_deref().unwrap_or_default().to_owned(),
             read.subscription(account)?,
         ))
@@ -253,7 +253,7 @@ fn key_figures(data: &OverviewData, forecast: Option<Forecast>, is_sold: bool) -
             ),
             (
                 "Saved by cache",
-                html! { (costs_2(totals.saved)) },
+                html! { (credits_2(totals.saved)) },
                 html! {
                     p { @if totals.cache_hits == 1 { "1 answer came from the cache" } @else { (count(totals.cache_hits)) " answers came from the cache" } }
                 },

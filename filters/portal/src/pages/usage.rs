@@ -9,7 +9,7 @@ use tollgate_clock::Timestamp;
 use tollgate_filter::Reply;
 use tollgate_identity::{Key, KeyId, list_keys};
 use tollgate_money::{AccountId, OperationId};
-use tollgate_pages::format::{self, costs_2, count};
+use tollgate_pages::format::{self, costs_2, count, credits_2};
 use tollgate_pages::parts::{self, BarChart, Field, FieldKind, Problem, Tone};
 use tollgate_pages::{NavItem, Page};
 use tollgate_store::{
@@ -170,7 +170,7 @@ fn load(
         rows: Vec::new(),
         refused: 0,
         has_more: (false, false),
-        names: CredentialNames::read(read, account, now)?,
+        names: CredentialNames::read(read, account)?,
         keys: list_keys(read, account)?,
     };
     let Some(filter) = filter else {
@@ -327,7 +327,7 @@ fn results(data: &UsageData, filter: &UsageFilter, now: Timestamp) -> Markup {
             ("Tokens", html! { (count(totals.prompt_tokens.saturating_add(totals.completion_tokens))) }, html! {
                 p { (count(totals.prompt_tokens)) " in, " (count(totals.completion_tokens)) " out" }
             }),
-            ("Saved by cache", html! { (costs_2(totals.saved)) }, html! { p { (count(totals.cache_hits)) " answers came from the cache" } }),
+            ("Saved by cache", html! { (credits_2(totals.saved)) }, html! { p { (count(totals.cache_hits)) " answers came from the cache" } }),
         ]))
         (parts::panel("Credits spent per day", bars.show(now)))
         section.panel #requests {
@@ -366,7 +366,7 @@ pub(crate) async fn file(
     let query = filter.requests(account, PageCursor::Newest, FILE_ROWS_MAX + 1);
     let text = reading(&context.store, move |read| {
         let rows = read.requests(&query)?;
-        let names = CredentialNames::read(read, account, now)?;
+        let names = CredentialNames::read(read, account)?;
         Ok((rows.len() <= FILE_ROWS_MAX).then(|| csv(&rows, |row| names.of(row.usage.credential))))
     });
     let Some(text) = text.await? else {

@@ -26,8 +26,8 @@ pub struct App {
     pub scopes: u32,
     /// When it was authorized first.
     pub first_allowed_at: Timestamp,
-    /// Its last use, accurate to minutes.
-    pub used_at: Timestamp,
+    /// When a token of it was last accepted, accurate to minutes; `None` before the first one.
+    pub used_at: Option<Timestamp>,
 }
 
 impl AuthorizationServer {
@@ -37,11 +37,12 @@ impl AuthorizationServer {
         let grants = reading(&self.store, move |read| read.oauth_grants(account, now)).await?;
         let mut apps: Vec<App> = Vec::new();
         for grant in grants {
+            let used_at = (grant.used_at > grant.created_at).then_some(grant.used_at);
             match apps.iter_mut().find(|app| app.client == grant.client) {
                 Some(app) => {
                     app.resources |= grant.resource;
                     app.scopes |= grant.scopes;
-                    app.used_at = app.used_at.max(grant.used_at);
+                    app.used_at = app.used_at.max(used_at);
                 }
                 None => apps.push(App {
                     id: grant.id,
@@ -50,7 +51,7 @@ impl AuthorizationServer {
                     resources: grant.resource,
                     scopes: grant.scopes,
                     first_allowed_at: grant.created_at,
-                    used_at: grant.used_at,
+                    used_at,
                     client: grant.client,
                 }),
             }

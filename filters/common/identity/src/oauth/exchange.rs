@@ -179,7 +179,6 @@ impl AuthorizationServer {
             OAuthPart::ProlongGrant {
                 id: grant.id,
                 ends_at,
-                at: now,
             }
             .into_part(),
         );

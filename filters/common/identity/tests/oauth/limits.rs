@@ -198,6 +198,8 @@ async fn the_last_use_of_a_token_shows_on_its_app() {
     let bench = Bench::new().await;
     let (client, code) = bench.allowed(API, 1).await;
     let granted = bench.exchange(&client, &code).await.expect("a token");
+    let unused = bench.server.apps(bench.account).await.expect("read");
+    assert_eq!(unused[0].used_at, None, "a token alone is no use");
     bench.pass(600 * SECOND);
     let token = bench
         .works(granted.access.expose_secret())
@@ -206,7 +208,7 @@ async fn the_last_use_of_a_token_shows_on_its_app() {
     let unit = UnitOfWork::of(Part::OAuth(Box::new(part)), Admission::BestEffort);
     commit(&*bench.store, unit).await.expect("durable");
     let apps = bench.server.apps(bench.account).await.expect("read");
-    assert_eq!(apps[0].used_at, bench.now());
+    assert_eq!(apps[0].used_at, Some(bench.now()));
 }
 
 /// Stores a request, with room for three.

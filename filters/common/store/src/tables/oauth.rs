@@ -1,5 +1,6 @@
 //! OAuth: clients, requests, grants, codes and refresh tokens. Rare, so their statements are prepared on use.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,10 +92,9 @@ pub(crate) fn write(connection: &dyn Sql, part: &OAuthPart) -> Result<(), WriteE
             grace,
             at,
         } => spend_refresh(connection, hash, successor, *grace, *at),
-        OAuthPart::ProlongGrant { id, ends_at, at } => {
-            let sql = "UPDATE oauth_grants SET ends_at = CASE WHEN ends_at > ?2 THEN ends_at ELSE ?2 END,
-                                         used_at = CASE WHEN used_at > ?3 THEN used_at ELSE ?3 END WHERE id = ?1";
-            connection.execute(sql, values![id, ends_at, at])?;
+        OAuthPart::ProlongGrant { id, ends_at } => {
+            let sql = "UPDATE oauth_grants SET ends_at = CASE WHEN ends_at > ?2 THEN ends_at ELSE ?2 END WHERE id = ?1";
+            connection.execute(sql, values![id, ends_at])?;
             Ok(())
         }
         OAuthPart::RevokeGrant { id, at, .. } => revoke(connection, "id = ?1", values![id, at]),
@@ -550,6 +550,19 @@ impl<C: Connections, W> OAuthRead for OpenedStore<C, W> {
                 values![id],
                 |row| grant(row, 0),
             )
+        })
+    }
+
+    fn oauth_client_names(
+        &self,
+        account: AccountId,
+    ) -> Result<HashMap<Arc<str>, Arc<str>>, ReadError> {
+        self.with("names of clients", |connection| {
+            let sql = "SELECT client_id, client_name FROM oauth_grants WHERE account_id = ?1 AND client_name IS NOT NULL ORDER BY created_at";
+            let names = connection.all(sql, values![account], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+            Ok(names.into_iter().collect())
         })
     }
 

@@ -51,7 +51,7 @@ pub(crate) async fn show(
         let end = until.unwrap_or(Timestamp::MAX);
         Ok((
             ledger(read, account, end, now)?,
-            CredentialNames::read(read, account, now)?,
+            CredentialNames::read(read, account)?,
             read.top_ups_of(account, Timestamp::MAX, 4 * RECEIPTS)?,
         ))
     };
