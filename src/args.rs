@@ -96,7 +96,8 @@ pub enum Command {
         #[arg(long, value_name = "DAY")]
         to: Option<String>,
     },
-    /// Verify the ledger: journal, balances and holds. Exit code 0 if it is consistent, 1 if not, 2 if the audit could not be completed.
+    /// Verify the ledger: journal, balances and holds. Exit code 0 if it is consistent, 1 if not, 2 if the audit could not be completed
+    /// or the database has lost commits.
     Audit {
         /// Replay the export files of `tollgate retention` in this folder too, and compare them with what the database has carried over.
         #[arg(long, value_name = "FOLDER")]
@@ -110,11 +111,15 @@ pub enum Command {
     },
     /// List what operators have changed, newest first: by commands, and by the admin API. `tollgate audit` verifies the list.
     AuditLog(AuditLogArgs),
-    /// Show how a damaged journal would be repaired; with --apply, repair it. Exit codes as for audit.
+    /// Show how a damaged journal would be repaired, and which commits are lost; with --apply, repair it. Exit codes as for audit.
     Repair {
         /// Repair the database, after a copy of it was made. The gateway must be stopped.
         #[arg(long)]
         apply: bool,
+        /// Go on without commits that the database has lost, by the record of the last one (`FILE.committed`): after the loss of its log
+        /// (`FILE-wal`), or the restore of a backup. The gateway must be stopped.
+        #[arg(long)]
+        accept_loss: bool,
     },
     /// Copy the database to a file, or to a folder of verified backups of which the newest are kept. The gateway may be running.
     Backup {

@@ -10,6 +10,7 @@ use tollgate_ledger::Ledger;
 use tollgate_store::postgres::{
     self, DatabaseUrl, ImportError, Imported, NodeRole, NodeState, Progress,
 };
+use tollgate_store::sqlite::RecordState;
 use tollgate_store::{Failure, OpenError, OutageTimes, Part, Read, RootSecret, Store, sqlite};
 
 use crate::config::{self, Durability, StoreUrl};
@@ -76,6 +77,21 @@ pub(crate) fn open(
             })
         }
     }
+}
+
+/// Opens the file of the database although it has lost commits; refused while another process has it.
+pub(crate) fn open_after_loss(
+    settings: &config::Store,
+    opener: &Opener<'_>,
+) -> Result<Arc<dyn Store>, OpenError> {
+    let StoreUrl::Sqlite(path) = &settings.url else {
+        return open(settings, opener, Box::new(|_| {}), None);
+    };
+    let options = sqlite::Options {
+        accepts_loss: true,
+        ..sqlite_options(settings, opener)
+    };
+    sqlite::open(path, options)
 }
 
 /// The nodes of the database; none of a file, which has one.
@@ -266,6 +282,36 @@ pub(crate) fn measure(
     }
 }
 
+/// The database compared with the record of its last commit. A server keeps none; nor does a file whose commits are not synced, and what is
+/// left of an earlier one counts.
+pub(crate) fn record_state(settings: &config::Store) -> Result<RecordState, OpenError> {
+    let StoreUrl::Sqlite(path) = &settings.url else {
+        return Ok(RecordState::Whole);
+    };
+    match sqlite::record_state(path)? {
+        RecordState::Unknown(_) if settings.durability == Durability::Process => {
+            Ok(RecordState::Whole)
+        }
+        state => Ok(state),
+    }
+}
+
+/// Refuses a database that has lost commits, by its record. Returns why nothing could be compared, as a sentence.
+pub(crate) fn check_record(settings: &config::Store) -> Result<Option<String>, OpenError> {
+    let Some(path) = file(settings) else {
+        return Ok(None);
+    };
+    let record = sqlite::record_path(&path);
+    match record_state(settings)? {
+        RecordState::Whole => Ok(None),
+        RecordState::Unknown(problem) => Ok(Some(format!(
+            "the record of the last commit `{}` {problem}, so a loss of the newest commits would not be noticed; the next start makes it",
+            record.display()
+        ))),
+        RecordState::Behind(lost) => Err(OpenError::CommitsLost { path, record, lost }),
+    }
+}
+
 /// The file of the database, with all links resolved; none where a server has it.
 pub(crate) fn file(settings: &config::Store) -> Option<PathBuf> {
     match &settings.url {
@@ -287,6 +333,10 @@ pub(crate) fn name(settings: &config::Store) -> String {
 pub(crate) fn prepare(settings: &config::Store, opener: &Opener<'_>) -> Result<(), OpenError> {
     if let Some(spool) = &settings.spool {
         check_spool(&spool.folder)?;
+    }
+    // The log that was removed beneath the other process is lost with it.
+    if let Err(error @ OpenError::CommitsLost { .. }) = check_record(settings) {
+        return Err(error);
     }
     match (open_read(settings, opener), &settings.url) {
         (Err(OpenError::Older { .. }), StoreUrl::Postgres(url)) => {

@@ -9,8 +9,8 @@ use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_identity::{KeyId, redact};
 use tollgate_money::{AccountId, OperationId};
 use tollgate_store::{
-    Admission, AuditEvent, AuditOutcome, CommitError, Done, Part, Receipt, Store, Submit,
-    SubmitError, UnitOfWork, commit,
+    Admission, AuditEvent, AuditOutcome, CommitError, Done, LostCommits, Part, Receipt, Store,
+    Submit, SubmitError, UnitOfWork, commit,
 };
 
 use super::changes::{Actor, Caller, ChangeError};
@@ -24,6 +24,18 @@ struct Origin {
     at: Timestamp,
     actor: Arc<str>,
     request: Arc<str>,
+}
+
+impl Origin {
+    /// The user that runs this process, now.
+    fn of_process(clock: &Clock, entropy: &Entropy) -> Origin {
+        let at = clock.now();
+        Origin {
+            at,
+            actor: Actor::of_process().to_string().into(),
+            request: OperationId::generate(at, entropy).to_string().into(),
+        }
+    }
 }
 
 /// What a change is recorded as. Neither secrets nor addresses of persons are in it.
@@ -120,12 +132,7 @@ impl Act {
 pub(crate) fn record_of_recovery(node: &str, clock: &Clock, entropy: &Entropy) -> Part {
     let node = node.to_owned();
     let act = Act::of(&Change::NodeRecover { node }).expect("it is a change");
-    let at = clock.now();
-    let origin = Origin {
-        at,
-        actor: Actor::of_process().to_string().into(),
-        request: OperationId::generate(at, entropy).to_string().into(),
-    };
+    let origin = Origin::of_process(clock, entropy);
     act.part(&origin, AuditOutcome::Done, act.subject.clone(), Map::new())
 }
 
@@ -145,6 +152,24 @@ fn recordable(text: String) -> String {
         Cow::Borrowed(_) => cut(text),
         Cow::Owned(clean) => cut(clean),
     }
+}
+
+/// The record of a loss of commits that was accepted by the user that runs this process.
+pub(crate) fn record_of_accepted_loss(lost: LostCommits, clock: &Clock, entropy: &Entropy) -> Part {
+    let place = |(run, commit): (i64, i64)| serde_json::json!({ "run": run, "commit": commit });
+    let mut detail = Map::new();
+    detail.insert("commits".to_owned(), lost.commits.into());
+    detail.insert("entries".to_owned(), lost.entries.into());
+    detail.insert("last".to_owned(), lost.last.map_or(Value::Null, place));
+    detail.insert("recorded".to_owned(), place(lost.recorded));
+    let act = Act {
+        action: "accept_loss".to_owned(),
+        subject: None,
+        has_invalid_subject: false,
+        detail,
+    };
+    let origin = Origin::of_process(clock, entropy);
+    act.part(&origin, AuditOutcome::Done, None, Map::new())
 }
 
 fn cut(text: String) -> String {

@@ -31,7 +31,7 @@ pub use access::Access;
 use api::Api;
 pub use api::ApiDeps;
 pub(crate) use api::openapi;
-pub(crate) use audit::record_of_recovery;
+pub(crate) use audit::{record_of_accepted_loss, record_of_recovery};
 pub use changes::{Actor, ApplyFuture, Caller, ChangeError, ChangeErrorKind, Changes};
 use control::SocketError;
 pub use running::{

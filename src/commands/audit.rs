@@ -44,6 +44,7 @@ fn run_audit(
             folder.display()
         );
     }
+    client.check_record()?;
     let mut progress = Progress::new(options.show_progress, &client.clock);
     if options.fix_derived {
         let before = audit_with_progress(&*client.read()?, "the books", &mut progress)?;

@@ -14,6 +14,7 @@ use super::exit_code::SUCCESS;
 use super::output::Output;
 use super::progress::{Progress, percent};
 use crate::args::BackupTarget;
+use crate::telemetry::print_error;
 
 /// The parts of a backup's name around its time.
 const NAME: (&str, &str) = ("tollgate-", ".db");
@@ -54,6 +55,14 @@ pub(super) fn backup(
     out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     let database = client.file("copy the database with `pg_dump` or `pg_basebackup`")?;
+    let loss = client.check_record();
+    if let Err(loss) = loss {
+        // Earlier backups have what this one would lack, and one of their number would go for it. A copy of its own is no backup.
+        match &target.file {
+            None => return Err(loss),
+            Some(_) => print_error(&format!("tollgate: warning: {loss:#}\n")),
+        }
+    }
     let mut progress = Progress::new(show_progress, &client.clock);
     let made = match (&target.file, &target.dir) {
         (Some(file), _) => {

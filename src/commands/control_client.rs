@@ -8,13 +8,14 @@ use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_money::AccountId;
 use tollgate_store::postgres::{Imported, Progress};
-use tollgate_store::sqlite::{self, Lock, Repair};
-use tollgate_store::{OpenError, Read, Store};
+use tollgate_store::sqlite::{self, Lock, RecordState, Repair};
+use tollgate_store::{Admission, LostCommits, OpenError, Read, Store, UnitOfWork, commit_blocking};
 
 use crate::admin::control::{self, Applied, Change, ControlError};
-use crate::admin::{Actor, AdminService, Changes};
+use crate::admin::{Actor, AdminService, Changes, record_of_accepted_loss};
 use crate::config::{Retention, Settings};
 use crate::database::{self, Opener};
+use crate::telemetry;
 
 /// The name of a command's run in the store.
 const NAME: &str = "command line";
@@ -46,6 +47,33 @@ impl ControlClient {
         database::file(&self.settings.store).with_context(|| {
             format!("`store.url` names a PostgreSQL database, and this command works on an SQLite file; {instead}")
         })
+    }
+
+    /// Refuses a database that has lost commits, and warns where that cannot be known.
+    pub(super) fn check_record(&self) -> anyhow::Result<()> {
+        if let Some(problem) = database::check_record(&self.settings.store)? {
+            telemetry::print_error(&format!("tollgate: warning: {problem}\n"));
+        }
+        Ok(())
+    }
+
+    /// The database compared with the record of its last commit.
+    pub(super) fn record_state(&self) -> anyhow::Result<RecordState> {
+        Ok(database::record_state(&self.settings.store)?)
+    }
+
+    /// Makes the record of the last commit that of the database as it is, with a record of the audit log; refused while a gateway has it.
+    pub(super) fn accept_loss(&self, lost: LostCommits) -> anyhow::Result<()> {
+        let store = database::open_after_loss(&self.settings.store, &self.opener());
+        let store = store.map_err(lock_error)?;
+        let (ledger, _) = Ledger::start(store.clone(), self.clock.now())?;
+        let record = record_of_accepted_loss(lost, &self.clock, &self.entropy);
+        let unit = UnitOfWork::of(record, Admission::Always);
+        let recorded = commit_blocking(&*store, unit);
+        ledger.return_all();
+        store.close();
+        recorded?;
+        Ok(())
     }
 
     /// The database, opened read-only, beside a gateway or without one.
@@ -202,9 +230,15 @@ impl ControlClient {
     }
 
     /// Repairs the journal of the database at `path`: the original, whose lock the caller passes, or a copy.
-    pub(super) fn repair(&self, path: &Path, lock: Option<Lock>) -> anyhow::Result<Repair> {
+    pub(super) fn repair(
+        &self,
+        path: &Path,
+        lock: Option<Lock>,
+        accepts_loss: bool,
+    ) -> anyhow::Result<Repair> {
         let options = sqlite::Options {
             lock,
+            accepts_loss,
             ..database::sqlite_options(&self.settings.store, &self.opener())
         };
         Ok(sqlite::repair(path, options)?)

@@ -40,7 +40,7 @@ use crate::args::{Args, Command, SettingsCommand};
 use crate::config::{self, Environment, Settings};
 use crate::{GatewayBuilder, demo};
 use control_client::ControlClient;
-use exit_code::{Exit, FAILURE, SUCCESS};
+use exit_code::SUCCESS;
 use output::Output;
 
 /// The variable that names the settings file by default.
@@ -66,9 +66,8 @@ pub fn main(builder: impl Fn() -> GatewayBuilder) -> ExitCode {
         // The reader closed the pipe, as `head` does.
         Err(error) if is_broken_pipe(&error) => ExitCode::from(SUCCESS),
         Err(error) => {
-            let code = error.downcast_ref().map_or(FAILURE, |code: &Exit| code.0);
             crate::telemetry::print_error(&format!("tollgate: {error:#}\n"));
-            ExitCode::from(code)
+            ExitCode::from(exit_code::of(&error))
         }
     }
 }
@@ -144,7 +143,9 @@ pub fn run(
             audit::audit(client, &options, out)
         }
         Command::AuditLog(args) => audit_log::run(args, &client()?, out),
-        Command::Repair { apply } => repair::run(client, apply, out),
+        Command::Repair { apply, accept_loss } => {
+            repair::run(client, repair::Options { apply, accept_loss }, out)
+        }
         Command::Backup { target, progress } => {
             backup::backup(&client()?, &target, progress.progress, out)
         }

@@ -12,26 +12,49 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_ledger::audit::{self, Report};
 use tollgate_store::entries::Body;
-use tollgate_store::sqlite::{self, Action, BalanceChange, Finding, Repair};
+use tollgate_store::sqlite::{self, Action, BalanceChange, Finding, RecordState, Repair};
+use tollgate_store::{LostCommits, OpenError};
 
 use super::control_client::ControlClient;
 use super::exit_code::{Exit, FAILURE, INCOMPLETE, SUCCESS};
 use super::output::{self, Output};
 
+/// What an operator lets the command do.
+#[derive(Clone, Copy)]
+pub(super) struct Options {
+    /// Repair the books.
+    pub(super) apply: bool,
+    /// Go on without lost commits.
+    pub(super) accept_loss: bool,
+}
+
 /// Shows the effect of a repair, and applies it.
 pub(super) fn run(
     client: impl FnOnce() -> anyhow::Result<ControlClient>,
-    apply: bool,
+    options: Options,
     out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     // As with the audit: an error that prevents completion says nothing about the ledger.
-    let done = client().and_then(|client| repair(&client, apply));
+    let done = client().and_then(|client| repair(&client, options));
     let done = done.context(Exit(INCOMPLETE))?;
     out.show(&Shown::of(&done), |out| print_text(&done, out))?;
-    Ok(match done.outcome {
-        Outcome::Whole | Outcome::Repaired { .. } => SUCCESS,
-        Outcome::DryRun | Outcome::Refused => FAILURE,
+    Ok(match (&done.outcome, &done.loss) {
+        (
+            _,
+            Some(Loss {
+                is_accepted: false, ..
+            }),
+        )
+        | (Outcome::DryRun | Outcome::Refused, _) => FAILURE,
+        (Outcome::Whole | Outcome::Repaired { .. }, _) => SUCCESS,
     })
+}
+
+/// Commits that the database has lost, by the record of the last one.
+struct Loss {
+    lost: LostCommits,
+    /// The database goes on without them.
+    is_accepted: bool,
 }
 
 /// The findings and the actions.
@@ -40,6 +63,7 @@ struct Done {
     /// Of the repaired copy, or of the books once they are repaired.
     audit: Report,
     outcome: Outcome,
+    loss: Option<Loss>,
 }
 
 enum Outcome {
@@ -58,38 +82,70 @@ enum Outcome {
     },
 }
 
-fn repair(client: &ControlClient, apply: bool) -> anyhow::Result<Done> {
+fn repair(client: &ControlClient, options: Options) -> anyhow::Result<Done> {
+    let Options { apply, accept_loss } = options;
     let database =
         &*client.file("restore a backup where `tollgate audit` finds a damaged journal")?;
+    let lost = match client.record_state()? {
+        RecordState::Behind(lost) => Some(lost),
+        RecordState::Whole | RecordState::Unknown(_) => None,
+    };
+    if let Some(lost) = lost
+        && apply
+        && !accept_loss
+    {
+        return Err(OpenError::CommitsLost {
+            path: database.to_owned(),
+            record: sqlite::record_path(database),
+            lost,
+        }
+        .into());
+    }
     // From the copy to the end no other process may change the books.
     let lock = apply.then(|| client.lock(database)).transpose()?;
     let folder = database.parent().context("the database has no folder")?;
     let folder = tempfile::tempdir_in(folder).context("cannot make a folder for a copy")?;
     let copy = folder.path().join("copy.db");
     sqlite::backup(database, &copy)?;
-    let trial = client.repair(&copy, None);
+    let trial = client.repair(&copy, None, accept_loss);
     let repair =
         trial.with_context(|| format!("cannot repair a copy of `{}`", database.display()))?;
     let audit = audit_of(&copy)?;
     let is_whole = repair.findings.is_empty();
+    let mut loss = lost.map(|lost| Loss {
+        lost,
+        is_accepted: false,
+    });
     let outcome = match lock {
         _ if is_whole && audit.clean() => Outcome::Whole,
         Some(_) if is_whole || !audit.clean() => Outcome::Refused,
         None => Outcome::DryRun,
         Some(lock) => {
-            let repair_books = || client.repair(database, Some(lock));
+            let repair_books = || client.repair(database, Some(lock), accept_loss);
             let (repair, copy, quarantine) = apply_repair(database, &repair, repair_books)?;
+            if let Some(loss) = &mut loss {
+                loss.is_accepted = true;
+            }
             return Ok(Done {
                 repair,
                 audit: audit_of(database)?,
                 outcome: Outcome::Repaired { copy, quarantine },
+                loss,
             });
         }
     };
+    if let Some(loss) = &mut loss
+        && accept_loss
+        && matches!(outcome, Outcome::Whole)
+    {
+        client.accept_loss(loss.lost)?;
+        loss.is_accepted = true;
+    }
     Ok(Done {
         repair,
         audit,
         outcome,
+        loss,
     })
 }
 
@@ -167,6 +223,15 @@ fn print_text(done: &Done, out: &mut dyn Write) -> anyhow::Result<()> {
             "{account}: {available_before} available and {held_before} held become {available_after} and {held_after}"
         )
         .context("cannot print")?;
+    }
+    if let Some(Loss { lost, is_accepted }) = &done.loss {
+        let remedy = match is_accepted {
+            true => "accepted, it goes on without them",
+            false => {
+                "put back its log or a newer copy, or go on without them by `tollgate repair --accept-loss`"
+            }
+        };
+        writeln!(out, "the database has lost {lost}: {remedy}").context("cannot print")?;
     }
     if !matches!(done.outcome, Outcome::Whole) {
         for violation in &done.audit.violations {
@@ -250,6 +315,9 @@ struct Shown<'a> {
     accounts: Vec<Change>,
     violations_count: u64,
     violations: Vec<String>,
+    lost_commits: i64,
+    lost_entries: i64,
+    is_loss_accepted: bool,
 }
 
 #[derive(Serialize)]
@@ -332,6 +400,9 @@ impl Shown<'_> {
                 .iter()
                 .map(ToString::to_string)
                 .collect(),
+            lost_commits: done.loss.as_ref().map_or(0, |loss| loss.lost.commits),
+            lost_entries: done.loss.as_ref().map_or(0, |loss| loss.lost.entries),
+            is_loss_accepted: done.loss.as_ref().is_some_and(|loss| loss.is_accepted),
         }
     }
 }

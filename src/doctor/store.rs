@@ -237,7 +237,11 @@ fn schema(settings: &Settings, clock: &Clock) -> Finding {
         entropy: &entropy,
     };
     match database::open_read(&settings.store, &opener) {
-        Ok(_) => Finding::ok(name, format!("{shown} has the schema of this release")),
+        Ok(_) => match database::check_record(&settings.store) {
+            Ok(None) => Finding::ok(name, format!("{shown} has the schema of this release")),
+            Ok(Some(problem)) => Finding::warning(name, problem),
+            Err(error) => Finding::failed(name, telemetry::chain(&error)),
+        },
         Err(OpenError::Missing { .. }) => match database::check_empty(&settings.store, &opener) {
             Ok(()) => Finding::ok(
                 name,

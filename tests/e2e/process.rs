@@ -16,6 +16,7 @@ mod flows_faults;
 mod health;
 mod installation;
 mod kills;
+mod last_commit;
 mod litestream;
 mod loading;
 mod logs;

@@ -1,5 +1,6 @@
 //! Error types of the store, one per operation: open, read, submit, commit.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -55,6 +56,28 @@ pub enum OpenError {
     /// Another process has opened the file in the meantime.
     #[error(transparent)]
     Stopped(Failure),
+    /// The file lacks commits that were durable, by the record of the last one.
+    #[error(
+        "`{path}` has lost {lost}; `{record}` has the last one. The log beside the database (`{path}-wal`) is missing, cut, damaged or older, or a copy of the database was put in its place. Keep all files as they are, and put the right log back, or a newer copy of the database; `tollgate repair --accept-loss` goes on without what is lost, as after the restore of a backup", path = path.display(), record = record.display()
+    )]
+    CommitsLost {
+        /// The database file.
+        path: PathBuf,
+        /// The record.
+        record: PathBuf,
+        /// What is lost.
+        lost: LostCommits,
+    },
+    /// There is no file, and there was one, by the record of its last commit.
+    #[error(
+        "there is no `{path}`, and `{record}` has the last commit of one; put the database back with its log (`{path}-wal`), or a backup; to begin with an empty store, move `{record}` away too", path = path.display(), record = record.display()
+    )]
+    Removed {
+        /// The database file.
+        path: PathBuf,
+        /// The record.
+        record: PathBuf,
+    },
     /// Another program holds an SQLite lock on the file.
     #[error("`{path}` is locked by another program; close whatever has it open (a database shell, a copy job) and start again", path = path.display())]
     Locked {
@@ -62,7 +85,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The file exists but is not a store, or is damaged.
-    #[error("`{path}` {problem}; put a backup in its place; a file can also be moved away, to begin with an empty store", path = path.display())]
+    #[error("`{path}` {problem}; put a backup in its place; a file can also be moved away, with the files beside it, to begin with an empty store", path = path.display())]
     Damaged {
         /// The database file.
         path: PathBuf,
@@ -210,7 +233,50 @@ pub enum OpenError {
     },
 }
 
+/// Commits that a file lacks, by the record of the last one. After a loss of power the record may lag, so there may be more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostCommits {
+    /// Number of commits, at least one.
+    pub commits: i64,
+    /// Number of entries of the ledger in them: holds, charges, credits.
+    pub entries: i64,
+    /// Epoch and number of the last commit with entries that is there, if there is one.
+    pub last: Option<(i64, i64)>,
+    /// Epoch and number of the last commit with entries that the record has.
+    pub recorded: (i64, i64),
+    /// The time of that commit.
+    pub at: Timestamp,
+}
+
+impl fmt::Display for LostCommits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |count: i64| if count == 1 { "" } else { "s" };
+        let (epoch, number) = self.recorded;
+        write!(
+            f,
+            "at least {} commit{} with {} entr{} of the ledger, up to commit {number} of run {epoch} of {}: it ends with ",
+            self.commits,
+            plural(self.commits),
+            self.entries,
+            if self.entries == 1 { "y" } else { "ies" },
+            self.at.rfc3339(),
+        )?;
+        match self.last {
+            Some((epoch, number)) => write!(f, "commit {number} of run {epoch}"),
+            None => f.write_str("no commit at all"),
+        }
+    }
+}
+
 impl OpenError {
+    /// Whether the file has lost commits, or is lost itself: an operator has to decide.
+    pub fn is_loss(&self) -> bool {
+        matches!(
+            self,
+            OpenError::CommitsLost { .. } | OpenError::Removed { .. }
+        )
+    }
+
     /// Whether the same opening may succeed later: the server was not reached, or does not accept connections of gateways now.
     pub fn is_transient(&self) -> bool {
         matches!(

@@ -67,7 +67,9 @@ pub use codes::{
     SubscriptionStatus, TopUpState,
 };
 pub use commit_id::has_allotments;
-pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
+pub use error::{
+    CommitError, Failure, FailureKind, LostCommits, OpenError, ReadError, Refusal, SubmitError,
+};
 pub use export::{EXPORT_SUFFIX, ExportError};
 pub use gauges::{Gauges, Histogram};
 pub use handover::{Answers, Handover, Successor, SuccessorLink, serve_predecessor};

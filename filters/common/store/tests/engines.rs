@@ -12,6 +12,7 @@ mod sqlite {
     pub(crate) mod engine;
     mod fence;
     mod journal_row;
+    mod last_commit;
     mod open;
     mod posting;
     mod rename;

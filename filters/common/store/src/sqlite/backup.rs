@@ -11,7 +11,7 @@ use rusqlite::backup::{Backup, StepResult};
 use super::descriptor::Descriptor;
 use super::name::FileId;
 use super::read::no_file;
-use super::{file, name};
+use super::{file, last_commit, name};
 use crate::error::OpenError;
 use crate::file_lock::LockedFile;
 
@@ -135,6 +135,8 @@ pub fn backup_watched(
     })?;
     locked
         .sync_all()
+        // That of an earlier file, which was opened as a database.
+        .and_then(|()| last_commit::remove(to))
         .and_then(|()| fs::rename(&part, to))
         .map_err(failed)?;
     file::sync_folder(to)

@@ -124,6 +124,28 @@ pub(crate) fn checkpoint(connection: &Connection) -> rusqlite::Result<Option<u64
     }
 }
 
+/// How long a final close waits for readers of earlier commits.
+const LAST_READERS: Duration = Duration::from_secs(2);
+
+/// Moves all of the log into the main file, and empties it unless another program reads it. Returns whether the file alone has every commit:
+/// not while a reader of an earlier one remains.
+pub(crate) fn checkpoint_all(connection: &Connection) -> rusqlite::Result<bool> {
+    let run = |mode: &str, wait| {
+        connection.busy_timeout(wait)?;
+        let sql = format!("PRAGMA wal_checkpoint({mode})");
+        connection.query_row(&sql, [], |row| {
+            Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+        })
+    };
+    let (frames, moved) = run("FULL", LAST_READERS)?;
+    if frames != moved {
+        return Ok(false);
+    }
+    // Litestream reads the log all the time, which it has to itself then.
+    run("TRUNCATE", Duration::ZERO)?;
+    Ok(true)
+}
+
 /// How long the thread waits for another program's lock.
 pub(crate) const BUSY: Duration = Duration::from_millis(20);
 

@@ -1,5 +1,6 @@
 //! The writing connection: the transaction of a commit, the fence in it, and the checkpoint between two commits.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,11 +10,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Statement, params};
 
-use super::checkpoint::{Checkpointer, checkpoint};
+use super::checkpoint::{Checkpointer, checkpoint, checkpoint_all};
 use super::failure::failure;
 use super::fence::Fence;
+use super::last_commit::{COUNT_COMMIT, Recorder, Row};
 use super::lock::Lock;
-use crate::engine::{Engine, EngineError, Session, WriteError};
+use crate::engine::{Committed, Engine, EngineError, Session, WriteError};
 use crate::entries::Seal;
 use crate::error::{Failure, FailureKind};
 
@@ -28,6 +30,8 @@ pub(crate) struct SqliteEngine {
     pub(crate) fence: Arc<Fence>,
     /// The log should be restarted.
     pub(crate) log_is_long: Arc<AtomicBool>,
+    /// None where commits are not synced.
+    pub(crate) recorder: RefCell<Option<Recorder>>,
     /// Released last, when nothing in this process accesses the file any more.
     pub(crate) lock: Lock,
 }
@@ -43,6 +47,9 @@ impl Engine for SqliteEngine {
                 begin: self.connection.prepare("BEGIN IMMEDIATE")?,
                 commit: self.connection.prepare("COMMIT")?,
                 epoch: self.fence.prepare(&self.connection)?,
+                count: self.connection.prepare(COUNT_COMMIT)?,
+                inserted: None,
+                changes_before: 0,
             })
         };
         prepare().map_err(|error| failure(&self.path, error))
@@ -58,10 +65,14 @@ impl Engine for SqliteEngine {
 
     fn close(self, stopped: Option<&Failure>, hands_over: bool) -> Vec<File> {
         drop(self.checkpointer);
-        if is_lost(&self.path, &self.connection, &self.fence, stopped)
-            && let Err(error) = self
-                .connection
-                .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        let is_lost = is_lost(&self.path, &self.connection, &self.fence, stopped);
+        // A disk that has failed is not touched, and the successor goes on with the log as it is.
+        let is_final = !hands_over && stopped.is_none_or(|it| it.kind == FailureKind::Closed);
+        if is_final && !is_lost {
+            move_log(&self.path, &self.connection);
+        } else if let Err(error) = self
+            .connection
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         {
             tracing::warn!(%error, "disabling the checkpoint at close failed");
         }
@@ -76,6 +87,23 @@ impl Engine for SqliteEngine {
             None
         });
         files.map(Vec::from).unwrap_or_default()
+    }
+}
+
+/// Moves the log into the file at a final close: a copy of the file alone is the whole store then.
+fn move_log(path: &Path, connection: &Connection) {
+    let path = path.display();
+    match checkpoint_all(connection) {
+        Ok(true) => {}
+        Ok(false) => tracing::warn!(
+            %path,
+            "moving the log into the database waits for a program that reads it: copy `{path}-wal` with it until the next stop"
+        ),
+        Err(error) => tracing::warn!(
+            %error,
+            %path,
+            "moving the log into the database failed: copy `{path}-wal` with it until the next stop"
+        ),
     }
 }
 
@@ -102,6 +130,12 @@ pub(crate) struct SqliteSession<'e> {
     commit: Statement<'e>,
     /// What the fence reads.
     epoch: Statement<'e>,
+    /// Counts a commit without a row.
+    count: Statement<'e>,
+    /// The row of the open transaction, and the number of its entries.
+    inserted: Option<(Row, i64)>,
+    /// The changes of the connection before the open transaction.
+    changes_before: u64,
 }
 
 impl Session for SqliteSession<'_> {
@@ -113,6 +147,8 @@ impl Session for SqliteSession<'_> {
 
     fn begin(&mut self) -> Result<(), WriteError> {
         self.begin.execute([])?;
+        self.inserted = None;
+        self.changes_before = self.engine.connection.total_changes();
         // From here on no other writer of this log can increment the epoch before the commit.
         self.engine.fence.check(&mut self.epoch).map_err(|failure| {
             self.rollback();
@@ -131,12 +167,36 @@ impl Session for SqliteSession<'_> {
             seal.at.as_micros(),
             body,
         ])?;
+        let row = Row {
+            id,
+            hash: seal.hash,
+            at: seal.at,
+        };
+        self.inserted = Some((row, seal.entries));
         Ok(())
     }
 
     fn commit(&mut self) -> Result<(), EngineError> {
         self.commit.execute([])?;
         Ok(())
+    }
+
+    /// The commit of units, which is recorded; what is only derived from the journal is not.
+    fn send_commit(&mut self) -> Result<Committed, EngineError> {
+        let row = self.inserted.take();
+        let mut recorder = self.engine.recorder.borrow_mut();
+        // One that changes nothing writes nothing, and one without a row is counted.
+        let recorder = recorder.as_mut().filter(|_| {
+            row.is_some() || self.engine.connection.total_changes() != self.changes_before
+        });
+        if recorder.is_some() && row.is_none() {
+            self.count.execute([])?;
+        }
+        self.commit.execute([])?;
+        if let Some(recorder) = recorder {
+            recorder.committed(row);
+        }
+        Ok(Committed::Durable)
     }
 
     fn rollback(&mut self) {

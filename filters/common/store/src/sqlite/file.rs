@@ -4,9 +4,11 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::failure::{open_error, write_open_error};
+use super::last_commit;
 use super::options::{Durability, Options};
 use super::rename::migrated;
 use crate::commit_id;
@@ -37,7 +39,10 @@ pub(crate) fn create_if_missing(path: &Path, options: &Options) -> Result<(), Op
         // Created in place of the link, the store would not be at the link's target.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.is_symlink() => {
             match missing(path) {
-                OpenError::Missing { .. } => create(path, options),
+                OpenError::Missing { .. } => {
+                    last_commit::verify_absent(path)?;
+                    create(path, options)
+                }
                 migrated => Err(migrated),
             }
         }
@@ -67,6 +72,17 @@ pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, Open
     )
     .map_err(|error| open_error(path, "open", error))?;
     let schema = schema(&connection, path)?;
+    let closes = |checkpoints: bool| {
+        connection
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !checkpoints)
+            .map_err(|error| open_error(path, "set up", error))
+    };
+    if !options.accepts_loss {
+        // What is left of a damaged log stays as it is.
+        closes(false)?;
+        last_commit::verify(path, &connection)?;
+        closes(true)?;
+    }
     settings(&connection, options).map_err(|error| open_error(path, "set up", error))?;
     if schema < SCHEMA {
         refuse_unreleased(&connection, schema, path)?;

@@ -1,7 +1,8 @@
 //! The exclusive file lock (flock) that excludes a second gateway.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::Read;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::descriptor::Descriptor;
@@ -59,11 +60,7 @@ impl Lock {
             }
             Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
         }
-        let written = named
-            .set_len(0)
-            .and_then(|()| named.seek(SeekFrom::Start(0)))
-            .and_then(|_| writeln!(named, "{}", std::process::id()));
-        written.map_err(failed("write"))?;
+        name_holder(&named).map_err(failed("write"))?;
         let database = None;
         let mut lock = Lock {
             held: Some(Held { named, database }),
@@ -121,6 +118,10 @@ impl Lock {
     /// A lock received from another process with its open files.
     pub fn from_files([named, database]: [File; 2]) -> std::io::Result<Lock> {
         let database = Some(Descriptor::from_file(database, true)?);
+        // Only for messages: the lock is held all the same.
+        if let Err(error) = name_holder(&named) {
+            tracing::warn!(%error, "cannot write the id of this process to the lock file");
+        }
         Ok(Lock {
             held: Some(Held { named, database }),
         })
@@ -164,6 +165,12 @@ impl Drop for Lock {
 
 fn lock_path(path: &Path) -> PathBuf {
     super::file::with_suffix(path, ".lock")
+}
+
+/// Writes the id of this process, which has the lock, into the file.
+fn name_holder(file: &File) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)
 }
 
 fn holder(file: &mut File) -> String {

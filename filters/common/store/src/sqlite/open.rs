@@ -1,5 +1,6 @@
 //! Opening of a store: lock, file, epoch, then the threads.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,12 +11,14 @@ use super::engine::SqliteEngine;
 use super::failure::{open_error, row_open_error, write_open_error};
 use super::fence::Fence;
 use super::file;
+use super::last_commit::{self, RecordState, Recorder};
 use super::lock::Lock;
 use super::name::{self, resolve};
-use super::options::Options;
+use super::options::{Durability, Options};
 use super::read::{Pool, SqliteStore};
 use crate::commit::{self, Settings, Shared, StartError};
 use crate::error::OpenError;
+use crate::rows::RootSecret;
 use crate::store::{Read, Store};
 
 /// For how long a commit waits for another program's lock before the lock is reported, and then waited for again.
@@ -37,6 +40,7 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     let root_secret = file::root_secret(&connection, path)?;
     let raised = file::raise_epoch(&connection, path, &options)?;
     let fence = fence.with_epoch(raised, options.fenced);
+    let recorder = start_recorder(path, &connection, &options, &root_secret, raised.epoch)?;
     // From here on a lock is waited for in steps that are short enough to be shown while it lasts.
     let step = options.busy_timeout.min(LOCK_STEP);
     connection
@@ -63,6 +67,7 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
         fence,
         checkpointer: Some(checkpointer),
         log_is_long,
+        recorder: RefCell::new(recorder),
         lock,
     };
     let settings = Settings {
@@ -84,6 +89,30 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
         connections,
         writing,
     }))
+}
+
+/// Starts the record of the last commit, for a run whose epoch is durable. Without syncs there is none: after a loss of power it could name
+/// commits that were never on the disk.
+fn start_recorder(
+    path: &Path,
+    connection: &rusqlite::Connection,
+    options: &Options,
+    root_secret: &RootSecret,
+    epoch: i64,
+) -> Result<Option<Recorder>, OpenError> {
+    if options.durability == Durability::Process {
+        return Ok(None);
+    }
+    let is_first_run = epoch == 1;
+    if let RecordState::Unknown(problem) = last_commit::compare(path, connection)?
+        && !is_first_run
+    {
+        tracing::warn!(
+            path = %last_commit::path_of(path).display(),
+            "the record of the last commit {problem}: a loss of commits before this start would not be noticed; it is kept from now on"
+        );
+    }
+    Recorder::start(path, connection, options.node, root_secret).map(Some)
 }
 
 /// Takes the lock on the file at `path`, and creates the file when there is none.
@@ -123,7 +152,6 @@ pub fn open_read(path: &Path) -> Result<Arc<dyn Read>, OpenError> {
 /// The writer's side of a new file at `path`, without a thread, and its epoch.
 #[cfg(test)]
 pub(crate) fn new_engine(path: &Path) -> (SqliteEngine, i64) {
-    use crate::rows::RootSecret;
     use tollgate_clock::Timestamp;
 
     let mut options = Options::new(Timestamp::from_micros(1), RootSecret([7; 32]));
@@ -137,6 +165,7 @@ pub(crate) fn new_engine(path: &Path) -> (SqliteEngine, i64) {
         connection,
         fence: fence.with_epoch(raised, true),
         log_is_long: Arc::default(),
+        recorder: RefCell::default(),
         lock,
     };
     (engine, raised.epoch)

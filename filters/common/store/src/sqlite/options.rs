@@ -51,6 +51,8 @@ pub struct Options {
     pub lock: Option<Lock>,
     /// The run that has handed the store over and still serves requests: its holds and claims are not orphans.
     pub predecessor: Option<i64>,
+    /// Whether the file may lack commits that were durable: an operator has accepted their loss.
+    pub accepts_loss: bool,
     /// Whether commits check the node's epoch. Always, except in tests that need a ledger damaged by two writers.
     #[doc(hidden)]
     pub fenced: bool,
@@ -74,6 +76,7 @@ impl Options {
             on_failure: Box::new(|_| {}),
             lock: None,
             predecessor: None,
+            accepts_loss: false,
             fenced: true,
         }
     }

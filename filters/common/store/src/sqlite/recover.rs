@@ -6,9 +6,10 @@ use rusqlite::Connection;
 
 use super::failure::{open_error, row_open_error, write_open_error};
 use super::file;
+use super::last_commit::{self, Recorder};
 use super::name::resolve;
 use super::open::acquire_lock;
-use super::options::Options;
+use super::options::{Durability, Options};
 use crate::engine::Epochs;
 use crate::error::OpenError;
 use crate::recovery::{self, Repair, RepairRun};
@@ -52,10 +53,28 @@ pub fn repair(path: &Path, mut options: Options) -> Result<Repair, OpenError> {
     let is_needed = done
         .as_ref()
         .is_ok_and(|repair| !repair.findings.is_empty());
-    let end = if is_needed { "COMMIT" } else { "ROLLBACK" };
+    // The seals change, so the record names no commit of the repaired journal.
+    let removed = match is_needed {
+        true => last_commit::remove(path).map_err(|source| OpenError::File {
+            action: "remove the record beside",
+            path: path.to_owned(),
+            source,
+        }),
+        false => Ok(()),
+    };
+    let end = if is_needed && removed.is_ok() {
+        "COMMIT"
+    } else {
+        "ROLLBACK"
+    };
     let ended = connection.execute_batch(end).map_err(failed);
     let done = done?;
+    removed?;
     ended?;
+    if is_needed && options.durability == Durability::Power {
+        let root_secret = file::root_secret(&connection, path)?;
+        Recorder::start(path, &connection, options.node, &root_secret)?;
+    }
     Ok(done)
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rusqlite::{ErrorCode, OpenFlags};
 
 use super::file;
+use super::last_commit;
 use super::lock::Lock;
 
 /// The name of the file at `path` once its store was copied into a database.
@@ -94,6 +95,8 @@ pub fn rename(from: &Path, to: &Path, _lock: &Lock) -> Result<(), RenameError> {
     }
     fs::rename(from, to)
         .and_then(|()| file::sync_folder(to))
+        // All commits are in the file, so a log that is lost later has none.
+        .and_then(|()| last_commit::remove(from))
         .map_err(failed)
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::log::{Event, Files};
 
 /// What a disk writes as a whole or not at all.
-const SECTOR: usize = 512;
+pub(super) const SECTOR: usize = 512;
 
 /// A disk, event by event.
 pub(super) struct Disk {

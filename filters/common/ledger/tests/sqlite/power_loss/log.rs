@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::disk::SECTOR;
 use super::vfs;
 
 /// Files by name.
@@ -57,7 +58,42 @@ struct State {
     names: HashMap<String, usize>,
     files: usize,
     events: Vec<Event>,
+    /// The file of the last commit, which is not written through SQLite: what it had at the last event.
+    record: (PathBuf, Vec<u8>),
 }
+
+impl State {
+    /// Adds what was written to the record since the last event, as sectors that nothing syncs.
+    fn see_record(&mut self) {
+        let (path, before) = &self.record;
+        let Ok(bytes) = fs::read(path) else { return };
+        if bytes == *before {
+            return;
+        }
+        let inode = match self.names.get(RECORD) {
+            Some(inode) => *inode,
+            None => {
+                self.names.insert(RECORD.to_owned(), self.files);
+                self.events.push(Event::Created(RECORD.to_owned()));
+                self.files += 1;
+                self.files - 1
+            }
+        };
+        for (number, sector) in bytes.chunks(SECTOR).enumerate() {
+            let offset = number * SECTOR;
+            if before.get(offset..offset + sector.len()) != Some(sector) {
+                self.events.push(Event::Written {
+                    inode,
+                    offset,
+                    bytes: sector.to_vec(),
+                });
+            }
+        }
+        self.record.1 = bytes;
+    }
+}
+
+const RECORD: &str = "t.db.committed";
 
 impl Log {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -67,6 +103,7 @@ impl Log {
     /// Does something under the lock, so that the log has the order of what was done, and records it if it succeeds.
     fn record(&self, event: Event, act: impl FnOnce() -> c_int) -> c_int {
         let mut state = self.state();
+        state.see_record();
         let code = act();
         if code == rusqlite::ffi::SQLITE_OK {
             if let Event::Deleted { name, .. } = &event {
@@ -120,11 +157,15 @@ impl Log {
     }
 
     pub(super) fn sync(&self, inode: usize, folder: bool) {
-        self.state().events.push(Event::Synced { inode, folder });
+        let mut state = self.state();
+        state.see_record();
+        state.events.push(Event::Synced { inode, folder });
     }
 
     pub(super) fn acknowledge(&self, ack: Ack) {
-        self.state().events.push(Event::Acknowledged(ack));
+        let mut state = self.state();
+        state.see_record();
+        state.events.push(Event::Acknowledged(ack));
     }
 }
 
@@ -144,10 +185,12 @@ impl Recording {
         for entry in fs::read_dir(&folder).expect("the folder is read") {
             let path = entry.expect("an entry").path();
             let name = path.file_name().expect("a name").to_string_lossy();
-            if name.ends_with(".db") || name.ends_with("-wal") {
+            if name.ends_with(".db") || name.ends_with("-wal") || name == RECORD {
                 start.push((name.into_owned(), fs::read(&path).expect("a file is read")));
             }
         }
+        let record = start.iter().find(|(name, _)| name == RECORD);
+        let record = record.map(|(_, bytes)| bytes.clone()).unwrap_or_default();
         let names = start.iter().enumerate();
         let names: HashMap<_, _> = names
             .map(|(inode, (name, _))| (name.clone(), inode))
@@ -156,6 +199,7 @@ impl Recording {
             files: names.len(),
             names,
             events: Vec::new(),
+            record: (folder.join(RECORD), record),
         })));
         vfs::record(&folder, log.clone());
         Recording { folder, start, log }

@@ -3,7 +3,7 @@
 //! A process that is killed loses nothing that it has written (`kill.rs`); a computer without power loses what was not synced, in any order
 //! and in parts. `vfs.rs` records the writes of SQLite, `log.rs` puts them in one order with the results that callers received, and
 //! `disk.rs` computes what a power loss leaves. Each such state is opened: no acknowledged result is missing, no unit is there in part,
-//! the database is whole, and the ledger balances. `TOLLGATE_POWER_LOSSES` sets the number of states.
+//! the database is whole, the ledger balances, and the record of the last commit names none that is not there. `TOLLGATE_POWER_LOSSES` sets the number of states.
 
 mod disk;
 mod log;

@@ -1,0 +1,443 @@
+//! The record of the last commit: a file beside the database (`PATH.committed`) that names the last commit which was made durable.
+//!
+//! The newest commits are in the log beside the database, and to SQLite a log that is missing, cut or damaged is the end of the log: it opens
+//! the database as it was some commits ago, without an error. A start and the audit compare the database with the record, and refuse one that
+//! has less.
+//!
+//! The record is written in place after the sync of each commit, and is not synced itself. After a loss of power it may name an earlier
+//! commit, never a later one than the database has. It has two slots, which are written in turn, so that one of them is whole at any time.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension as _};
+use tollgate_clock::Timestamp;
+
+use super::failure::open_error;
+use super::{file, name};
+use crate::commit_id;
+use crate::error::{LostCommits, OpenError};
+use crate::rows::RootSecret;
+
+/// The first bytes of a slot, with the version of its format.
+const MAGIC: &[u8; 8] = b"tlgtcmt1";
+
+/// Distance of the slots: what a disk writes as a whole or not at all.
+const SECTOR: usize = 512;
+
+const FILE_BYTES: usize = 2 * SECTOR;
+
+/// Bytes of a slot, with the checksum at its end.
+const SLOT_BYTES: usize = 128;
+const CHECKSUM_AT: usize = SLOT_BYTES - 8;
+
+/// Number of commits after which the older half of those that are counted leaves the count: a comparison reads at most three times as many.
+const COUNTED: i64 = 4096;
+
+/// Context of the id of a store (BLAKE3 key derivation).
+const STORE_ID: &str = "tollgate store, record of the last commit";
+
+/// Counts the commits without a row in the journal, which the record knows by their number alone.
+pub(crate) const COUNT_COMMIT: &str =
+    "INSERT INTO meta (k, v) VALUES ('commits_without_entries', '1')
+    ON CONFLICT (k) DO UPDATE SET v = CAST(v AS INTEGER) + 1";
+
+/// A journal row as the record has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// Zero where there is none.
+    pub(crate) id: i64,
+    pub(crate) hash: [u8; 32],
+    pub(crate) at: Timestamp,
+}
+
+impl Row {
+    const NONE: Row = Row {
+        id: 0,
+        hash: [0; 32],
+        at: Timestamp::from_micros(0),
+    };
+}
+
+/// What the record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LastCommit {
+    store: [u8; 16],
+    /// Greater than in the other slot.
+    sequence: u64,
+    /// The last row of the journal.
+    row: Row,
+    /// Number of commits without a row.
+    without_row: i64,
+    /// The rows after this one, up to the last, are counted.
+    base: i64,
+    commits: i64,
+    entries: i64,
+}
+
+impl LastCommit {
+    fn encode(&self) -> [u8; SLOT_BYTES] {
+        let mut slot = [0; SLOT_BYTES];
+        slot[..8].copy_from_slice(MAGIC);
+        slot[8..24].copy_from_slice(&self.store);
+        slot[24..32].copy_from_slice(&self.sequence.to_le_bytes());
+        slot[32..64].copy_from_slice(&self.row.hash);
+        let numbers = [
+            self.row.id,
+            self.row.at.as_micros(),
+            self.without_row,
+            self.base,
+            self.commits,
+            self.entries,
+        ];
+        for (place, number) in slot[64..].chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        let checksum = checksum(&slot);
+        slot[CHECKSUM_AT..].copy_from_slice(&checksum);
+        slot
+    }
+
+    /// `None` for a slot that was not written, or not as a whole.
+    fn decode(slot: &[u8]) -> Option<LastCommit> {
+        let slot: &[u8; SLOT_BYTES] = slot.try_into().ok()?;
+        if slot[..8] != *MAGIC || slot[CHECKSUM_AT..] != checksum(slot) {
+            return None;
+        }
+        let number = |at: usize| -> Option<i64> {
+            Some(i64::from_le_bytes(slot.get(at..at + 8)?.try_into().ok()?))
+        };
+        Some(LastCommit {
+            store: slot[8..24].try_into().ok()?,
+            sequence: u64::from_le_bytes(slot[24..32].try_into().ok()?),
+            row: Row {
+                hash: slot[32..64].try_into().ok()?,
+                id: number(64)?,
+                at: Timestamp::from_micros(number(72)?),
+            },
+            without_row: number(80)?,
+            base: number(88)?,
+            commits: number(96)?,
+            entries: number(104)?,
+        })
+    }
+}
+
+fn checksum(slot: &[u8; SLOT_BYTES]) -> [u8; 8] {
+    let hash = blake3::hash(&slot[..CHECKSUM_AT]);
+    let mut checksum = [0; 8];
+    checksum.copy_from_slice(&hash.as_bytes()[..8]);
+    checksum
+}
+
+/// The name of the record of the database at `path`.
+pub fn path_of(path: &Path) -> PathBuf {
+    file::with_suffix(path, ".committed")
+}
+
+/// The record beside a database, as it was read.
+enum Found {
+    Record(LastCommit),
+    Absent,
+    Damaged,
+}
+
+/// Reads the record of the database at `path`.
+fn read(path: &Path) -> Result<Found, OpenError> {
+    // A slot may be written while it is read; the other one is whole then, unless two commits are made meanwhile.
+    for _ in 0..3 {
+        let bytes = match fs::read(path_of(path)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Absent),
+            Err(error) => return Err(failed("read", path)(error)),
+        };
+        let slots = [0, SECTOR].map(|at| bytes.get(at..at + SLOT_BYTES));
+        let records = slots.into_iter().flatten().filter_map(LastCommit::decode);
+        if let Some(record) = records.max_by_key(|record| record.sequence) {
+            return Ok(Found::Record(record));
+        }
+    }
+    Ok(Found::Damaged)
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path_of(path);
+    move |source| OpenError::File {
+        action,
+        path,
+        source,
+    }
+}
+
+/// A database compared with the record beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordState {
+    /// The database has the commit that the record names.
+    Whole,
+    /// Nothing can be compared. Why, as a predicate: `is missing`.
+    Unknown(&'static str),
+    /// The database lacks commits that were durable.
+    Behind(LostCommits),
+}
+
+/// Compares the database at `path` with its record, with or without a running gateway.
+///
+/// # Errors
+///
+/// When one of them cannot be read.
+pub fn record_state(path: &Path) -> Result<RecordState, OpenError> {
+    let path = &name::resolve(path);
+    let (connection, _) = file::connect_source(path)?;
+    compare(path, &connection)
+}
+
+/// The same with a connection to the database.
+pub(crate) fn compare(path: &Path, connection: &Connection) -> Result<RecordState, OpenError> {
+    // Read before the database, to which a gateway may add commits meanwhile.
+    let record = match read(path)? {
+        Found::Record(record) => record,
+        Found::Absent => return Ok(RecordState::Unknown("is missing")),
+        Found::Damaged => return Ok(RecordState::Unknown("is damaged")),
+    };
+    if record.store != store_id(&file::root_secret(connection, path)?) {
+        return Ok(RecordState::Unknown("is of another database"));
+    }
+    let lost = lost(connection, &record).map_err(|error| open_error(path, "read", error))?;
+    Ok(lost.map_or(RecordState::Whole, RecordState::Behind))
+}
+
+/// Refuses the database at `path` where it lacks commits that were durable.
+pub(crate) fn verify(path: &Path, connection: &Connection) -> Result<(), OpenError> {
+    match compare(path, connection)? {
+        RecordState::Behind(lost) => Err(OpenError::CommitsLost {
+            path: path.to_owned(),
+            record: path_of(path),
+            lost,
+        }),
+        RecordState::Whole | RecordState::Unknown(_) => Ok(()),
+    }
+}
+
+/// Refuses to create a store at `path` where the record says that there was one.
+pub(crate) fn verify_absent(path: &Path) -> Result<(), OpenError> {
+    match read(path)? {
+        Found::Record(_) => Err(OpenError::Removed {
+            path: path.to_owned(),
+            record: path_of(path),
+        }),
+        Found::Absent | Found::Damaged => Ok(()),
+    }
+}
+
+/// Removes the record of the database at `path`, which is to have other commits, or none. The removal is durable.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path_of(path)) {
+        Ok(()) => file::sync_folder(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn store_id(secret: &RootSecret) -> [u8; 16] {
+    let key = blake3::derive_key(STORE_ID, &secret.0);
+    let mut id = [0; 16];
+    id.copy_from_slice(&key[..16]);
+    id
+}
+
+/// Number of commits without a row in the journal.
+fn without_row(connection: &Connection) -> rusqlite::Result<i64> {
+    let sql = "SELECT CAST(v AS INTEGER) FROM meta WHERE k = 'commits_without_entries'";
+    let counted = connection.query_row(sql, [], |row| row.get(0)).optional()?;
+    Ok(counted.unwrap_or_default())
+}
+
+/// The last row of the journal of a node.
+fn last_row(connection: &Connection, node: i64) -> rusqlite::Result<Option<Row>> {
+    let sql =
+        "SELECT id, hash, at FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
+    let row = connection.query_row(sql, commit_id::range(node), |row| {
+        Ok(Row {
+            id: row.get(0)?,
+            hash: row.get(1)?,
+            at: Timestamp::from_micros(row.get(2)?),
+        })
+    });
+    row.optional()
+}
+
+/// The last row of a node that was exported and removed; zero where there is none.
+fn removed_until(connection: &Connection, node: i64) -> rusqlite::Result<i64> {
+    // A backup of an earlier release has no such table.
+    let table = "SELECT 1 FROM sqlite_master WHERE name = 'carried_nodes'";
+    if !connection.prepare(table)?.exists([])? {
+        return Ok(0);
+    }
+    let sql = "SELECT id FROM carried_nodes WHERE node_id = ?1";
+    let last = connection
+        .query_row(sql, [node], |row| row.get(0))
+        .optional()?;
+    Ok(last.unwrap_or_default())
+}
+
+/// What the database lacks of that which its record names.
+fn lost(connection: &Connection, record: &LastCommit) -> rusqlite::Result<Option<LostCommits>> {
+    let view = connection.unchecked_transaction()?;
+    let named = record.row;
+    let (node, epoch, number) = commit_id::numbers(named.id);
+    let sql = "SELECT hash FROM journal WHERE id = ?1";
+    let hash: Option<[u8; 32]> = view
+        .query_row(sql, [named.id], |row| row.get(0))
+        .optional()?;
+    let removed = removed_until(&view, node)?;
+    // The hash covers all rows before it.
+    let has_row = named.id == 0 || named.id <= removed || hash == Some(named.hash);
+    let without_row = (record.without_row - without_row(&view)?).max(0);
+    if has_row && without_row == 0 {
+        return Ok(None);
+    }
+    let last = last_row(&view, node)?.map(|row| commit_id::numbers(row.id));
+    let last = last.map(|(_, epoch, number)| (epoch, number));
+    let (mut commits, mut entries) = (0, 0);
+    if !has_row {
+        commits = match last {
+            Some((last_epoch, last)) if last_epoch == epoch => number - last,
+            Some((last_epoch, _)) if last_epoch > epoch => 0,
+            _ => number,
+        };
+        // What was removed cannot be counted.
+        if removed <= record.base {
+            let sql = "SELECT count(*), coalesce(sum(entries), 0) FROM journal WHERE id > ?1 AND id <= ?2";
+            let range = (record.base, named.id);
+            let there: (i64, i64) =
+                view.query_row(sql, range, |row| Ok((row.get(0)?, row.get(1)?)))?;
+            commits = commits.max(record.commits - there.0);
+            entries = (record.entries - there.1).max(0);
+        }
+        commits = commits.max(1);
+    }
+    Ok(Some(LostCommits {
+        commits: commits + without_row,
+        entries,
+        last,
+        recorded: (epoch, number),
+        at: named.at,
+    }))
+}
+
+/// Writes the record after each commit.
+pub(crate) struct Recorder {
+    path: PathBuf,
+    file: File,
+    last: LastCommit,
+    /// A row between the base and the last one, and what is counted up to it: the next base.
+    middle: (i64, i64, i64),
+    is_failing: bool,
+}
+
+impl Recorder {
+    /// The record of a run of `node` whose epoch is durable, and with it every commit before.
+    pub(crate) fn start(
+        path: &Path,
+        connection: &Connection,
+        node: i64,
+        secret: &RootSecret,
+    ) -> Result<Recorder, OpenError> {
+        let engine = |error| open_error(path, "read", error);
+        let found = match read(path)? {
+            Found::Record(record) => Some(record),
+            Found::Absent | Found::Damaged => None,
+        };
+        let store = store_id(secret);
+        let row = last_row(connection, node).map_err(engine)?;
+        let row = row.unwrap_or(Row::NONE);
+        let counted = found.filter(|record| (record.store, record.row) == (store, row));
+        let counted = counted.unwrap_or(LastCommit {
+            store,
+            sequence: found.map_or(0, |record| record.sequence),
+            row,
+            without_row: 0,
+            base: row.id,
+            commits: 0,
+            entries: 0,
+        });
+        let last = LastCommit {
+            without_row: without_row(connection).map_err(engine)?,
+            ..counted
+        };
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(path_of(path)).map_err(failed("open", path))?;
+        let mut recorder = Recorder {
+            path: path_of(path),
+            file,
+            last,
+            middle: (last.row.id, last.commits, last.entries),
+            is_failing: false,
+        };
+        recorder
+            .create(found.is_none())
+            .map_err(failed("write", path))?;
+        Ok(recorder)
+    }
+
+    /// Writes the first record of a run, with a file of the full length, so that later writes need no space.
+    fn create(&mut self, is_new: bool) -> io::Result<()> {
+        if is_new {
+            self.file.set_len(0)?;
+            self.file.write_all_at(&[0; FILE_BYTES], 0)?;
+        }
+        self.write()?;
+        if is_new {
+            self.file.sync_all()?;
+            file::sync_folder(&self.path)?;
+        }
+        Ok(())
+    }
+
+    /// Records a commit that is durable: with its row and the number of its entries, or without one.
+    pub(crate) fn committed(&mut self, row: Option<(Row, i64)>) {
+        match row {
+            Some((row, entries)) => {
+                self.forget();
+                self.last.row = row;
+                self.last.commits += 1;
+                self.last.entries += entries;
+            }
+            None => self.last.without_row += 1,
+        }
+        // The commit is durable, and the record only lags.
+        match self.write() {
+            Ok(()) => self.is_failing = false,
+            Err(error) if !self.is_failing => {
+                self.is_failing = true;
+                tracing::warn!(
+                    %error,
+                    path = %self.path.display(),
+                    "cannot write the record of the last commit: a loss of the log would not be noticed"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Takes the older half out of the count when it is large.
+    fn forget(&mut self) {
+        let (row, commits, entries) = self.middle;
+        if self.last.commits - commits < COUNTED {
+            return;
+        }
+        self.last.base = row;
+        self.last.commits -= commits;
+        self.last.entries -= entries;
+        self.middle = (self.last.row.id, self.last.commits, self.last.entries);
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.last.sequence += 1;
+        let slot = self.last.sequence % 2 * SECTOR as u64;
+        self.file.write_all_at(&self.last.encode(), slot)
+    }
+}
