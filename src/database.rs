@@ -296,6 +296,14 @@ pub(crate) fn record_state(settings: &config::Store) -> Result<RecordState, Open
     }
 }
 
+/// The damage in the file of the database, by its pages and newest commits. That of a server is not looked for.
+pub(crate) fn inspect(settings: &config::Store) -> Result<Option<String>, OpenError> {
+    match &settings.url {
+        StoreUrl::Sqlite(path) => sqlite::inspect(path),
+        StoreUrl::Postgres(_) => Ok(None),
+    }
+}
+
 /// Refuses a database that has lost commits, by its record. Returns why nothing could be compared, as a sentence.
 pub(crate) fn check_record(settings: &config::Store) -> Result<Option<String>, OpenError> {
     let Some(path) = file(settings) else {

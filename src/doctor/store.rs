@@ -237,10 +237,17 @@ fn schema(settings: &Settings, clock: &Clock) -> Finding {
         entropy: &entropy,
     };
     match database::open_read(&settings.store, &opener) {
-        Ok(_) => match database::check_record(&settings.store) {
-            Ok(None) => Finding::ok(name, format!("{shown} has the schema of this release")),
-            Ok(Some(problem)) => Finding::warning(name, problem),
-            Err(error) => Finding::failed(name, telemetry::chain(&error)),
+        Ok(_) => match (
+            database::inspect(&settings.store),
+            database::check_record(&settings.store),
+        ) {
+            (Ok(None), Ok(None)) => {
+                Finding::ok(name, format!("{shown} has the schema of this release"))
+            }
+            (Ok(Some(damage)), _) => Finding::failed(name, format!("{shown} is damaged: {damage}"))
+                .remedy("run `tollgate audit`, and restore a backup or repair it"),
+            (Ok(None), Ok(Some(problem))) => Finding::warning(name, problem),
+            (Err(error), _) | (_, Err(error)) => Finding::failed(name, telemetry::chain(&error)),
         },
         Err(OpenError::Missing { .. }) => match database::check_empty(&settings.store, &opener) {
             Ok(()) => Finding::ok(

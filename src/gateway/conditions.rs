@@ -101,6 +101,11 @@ impl Conditions {
                 "a commit takes longer than two seconds: the disk is slow, another program has locked the database, or its server does not answer".into(),
             );
         }
+        if let Some(damage) = gauges.damage.get() {
+            found.warnings.push(format!(
+                "the database is damaged, {damage}: run `tollgate audit`, and restore a backup or repair it"
+            ));
+        }
         let feed_read = Duration::from_micros(gauges.feed_read_us.load(Relaxed));
         if self.store.has_allotments() && elapsed.saturating_sub(feed_read) > FEED_AGE_MAX {
             found.reasons.push(

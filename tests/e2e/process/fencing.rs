@@ -208,6 +208,9 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
             delivered,
             "{name:?}: the charges that clients received"
         );
+        // The holds of the first process are lost with its log.
+        let accepted = installation.ask(&["repair", "--accept-loss"]).await;
+        assert_eq!(accepted["is_loss_accepted"], name == Name::Hard, "{accepted}");
         let mut serving = installation.serve().await;
         let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{name:?}: {}", answer.text());

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use tollgate_testing::{Client, within};
 
 use super::installation::{Installation, Serving, ended};
 use super::upgrade::{Successor, first_ended};
@@ -76,7 +77,8 @@ async fn a_start_and_the_audit_refuse_a_database_that_lost_its_log_after_a_kill(
             )
         })
         .collect();
-    drop((view, store));
+    drop(view);
+    drop(store);
     for damage in ["removed", "cut", "flipped"] {
         for (name, bytes) in &killed {
             fs::write(beside(&installation, name), bytes).expect("written");
@@ -106,8 +108,9 @@ async fn a_start_and_the_audit_refuse_a_database_that_lost_its_log_after_a_kill(
         assert!(commits >= 1, "{damage}: {output}");
         if damage == "removed" {
             let entries = named.split("with ").nth(1).expect("a number");
-            let entries = entries.split(' ').next().expect("a word").parse();
-            assert!(entries >= Ok(REQUESTS), "{output}");
+            let entries = entries.split(' ').next().expect("a word");
+            let entries: usize = entries.parse().expect("a number");
+            assert!(entries >= REQUESTS, "{output}");
         }
         let (status, started) = installation.fail().await;
         assert_eq!(status.code(), Some(2), "{damage}: {started}");
@@ -188,7 +191,8 @@ async fn an_upgrade_continues_log_and_record_and_the_lock_file_names_the_new_pro
     let successor = Successor::of(&installation).await;
     let after = fs::read(beside(&installation, "-wal")).expect("a log");
     assert!(after.starts_with(&before), "the log goes on");
-    drop((view, store));
+    drop(view);
+    drop(store);
     let holder = fs::read_to_string(beside(&installation, ".lock")).expect("a lock file");
     assert_eq!(holder.trim().parse(), Ok(successor.0));
     let (status, output) = installation.fail().await;
@@ -204,4 +208,31 @@ async fn an_upgrade_continues_log_and_record_and_the_lock_file_names_the_new_pro
     fs::copy(installation.database(), &copy).expect("a copy");
     let whole = installation.audit().await["operations"].as_u64();
     assert_eq!(whole, Some(operations(&copy)));
+}
+
+#[tokio::test]
+async fn a_journal_that_is_damaged_is_a_warning_of_a_start_and_a_failure_of_doctor() {
+    let installation = Installation::new("").await;
+    let database = rusqlite::Connection::open(installation.database()).expect("it opens");
+    let damaged =
+        "UPDATE journal SET body = CAST(substr(body, 1, length(body) - 1) || x'55' AS BLOB)
+        WHERE id = (SELECT max(id) FROM journal WHERE entries > 0)";
+    assert_eq!(database.execute(damaged, []), Ok(1));
+    drop(database);
+    let (_, output) = ask(&installation, &["doctor"]).await;
+    assert!(output.contains("does not match its seal"), "{output}");
+    let mut serving = installation.serve().await;
+    let admin = Client::new(&serving.admin_url);
+    let shown = async {
+        loop {
+            let ready = admin.get("/ready").await;
+            if ready.text().contains("does not match its seal") {
+                return ready.status;
+            }
+        }
+    };
+    assert_eq!(within("the warning", shown).await, 200);
+    assert!(serving.process.output().contains("database is damaged"));
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
 }

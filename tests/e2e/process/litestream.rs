@@ -133,6 +133,7 @@ async fn restore(litestream: &Litestream, installation: &Installation) {
     let _ = std::fs::remove_dir_all(database.with_file_name(".tollgate.db-litestream"));
     let restored = litestream.restored(&database, installation).await;
     restored.expect("the copy is restored");
+    installation.run(&["repair", "--accept-loss"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

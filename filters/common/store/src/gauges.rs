@@ -1,5 +1,6 @@
 //! Metrics of the writer: plain counters, readable at any time without a lock.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// Counts of values by powers of two: bucket `i` counts values `v` with `2^(i-1) < v <= 2^i`, the first one 0 and 1, the last one
@@ -52,6 +53,8 @@ pub struct Gauges {
     pub is_locked: AtomicBool,
     /// Whether the file system has less free space than new work needs: set by the owner of the store, refuses new units.
     pub is_disk_low: AtomicBool,
+    /// The damage that the inspection of a file at the start has found.
+    pub damage: OnceLock<String>,
     /// Up to when the changes of other nodes are known here, in microseconds of the monotonic clock; 0 before the first read of the feed.
     pub feed_read_us: AtomicU64,
     /// When the last good renewal of the node's lease began, in microseconds of the monotonic clock; 0 without a lease.

@@ -71,6 +71,7 @@ fn in_own_dialect(statements: &str) -> String {
         ("CAST(", "("),
         (" AS BLOB)", ")"),
         ("zeroblob(32)", r"decode(repeat('00', 32), 'hex')"),
+        ("zeroblob(3)", r"decode(repeat('00', 3), 'hex')"),
         ("x'7f'", r"'\x7f'"),
         ("x'0", r"'\x0"),
     ]

@@ -317,6 +317,10 @@ fn every_edit_of_the_ledger_shows() {
             "does not follow",
         ),
         (
+            "UPDATE journal SET hash = zeroblob(3) WHERE (id & 15) = 2",
+            "was sealed over",
+        ),
+        (
             "UPDATE journal SET id = id + 100 WHERE (id & 15) = 2",
             "does not follow",
         ),

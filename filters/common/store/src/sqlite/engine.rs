@@ -13,6 +13,7 @@ use rusqlite::{Connection, Statement, params};
 use super::checkpoint::{Checkpointer, checkpoint, checkpoint_all};
 use super::failure::failure;
 use super::fence::Fence;
+use super::inspection::Inspection;
 use super::last_commit::{COUNT_COMMIT, Recorder, Row};
 use super::lock::Lock;
 use crate::engine::{Committed, Engine, EngineError, Session, WriteError};
@@ -30,6 +31,8 @@ pub(crate) struct SqliteEngine {
     pub(crate) fence: Arc<Fence>,
     /// The log should be restarted.
     pub(crate) log_is_long: Arc<AtomicBool>,
+    /// Ended before the connection is closed.
+    pub(crate) inspection: Option<Inspection>,
     /// None where commits are not synced.
     pub(crate) recorder: RefCell<Option<Recorder>>,
     /// Released last, when nothing in this process accesses the file any more.
@@ -64,7 +67,7 @@ impl Engine for SqliteEngine {
     }
 
     fn close(self, stopped: Option<&Failure>, hands_over: bool) -> Vec<File> {
-        drop(self.checkpointer);
+        drop((self.inspection, self.checkpointer));
         let is_lost = is_lost(&self.path, &self.connection, &self.fence, stopped);
         // A disk that has failed is not touched, and the successor goes on with the log as it is.
         let is_final = !hands_over && stopped.is_none_or(|it| it.kind == FailureKind::Closed);

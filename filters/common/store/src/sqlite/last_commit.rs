@@ -441,3 +441,107 @@ impl Recorder {
         self.file.write_all_at(&self.last.encode(), slot)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(sequence: u64) -> LastCommit {
+        LastCommit {
+            store: [7; 16],
+            sequence,
+            row: Row {
+                id: commit_id::id(1, 3, sequence as i64),
+                hash: [9; 32],
+                at: Timestamp::from_secs(1_700_000_000),
+            },
+            without_row: 4,
+            base: commit_id::id(1, 2, 5),
+            commits: 6,
+            entries: 8,
+        }
+    }
+
+    /// A recorder on a file of its own.
+    fn recorder(folder: &Path) -> Recorder {
+        let path = folder.join("t.db.committed");
+        let mut recorder = Recorder {
+            file: File::create(&path).expect("a file"),
+            path,
+            last: record(1),
+            middle: (0, 0, 0),
+            is_failing: false,
+        };
+        recorder.create(true).expect("it is written");
+        recorder
+    }
+
+    fn sequence(path: &Path) -> Option<u64> {
+        match read(path).expect("it is read") {
+            Found::Record(record) => Some(record.sequence),
+            Found::Absent | Found::Damaged => None,
+        }
+    }
+
+    /// The documented bytes.
+    #[test]
+    fn a_slot_has_the_documented_form() {
+        let slot = record(0x0102).encode();
+        assert_eq!(&slot[..8], b"tlgtcmt1");
+        assert_eq!(slot[8..24], [7; 16]);
+        assert_eq!(slot[24..32], [2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(slot[32..64], [9; 32]);
+        assert_eq!(slot[80], 4);
+        assert_eq!((slot[96], slot[104]), (6, 8));
+        assert_eq!(slot[112..120], [0; 8]);
+        assert_eq!(LastCommit::decode(&slot), Some(record(0x0102)));
+        for at in 0..SLOT_BYTES {
+            let mut torn = slot;
+            torn[at] ^= 0x40;
+            assert_eq!(LastCommit::decode(&torn), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn while_one_slot_is_torn_the_other_one_counts() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("t.db");
+        let mut recorder = recorder(folder.path());
+        for number in 3..7 {
+            recorder.committed(None);
+            assert_eq!(sequence(&path), Some(number));
+            let whole = fs::read(path_of(&path)).expect("a record");
+            assert_eq!(whole.len(), FILE_BYTES);
+            let mut torn = whole.clone();
+            let slot = number as usize % 2 * SECTOR;
+            torn[slot + 40..slot + 60].fill(0);
+            fs::write(path_of(&path), &torn).expect("written");
+            assert_eq!(sequence(&path), Some(number - 1));
+            fs::write(path_of(&path), whole).expect("written");
+        }
+    }
+
+    #[test]
+    fn the_count_is_of_the_newest_thousands_of_commits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut recorder = recorder(folder.path());
+        recorder.last = LastCommit {
+            base: 0,
+            commits: 0,
+            entries: 0,
+            ..record(1)
+        };
+        for id in 1..=4 * COUNTED {
+            let row = Row { id, ..Row::NONE };
+            recorder.committed(Some((row, 2)));
+            let LastCommit {
+                base,
+                commits,
+                entries,
+                ..
+            } = recorder.last;
+            assert_eq!((base + commits, entries), (id, 2 * commits));
+            assert!(commits <= 2 * COUNTED && (commits >= COUNTED || base == 0));
+        }
+    }
+}

@@ -14,6 +14,7 @@ mod engine;
 mod failure;
 mod fence;
 mod file;
+mod inspection;
 mod last_commit;
 mod lock;
 mod name;
@@ -28,6 +29,7 @@ pub use self::backup::{
     BackupError, CopiedPages, backup, backup_replacing, backup_watched, export, verify_pages,
 };
 pub use self::compile_options::has_compile_options;
+pub use self::inspection::inspect;
 pub use self::last_commit::{RecordState, path_of as record_path, record_state};
 pub use self::lock::Lock;
 pub use self::name::resolve;

@@ -11,6 +11,7 @@ use super::engine::SqliteEngine;
 use super::failure::{open_error, row_open_error, write_open_error};
 use super::fence::Fence;
 use super::file;
+use super::inspection::Inspection;
 use super::last_commit::{self, RecordState, Recorder};
 use super::lock::Lock;
 use super::name::{self, resolve};
@@ -68,6 +69,7 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
         checkpointer: Some(checkpointer),
         log_is_long,
         recorder: RefCell::new(recorder),
+        inspection: Inspection::start(path, &shared),
         lock,
     };
     let settings = Settings {
@@ -166,6 +168,7 @@ pub(crate) fn new_engine(path: &Path) -> (SqliteEngine, i64) {
         fence: fence.with_epoch(raised, true),
         log_is_long: Arc::default(),
         recorder: RefCell::default(),
+        inspection: None,
         lock,
     };
     (engine, raised.epoch)

@@ -113,6 +113,32 @@ pub(super) fn batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
     })
 }
 
+/// The same for the verification of all seals: a damaged column has another value, so that the commit does not match its seal, and the rest of the
+/// journal is read.
+pub(super) fn any_batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
+    fn or_default<T: Default>(read: Result<T, RowError>) -> Result<T, RowError> {
+        match read {
+            Err(RowError::Engine(error)) => Err(RowError::Engine(error)),
+            read => Ok(read.unwrap_or_default()),
+        }
+    }
+    let (node, epoch, number) = commit_id::numbers(row.get(0)?);
+    Ok(BatchRows {
+        seal: Seal {
+            node,
+            epoch,
+            number,
+            entries: or_default(row.get(2))?,
+            sum_available: or_default(row.get(3))?,
+            sum_held: or_default(row.get(4))?,
+            previous: or_default(row.get(5))?,
+            hash: or_default(row.get(6))?,
+            at: or_default(row.get(7))?,
+        },
+        body: or_default(row.get(1))?,
+    })
+}
+
 pub(super) fn each_body(
     connection: &dyn Sql,
     sql: &str,

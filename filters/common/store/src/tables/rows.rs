@@ -9,8 +9,8 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use super::columns::{all_credentials, all_prices, hold, login, posted_accounts};
 use super::journal::{
-    AFTER, COMMITS, NEWEST_BODIES, StepOrder, batch_rows, each_body, each_body_between, each_step,
-    on_marks, unposted_rows,
+    AFTER, COMMITS, NEWEST_BODIES, StepOrder, any_batch_rows, batch_rows, each_body,
+    each_body_between, each_step, on_marks, unposted_rows,
 };
 use super::{
     acme, allotment, audit_log, carry, checkout, erasure, id_lists, keys, loaded, mandate, oauth,
@@ -84,7 +84,7 @@ impl<C: Sql + KeySet> Rows for C {
             StepOrder::OldestFirst,
             EVERY_NODE,
             &mut |row| {
-                each(batch_rows(row)?);
+                each(any_batch_rows(row)?);
                 Ok(ControlFlow::Continue(()))
             },
         )
