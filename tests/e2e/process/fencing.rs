@@ -210,7 +210,11 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
         );
         // The holds of the first process are lost with its log.
         let accepted = installation.ask(&["repair", "--accept-loss"]).await;
-        assert_eq!(accepted["is_loss_accepted"], name == Name::Hard, "{accepted}");
+        assert_eq!(
+            accepted["is_loss_accepted"],
+            name == Name::Hard,
+            "{accepted}"
+        );
         let mut serving = installation.serve().await;
         let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{name:?}: {}", answer.text());

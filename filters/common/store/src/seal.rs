@@ -67,6 +67,18 @@ impl Seal {
         }
     }
 
+    /// Whether this is the seal of the bytes of `body`, which are not decoded.
+    pub fn covers(&self, body: &[u8]) -> bool {
+        let sums = Sums {
+            entries: self.entries,
+            available: self.sum_available.get(),
+            held: self.sum_held.get(),
+            at: self.at,
+        };
+        let key = (self.node, self.epoch, self.number);
+        Seal::over(key, self.previous, &sums, body).hash == self.hash
+    }
+
     /// Recomputes the seal at this position for `body`: equal to this one in an unedited journal.
     pub fn reseal(&self, body: &[u8]) -> Result<Seal, DecodeError> {
         Seal::of(((self.node, self.epoch, self.number), self.previous), body)

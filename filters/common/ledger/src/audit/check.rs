@@ -359,7 +359,12 @@ impl Check {
             ),
             Err(error) => {
                 self.unreadable = true;
-                format!("{name} {error}")
+                // What the seal covers is of another release; what it does not is damaged.
+                let damage = match seal.covers(&rows.body) {
+                    true => "",
+                    false => "does not match its seal: it ",
+                };
+                format!("{name} {damage}{error}")
             }
         };
         self.wrong(None, None, what);
