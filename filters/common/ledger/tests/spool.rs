@@ -13,7 +13,7 @@ use tollgate_ledger::{Hold, HoldError, Ledger, LoadError, Settle, SettleError, S
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options, SpoolOptions};
 use tollgate_store::{OpenError, OutageTimes, RootSecret, Store, SubmitError, flush, reading};
-use tollgate_testing::{DatabaseLink, Postgres, TempDir, tempdir};
+use tollgate_testing::{DatabaseLink, Postgres, RaisedAt, RaisedErrors, TempDir, tempdir};
 
 use support::{NOW, account as account_id, account_with, balance_of, request, settle};
 
@@ -244,6 +244,34 @@ fn answers_end_during_an_outage_and_each_is_charged_once_when_the_database_is_ba
         let node = fixture.start(role);
         assert_books(&node.store, account, 1_000 - 4 * 30);
         node.store.close();
+    }
+}
+
+/// A node with a spool ended at once too.
+#[test]
+fn answers_end_while_the_database_has_no_room_and_each_is_charged_once_when_it_has() {
+    for role in ROLES {
+        for (at, code) in [(RaisedAt::Write, "53100"), (RaisedAt::Commit, "58030")] {
+            let fixture = Fixture::new();
+            let node = fixture.start(role);
+            let account = account_with(&node.store, &node.ledger, 1, 1_000, 0);
+            let holds = [1, 2].map(|number| node.hold(account, number, 100));
+            let errors = RaisedErrors::of(&fixture.database, "journal", at);
+            errors.raise(code);
+            for hold in holds {
+                let settled = node.settled(hold, 30).expect("it is in the spool");
+                assert_eq!(settled.charged.get(), 30);
+            }
+            eventually("both are in the spool", || node.spooled().0 == 2);
+            errors.stop();
+            eventually("the spool is empty", || node.spooled() == (0, 0));
+            assert_eq!(node.late(), (0, 0));
+            node.ledger.return_all();
+            node.store.close();
+            let node = fixture.start(role);
+            assert_books(&node.store, account, 1_000 - 2 * 30);
+            node.store.close();
+        }
     }
 }
 

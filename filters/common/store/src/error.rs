@@ -161,6 +161,17 @@ pub enum OpenError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The database server has refused a statement of the start: it may have room, memory or another resource for it later.
+    #[error(
+        "`{database}` is short of room, memory or another resource; free it on the database server"
+    )]
+    Short {
+        /// The database.
+        database: String,
+        /// Which.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Nodes of the other kind have left something in the database: a node that is alone and one of several do not use it at once.
     #[error(
         "in `{database}` {} did not end cleanly: open holds, credit or unposted records remain; run `tollgate nodes recover NAME` first, and where that fails restore a backup",
@@ -277,14 +288,16 @@ impl OpenError {
         )
     }
 
-    /// Whether the same opening may succeed later: the server was not reached, or does not accept connections of gateways now.
+    /// Whether the same opening may succeed later: the server was not reached, is short of a resource, or does not accept connections of gateways
+    /// now.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            OpenError::Unreachable {
-                is_transient: true,
-                ..
-            }
+            OpenError::Short { .. }
+                | OpenError::Unreachable {
+                    is_transient: true,
+                    ..
+                }
         )
     }
 }

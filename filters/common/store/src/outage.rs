@@ -104,6 +104,16 @@ impl Outage {
         self.renewed_us.store(micros(sent), Relaxed);
     }
 
+    /// The time by which renewals of the lease are counted.
+    pub fn now(&self) -> Duration {
+        self.clock.since_boot()
+    }
+
+    /// Whether the database has renewed the lease since then: it answers, and it writes.
+    pub fn has_renewed_since(&self, then: Duration) -> bool {
+        self.renewal() >= then
+    }
+
     pub(crate) fn commit_began(&self) {
         let now = micros(self.clock.since_boot());
         self.commit_began_us.store(now.max(1), Relaxed);

@@ -35,6 +35,7 @@ mod postgres {
     mod open;
     mod proxy;
     mod recalls;
+    mod refusals;
     mod remedies;
     mod sent;
     mod silent;

@@ -14,7 +14,7 @@ use super::writer::Shared;
 use crate::engine::{
     Committed, Engine, EngineError, Fault, RowError, Rows as _, Session, WriteError,
 };
-use crate::error::{CommitError, Failure, FailureKind};
+use crate::error::{CommitError, Failure, FailureKind, Refusal};
 use crate::gauges::Gauges;
 use crate::queue::Item;
 use crate::reads::rebuild_days;
@@ -25,9 +25,6 @@ const LOADED_BATCH: usize = 8;
 
 /// Number of waits for another program's lock, each for the engine's time-out, before the writer gives up: a minute with SQLite.
 const BUSY_TRIES: usize = 120;
-
-/// Number of attempts at a commit that conflicts with those of other nodes.
-const CONFLICT_TRIES: usize = 20;
 
 /// The same where nothing waits for the result: at the start, and at the close.
 const POST_TRIES: usize = 10;
@@ -173,17 +170,59 @@ impl<E: Engine> Committer<'_, E> {
     }
 
     fn commit_units(&mut self, items: &mut Vec<Item>) -> Result<(), Failure> {
-        let (shared, monotonic_us) = (self.shared, self.monotonic_us);
         if are_shared(items) {
             // Their callers do not wait for this commit too.
             self.acknowledge_sent()?;
         }
+        match self.try_commit(items) {
+            Err(error) if error.fault() == Some(Fault::Value) => self.commit_apart(items),
+            committed => committed.map_err(|error| self.stopped_by(error)),
+        }
+    }
+
+    /// Commits units of which one has a value that the engine does not store, each alone, and refuses that one.
+    fn commit_apart(&mut self, items: &mut Vec<Item>) -> Result<(), Failure> {
+        let mut rest = std::mem::take(items).into_iter();
+        let mut is_undone = true;
+        while let Some(item) = rest.next() {
+            items.push(item);
+            let reloaded = match std::mem::take(&mut is_undone) {
+                true => repeat_conflicts(|_| self.batch.reload(self.session.rows())),
+                false => Ok(()),
+            };
+            let Err(error) = reloaded.and_then(|()| self.try_commit(items)) else {
+                continue;
+            };
+            if error.fault() != Some(Fault::Value) || !may_be_refused(&items[0]) {
+                items.extend(rest);
+                return Err(self.stopped_by(error));
+            }
+            is_undone = true;
+            tracing::warn!(
+                error = %failure_of(self.engine, error),
+                "store refused a unit: the database does not store a value of it"
+            );
+            self.wait_ended();
+            let refusal = Refusal::Invalid("the database does not store a value of it");
+            for item in items.drain(..) {
+                (item.done)(Err(CommitError::Refused(refusal.clone())));
+            }
+        }
+        match is_undone {
+            true => repeat_conflicts(|_| self.batch.reload(self.session.rows()))
+                .map_err(|error| self.stopped_by(error)),
+            false => Ok(()),
+        }
+    }
+
+    fn try_commit(&mut self, items: &mut Vec<Item>) -> Result<(), WriteError> {
+        let (shared, monotonic_us) = (self.shared, self.monotonic_us);
         let began_us = monotonic_us();
         self.wait_begins(began_us);
         let committed = retry_conflicts(&mut self.session, self.batch, |session, batch| {
             commit(shared, session, batch, monotonic_us, items)
         });
-        let (answers, committed) = committed.map_err(|error| self.stopped_by(error))?;
+        let (answers, committed) = committed?;
         let gauges = &shared.gauges;
         gauges.batch_size.record(items.len() as u64);
         gauges.coalesced.fetch_add(self.batch.coalesced, Relaxed);
@@ -191,7 +230,7 @@ impl<E: Engine> Committer<'_, E> {
         if committed == Committed::Sent {
             self.keep_sent(SentKind::Units, std::mem::take(items), answers, began_us);
         } else {
-            self.acknowledge_sent()?;
+            self.acknowledge_sent().map_err(WriteError::Stopped)?;
             self.wait_ended();
             let us = monotonic_us().saturating_sub(began_us);
             self.acknowledge(us, items, answers);
@@ -337,18 +376,23 @@ fn retry_conflicts<S: Session, T>(
     })
 }
 
-/// Runs `act` until it has not ended in a conflict; it learns whether it is repeated.
+/// Runs `act` until it has not ended in a conflict; it learns whether it is repeated. An engine with conflicts gives up by itself.
 fn repeat_conflicts<T, E: Into<WriteError>>(
     mut act: impl FnMut(bool) -> Result<T, E>,
 ) -> Result<T, WriteError> {
-    for tries in 1..CONFLICT_TRIES {
-        match act(tries > 1).map_err(Into::into) {
-            Err(WriteError::Engine(error) | WriteError::Row(RowError::Engine(error)))
-                if error.fault == Fault::Conflict => {}
+    let mut is_repeated = false;
+    loop {
+        match act(is_repeated).map_err(Into::into) {
+            Err(error) if error.fault() == Some(Fault::Conflict) => is_repeated = true,
             other => return other,
         }
     }
-    act(true).map_err(Into::into)
+}
+
+/// Whether a unit that cannot be committed may be refused: it has more than a row of the journal, and no answer has ended by it.
+fn may_be_refused(item: &Item) -> bool {
+    let acceptance = item.unit.acceptance.as_ref();
+    are_shared(std::slice::from_ref(item)) && acceptance.is_none_or(|it| it.refuse())
 }
 
 fn commit<S: Session>(

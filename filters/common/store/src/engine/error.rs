@@ -26,12 +26,23 @@ pub(crate) enum Fault {
     Unstorable,
     /// The connection was lost: whether the statement took effect is unknown.
     Lost,
+    /// The engine has refused the statement for want of room, memory or another resource, or has not reached its disk. It may accept it later.
+    Short,
     /// The engine has undone the transaction, which can be run again: a deadlock, or a conflict with another transaction.
     Conflict,
+    /// The engine does not store a value that it was sent, and has undone the transaction.
+    Value,
     /// A later run of the node has begun.
     Fenced,
     /// Anything else: the disk, the connection.
     Other,
+}
+
+impl Fault {
+    /// Whether another attempt may succeed, now or later.
+    pub(crate) fn passes(self) -> bool {
+        matches!(self, Fault::Lost | Fault::Short | Fault::Conflict)
+    }
 }
 
 /// An error that an engine reported.
@@ -108,6 +119,18 @@ pub(crate) enum WriteError {
     Inconsistent(String),
     /// This run has lost the store.
     Stopped(Failure),
+}
+
+impl WriteError {
+    /// What the engine has reported, if it has.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        match self {
+            WriteError::Engine(error) | WriteError::Row(RowError::Engine(error)) => {
+                Some(error.fault)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl From<EngineError> for WriteError {

@@ -11,8 +11,33 @@ use postgres_protocol::message::backend::ErrorFields;
 use crate::engine::{EngineError, Fault, RowError, WriteError};
 use crate::error::{Failure, FailureKind, OpenError};
 
+/// What an error of the server means by its code or by its class, the first two characters (PostgreSQL, appendix A). The README of the crate says
+/// what the store does about each.
+const FAULTS: [(&[&str], Fault); 7] = [
+    (
+        &["08", "25006", "25P03", "25P04", "40003", "57"],
+        Fault::Lost,
+    ),
+    (&["53", "58000", "58030"], Fault::Short),
+    (
+        &["0A000", "26000", "40", "55006", "55P03", "72"],
+        Fault::Conflict,
+    ),
+    (&["22", "54"], Fault::Value),
+    (&["23505", "42710", "42P07"], Fault::Key),
+    (&["23", "40002", "44"], Fault::Constraint),
+    (&["XX001", "XX002"], Fault::Corrupt),
+];
+
+/// What a SQLSTATE means. A code goes before its class.
+fn classify(code: &str) -> Fault {
+    let named = |name: &str| FAULTS.iter().find(|(names, _)| names.contains(&name));
+    let found = named(code).or_else(|| named(code.get(..2)?));
+    found.map_or(Fault::Other, |(_, fault)| *fault)
+}
+
 /// An error response (PostgreSQL, "Error and Notice Message Fields").
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ServerError {
     code: String,
     message: String,
@@ -74,49 +99,43 @@ impl ServerError {
         })
     }
 
-    /// What a code means (PostgreSQL, appendix A).
     fn fault(&self) -> Fault {
         match self.code.as_str() {
-            // unique_violation; duplicate_table and duplicate_object, where two processes create one at once
-            "23505" | "42P07" | "42710" => Fault::Key,
             // not_null_violation, of the number of a commit: what fences the transaction
             "23502" if self.message.contains("commits") => Fault::Fenced,
-            code if code.starts_with("23") => Fault::Constraint,
-            // disk_full
-            "53100" => Fault::Full,
-            // data_corrupted, index_corrupted
-            "XX001" | "XX002" => Fault::Corrupt,
-            // serialization_failure, deadlock_detected
-            "40001" | "40P01" => Fault::Conflict,
-            // The server shuts down, crashed, starts, or has no connection left.
-            "57P01" | "57P02" | "57P03" | "53300" => Fault::Lost,
-            // It has ended a session that was idle, in a transaction or not, or a transaction that took too long: of a node that was paused.
-            "25P03" | "57P05" | "25P04" => Fault::Lost,
-            // query_canceled, by an administrator or a limit: as after a lost connection, the store looks up whether it was committed.
-            "57014" => Fault::Lost,
-            // read_only_sql_transaction: the name leads to a standby, or to a server that is one since a failover.
-            "25006" => Fault::Lost,
-            code if code.starts_with("08") => Fault::Lost,
-            _ => Fault::Other,
+            code => classify(code),
         }
     }
 }
 
-/// Whether a statement waited for a lock for longer than its limit: `lock_not_available`.
-pub(super) fn is_locked(error: &EngineError) -> bool {
-    let found = error.source.downcast_ref::<ServerError>();
-    found.is_some_and(|server| server.code == "55P03")
+/// The error of the server in an error, if it is one.
+fn server_error(error: &EngineError) -> Option<&ServerError> {
+    error.source.downcast_ref()
 }
 
-/// An error of a login by which a lost connection was to be replaced: with a refused password it is tried again, as after the loss of one.
-/// The role has another password, and a reload of the settings may bring it.
+/// Whether a statement waited for a lock for longer than its limit: `lock_not_available`.
+pub(super) fn is_locked(error: &EngineError) -> bool {
+    server_error(error).is_some_and(|server| server.code == "55P03")
+}
+
+/// An error of a login by which a lost connection was to be replaced: one that the server refuses is tried again, as after the loss of one. The role
+/// may not log in for a while, or has another password, which a reload of the settings may bring.
 pub(super) fn retry_login(mut error: EngineError) -> EngineError {
-    // invalid_password
-    let found = error.source.downcast_ref::<ServerError>();
-    if found.is_some_and(|server| server.code == "28P01") {
+    if server_error(&error).is_some() {
         error.fault = Fault::Lost;
     }
     error
+}
+
+/// The same error once more.
+pub(super) fn copy(error: &EngineError) -> EngineError {
+    EngineError {
+        fault: error.fault,
+        source: match server_error(error) {
+            Some(server) => Box::new(server.clone()),
+            None => error.source.to_string().into(),
+        },
+    }
 }
 
 impl From<ServerError> for EngineError {
@@ -137,12 +156,22 @@ pub(super) struct Names {
 
 /// Why the writer stops for good.
 pub(super) fn failure(names: &Names, error: EngineError) -> Failure {
+    // disk_full
+    let is_full = server_error(&error).is_some_and(|server| server.code == "53100");
     let EngineError { fault, source } = error;
     let name = &names.database;
     let (kind, message) = match fault {
-        Fault::Full => (
+        Fault::Short if is_full => (
             FailureKind::DiskFull,
-            format!("the disk of `{name}` is full; free space there and start again ({source})"),
+            format!(
+                "the disk of `{name}` was full for too long; free space there and start again ({source})"
+            ),
+        ),
+        Fault::Short => (
+            FailureKind::Io,
+            format!(
+                "`{name}` was short of memory or another resource for too long, or did not reach its disk; see the log of the database, then start again ({source})"
+            ),
         ),
         Fault::Corrupt | Fault::Foreign => (
             FailureKind::Damaged,
@@ -207,6 +236,10 @@ pub(super) fn open_error(name: &str, action: &'static str, error: EngineError) -
             is_transient: is_transient(&error),
             source: error.source,
         },
+        Fault::Short => OpenError::Short {
+            database: name.to_owned(),
+            source: error.source,
+        },
         Fault::Corrupt => OpenError::Damaged {
             path,
             problem: String::from("is damaged"),
@@ -250,5 +283,87 @@ pub(super) fn write_open_error(name: &str, error: WriteError) -> OpenError {
         WriteError::Inconsistent(problem) => unbalanced(problem),
         WriteError::Refused(refusal) => unbalanced(refusal.to_string()),
         WriteError::Stopped(failure) => OpenError::Stopped(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The classes of appendix A, and those of other servers of the protocol.
+    const CLASSES: [&str; 44] = [
+        "00", "01", "02", "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "20", "21",
+        "22", "23", "24", "25", "26", "27", "28", "2B", "2D", "2F", "34", "38", "39", "3B", "3D",
+        "3F", "40", "42", "44", "53", "54", "55", "57", "58", "72", "F0", "HV", "P0", "XX",
+    ];
+
+    /// The rows of the README's table: codes and classes, and what the store does.
+    fn documented() -> Vec<(Vec<&'static str>, &'static str)> {
+        let readme = include_str!("../../README.md");
+        let (_, table) = readme
+            .split_once("| SQLSTATE |")
+            .expect("the table of the errors");
+        let rows = table.lines().skip(2);
+        let rows = rows.take_while(|line| line.starts_with('|')).map(|line| {
+            let cells: Vec<_> = line.split('|').map(str::trim).collect();
+            (cells[1].split(", ").collect(), cells[3])
+        });
+        rows.collect()
+    }
+
+    /// What the table says of a fault, at its beginning.
+    fn word(fault: Fault) -> &'static str {
+        match fault {
+            Fault::Lost | Fault::Short => "waits",
+            Fault::Conflict => "tries again",
+            Fault::Value => "refuses the unit",
+            Fault::Key => "reads the row",
+            _ => "ends the node",
+        }
+    }
+
+    #[test]
+    fn the_readme_has_what_each_sqlstate_means() {
+        let rows = documented();
+        let named: Vec<_> = rows.iter().flat_map(|(names, _)| names).copied().collect();
+        for (names, fault) in FAULTS {
+            for name in names {
+                let row = rows.iter().find(|(names, _)| names.contains(name));
+                let (_, does) = row.unwrap_or_else(|| panic!("{name} is not in the README"));
+                assert!(does.starts_with(word(fault)), "{name}: {does}");
+            }
+        }
+        for (names, does) in &rows {
+            for name in names.iter().filter(|name| **name != "all others") {
+                let code = format!("{name:0<5}");
+                assert!(does.starts_with(word(classify(&code))), "{name}: {does}");
+            }
+        }
+        for class in CLASSES.iter().filter(|class| !named.contains(class)) {
+            assert_eq!(classify(&format!("{class}999")), Fault::Other, "{class}");
+        }
+        let (last, does) = rows.last().expect("a row");
+        assert_eq!(
+            (last.as_slice(), *does),
+            (&["all others"][..], "ends the node")
+        );
+    }
+
+    #[test]
+    fn a_code_goes_before_its_class() {
+        for (code, fault) in [
+            ("40001", Fault::Conflict),
+            ("40002", Fault::Constraint),
+            ("40003", Fault::Lost),
+            ("58030", Fault::Short),
+            ("58P01", Fault::Other),
+            ("23505", Fault::Key),
+            ("23514", Fault::Constraint),
+            ("XX000", Fault::Other),
+            ("", Fault::Other),
+            ("é", Fault::Other),
+        ] {
+            assert_eq!(classify(code), fault, "{code}");
+        }
     }
 }

@@ -337,8 +337,11 @@ impl Wire {
     fn read_sent(&mut self) -> Result<(), EngineError> {
         while let Some(transaction) = self.sent.pop_front() {
             match self.end_transaction(transaction) {
-                // It has failed and is still open, so that the server refuses all that follows it. Only its own error says why.
-                Err(error) if self.is_in_transaction && !self.is_broken => return Err(error),
+                // It has failed and is still open, so that the server refuses all that follows it. Only its own error says why, or that of one
+                // before it, which it depends on.
+                Err(error) if self.is_in_transaction && !self.is_broken => {
+                    return Err(self.first_error_of_sent().unwrap_or(error));
+                }
                 ended => self.results.push_back(ended),
             }
             if self.is_broken {
@@ -346,6 +349,11 @@ impl Wire {
             }
         }
         Ok(())
+    }
+
+    /// The error of the oldest transaction that has failed, of those whose results were kept.
+    fn first_error_of_sent(&mut self) -> Option<EngineError> {
+        self.results.drain(..).find_map(Result::err)
     }
 
     /// Whether the next statement runs in a transaction. Only those of one are queued.

@@ -7,19 +7,23 @@
 //! is recorded, so that a copy of the transaction that the server receives later fails (`lost`). Then it is run again under a new number from the
 //! statements that were kept, and their results have to be the same.
 //!
+//! An error of the server before `COMMIT` is a refusal: nothing of the transaction is durable. One to `COMMIT` itself says no more than a lost
+//! connection. Those that pass (`Fault::passes`) are waited for like a lost connection, on a new one (`attempts`).
+//!
 //! Commits of one statement and transactions that read nothing are sent without a wait for those before them (`sent`). Every other exchange with
 //! the server reads their results first.
 
+mod attempts;
 mod lost;
 mod sent;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::Duration;
 
+use self::attempts::Attempts;
 use self::sent::SentCommits;
 use super::connection::{Connection, Sent, Target, is_select, refuse_nul};
-use super::failure::{ServerError, retry_login};
+use super::failure::{self, ServerError, retry_login};
 use super::key_set::SpillingSet;
 use super::lease;
 use super::row_values::RowValues;
@@ -30,14 +34,9 @@ use crate::engine::{
 };
 use crate::entries::Seal;
 use crate::outage::Outage;
-use crate::threads;
 
 /// For how long a transaction may be idle, for the server: others wait for what it has locked, the next attempt at it among them.
 const IDLE_MAX: &str = "5s";
-
-/// Pauses between two attempts to connect.
-const PAUSE_MIN: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Begins a transaction: the fence, and its number. The number may not be null, so that it is an error where the node has another epoch, or the
 /// transaction was made already, of which the server has received a copy late: `COMMIT` is sent with it.
@@ -73,6 +72,8 @@ pub(super) struct Writer {
     /// The last row of the node that is durable, or was sent: id and hash.
     last: Cell<Option<(i64, [u8; 32])>>,
     sent: SentCommits,
+    /// Attempts at the commit under way of which nothing is durable, and that its caller makes from the beginning.
+    again: RefCell<Attempts>,
     /// The number of the last transaction.
     commits: Cell<i64>,
     keys: SpillingSet,
@@ -141,6 +142,7 @@ impl Writer {
             transaction: RefCell::default(),
             last: Cell::new(last),
             sent: SentCommits::default(),
+            again: RefCell::default(),
             commits: Cell::new(0),
             keys: SpillingSet::default(),
         })
@@ -212,30 +214,66 @@ impl Writer {
             })?;
         }
         let mut sent = None;
+        let mut last = None;
         let is_done = self.reconnecting(&mut |link| {
             if let Some(number) = sent {
                 if self.is_committed(link, number)? {
                     return Ok(true);
                 }
-                if self.is_one_of_many() {
+                let is_refused =
+                    (last.as_ref()).is_some_and(|it: &EngineError| it.fault == Fault::Value);
+                if is_refused || self.is_one_of_many() {
                     return Ok(false);
                 }
                 self.run_again(link)?;
             }
             sent = Some(self.commits.get());
-            link.send("COMMIT", [].into_iter(), Expected::Commit)?;
-            link.result_of_sent().map(|()| true)
+            let committed = link.send("COMMIT", [].into_iter(), Expected::Commit);
+            let Err(error) = committed.and_then(|()| link.result_of_sent()) else {
+                return Ok(true);
+            };
+            last = Some(failure::copy(&error));
+            Err(match error.fault {
+                // Unless the transaction is durable, which has to be known first.
+                Fault::Value => EngineError {
+                    fault: Fault::Lost,
+                    ..error
+                },
+                _ => error,
+            })
         });
         let is_done = is_done.map_err(|error| self.explained(error))?;
-        if !is_done {
-            *self.transaction.borrow_mut() = Transaction::default();
-            return Err(begin_again("its connection was lost before it was durable"));
-        }
         let transaction = std::mem::take(&mut *self.transaction.borrow_mut());
+        if let (false, Some(error)) = (is_done, last) {
+            return Err(self.begin_again(error));
+        }
         if let Some(row) = transaction.inserted {
             self.set_durable(row);
         }
+        self.is_durable();
         Ok(())
+    }
+
+    /// What was under way is durable.
+    fn is_durable(&self) {
+        if self.again.take().have_paused() {
+            tracing::info!(database = %self.target.url, "database accepts commits again");
+        }
+    }
+
+    /// The error for a commit of which nothing is durable: where it passes, its caller makes the commit again, after a pause here.
+    fn begin_again(&self, error: EngineError) -> EngineError {
+        if !error.fault.passes() {
+            return error;
+        }
+        let paused = self.again.borrow_mut().pause_after_many(self, error);
+        match paused {
+            Ok(cause) => EngineError {
+                fault: Fault::Conflict,
+                source: cause.source,
+            },
+            Err(error) => error,
+        }
     }
 
     pub(super) fn rollback(&self) {
@@ -302,17 +340,16 @@ impl Writer {
         act: &mut dyn FnMut(&Connection) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
         self.finish_sent()?;
-        let mut backoff = PAUSE_MIN;
-        let mut give_up = None;
+        let mut attempts = Attempts::default();
         loop {
             let done = self.connect().and_then(|()| {
                 let link = self.link.borrow();
                 act(link.as_ref().expect("connected above"))
             });
             let error = match done {
-                Err(error) if matches!(error.fault, Fault::Lost | Fault::Conflict) => error,
+                Err(error) if error.fault.passes() => error,
                 done => {
-                    if give_up.is_some() && done.is_ok() {
+                    if attempts.have_paused() && done.is_ok() {
                         tracing::info!(database = %self.target.url, "connected to the database again");
                     }
                     return done;
@@ -323,20 +360,7 @@ impl Writer {
                 Ok(mut link) => *link = None,
                 Err(_) => return Err(error),
             }
-            let now = self.outage.clock.since_boot();
-            let give_up = *give_up.get_or_insert_with(|| {
-                let problem = match error.fault {
-                    Fault::Conflict => "transaction conflicted with another one, running it again on a new connection",
-                    _ => "connection to the database was lost, connecting again",
-                };
-                tracing::warn!(database = %self.target.url, error = %error.source, "{problem}");
-                now + self.outage.times.grace
-            });
-            if now >= give_up {
-                return Err(error);
-            }
-            threads::sleep(backoff);
-            backoff = (backoff * 2).min(PAUSE_MAX);
+            attempts.pause_after(self, error)?;
         }
     }
 
@@ -430,6 +454,7 @@ impl Writer {
     fn set_durable(&self, row: (i64, [u8; 32])) {
         self.last.set(Some(row));
         self.outage.row_is_durable(row.0);
+        self.is_durable();
     }
 
     fn fenced(&self) -> EngineError {
@@ -608,14 +633,6 @@ pub(super) fn set_idle_limit(connection: &Connection) -> Result<(), EngineError>
     connection.run_all(&format!(
         "SET idle_in_transaction_session_timeout = '{IDLE_MAX}'"
     ))
-}
-
-/// The whole commit has to be made again.
-fn begin_again(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> EngineError {
-    EngineError {
-        fault: Fault::Conflict,
-        source: source.into(),
-    }
 }
 
 pub(super) fn engine_error(error: RowError) -> EngineError {

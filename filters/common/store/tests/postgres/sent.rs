@@ -246,8 +246,8 @@ fn a_posting_changes_nothing_when_the_row_that_was_sent_before_it_fails() {
     until("it is not posted", || server.run(&database, POSTED) == "t");
     server.run(
         &database,
-        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION USING ERRCODE = ''53100''; END';
-         CREATE TRIGGER full_disk BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION full_disk()",
+        "CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION USING ERRCODE = ''XX000''; END';
+         CREATE TRIGGER broken BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION broken()",
     );
     let mut blocker = Blocker::lock(&database, "LOCK TABLE journal IN SHARE MODE");
     let commits = proxy.commits();
@@ -257,7 +257,7 @@ fn a_posting_changes_nothing_when_the_row_that_was_sent_before_it_fails() {
     });
     blocker.release();
     match answer.recv().expect("an answer") {
-        Err(CommitError::Stopped(failure)) => assert_eq!(failure.kind, FailureKind::DiskFull),
+        Err(CommitError::Stopped(failure)) => assert_eq!(failure.kind, FailureKind::Io),
         other => panic!("{other:?}"),
     }
     assert_eq!(server.run(&database, POSTED), "t");

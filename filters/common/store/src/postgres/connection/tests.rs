@@ -202,6 +202,36 @@ fn any_number_of_rows_is_written_by_few_statements() {
     assert_eq!(found.expect("a count"), 100);
 }
 
+/// A posting that was sent behind a row for which the server had no memory: its own error says that the row is missing, and ended the node.
+#[test]
+fn a_transaction_that_fails_with_one_before_it_has_the_error_of_that_one() {
+    let connection = connect(&Postgres::shared().database());
+    connection
+        .run_all("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        .expect("a table");
+    let refused = "DO 'BEGIN RAISE EXCEPTION USING ERRCODE = ''53200''; END'";
+    let depends = "INSERT INTO t VALUES (NULL)";
+    for sql in ["BEGIN", "COMMIT", refused, depends] {
+        connection.prepared(sql).expect("a statement");
+    }
+    connection
+        .send(refused, [].into_iter(), Expected::Success)
+        .expect("it is sent");
+    for sql in ["BEGIN", depends] {
+        let queued = connection.queue(sql, [].into_iter(), Expected::Success);
+        queued.expect("it is not sent yet");
+    }
+    connection
+        .send("COMMIT", [].into_iter(), Expected::Commit)
+        .expect("it is sent");
+    // What is prepared meanwhile reads the results of both.
+    let error = match connection.prepared("SELECT 1") {
+        Ok(_) => panic!("the transaction is open"),
+        Err(error) => error,
+    };
+    assert_eq!(error.fault, Fault::Short, "{}", error.source);
+}
+
 #[test]
 fn the_number_of_rows_is_the_last_word_of_a_tag() {
     for (tag, rows) in [("INSERT 0 5", 5), ("UPDATE 3", 3), ("COMMIT", 0), ("", 0)] {

@@ -1,22 +1,19 @@
-//! Transactions whose connection was lost: whether they have taken effect, and how they are made again.
+//! Transactions whose connection was lost, or that the server has refused: whether they have taken effect, and how they are made again.
 
 use super::super::connection::Connection;
-use super::{Transaction, Writer, Written, begin_again, engine_error};
+use super::{Transaction, Writer, Written, engine_error};
 use crate::engine::{EngineError, Fault, Select as _, Sql as _, values};
 
 impl Writer {
     /// What was read in a lost transaction may be different now that other nodes write: nothing of it is repeated here.
     pub(super) fn begin_again_after(&self, error: EngineError) -> EngineError {
-        match error.fault {
-            Fault::Lost | Fault::Conflict => {
-                if let Ok(mut link) = self.link.try_borrow_mut() {
-                    *link = None;
-                }
-                *self.transaction.borrow_mut() = Transaction::default();
-                begin_again(error.source)
+        if error.fault.passes() {
+            if let Ok(mut link) = self.link.try_borrow_mut() {
+                *link = None;
             }
-            _ => error,
+            *self.transaction.borrow_mut() = Transaction::default();
         }
+        self.begin_again(error)
     }
 
     /// Begins the transaction, or runs it again up to where it was lost, under a new number.

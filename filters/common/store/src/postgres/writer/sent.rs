@@ -185,13 +185,14 @@ impl Writer {
         }
         let durable = &self.sent.durable;
         durable.set(durable.get() + 1);
+        self.is_durable();
     }
 
-    /// Sends what is not known to be durable again, after a lost connection or a conflict, and waits for it; most other errors are final.
+    /// Sends what is not known to be durable again, after an error that passes, and waits for it; most other errors are final.
     fn send_again_after(&self, error: EngineError) -> Result<(), EngineError> {
         *self.link.borrow_mut() = None;
         let unknown = std::mem::take(&mut *self.sent.unknown.borrow_mut());
-        if !matches!(error.fault, Fault::Lost | Fault::Conflict | Fault::Key) {
+        if !error.fault.passes() && error.fault != Fault::Key {
             return Err(self.final_error(error));
         }
         for commit in unknown {
@@ -224,9 +225,9 @@ impl Writer {
             Fault::Fenced => self.fenced(),
             // Of the rows of a transaction: a later run may have written them.
             Fault::Constraint | Fault::Key => self.check_fence().err().unwrap_or(error),
-            // The commit is not to be made again from what is durable: those after it follow it.
-            Fault::Conflict => EngineError {
-                fault: Fault::Lost,
+            // No unit can be refused for it: the row has those of a whole commit, and others follow it.
+            Fault::Value => EngineError {
+                fault: Fault::Other,
                 ..error
             },
             _ => self.explained(error),
