@@ -33,8 +33,9 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tollgate_clock::Entropy;
 use tollgate_ledger::Ledger;
+use tollgate_money::AccountId;
 use tollgate_purchase::PurchaseTasks;
-use tollgate_store::{Failure, Handover, Outage, Store, SuccessorLink, flush};
+use tollgate_store::{Failure, Handover, Outage, Store, SuccessorLink, flush, reading};
 
 pub(super) use self::link::Sockets;
 use self::link::{Link, Message, STEP_TIMEOUT, VARIABLE};
@@ -58,6 +59,10 @@ const RECORDS: Duration = Duration::from_secs(10);
 
 /// The same while it is closed.
 const COMMITS: Duration = Duration::from_secs(2);
+
+/// For how long the database is waited for before it is taken for one that does not answer: a read, and the next renewal of the lease.
+const READ: Duration = Duration::from_secs(2);
+const RENEWAL: Duration = Duration::from_secs(5);
 
 /// Interval at which what is waited for is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -170,8 +175,11 @@ impl Upgrader {
         }
         let mut token = [0; TOKEN_BYTES];
         token.copy_from_slice(&self.entropy.bytes::<TOKEN_BYTES>());
+        // The new process would wait for it, and give another cause.
+        self.read_database()?;
+        let began = self.store.outage().map(Outage::now);
         let (mut child, link) = self.start(program)?;
-        let address = match self.make_ready(&link, &token) {
+        let address = match self.make_ready(&link, &token, began) {
             Ok(address) => address,
             Err(error) => {
                 end(&mut child);
@@ -224,8 +232,14 @@ impl Upgrader {
         }
     }
 
-    /// Everything before the point of no return. Returns where the new process accepts relayed requests.
-    fn make_ready(&self, link: &Link, token: &[u8]) -> Result<SocketAddr, UpgradeError> {
+    /// Everything before the point of no return. Returns where the new process accepts relayed requests. `began` is when the upgrade has begun, by
+    /// the clock of the lease.
+    fn make_ready(
+        &self,
+        link: &Link,
+        token: &[u8],
+        began: Option<Duration>,
+    ) -> Result<SocketAddr, UpgradeError> {
         self.stop().link = Some(link.0.try_clone().map_err(UpgradeError::Link)?);
         if self.is_stop_requested() {
             return Err(UpgradeError::Stopped);
@@ -233,6 +247,9 @@ impl Upgrader {
         let address = self.prepare(link, token)?;
         self.wait_for_purchases()?;
         self.commit_all(RECORDS)?;
+        if let Some(began) = began {
+            self.wait_for_renewal(began)?;
+        }
         self.proxy.close_gate();
         let settled = self.settle().and_then(|()| {
             let mut stop = self.stop();
@@ -424,7 +441,32 @@ impl Upgrader {
         if !self.wait_until(DECISIONS, || self.purchase_tasks.running() == 0) {
             return Err(UpgradeError::Purchase);
         }
-        self.commit_all(COMMITS)
+        self.commit_all(COMMITS)?;
+        // Nothing may have been queued.
+        self.read_database()
+    }
+
+    /// Reads something from the database.
+    fn read_database(&self) -> Result<(), UpgradeError> {
+        let any = AccountId::from_bytes([0; 16]);
+        let read = reading(&self.store, move |store| store.account(any));
+        let read = self
+            .runtime
+            .block_on(async { tokio::time::timeout(READ, read).await });
+        match read {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(UpgradeError::Database),
+        }
+    }
+
+    /// Waits until the database has renewed the lease since the upgrade has begun. One that is full answers, and writes nothing.
+    fn wait_for_renewal(&self, began: Duration) -> Result<(), UpgradeError> {
+        let outage = self.store.outage();
+        let is_renewed = || outage.is_none_or(|outage| outage.has_renewed_since(began));
+        match self.wait_until(RENEWAL, is_renewed) {
+            true => Ok(()),
+            false => Err(UpgradeError::Database),
+        }
     }
 
     /// Commits what is recorded from time to time, and all that is queued. The hand-over of the store has no time limit: it is not begun with a

@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 
 use rusqlite::Connection;
-use tollgate_testing::{Postgres, within};
+use tollgate_testing::{Postgres, RaisedAt, RaisedErrors, within};
 use toml::Table;
 
 use super::installation::{Installation, Serving, ended};
-use super::spool::{admitted, begun};
+use super::spool::{admitted, begun, linked_database};
 use super::upgrade::{Successor, first_ended, slow_body};
-use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, chat, micros, poll};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, audited_store, chat, micros, poll};
 
 /// Waits until the earlier process, or the new one, which writes to the same place, has logged this.
 async fn logged(serving: &Serving, words: &str) {
@@ -60,6 +60,73 @@ async fn an_upgrade_is_refused_when_commits_do_not_end_before_the_store_is_hande
     assert_eq!(first_ended(&mut serving).await, Some(0));
     successor.stop().await;
     audited(&installation.database());
+}
+
+async fn refused_for_the_database(installation: &Installation) {
+    let mut upgrade = installation.spawn(installation.command(&["upgrade"]));
+    assert_eq!(ended(&mut upgrade).await.code(), Some(1));
+    let output = upgrade.output();
+    assert!(output.contains("the database does not answer"), "{output}");
+}
+
+/// The new process waited for a connection first, and the hand-over for the database, until the node ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_is_refused_at_once_while_the_database_does_not_answer() {
+    let (link, linked, _) = linked_database();
+    let installation = Installation::on_postgres(&linked, "").await;
+    let mut serving = installation.serve().await;
+    let client = serving.client(&installation);
+    for stalls in [false, true] {
+        admitted(&client).await;
+        match stalls {
+            false => link.cut(),
+            true => link.stall(),
+        }
+        refused_for_the_database(&installation).await;
+        let output = serving.process.output();
+        assert!(!output.contains("started the new process"), "{output}");
+        link.restore();
+    }
+    admitted(&client).await;
+    // It is lost when all is ready, and nothing waits for a commit.
+    let slow = slow_body(&serving, &installation).await;
+    let mut upgrade = installation.spawn(installation.command(&["upgrade"]));
+    logged(&serving, "the new process is ready to take over").await;
+    link.stall();
+    logged(&serving, "upgrade failed").await;
+    assert_eq!(ended(&mut upgrade).await.code(), Some(1));
+    let output = upgrade.output();
+    assert!(output.contains("the database does not answer"), "{output}");
+    drop(slow);
+    link.restore();
+    admitted(&client).await;
+    assert!(serving.process.has_ended().is_none());
+    let successor = Successor::of(&installation).await;
+    drop(client);
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    successor.stop().await;
+    audited_store(&*installation.store());
+}
+
+/// It can be read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_is_refused_while_the_database_has_no_room() {
+    let url = Postgres::shared().database();
+    let database = url.rsplit('/').next().expect("a name");
+    let installation = Installation::on_postgres(&url, "").await;
+    let mut serving = installation.serve().await;
+    let client = serving.client(&installation);
+    admitted(&client).await;
+    let errors = RaisedErrors::of(database, "leases", RaisedAt::Write);
+    errors.raise("53100");
+    refused_for_the_database(&installation).await;
+    errors.stop();
+    admitted(&client).await;
+    let successor = Successor::of(&installation).await;
+    drop(client);
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    successor.stop().await;
+    audited_store(&*installation.store());
 }
 
 async fn available(installation: &Installation) -> i64 {
