@@ -2,14 +2,16 @@
 //!
 //! The server trusts the fields that begin with the service's own name, so no field of a client may be mistaken for one of them. Many
 //! programs turn names into variables (`HTTP_X_SVC_OWNER`), which makes `X-Svc-Owner`, `x_svc_owner` and, in some, `X.Svc.Owner` equal:
-//! names are compared with every character but letters and digits read as a hyphen.
+//! names are compared with every character but letters and digits read as a hyphen. A name with an underscore is not forwarded at all: the server may
+//! read it as one with a hyphen, which it trusts for another reason.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tollgate_filter::{Principal, Request, end_to_end};
 
 /// Fields of a client that are removed, whatever their spelling: credentials, statements about a request's origin that only the gateway may
-/// make, fields addressed to the gateway, and the session's id, which is passed on only once it was checked.
-const REMOVED: [&str; 21] = [
+/// make, fields addressed to the gateway, another method than the one that was authorized, and the session's id, which is passed on only once it was
+/// checked.
+const REMOVED: [&str; 24] = [
     "authorization",
     "client-ip",
     "content-length",
@@ -29,6 +31,9 @@ const REMOVED: [&str; 21] = [
     "signature-input",
     "true-client-ip",
     "x-api-key",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
     "x-payment",
     "x-request-id",
 ];
@@ -64,6 +69,9 @@ impl Names {
 
     /// Whether a field of this name is forwarded.
     fn passes(&self, name: &HeaderName) -> bool {
+        if name.as_str().contains('_') {
+            return false;
+        }
         let plain: String = name
             .as_str()
             .chars()
@@ -181,6 +189,13 @@ mod tests {
             "x_forwarded_for",
             "x-real-ip",
             "x-original-url",
+            "x-http-method-override",
+            "x-http-method",
+            "x-method-override",
+            "x.http.method.override",
+            "content_type",
+            "mcp_method",
+            "x_tenant",
             "signature",
             "signature-input",
             "origin",
