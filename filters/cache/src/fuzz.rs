@@ -15,7 +15,7 @@ const BYTES_MAX: usize = 1 << 20;
 pub fn record(input: &[u8]) {
     let (seal, key) = (Seal::new(&[1; 32]), Key([3; 32]));
     let expected = || Expected {
-        key: &key,
+        name: (1, &key),
         model: "m".into(),
         bytes_max: BYTES_MAX,
         ttl: Duration::from_secs(60),
@@ -23,7 +23,7 @@ pub fn record(input: &[u8]) {
         elapsed: Duration::from_secs(5),
     };
     assert!(seal.read(input, expected()).is_none(), "without a seal");
-    let Some(entry) = seal.read(&seal.sealed(&key, input), expected()) else {
+    let Some(entry) = seal.read(&seal.sealed((1, &key), input), expected()) else {
         return;
     };
     assert!(entry.weight() <= BYTES_MAX * 2, "{} bytes", entry.weight());

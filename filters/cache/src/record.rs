@@ -1,7 +1,7 @@
 //! The form in which an entry is stored at the shared server: a seal, fixed fields, and the answer, compressed above 4 KiB.
 //!
-//! The seal is a BLAKE3 digest over the key and the rest, keyed with a secret derived from the store's random bytes: what another program
-//! wrote, or a fault changed, is not replayed.
+//! The seal is a BLAKE3 digest over the epoch, the key and the rest, keyed with a secret derived from the store's random bytes: what another program
+//! wrote, a fault changed, or was given the name of a later epoch, is not replayed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::entry::{Answer, Entry};
 use crate::key::Key;
 
 /// Raised whenever this form changes; part of the name of each entry too, so that nodes of two versions do not read each other's.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 
 const COMPRESSED_FROM: usize = 4096;
 
@@ -33,9 +33,12 @@ const TOKENS: u8 = 4;
 /// What the entries of all nodes are sealed with.
 pub(crate) struct Seal([u8; 32]);
 
+/// The name of an entry: its epoch, and its key.
+pub(crate) type Name<'a> = (i64, &'a Key);
+
 /// What the reader knows of an entry.
 pub(crate) struct Expected<'a> {
-    pub(crate) key: &'a Key,
+    pub(crate) name: Name<'a>,
     pub(crate) model: Arc<str>,
     /// The largest answer.
     pub(crate) bytes_max: usize,
@@ -53,8 +56,9 @@ impl Seal {
         ))
     }
 
-    fn over(&self, key: &Key, rest: &[u8]) -> [u8; SEAL_BYTES] {
+    fn over(&self, (epoch, key): Name<'_>, rest: &[u8]) -> [u8; SEAL_BYTES] {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(&epoch.to_le_bytes());
         hasher.update(&key.0).update(rest);
         let mut seal = [0; SEAL_BYTES];
         seal.copy_from_slice(&hasher.finalize().as_bytes()[..SEAL_BYTES]);
@@ -64,7 +68,7 @@ impl Seal {
     /// The record of an entry with this text, which ends at `expires`.
     pub(crate) fn write(
         &self,
-        key: &Key,
+        name: Name<'_>,
         entry: &Entry,
         text: &[u8],
         expires: Timestamp,
@@ -91,20 +95,20 @@ impl Seal {
         out.extend(expires.as_micros().to_le_bytes());
         out.extend(tokens.map(u64::to_le_bytes).concat());
         out.extend_from_slice(body);
-        let seal = self.over(key, &out[SEAL_BYTES..]);
+        let seal = self.over(name, &out[SEAL_BYTES..]);
         out[..SEAL_BYTES].copy_from_slice(&seal);
         out
     }
 
     /// A record with this content.
-    pub(crate) fn sealed(&self, key: &Key, rest: &[u8]) -> Vec<u8> {
-        [&self.over(key, rest)[..], rest].concat()
+    pub(crate) fn sealed(&self, name: Name<'_>, rest: &[u8]) -> Vec<u8> {
+        [&self.over(name, rest)[..], rest].concat()
     }
 
     /// The entry of a record; `None` for one that has ended, or was not written by a node with this secret.
     pub(crate) fn read(&self, record: &[u8], expected: Expected<'_>) -> Option<Entry> {
         let (seal, rest) = record.split_at_checked(SEAL_BYTES)?;
-        if self.over(expected.key, rest) != *seal {
+        if self.over(expected.name, rest) != *seal {
             return None;
         }
         let (fixed, body) = rest.split_at_checked(FIXED_BYTES)?;
@@ -147,9 +151,11 @@ mod tests {
 
     const KEY: Key = Key([3; 32]);
 
+    const EPOCH: i64 = 1_700_000_000_000_000;
+
     fn expected(key: &Key, now: i64) -> Expected<'_> {
         Expected {
-            key,
+            name: (EPOCH, key),
             model: "m".into(),
             bytes_max: 1 << 20,
             ttl: Duration::from_secs(60),
@@ -182,7 +188,7 @@ mod tests {
             ("long ".repeat(10_000), Some(tokens)),
         ] {
             let ends = Timestamp::from_secs(110);
-            let record = seal.write(&KEY, &entry(&text, tokens), text.as_bytes(), ends);
+            let record = seal.write((EPOCH, &KEY), &entry(&text, tokens), text.as_bytes(), ends);
             assert!(record.len() < 5_000, "{}", record.len());
             let read = seal.read(&record, expected(&KEY, 100)).expect("an entry");
             assert_eq!(read.text("x_svc").expect("a text"), text.as_bytes());
@@ -210,7 +216,7 @@ mod tests {
         let seal = Seal::new(&[1; 32]);
         let text = "x".repeat(5_000);
         let ends = Timestamp::from_secs(110);
-        let record = seal.write(&KEY, &entry(&text, None), text.as_bytes(), ends);
+        let record = seal.write((EPOCH, &KEY), &entry(&text, None), text.as_bytes(), ends);
         for at in 0..record.len() {
             let mut changed = record.clone();
             changed[at] ^= 1;
@@ -221,6 +227,9 @@ mod tests {
             assert!(seal.read(&record[..at], expected(&KEY, 100)).is_none());
         }
         assert!(seal.read(&record, expected(&Key([4; 32]), 100)).is_none());
+        let mut later = expected(&KEY, 100);
+        later.name.0 += 1;
+        assert!(seal.read(&record, later).is_none(), "of another epoch");
         let other = Seal::new(&[2; 32]);
         assert!(other.read(&record, expected(&KEY, 100)).is_none());
         let mut small = expected(&KEY, 100);

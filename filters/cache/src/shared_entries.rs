@@ -24,23 +24,34 @@ const QUEUE: usize = 256;
 /// Not the key of releases whose epochs were random numbers.
 const EPOCH_KEY: &str = "tollgate:cache:epoch_micros";
 
-/// Raises the epoch at the server, and returns it. A new one begins with the time, which is later than every epoch that the server has lost.
+/// Raises the epoch at the server, and returns it, and 1 where the one that was there is ignored. A new one begins with the time, which is later than
+/// every epoch that the server has lost. One that is more than a day ahead was written by another program, or by the wrong clock of a node: from it a
+/// purge would not lead to a later one, above 2^53.
 ///
 /// Arguments: the epoch of the node, 1 where a purge of that node is to be announced and else 0. All numbers are below 2^53.
 const RAISE: &str = "
 local own, purges = tonumber(ARGV[1]), tonumber(ARGV[2])
 local stored = tonumber(redis.call('GET', KEYS[1]))
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local latest = now + 86400000000
+if own > latest then
+  own = 0
+end
+local ignored = 0
+if stored and not (stored <= latest) then
+  stored, ignored = nil, 1
+end
 local epoch
 if stored then
   epoch = math.max(own, stored + purges)
 else
-  local time = redis.call('TIME')
-  epoch = math.max(own, time[1] * 1000000 + time[2])
+  epoch = math.max(own, now)
 end
 if epoch ~= stored then
   redis.call('SET', KEYS[1], string.format('%.0f', epoch))
 end
-return {epoch}
+return {epoch, ignored}
 ";
 
 /// How often each node reads and raises the epoch.
@@ -126,7 +137,7 @@ impl SharedEntries {
             }
         };
         let expected = Expected {
-            key,
+            name: (epoch, key),
             model,
             bytes_max,
             ttl,
@@ -182,11 +193,17 @@ impl SharedEntries {
         let arguments = [own, i64::from(is_purged)];
         let answer = self.shared.invoke(&self.raise, EPOCH_KEY, &arguments);
         let answer = answer.await.ok();
-        let Some(raised) = answer.and_then(|numbers| numbers.first().copied()) else {
+        let Some(&[raised, ignored]) = answer.as_deref().and_then(|it| it.first_chunk()) else {
             // Again with the next tick.
             self.is_purged.fetch_or(is_purged, Relaxed);
             return;
         };
+        if ignored != 0 {
+            tracing::warn!(
+                key = EPOCH_KEY,
+                "ignored the epoch of the cache at the shared server: it is in the future, which another program or a wrong clock has written"
+            );
+        }
         // A purge on this node meanwhile counts.
         let _ = self.epoch.compare_exchange(own, raised, Relaxed, Relaxed);
         self.is_known.store(true, Relaxed);
@@ -200,9 +217,12 @@ impl SharedEntries {
             return self.counters.shared.inc(SharedResult::Dropped);
         };
         let name = name(write.epoch, &write.key);
-        let record = self
-            .seal
-            .write(&write.key, &write.entry, &text, write.expires);
+        let record = self.seal.write(
+            (write.epoch, &write.key),
+            &write.entry,
+            &text,
+            write.expires,
+        );
         let life = Some(Duration::from_micros(life));
         let stored = self.shared.set(&name, &record, life).await;
         self.counters.shared.inc(match stored {
@@ -422,6 +442,58 @@ mod tests {
         };
         within("the epoch of the nodes at the server", raised).await;
         assert_eq!(read(&one).await, None);
+    }
+
+    /// A program that may write at the server could give it the name of an answer of now.
+    #[tokio::test]
+    async fn a_purged_answer_that_is_renamed_at_the_server_is_not_read() {
+        let redis = Redis::start();
+        let cache = node(&redis, 1).await;
+        let server = &second(&cache).shared;
+        store(&cache, "purged").await;
+        let before = name(second(&cache).epoch(), &KEY);
+        let record = server.get(&before).await.expect("an answer");
+        cache.purge(&Purge::All);
+        let after = name(second(&cache).epoch(), &KEY);
+        assert_ne!(before, after);
+        let renamed = server.set(&after, &record.expect("a record"), None).await;
+        renamed.expect("the server takes it");
+        assert_eq!(read(&cache).await, None);
+        assert_eq!(cache.counters().shared.get(SharedResult::Failed), 1);
+    }
+
+    /// The nodes took it, and a purge could not raise it: numbers of the server's scripts are exact up to 2^53.
+    #[tokio::test]
+    async fn an_epoch_of_the_future_is_ignored_and_purges_stay_in_force() {
+        let redis = Redis::start();
+        let (one, other) = (node(&redis, 1).await, node(&redis, 1).await);
+        let server = &second(&one).shared;
+        for huge in ["9007199254740992", "1e300", "inf", "nan"] {
+            let set = server.set(EPOCH_KEY, huge.as_bytes(), None).await;
+            set.expect("the server takes it");
+            let followed = async {
+                loop {
+                    let stored = server.get(EPOCH_KEY).await.expect("an answer");
+                    let is_stored = |node: &Arc<Cache>| {
+                        let epoch = second(node).epoch().to_string();
+                        stored.as_deref() == Some(epoch.as_bytes())
+                    };
+                    if is_stored(&one) && is_stored(&other) {
+                        return;
+                    }
+                }
+            };
+            within("one epoch", followed).await;
+            store(&one, "purged").await;
+            purge([&one, &other], &Purge::All).await;
+            for node in [&one, &other] {
+                assert_eq!(read(node).await, None, "{huge}");
+            }
+        }
+        // A node whose clock was wrong when it was asked for a purge.
+        second(&one).purge(Timestamp::from_secs(9_000_000_000));
+        let day = Clock::system().now() + Duration::from_hours(25);
+        until("an epoch of now", || second(&one).epoch() < day.as_micros()).await;
     }
 
     /// The node that was asked had no connection to the server, and was gone before it had one again.
