@@ -429,6 +429,7 @@ impl Cache {
         let made = self.entry_of(exchange, tail, copy, tokens);
         let (status, storing) = match &made {
             Ok(_) => (CacheStatus::Stored, Storing::Stored),
+            Err(StoredError::NotJoinable) => (CacheStatus::Uncacheable, Storing::Uncacheable),
             Err(StoredError::TooLarge { .. }) => (CacheStatus::TooLarge, Storing::TooLarge),
             Err(_) => (CacheStatus::Error, Storing::Error),
         };

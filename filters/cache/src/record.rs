@@ -13,7 +13,8 @@ use tollgate_openai::Endpoint;
 use crate::entry::{Answer, Entry};
 use crate::key::Key;
 
-/// Raised whenever this form changes; part of the name of each entry too, so that nodes of two versions do not read each other's.
+/// Raised whenever this form changes, or answers that earlier releases stored are not to be replayed (those of 1 were joined from streams by
+/// other rules); part of the name of each entry too, so that nodes of two versions do not read each other's.
 pub(crate) const VERSION: u8 = 2;
 
 const COMPRESSED_FROM: usize = 4096;

@@ -6,6 +6,8 @@
 //! provider is kept.
 
 mod accumulator;
+mod item;
+mod join;
 mod node;
 mod replay;
 #[cfg(test)]
@@ -35,6 +37,9 @@ pub enum StoredError {
     /// It cannot be replayed: it has no valid choices.
     #[error("the answer has no choices")]
     NoChoices,
+    /// The events of its stream do not join to one answer: clients make different answers of them, or a member is there twice.
+    #[error("the events of the stream do not join to one answer")]
+    NotJoinable,
     /// It is not JSON.
     #[error(transparent)]
     Syntax(#[from] SyntaxError),
@@ -67,7 +72,28 @@ pub struct Stamp<'a> {
     pub created: u64,
 }
 
-impl Stamp<'_> {
+impl<'a> Stamp<'a> {
+    /// The stamp of a reply that was written from a stored answer, whole or one of its events, and the bytes after it.
+    pub fn split(data: &'a [u8]) -> Option<(Stamp<'a>, &'a [u8])> {
+        let rest = data.strip_prefix(br#"{"id":""#)?;
+        let (id, rest) = rest.split_at(memchr::memchr(b'"', rest)?);
+        let rest = rest.strip_prefix(br#"","created":"#)?;
+        let (created, rest) = rest.split_at(memchr::memchr(b',', rest)?);
+        let stamp = Stamp {
+            id: std::str::from_utf8(id).ok()?,
+            created: std::str::from_utf8(created).ok()?.parse().ok()?,
+        };
+        Some((stamp, &rest[1..]))
+    }
+
+    /// The reply with this stamp before the bytes that [`Stamp::split`] found after another.
+    pub fn join(self, rest: &[u8]) -> Bytes {
+        let mut out = BytesMut::with_capacity(self.len() + rest.len());
+        self.write(&mut out);
+        out.extend_from_slice(rest);
+        out.freeze()
+    }
+
     /// The prefix of every object of the reply, including its comma.
     fn write(self, out: &mut BytesMut) {
         out.extend_from_slice(br#"{"id":""#);

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 
-use crate::json::{Kind, Reader, SyntaxError};
+use crate::json::{Kind, Reader};
 use crate::request::Endpoint;
 use crate::string;
 use crate::usage::{Reported, Usage};
 
-use super::node::{Join, Node, Touched, index_of, place, write_members};
+use super::join::Join;
+use super::node::{Members, Node, Touched, index_of, name_of, write_members};
 use super::{StoredAnswer, StoredError, write_usage};
 
 /// The most choices; bounds the cost of a broken provider.
@@ -33,7 +34,8 @@ pub struct Accumulator {
 #[derive(Debug)]
 struct Choice {
     index: u64,
-    members: Node,
+    /// Its members but for the message.
+    members: Vec<(Box<[u8]>, Node)>,
     speech: Node,
 }
 
@@ -42,8 +44,9 @@ struct Template {
     before: Vec<u8>,
     after: Vec<u8>,
     choice: usize,
-    /// The path of the text within the choice's message, or within the choice itself for a text completion.
+    /// The path of the text within the choice's message, or within the choice itself.
     path: Vec<usize>,
+    of_message: bool,
     /// Templates made since the last match.
     unused: u32,
 }
@@ -73,7 +76,7 @@ impl Accumulator {
         if !self.like_the_last(data)
             && let Err(error) = self.read(data)
         {
-            self.fail(error.into());
+            self.fail(error);
         }
         if self.bytes > self.bytes_max {
             self.fail(StoredError::TooLarge {
@@ -93,6 +96,13 @@ impl Accumulator {
         }
         if self.choices.is_empty() {
             return Err(StoredError::NoChoices);
+        }
+        let mut calls = self
+            .choices
+            .iter()
+            .filter_map(|choice| choice.speech.member(b"tool_calls"));
+        if !calls.all(Node::has_whole_calls) {
+            return Err(StoredError::NotJoinable);
         }
         self.choices.sort_by_key(|choice| choice.index);
         let mut out = Vec::with_capacity(self.bytes + self.bytes / 4 + 256);
@@ -146,6 +156,7 @@ impl Accumulator {
             after,
             choice,
             path,
+            of_message,
             unused,
         } = &mut self.template;
         if before.is_empty() || !data.starts_with(before) || !data.ends_with(after) {
@@ -163,9 +174,9 @@ impl Accumulator {
         let Some(choice) = self.choices.get_mut(*choice) else {
             return false;
         };
-        let text = match self.endpoint {
-            Endpoint::Chat => choice.speech.text_at(path),
-            Endpoint::Text => choice.members.text_at(path),
+        let text = match of_message {
+            true => choice.speech.text_at(path),
+            false => choice.text_at(path),
         };
         let Some(text) = text else { return false };
         text.extend_from_slice(words.raw);
@@ -174,31 +185,33 @@ impl Accumulator {
         true
     }
 
-    fn read(&mut self, data: &[u8]) -> Result<(), SyntaxError> {
+    fn read(&mut self, data: &[u8]) -> Result<(), StoredError> {
         let mut reader = Reader::new(data);
         let mut touched = Touched::default();
         let mut spoken = None;
         let mut choices = 0;
         if reader.kind()? != Kind::Object {
-            return reader.fail("an object was expected");
+            reader.fail::<()>("an object was expected")?;
         }
+        let mut members = Members::default();
+        let mut has_choices = false;
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
-            let name = key.text.decode_lossy();
+            let name = name_of(&key);
             match (&*name, reader.kind()?) {
                 // The padding that obscures event lengths in one reply has no effect in another.
-                ("id" | "created" | "model" | "object" | "error" | "obfuscation", _) => {
+                (b"id" | b"created" | b"model" | b"object" | b"error" | b"obfuscation", _) => {
                     reader.skip()?;
                 }
                 // Members that some providers repeat from the request identify the requester.
-                ("metadata" | "user", _) => {
+                (b"metadata" | b"user", _) => {
                     reader.skip()?;
                 }
-                (name, _) if name == &*self.metadata => {
+                (name, _) if name == self.metadata.as_bytes() => {
                     reader.skip()?;
                 }
-                ("usage", _) => {
+                (b"usage", _) => {
                     let value = reader.skip()?.of(data);
                     // The last valid one counts, as it does for the charge.
                     if Usage::read(value).is_some() {
@@ -207,26 +220,37 @@ impl Accumulator {
                         touched.listed = true;
                     }
                 }
-                ("choices", Kind::Array) => {
+                (b"choices", Kind::Array) => {
+                    if std::mem::replace(&mut has_choices, true) {
+                        return Err(StoredError::NotJoinable);
+                    }
                     let mut first = true;
                     reader.enter()?;
                     while reader.item(&mut first)? {
                         if reader.kind()? != Kind::Object || self.choices.len() > CHOICES_MAX {
-                            return reader.fail("a choice was expected");
+                            reader.fail::<()>("a choice was expected")?;
                         }
                         choices += 1;
                         spoken = Some(self.choice(&mut reader, data, &mut touched)?);
                     }
                 }
-                _ => {
-                    let at = place(&mut self.top, key.text.raw, &mut touched);
-                    let node = &mut self.top[at].1;
-                    node.take(&mut reader, data, b"", Join::Replace, &mut touched)?;
+                (b"choices", _) => {
+                    reader.skip()?;
+                }
+                (name, _) => {
+                    let at = members.place(&mut self.top, name, &mut touched)?;
+                    self.top[at]
+                        .1
+                        .take(&mut reader, data, Join::Last, &mut touched)?;
                 }
             }
         }
         reader.end()?;
         self.bytes = self.bytes.saturating_add_signed(touched.grown);
+        if touched.listed {
+            // An event like it may continue another item now.
+            self.template.before.clear();
+        }
         if let (Some(choice), 1) = (spoken, choices) {
             self.learn(data, choice, touched);
         }
@@ -239,13 +263,13 @@ impl Accumulator {
         reader: &mut Reader<'_>,
         data: &[u8],
         touched: &mut Touched,
-    ) -> Result<usize, SyntaxError> {
+    ) -> Result<usize, StoredError> {
         let index = index_of(reader)?.unwrap_or(0);
         let known = self.choices.iter().position(|one| one.index == index);
         let at = known.unwrap_or_else(|| {
             self.choices.push(Choice {
                 index,
-                members: Node::Map(Vec::new()),
+                members: Vec::new(),
                 speech: Node::Nothing,
             });
             touched.grown += 64;
@@ -254,28 +278,34 @@ impl Accumulator {
         let Choice {
             members, speech, ..
         } = &mut self.choices[at];
-        let Node::Map(members) = members else {
-            return Ok(at);
-        };
+        let mut seen = Members::default();
+        let mut has_delta = false;
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
-            match (self.endpoint, key.text.raw) {
-                (_, b"index") => {
+            let name = name_of(&key);
+            match (self.endpoint, &*name, reader.kind()?) {
+                (_, b"index", _) => {
                     reader.skip()?;
                 }
-                (Endpoint::Chat, b"delta") => {
-                    speech.take(reader, data, b"", Join::Append, touched)?;
+                (Endpoint::Chat, b"delta", _) => {
+                    if std::mem::replace(&mut has_delta, true) {
+                        return Err(StoredError::NotJoinable);
+                    }
+                    touched.in_message = true;
+                    speech.take(reader, data, Join::Message, touched)?;
+                    touched.in_message = false;
                 }
-                (endpoint, name) => {
-                    let join = match (endpoint, name) {
-                        (Endpoint::Text, b"text") => Join::Append,
-                        _ => Join::Replace,
-                    };
-                    let at = place(members, name, touched);
-                    let node = &mut members[at].1;
+                // Some providers repeat the message so far beside each piece.
+                (Endpoint::Chat, b"message", kind) if kind != Kind::Null => {
+                    return Err(StoredError::NotJoinable);
+                }
+                (_, name, _) => {
+                    let at = seen.place(members, name, touched)?;
                     touched.enter(at);
-                    node.take(reader, data, name, join, touched)?;
+                    members[at]
+                        .1
+                        .take(reader, data, Join::of_choice(name), touched)?;
                     touched.leave();
                 }
             }
@@ -301,10 +331,24 @@ impl Accumulator {
         template.after.extend_from_slice(&data[start + length..]);
         template.choice = choice;
         template.path = touched.path;
+        template.of_message = touched.of_message;
     }
 }
 
 impl Choice {
+    /// The text at a path within its members.
+    fn text_at(&mut self, path: &[usize]) -> Option<&mut Vec<u8>> {
+        let (first, path) = path.split_first()?;
+        self.members.get_mut(*first)?.1.text_at(path)
+    }
+
+    fn member(&self, name: &[u8]) -> Option<&Node> {
+        let mut members = self.members.iter();
+        members
+            .find(|(known, _)| **known == *name)
+            .map(|(_, node)| node)
+    }
+
     fn write(&self, endpoint: Endpoint, out: &mut Vec<u8>) {
         out.extend_from_slice(br#"{"index":"#);
         out.extend_from_slice(itoa::Buffer::new().format(self.index).as_bytes());
@@ -313,7 +357,9 @@ impl Choice {
                 let speech = &self.speech;
                 out.extend_from_slice(br#","message":{"role":"#);
                 match speech.member(b"role") {
-                    Some(role @ Node::Text(_)) => role.write(b"", out),
+                    Some(Node::Plain(role)) if role.starts_with(b"\"") => {
+                        out.extend_from_slice(role)
+                    }
                     _ => out.extend_from_slice(b"\"assistant\""),
                 }
                 out.extend_from_slice(br#","content":"#);
@@ -333,22 +379,23 @@ impl Choice {
             }
             Endpoint::Text => {
                 out.extend_from_slice(br#","text":"#);
-                match self.members.member(b"text") {
+                match self.member(b"text") {
                     Some(text @ Node::Text(_)) => text.write(b"", out),
                     _ => out.extend_from_slice(b"\"\""),
                 }
             }
         }
-        let of = |name: &[u8]| self.members.member(name).unwrap_or(&Node::Nothing);
+        let of = |name: &[u8]| self.member(name).unwrap_or(&Node::Nothing);
         out.extend_from_slice(br#","logprobs":"#);
         of(b"logprobs").write(b"logprobs", out);
         out.extend_from_slice(br#","finish_reason":"#);
         of(b"finish_reason").write(b"finish_reason", out);
-        if let Node::Map(map) = &self.members {
-            let all = map.iter().map(|(name, node)| (&**name, node));
-            let known = |name: &[u8]| matches!(name, b"text" | b"logprobs" | b"finish_reason");
-            write_members(all.filter(|(name, _)| !known(name)), true, out);
-        }
+        let all = self.members.iter().map(|(name, node)| (&**name, node));
+        let is_written = |name: &[u8]| {
+            matches!(name, b"logprobs" | b"finish_reason")
+                || name == b"text" && endpoint == Endpoint::Text
+        };
+        write_members(all.filter(|(name, _)| !is_written(name)), true, out);
         out.push(b'}');
     }
 }

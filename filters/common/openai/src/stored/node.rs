@@ -1,16 +1,20 @@
 //! The accumulated content of a stream, as a small tree whose leaves are JSON as written.
 
-use crate::json::{Kind, Reader, SyntaxError};
-use crate::number::{self, Whole};
+use std::borrow::Cow;
 
-/// How strings of one name in several events are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Join {
-    /// The last one that is not null replaces the others: facts about the choice.
-    Replace,
-    /// They are concatenated: generated text.
-    Append,
-}
+use bytes::BytesMut;
+use smallvec::SmallVec;
+
+use crate::json::{Key, Kind, Reader, SyntaxError};
+use crate::number::{self, Whole};
+use crate::string;
+
+use super::StoredError;
+use super::item::Item;
+use super::join::Join;
+
+/// The most members of one object, and the most calls, parts or details of one message: each is searched in the list of those before it.
+const PLACES_MAX: usize = 512;
 
 /// One accumulated value.
 #[derive(Clone, Debug, Default)]
@@ -18,9 +22,9 @@ pub(super) enum Node {
     /// No value yet.
     #[default]
     Nothing,
-    /// A number, a boolean or null, as written.
+    /// Any value, as written.
     Plain(Vec<u8>),
-    /// The text between the quotes of a string, as written.
+    /// The text between the quotes of a string that further events continue, as written.
     Text(Vec<u8>),
     /// Items, with the index by which an event continues one of them.
     List(Vec<(Option<u64>, Node)>),
@@ -35,9 +39,12 @@ pub(super) struct Touched {
     /// Appended strings, with the position of the last of them in the event: the offset of its first byte, and its length.
     pub(super) appended: usize,
     pub(super) last: (usize, usize),
-    /// The path of the last of them.
+    /// The path of the last of them, within the message or within the choice.
     pub(super) path: Vec<usize>,
-    /// A part other than that string would be duplicated if the event were repeated.
+    pub(super) of_message: bool,
+    /// The walk is within a message.
+    pub(super) in_message: bool,
+    /// A list has grown: an equal event would add to it again, or continue another item.
     pub(super) listed: bool,
     /// The current path of the walk.
     here: Vec<usize>,
@@ -53,78 +60,137 @@ impl Touched {
     }
 }
 
+/// The members of an object that has been entered, of which none may be there twice.
+#[derive(Debug, Default)]
+pub(super) struct Members(SmallVec<[usize; 16]>);
+
+impl Members {
+    /// The position of the member in `map`, where it is inserted if absent.
+    pub(super) fn place(
+        &mut self,
+        map: &mut Vec<(Box<[u8]>, Node)>,
+        name: &[u8],
+        touched: &mut Touched,
+    ) -> Result<usize, StoredError> {
+        let known = map.iter().position(|(known, _)| **known == *name);
+        let at = known.unwrap_or(map.len());
+        if self.0.contains(&at) || at == PLACES_MAX {
+            return Err(StoredError::NotJoinable);
+        }
+        if known.is_none() {
+            map.push((name.into(), Node::Nothing));
+            touched.grown += name.len() as isize + 8;
+        }
+        self.0.push(at);
+        Ok(at)
+    }
+}
+
+/// The name of a member as this crate writes it: of two spellings of one name only that one is left.
+pub(super) fn name_of<'a>(key: &Key<'a>) -> Cow<'a, [u8]> {
+    if !key.text.escaped {
+        return Cow::Borrowed(key.text.raw);
+    }
+    let Some(name) = key.text.decode() else {
+        return Cow::Borrowed(key.text.raw);
+    };
+    let mut quoted = BytesMut::new();
+    string::write(&name, &mut quoted);
+    Cow::Owned(quoted[1..quoted.len() - 1].to_vec())
+}
+
 impl Node {
-    /// Adds the next value. `name` is that of its member.
+    /// Adds the next value.
     ///
     /// Recurses once for each level; the reader stops at 64.
     pub(super) fn take(
         &mut self,
         reader: &mut Reader<'_>,
         text: &[u8],
-        name: &[u8],
         join: Join,
         touched: &mut Touched,
-    ) -> Result<(), SyntaxError> {
-        match reader.kind()? {
-            Kind::Null => {
+    ) -> Result<(), StoredError> {
+        let kind = reader.kind()?;
+        match (join, kind) {
+            (_, Kind::Null) => {
                 reader.null()?;
                 if matches!(self, Node::Nothing) {
                     self.put(Node::Plain(b"null".to_vec()), touched);
                 }
+                Ok(())
             }
-            Kind::Number | Kind::Bool => {
+            (Join::Last, _) => {
                 let value = reader.skip()?.of(text);
-                self.put(Node::Plain(value.to_vec()), touched);
+                // Some providers say so in each event that the choice goes on.
+                if self.is_nothing() || !matches!(value, b"\"\"" | b"\"null\"") {
+                    self.put(Node::Plain(value.to_vec()), touched);
+                }
+                Ok(())
             }
-            Kind::String => {
+            (Join::Text | Join::Base64 | Join::Content, Kind::String) => {
                 let raw = reader.string()?.raw;
                 let start = reader.at() - 1 - raw.len();
-                self.say(raw, start, name, join, touched);
+                self.say(raw, start, join, touched)
             }
-            Kind::Object => {
-                if !matches!(self, Node::Map(_)) {
-                    *self = Node::Map(Vec::new());
-                }
-                let Node::Map(map) = self else { return Ok(()) };
-                let mut first = true;
-                reader.enter()?;
-                while let Some(key) = reader.key(&mut first)? {
-                    let at = place(map, key.text.raw, touched);
-                    touched.here.push(at);
-                    map[at].1.take(reader, text, key.text.raw, join, touched)?;
-                    touched.here.pop();
-                }
+            (Join::Lists, Kind::Array) => self.append_items(reader, text, touched),
+            (Join::Content | Join::Calls | Join::Details, Kind::Array) => {
+                self.join_items(reader, text, join, touched)
             }
-            Kind::Array => {
-                if !matches!(self, Node::List(_)) {
-                    *self = Node::List(Vec::new());
-                }
-                let Node::List(list) = self else {
-                    return Ok(());
-                };
-                let mut first = true;
-                reader.enter()?;
-                while reader.item(&mut first)? {
-                    let index = match name {
-                        b"tool_calls" => index_of(reader)?,
-                        _ => None,
-                    };
-                    let known = list
-                        .iter()
-                        .position(|(known, _)| index.is_some() && *known == index);
-                    let at = known.unwrap_or_else(|| {
-                        list.push((index, Node::Nothing));
-                        touched.listed = true;
-                        touched.grown += 8;
-                        list.len() - 1
-                    });
-                    touched.here.push(at);
-                    list[at].1.take(reader, text, b"", join, touched)?;
-                    touched.here.pop();
-                }
+            (Join::Lists | Join::Once, Kind::Object) => {
+                self.join_members(reader, text, join, touched)
+            }
+            (_, Kind::Object) if join.is_object() => self.join_members(reader, text, join, touched),
+            (Join::Lists, _) if matches!(self, Node::List(_) | Node::Map(_)) => {
+                Err(StoredError::NotJoinable)
+            }
+            (Join::Lists, _) => {
+                let value = reader.skip()?.of(text);
+                self.put(Node::Plain(value.to_vec()), touched);
+                Ok(())
+            }
+            // Arguments as an object, for example.
+            (Join::Text | Join::Content, Kind::Object) => {
+                self.join_members(reader, text, Join::Once, touched)
+            }
+            _ => {
+                let value = reader.skip()?.of(text);
+                self.set(value, kind, touched)
             }
         }
+    }
+
+    /// Sets a fact of a message, or compares it with the one that has been set.
+    fn set(&mut self, value: &[u8], kind: Kind, touched: &mut Touched) -> Result<(), StoredError> {
+        let is_empty = matches!(value, b"\"\"" | b"[]");
+        match self {
+            _ if self.is_nothing() => {}
+            _ if is_empty => return Ok(()),
+            Node::Plain(known) => {
+                let is_scalar = |value: &[u8]| !matches!(value.first(), Some(b'"' | b'[' | b'{'));
+                let changes = match kind {
+                    Kind::Number | Kind::Bool => is_scalar(known),
+                    Kind::Array => grows(known, value),
+                    _ => false,
+                };
+                if **known == *value {
+                    return Ok(());
+                }
+                if !changes && !matches!(&known[..], b"\"\"" | b"[]") {
+                    return Err(StoredError::NotJoinable);
+                }
+            }
+            _ => return Err(StoredError::NotJoinable),
+        }
+        self.put(Node::Plain(value.to_vec()), touched);
         Ok(())
+    }
+
+    fn is_nothing(&self) -> bool {
+        match self {
+            Node::Nothing => true,
+            Node::Plain(value) => value == b"null",
+            _ => false,
+        }
     }
 
     fn put(&mut self, node: Node, touched: &mut Touched) {
@@ -140,22 +206,145 @@ impl Node {
         }
     }
 
-    fn say(&mut self, raw: &[u8], start: usize, name: &[u8], join: Join, touched: &mut Touched) {
-        // Some providers repeat these in every event.
-        let fact = matches!(name, b"role" | b"id" | b"type");
-        match self {
-            Node::Text(text) if join == Join::Append && !fact => {
-                text.extend_from_slice(raw);
-                touched.grown += raw.len() as isize;
+    /// Appends a piece of generated text, which begins at `start` in the event.
+    fn say(
+        &mut self,
+        raw: &[u8],
+        start: usize,
+        join: Join,
+        touched: &mut Touched,
+    ) -> Result<(), StoredError> {
+        if join == Join::Content
+            && let Node::List(parts) = self
+        {
+            return say_in_part(parts, raw, start, touched);
+        }
+        if self.is_nothing() {
+            self.put(Node::Text(Vec::new()), touched);
+        }
+        let Node::Text(text) = self else {
+            return match raw {
+                b"" => Ok(()),
+                _ => Err(StoredError::NotJoinable),
+            };
+        };
+        if raw.is_empty() {
+            return Ok(());
+        }
+        if join == Join::Base64 {
+            // A padded text is complete.
+            if text.ends_with(b"=") {
+                return Err(StoredError::NotJoinable);
             }
-            Node::Text(text) if fact && !text.is_empty() => return,
-            _ => self.put(Node::Text(raw.to_vec()), touched),
+            touched.listed = true;
         }
-        if join == Join::Append && !fact && !raw.is_empty() {
-            touched.appended += 1;
-            touched.last = (start, raw.len());
-            touched.path.clone_from(&touched.here);
+        text.extend_from_slice(raw);
+        touched.grown += raw.len() as isize;
+        touched.appended += 1;
+        touched.last = (start, raw.len());
+        touched.path.clone_from(&touched.here);
+        touched.of_message = touched.in_message;
+        Ok(())
+    }
+
+    fn join_members(
+        &mut self,
+        reader: &mut Reader<'_>,
+        text: &[u8],
+        join: Join,
+        touched: &mut Touched,
+    ) -> Result<(), StoredError> {
+        if self.is_nothing() {
+            self.put(Node::Map(Vec::new()), touched);
         }
+        let Node::Map(map) = self else {
+            return Err(StoredError::NotJoinable);
+        };
+        let mut members = Members::default();
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            let name = name_of(&key);
+            let at = members.place(map, &name, touched)?;
+            touched.enter(at);
+            map[at].1.take(reader, text, join.member(&name), touched)?;
+            touched.leave();
+        }
+        Ok(())
+    }
+
+    /// Appends the items of a list with one for each token.
+    fn append_items(
+        &mut self,
+        reader: &mut Reader<'_>,
+        text: &[u8],
+        touched: &mut Touched,
+    ) -> Result<(), StoredError> {
+        if self.is_nothing() {
+            self.put(Node::List(Vec::new()), touched);
+        }
+        let Node::List(list) = self else {
+            return Err(StoredError::NotJoinable);
+        };
+        let mut first = true;
+        reader.enter()?;
+        while reader.item(&mut first)? {
+            let value = reader.skip()?.of(text);
+            touched.listed = true;
+            touched.grown += value.len() as isize + 8;
+            list.push((None, Node::Plain(value.to_vec())));
+        }
+        Ok(())
+    }
+
+    /// Continues the items of a list, or adds new ones.
+    fn join_items(
+        &mut self,
+        reader: &mut Reader<'_>,
+        text: &[u8],
+        join: Join,
+        touched: &mut Touched,
+    ) -> Result<(), StoredError> {
+        match self {
+            Node::List(_) => {}
+            // Text before the first part is a part itself.
+            Node::Text(said) if join == Join::Content && !said.is_empty() => {
+                let said = std::mem::take(said);
+                *self = Node::List(vec![(None, text_part(said))]);
+                touched.grown += 32;
+                touched.listed = true;
+            }
+            Node::Text(said) if said.is_empty() => *self = Node::List(Vec::new()),
+            _ if self.is_nothing() => self.put(Node::List(Vec::new()), touched),
+            _ => return Err(StoredError::NotJoinable),
+        }
+        let (Node::List(list), Some(of_item)) = (self, join.item()) else {
+            return Err(StoredError::NotJoinable);
+        };
+        let before = list.len();
+        let mut first = true;
+        reader.enter()?;
+        while reader.item(&mut first)? {
+            let item = Item::ahead(reader)?.ok_or(StoredError::NotJoinable)?;
+            let known = match join {
+                Join::Calls => item.call_in(list)?,
+                Join::Details => item.detail_in(list, before)?,
+                _ => item.part_in(list),
+            };
+            let at = known.unwrap_or(list.len());
+            if known.is_none() {
+                if at == PLACES_MAX {
+                    return Err(StoredError::NotJoinable);
+                }
+                list.push((item.index, Node::Nothing));
+                touched.listed = true;
+                touched.grown += 8;
+            }
+            touched.enter(at);
+            list[at].1.take(reader, text, of_item, touched)?;
+            touched.leave();
+        }
+        Ok(())
     }
 
     /// The text at a path.
@@ -182,7 +371,32 @@ impl Node {
             .map(|(_, node)| node)
     }
 
-    /// Appends it as JSON.
+    /// The text of a member that is a string and not empty, as written.
+    pub(super) fn fact(&self, name: &[u8]) -> Option<&[u8]> {
+        let Node::Plain(value) = self.member(name)? else {
+            return None;
+        };
+        let text = value.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// Whether calls that shared an index are complete: else they are pieces of one call whose ids differ.
+    pub(super) fn has_whole_calls(&self) -> bool {
+        let Node::List(calls) = self else { return true };
+        let shared = |index: &Option<u64>| {
+            index.is_some() && calls.iter().filter(|(other, _)| other == index).count() > 1
+        };
+        calls.iter().all(|(index, call)| {
+            let function = call.member(b"function");
+            let arguments = function.and_then(|function| function.member(b"arguments"));
+            match arguments {
+                Some(Node::Text(text)) if !text.is_empty() && shared(index) => is_json(text),
+                _ => true,
+            }
+        })
+    }
+
+    /// Appends it as JSON; `name` is that of its member.
     pub(super) fn write(&self, name: &[u8], out: &mut Vec<u8>) {
         match self {
             Node::Nothing => out.extend_from_slice(b"null"),
@@ -223,6 +437,62 @@ impl Node {
     }
 }
 
+/// Whether a list is the one before it with more items.
+fn grows(known: &[u8], value: &[u8]) -> bool {
+    known.strip_suffix(b"]").is_some_and(|known| {
+        let rest = value.strip_prefix(known);
+        rest.is_some_and(|rest| rest.starts_with(b","))
+    })
+}
+
+/// Whether the text of a string is JSON.
+fn is_json(raw: &[u8]) -> bool {
+    let mut text = String::new();
+    string::unescape(raw, &mut text);
+    let mut reader = Reader::new(text.as_bytes());
+    reader.skip().is_ok() && reader.end().is_ok()
+}
+
+/// A part with this text.
+fn text_part(raw: Vec<u8>) -> Node {
+    Node::Map(vec![
+        (b"type"[..].into(), Node::Plain(b"\"text\"".to_vec())),
+        (b"text"[..].into(), Node::Text(raw)),
+    ])
+}
+
+/// Appends a piece of text to a content in parts.
+fn say_in_part(
+    parts: &mut Vec<(Option<u64>, Node)>,
+    raw: &[u8],
+    start: usize,
+    touched: &mut Touched,
+) -> Result<(), StoredError> {
+    if raw.is_empty() {
+        return Ok(());
+    }
+    let last = parts.last();
+    if last.is_none_or(|(_, part)| part.fact(b"type") != Some(b"text")) {
+        if parts.len() == PLACES_MAX {
+            return Err(StoredError::NotJoinable);
+        }
+        parts.push((None, text_part(Vec::new())));
+        touched.grown += 32;
+        touched.listed = true;
+    }
+    let at = parts.len() - 1;
+    let Node::Map(part) = &mut parts[at].1 else {
+        return Err(StoredError::NotJoinable);
+    };
+    let member = Members::default().place(part, b"text", touched)?;
+    touched.enter(at);
+    touched.enter(member);
+    let said = part[member].1.say(raw, start, Join::Text, touched);
+    touched.leave();
+    touched.leave();
+    said
+}
+
 /// Appends members with commas between them; `follows`: another member precedes the first.
 pub(super) fn write_members<'n>(
     members: impl Iterator<Item = (&'n [u8], &'n Node)>,
@@ -242,22 +512,9 @@ pub(super) fn write_members<'n>(
     }
 }
 
-/// The position of the member of this name in a map; it is inserted if absent.
-pub(super) fn place(map: &mut Vec<(Box<[u8]>, Node)>, name: &[u8], touched: &mut Touched) -> usize {
-    if let Some(at) = map.iter().position(|(known, _)| **known == *name) {
-        return at;
-    }
-    map.push((name.into(), Node::Nothing));
-    touched.grown += name.len() as isize + 8;
-    map.len() - 1
-}
-
 /// The `index` of the next object, which is parsed again afterwards.
 pub(super) fn index_of(reader: &Reader<'_>) -> Result<Option<u64>, SyntaxError> {
     let mut ahead = reader.ahead();
-    if ahead.kind()? != Kind::Object {
-        return Ok(None);
-    }
     let mut first = true;
     ahead.enter()?;
     while let Some(key) = ahead.key(&mut first)? {
@@ -267,6 +524,7 @@ pub(super) fn index_of(reader: &Reader<'_>) -> Result<Option<u64>, SyntaxError> 
                 _ => None,
             });
         }
+        ahead.kind()?;
         ahead.skip()?;
     }
     Ok(None)

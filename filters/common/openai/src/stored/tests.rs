@@ -5,6 +5,8 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 
+mod clients;
+
 const STAMP: Stamp<'static> = Stamp {
     id: "chatcmpl-1",
     created: 7,
