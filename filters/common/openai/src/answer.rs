@@ -104,6 +104,11 @@ impl<'a> Answer<'a> {
         self.completion().map_or(&[], |facts| &facts.choices)
     }
 
+    /// Whether a member is in its object twice, of which a client may have the one or the other.
+    pub fn has_duplicates(&self) -> bool {
+        self.completion().is_some_and(|facts| facts.duplicates)
+    }
+
     /// The `usage`, if it is present and valid.
     pub fn usage(&self) -> Option<Usage> {
         self.completion()?.usage.usage

@@ -32,8 +32,13 @@ pub struct ChunkReader {
     patch: Arc<Patch>,
     include_usage: bool,
     facts: Completion,
+    /// The names of called functions so far, by the index of the call: some providers repeat them in each event.
+    names: Vec<(u64, Box<[u8]>)>,
     template: Template,
 }
+
+/// The most names that are remembered.
+const NAMES_MAX: usize = 128;
 
 /// An event with one generated string, without that string. Empty before the first.
 #[derive(Debug, Default)]
@@ -59,6 +64,7 @@ impl ChunkReader {
             patch,
             include_usage,
             facts: Completion::new(),
+            names: Vec::new(),
             template: Template::default(),
         }
     }
@@ -81,12 +87,32 @@ impl ChunkReader {
             return Err(ChunkError::NotUtf8);
         }
         self.facts.read(data, self.patch.metadata_name())?;
+        if !self.facts.names.is_empty() {
+            self.forget_repeated_names(data);
+        }
         self.learn(data);
         Ok(Chunk {
             reader: self,
             data,
             content: None,
         })
+    }
+
+    /// Removes the names that have been counted for their call.
+    fn forget_repeated_names(&mut self, data: &[u8]) {
+        let Completion { texts, names, .. } = &mut self.facts;
+        for (call, at) in names.drain(..).rev() {
+            let name = texts[at].of(data);
+            let known = self.names.iter();
+            if known
+                .into_iter()
+                .any(|(of, known)| *of == call && **known == *name)
+            {
+                texts.remove(at);
+            } else if self.names.len() < NAMES_MAX {
+                self.names.push((call, name.into()));
+            }
+        }
     }
 
     /// Makes a template of an event with one generated string.

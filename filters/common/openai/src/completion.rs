@@ -38,13 +38,18 @@ impl FinishReason {
         matches!(self, Self::Stop | Self::ToolCalls | Self::FunctionCall)
     }
 
+    /// Whether the answer is all that its request can get: it did not break off, and nothing was withheld.
+    pub fn is_whole(self) -> bool {
+        self.is_stop() || self == Self::Length
+    }
+
     /// `None` for the words with which some providers say in every event that the choice goes on.
     fn read(word: Text<'_>) -> Option<Self> {
         Some(match word.raw {
             b"" | b"null" => return None,
-            b"stop" => Self::Stop,
-            b"length" => Self::Length,
-            b"tool_calls" => Self::ToolCalls,
+            b"stop" | b"STOP" | b"eos" | b"end_turn" | b"stop_sequence" => Self::Stop,
+            b"length" | b"max_tokens" | b"MAX_TOKENS" => Self::Length,
+            b"tool_calls" | b"tool_use" => Self::ToolCalls,
             b"function_call" => Self::FunctionCall,
             b"content_filter" => Self::ContentFilter,
             b"error" => Self::Error,
@@ -60,6 +65,19 @@ pub struct Choice {
     pub index: u32,
     /// Why it ended, if it has.
     pub finish: Option<FinishReason>,
+    /// It has an answer, or a piece of one: text, a refusal, a call, a picture or a sound. Reasoning is none.
+    pub output: bool,
+}
+
+/// The member that reasoning is counted from: many providers send it under several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Thought {
+    /// `reasoning`, `reasoning_content` and the like.
+    Text,
+    /// `reasoning_details`.
+    Details,
+    /// `thinking_blocks`.
+    Blocks,
 }
 
 /// Members of an answer or event that may be rewritten for the client.
@@ -85,10 +103,17 @@ pub(crate) struct Completion {
     pub(crate) usage: Reported,
     /// A top-level `error` that is neither null nor false nor an empty string, or the whole object where its `object` is `error`.
     pub(crate) error: Option<Span>,
-    /// The generated strings, with their quotes, in the order of the text. Empty ones are dropped.
+    /// The generated strings with their quotes, and arguments that are objects. Empty ones are dropped.
     pub(crate) texts: SmallVec<[Span; 4]>,
+    /// Those of them that are names of called functions: the index of the call, and the position in `texts`.
+    pub(crate) names: SmallVec<[(u64, usize); 1]>,
     /// Bytes of pictures and sounds, as encoded in the text.
     pub(crate) media_bytes: u64,
+    /// A member that is read here is in its object twice: a client may have the one or the other.
+    pub(crate) duplicates: bool,
+    /// Kept between the events of a stream: where its reasoning is counted, and whether it has had a `delta`.
+    thought: Option<Thought>,
+    has_delta: bool,
 }
 
 impl Completion {
@@ -101,8 +126,18 @@ impl Completion {
             usage: Reported::default(),
             error: None,
             texts: SmallVec::new(),
+            names: SmallVec::new(),
             media_bytes: 0,
+            duplicates: false,
+            thought: None,
+            has_delta: false,
         }
+    }
+
+    /// Forgets the events before: the next text is of another answer.
+    pub(crate) fn begin(&mut self) {
+        self.thought = None;
+        self.has_delta = false;
     }
 
     /// Maps each offset by `to`, except that of an error: always in the same order.
@@ -118,7 +153,10 @@ impl Completion {
 
     /// Whether it has no heap allocation.
     pub(crate) fn is_small(&self) -> bool {
-        !(self.layout.members.spilled() || self.choices.spilled() || self.texts.spilled())
+        !(self.layout.members.spilled()
+            || self.choices.spilled()
+            || self.texts.spilled()
+            || self.names.spilled())
     }
 
     /// Parses `text`, an object, and replaces the previous facts. `metadata` is the name of our metadata member.
@@ -146,7 +184,9 @@ impl Completion {
         self.layout.count = 0;
         self.choices.clear();
         self.texts.clear();
+        self.names.clear();
         self.media_bytes = 0;
+        self.duplicates = false;
         self.has_choices = false;
         self.odd_choice = false;
         self.usage = Reported::default();
@@ -229,6 +269,7 @@ impl Completion {
             reader.skip()?;
             return Ok(());
         }
+        self.duplicates |= self.has_choices;
         self.has_choices = true;
         let mut first = true;
         reader.enter()?;
@@ -247,11 +288,19 @@ impl Completion {
         let mut choice = Choice {
             index: 0,
             finish: None,
+            output: false,
         };
-        let mut reasoned = false;
+        // What is said beside the message, or in place of one.
+        let mut text = None;
+        let mut thought = None;
+        // The texts of a `message`, and its media.
+        let mut message = None;
+        let begin = self.texts.len();
+        let mut words = 0;
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
+            self.note(&key, &mut words);
             match (key.word, reader.kind()?) {
                 (Some(Word::Index), Kind::Number) => {
                     if let Whole::Value(index) = number::whole(reader.number()?) {
@@ -261,47 +310,160 @@ impl Completion {
                 (Some(Word::FinishReason), Kind::String) => {
                     choice.finish = FinishReason::read(reader.string()?);
                 }
-                (Some(Word::Delta | Word::Message), Kind::Object) => self.speech(reader)?,
-                (Some(Word::Text), Kind::String) => self.text(reader)?,
+                (Some(Word::Delta), Kind::Object) => {
+                    self.has_delta = true;
+                    choice.output |= self.speech(reader)?;
+                }
+                (Some(Word::Message), Kind::Object) => {
+                    let (start, media) = (self.texts.len(), self.media_bytes);
+                    let output = self.speech(reader)?;
+                    message = Some((start..self.texts.len(), self.media_bytes - media, output));
+                }
+                (Some(Word::Text), Kind::String) => text = said(reader)?,
                 // Reasoning is beside the text where a chat was translated into a text.
-                (_, Kind::String) if !reasoned && is_thought(&key) => {
-                    let before = self.texts.len();
-                    self.text(reader)?;
-                    reasoned = self.texts.len() > before;
+                (_, Kind::String) if thought.is_none() && is_thought(&key) => {
+                    thought = said(reader)?
                 }
                 _ => {
                     reader.skip()?;
                 }
             }
         }
+        if let Some((texts, media, output)) = message {
+            // Beside the pieces it is the message so far, and grows with each event.
+            if self.has_delta {
+                self.media_bytes -= media;
+                self.names.retain(|(_, at)| !texts.contains(at));
+                for (_, at) in self.names.iter_mut().filter(|(_, at)| *at >= texts.end) {
+                    *at -= texts.len();
+                }
+                self.texts.drain(texts);
+            } else {
+                choice.output |= output;
+            }
+        }
+        // Some providers repeat the text of the message here.
+        if self.texts.len() == begin {
+            choice.output |= text.is_some();
+            self.texts.extend(text.into_iter().chain(thought));
+        }
         self.choices.push(choice);
         Ok(())
     }
 
-    /// A `delta` or a `message`.
-    fn speech(&mut self, reader: &mut Reader<'_>) -> Result<(), SyntaxError> {
-        let mut reasoned = false;
+    /// A `delta` or a `message`. Returns whether it has output.
+    fn speech(&mut self, reader: &mut Reader<'_>) -> Result<bool, SyntaxError> {
+        let begin = self.texts.len();
+        let mut thoughts: SmallVec<[(Thought, Span); 2]> = SmallVec::new();
+        let mut output = false;
+        let mut words = 0;
         let mut first = true;
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
-            match (key.word, reader.kind()?) {
-                (Some(Word::Content | Word::Refusal), Kind::String) => self.text(reader)?,
-                (Some(Word::Content), Kind::Array) => self.parts(reader, &[b"text"])?,
+            self.note(&key, &mut words);
+            let kind = reader.kind()?;
+            let before = (self.texts.len(), self.media_bytes);
+            match (key.word, kind) {
+                (Some(Word::Content | Word::Refusal), Kind::String) => {
+                    self.texts.extend(said(reader)?);
+                }
+                (Some(Word::Content), Kind::Array) => {
+                    self.parts(reader, &[b"text", b"thinking", b"refusal"])?;
+                }
                 (Some(Word::Audio), Kind::Object) => self.parts(reader, &[b"transcript"])?,
                 (Some(Word::Images), Kind::Array) => self.parts(reader, &[])?,
-                // Some providers send the same reasoning under both names. It is counted once.
-                (_, Kind::String) if !reasoned && is_thought(&key) => {
-                    let before = self.texts.len();
-                    self.text(reader)?;
-                    reasoned = self.texts.len() > before;
+                (Some(Word::ToolCalls), Kind::Array) => {
+                    let mut first = true;
+                    reader.enter()?;
+                    while reader.item(&mut first)? {
+                        self.call(reader, &mut 0)?;
+                    }
                 }
-                (Some(Word::ToolCalls | Word::FunctionCall), _) => {
-                    self.texts_named(reader, &[b"name", b"arguments"])?;
+                (Some(Word::FunctionCall), Kind::Object) => self.call(reader, &mut { u64::MAX })?,
+                _ => {
+                    let thought = match key.text.raw {
+                        b"reasoning_details" => Some(Thought::Details),
+                        b"thinking_blocks" => Some(Thought::Blocks),
+                        _ => is_thought(&key).then_some(Thought::Text),
+                    };
+                    match thought {
+                        // Some providers send the same reasoning under two names. It is counted once.
+                        Some(Thought::Text)
+                            if thoughts.iter().any(|(of, _)| *of == Thought::Text) =>
+                        {
+                            reader.skip()?;
+                        }
+                        Some(Thought::Text) if kind == Kind::String => {
+                            thoughts.extend(said(reader)?.map(|text| (Thought::Text, text)));
+                        }
+                        Some(thought) => {
+                            const NAMES: [&[u8]; 4] =
+                                [b"text", b"summary", b"thinking", b"content"];
+                            reader.walk(|name, span| {
+                                if span.len() > 2 && NAMES.contains(&name) {
+                                    thoughts.push((thought, span));
+                                }
+                            })?;
+                        }
+                        None => {
+                            reader.skip()?;
+                        }
+                    }
                 }
+            }
+            output |= before != (self.texts.len(), self.media_bytes);
+        }
+        if let Some(first) = thoughts.iter().map(|(thought, _)| *thought).min() {
+            let counted = *self.thought.get_or_insert(first);
+            let end = self.texts.len();
+            let thoughts = thoughts.iter().filter(|(thought, _)| *thought == counted);
+            self.texts.extend(thoughts.map(|(_, text)| *text));
+            // They were generated before the rest.
+            let count = self.texts.len() - end;
+            self.texts[begin..].rotate_right(count);
+            for (_, at) in self.names.iter_mut().filter(|(_, at)| *at >= begin) {
+                *at += count;
+            }
+        }
+        Ok(output)
+    }
+
+    /// One call, or the function of one: its name and its arguments, which some providers send as an object. `index` is that of the call.
+    ///
+    /// A function is one level below its call; the reader stops at 64.
+    fn call(&mut self, reader: &mut Reader<'_>, index: &mut u64) -> Result<(), SyntaxError> {
+        if reader.kind()? != Kind::Object {
+            reader.skip()?;
+            return Ok(());
+        }
+        let begin = self.names.len();
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            match (key.text.raw, reader.kind()?) {
+                (b"index", Kind::Number) => {
+                    if let Whole::Value(value) = number::whole(reader.number()?) {
+                        *index = value;
+                    }
+                }
+                (b"name", Kind::String) => {
+                    if let Some(name) = said(reader)? {
+                        self.names.push((*index, self.texts.len()));
+                        self.texts.push(name);
+                    }
+                }
+                (b"arguments" | b"input", Kind::String | Kind::Object | Kind::Array) => {
+                    self.texts.extend(said(reader)?);
+                }
+                (b"function" | b"custom", Kind::Object) => self.call(reader, index)?,
                 _ => {
                     reader.skip()?;
                 }
             }
+        }
+        // The index may follow the name.
+        for (of, _) in &mut self.names[begin..] {
+            *of = *index;
         }
         Ok(())
     }
@@ -322,31 +484,27 @@ impl Completion {
         Ok(())
     }
 
-    /// Records the next string; the caller has checked its kind.
-    fn text(&mut self, reader: &mut Reader<'_>) -> Result<(), SyntaxError> {
-        let start = reader.at();
-        reader.string()?;
-        let end = reader.at();
-        if end - start > 2 {
-            self.texts.push(Span { start, end });
-        }
-        Ok(())
+    /// Notes a member of an object of which `words` are the names so far.
+    fn note(&mut self, key: &Key<'_>, words: &mut u128) {
+        let bit = key.word.map_or(0, |word| 1 << word as u8);
+        self.duplicates |= *words & bit != 0;
+        *words |= bit;
     }
+}
 
-    /// Records the strings under one of `names` in the next value.
-    fn texts_named(&mut self, reader: &mut Reader<'_>, names: &[&[u8]]) -> Result<(), SyntaxError> {
-        reader.walk(|name, span| {
-            if span.len() > 2 && names.contains(&name) {
-                self.texts.push(span);
-            }
-        })?;
-        Ok(())
-    }
+/// The next value, a string or a structure, unless it is empty.
+fn said(reader: &mut Reader<'_>) -> Result<Option<Span>, SyntaxError> {
+    let span = reader.skip()?;
+    Ok((span.len() > 2).then_some(span))
 }
 
 /// Whether a member has reasoning text.
 fn is_thought(key: &Key<'_>) -> bool {
-    key.word == Some(Word::Reasoning) || key.text.raw == b"reasoning_content"
+    key.word == Some(Word::Reasoning)
+        || matches!(
+            key.text.raw,
+            b"reasoning_content" | b"reasoning_text" | b"thinking"
+        )
 }
 
 /// The gateway's use of a top-level name.

@@ -122,6 +122,7 @@ impl Templates {
             return (template, Ok(()));
         }
         let mut template = self.spare.take().unwrap_or_else(Template::none);
+        template.facts.begin();
         let read = template.facts.read_knowing(text, bytes, metadata);
         if read.is_ok() {
             self.missed += 1;

@@ -37,6 +37,9 @@ pub(super) struct SaidChoice {
     kept: SmallVec<[Span; 2]>,
     /// Whether any of `kept` is not empty.
     thinks: bool,
+    /// A `message`, which beside a `delta` is the message so far.
+    message: Option<Box<SaidChoice>>,
+    has_delta: bool,
 }
 
 impl ChatOutput {
@@ -136,7 +139,15 @@ impl SaidChoice {
                     let goes_on = matches!(value.of(text), b"\"\"" | b"\"null\"");
                     choice.finish = (kind == Kind::String && !goes_on).then_some(value);
                 }
-                (b"delta" | b"message", Kind::Object) => choice.speech(reader)?,
+                (b"delta", Kind::Object) => {
+                    choice.has_delta = true;
+                    choice.speech(reader)?;
+                }
+                (b"message", Kind::Object) => {
+                    let mut message = Box::<Self>::default();
+                    message.speech(reader)?;
+                    choice.message = Some(message);
+                }
                 (b"logprobs", Kind::Object) => choice.logprobs = logprobs::find(reader)?,
                 (b"index" | b"delta" | b"message" | b"logprobs" | b"text", _) => {
                     reader.skip()?;
@@ -148,6 +159,16 @@ impl SaidChoice {
             }
         }
         Ok(choice)
+    }
+
+    /// Takes what the `message` says, unless it repeats what deltas have said: of this event, or of those before it (`is_told`).
+    pub(super) fn take_message(&mut self, is_told: bool) {
+        if let Some(message) = self.message.take().filter(|_| !self.has_delta && !is_told) {
+            self.content.extend(message.content);
+            self.refusal = self.refusal.or(message.refusal);
+            self.kept.extend(message.kept);
+            self.thinks |= message.thinks;
+        }
     }
 
     /// A `delta` or a `message`. Tool calls cannot be represented in a text and are skipped.

@@ -78,7 +78,7 @@ impl TextStream {
         data: &[u8],
         out: &mut BytesMut,
     ) -> Result<(), TurnError> {
-        let output = ChatOutput::read(data)?;
+        let mut output = ChatOutput::read(data)?;
         let alone = self.chats.len() == 1;
         if let Some(usage) = output.usage {
             self.chats[prompt].usage = Usage::read(usage.of(data)).or(self.chats[prompt].usage);
@@ -96,8 +96,9 @@ impl TextStream {
         }
         text.extend_from_slice(br#""choices":["#);
         let mut some = false;
-        for choice in &output.choices {
+        for choice in &mut output.choices {
             let (standing, new) = self.chats[prompt].choice(choice.index);
+            choice.take_message(!new);
             standing.over |= choice.finish.is_some();
             let echo = if new { self.turn.echo(prompt) } else { &[] };
             if choice.is_silent() && echo.is_empty() {

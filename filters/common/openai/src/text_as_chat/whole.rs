@@ -19,7 +19,12 @@ impl TextAsChat {
     pub fn whole(&self, answers: &[Bytes]) -> Result<Bytes, TurnError> {
         let mut all = Vec::with_capacity(answers.len());
         for answer in answers {
-            all.push((ChatOutput::read(answer)?, answer));
+            let mut output = ChatOutput::read(answer)?;
+            output
+                .choices
+                .iter_mut()
+                .for_each(|choice| choice.take_message(false));
+            all.push((output, answer));
         }
         let bytes: usize = answers.iter().map(Bytes::len).sum();
         let mut out = BytesMut::with_capacity(bytes + 64);

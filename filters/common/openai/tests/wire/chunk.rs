@@ -186,7 +186,7 @@ fn the_last_valid_usage_counts() {
 
 #[test]
 fn finish_reasons_are_distinguished() {
-    let table: [(&str, Option<FinishReason>); 9] = [
+    let table: [(&str, Option<FinishReason>); 13] = [
         ("null", None),
         (r#""stop""#, Some(Stop)),
         (r#""length""#, Some(Length)),
@@ -194,7 +194,11 @@ fn finish_reasons_are_distinguished() {
         (r#""function_call""#, Some(FinishReason::FunctionCall)),
         (r#""content_filter""#, Some(ContentFilter)),
         (r#""error""#, Some(Error)),
-        (r#""eos""#, Some(Other)),
+        (r#""eos""#, Some(Stop)),
+        (r#""end_turn""#, Some(Stop)),
+        (r#""MAX_TOKENS""#, Some(Length)),
+        (r#""tool_use""#, Some(ToolCalls)),
+        (r#""insufficient_system_resource""#, Some(Other)),
         ("1", None),
     ];
     for (reason, expected) in table {
@@ -515,5 +519,33 @@ proptest! {
         }
         let after = patched(&mut reader, &data, Some(r#"{"a":1}"#));
         prop_assert_eq!(serde_json::from_str::<Value>(&after).expect("JSON"), expected);
+    }
+}
+
+#[test]
+fn output_is_an_answer_and_not_the_thought_before_it() {
+    for (delta, output) in [
+        (json!({"role": "assistant", "content": ""}), false),
+        (json!({"reasoning_content": "Hm"}), false),
+        (
+            json!({"reasoning_details": [{"text": "Hm", "index": 0}]}),
+            false,
+        ),
+        (json!({"tool_calls": []}), false),
+        (json!({"content": "a"}), true),
+        (json!({"content": [{"type": "text", "text": "a"}]}), true),
+        (json!({"refusal": "a"}), true),
+        (
+            json!({"tool_calls": [{"index": 0, "function": {"name": "f"}}]}),
+            true,
+        ),
+        (json!({"function_call": {"name": "f"}}), true),
+        (json!({"audio": {"data": "AAAA"}}), true),
+        (json!({"images": [{"image_url": {"url": "data:"}}]}), true),
+    ] {
+        let data = json!({"choices": [{"index": 0, "delta": delta}]}).to_string();
+        let mut reader = reader(false);
+        let chunk = reader.read(data.as_bytes()).expect("a chunk");
+        assert_eq!(chunk.choices()[0].output, output, "{data}");
     }
 }

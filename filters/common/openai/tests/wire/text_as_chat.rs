@@ -328,6 +328,31 @@ fn the_events_of_several_chats_are_one_stream_under_one_id() {
 }
 
 #[test]
+fn a_message_beside_the_deltas_is_not_said_again() {
+    let event = |so_far: &str, piece: &str| {
+        let message = json!({"role": "assistant", "content": so_far});
+        (
+            0,
+            chunk(
+                "x",
+                json!([{"index": 0, "delta": {"content": piece}, "message": message}]),
+            ),
+        )
+    };
+    let last = json!([{"index": 0, "message": {"content": "The toll"}, "finish_reason": "stop"}]);
+    let events = [
+        event("The", "The"),
+        event("The toll", " toll"),
+        (0, chunk("x", last)),
+    ];
+    let texts: Vec<Value> = streamed(r#"{"prompt":"a"}"#, &events)
+        .iter()
+        .map(|event| event["choices"][0]["text"].clone())
+        .collect();
+    assert_eq!(texts, ["The", " toll", ""]);
+}
+
+#[test]
 fn a_chat_is_over_when_every_choice_that_was_asked_for_has_ended() {
     let mut stream = TextStream::new(turn(r#"{"prompt":"a","n":2}"#));
     let mut out = BytesMut::new();
