@@ -1,5 +1,6 @@
 //! The response cache: whole responses and streams, single flight, scopes, and the price of a hit.
 
+mod answers;
 mod capacity;
 mod plain;
 mod sharing;

@@ -9,7 +9,7 @@ use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{
     AnswerCopy, AnswerProgress, AnswerUsage, Body, CacheEntryId, CacheStatus, Clamped, Contract,
     Ending, Exchange, FailureMode, Filter, FilterError, Forward, Outcome, Phase, Principal, Reply,
-    ReplyBody, Step, Tail, Tokens,
+    ReplyBody, Step, Tail, Tokens, Unfit,
 };
 use tollgate_module::Snapshot;
 use tollgate_openai::{Accumulator, CompletionRequest, Endpoint, Stamp, StoredError};
@@ -224,6 +224,9 @@ impl Cache {
         let Some(scope) = scope.filter(|_| request.cache && settings.enabled) else {
             return pass(exchange, CacheStatus::Bypass);
         };
+        if request.external {
+            return pass(exchange, CacheStatus::External);
+        }
         // A plugin's result may differ each time.
         if request.plugins || settings.uncached.0.contains(&forward.model.id) {
             return pass(exchange, CacheStatus::Uncacheable);
@@ -424,6 +427,18 @@ impl Cache {
         if !whole {
             // The followers are notified when `pending` is dropped.
             self.counters.stores.inc(Storing::Uncacheable);
+            return;
+        }
+        if let Some(unfit) = exchange
+            .get::<AnswerProgress>()
+            .and_then(|progress| progress.unfit)
+        {
+            self.counters.stores.inc(Storing::Uncacheable);
+            exchange.record.cache = Some(match unfit {
+                Unfit::Incomplete => CacheStatus::Incomplete,
+                Unfit::Empty => CacheStatus::Empty,
+                Unfit::Ambiguous => CacheStatus::Uncacheable,
+            });
             return;
         }
         let made = self.entry_of(exchange, tail, copy, tokens);

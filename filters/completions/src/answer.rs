@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use tollgate_filter::{
     AnswerFault, AnswerProgress, AnswerUsage, CacheStatus, Disposition, Event, EventKind, Exchange,
-    Tokens, UpstreamFault,
+    Tokens, Unfit, UpstreamFault,
 };
 use tollgate_openai::{
     Answer, AnswerFacts, ChunkReader, FinishReason, Patch, Progress, ProviderError, Usage,
@@ -53,6 +53,7 @@ struct Facts {
     ended: bool,
     /// And each of these is that the model ended by itself.
     stopped: bool,
+    unfit: Option<Unfit>,
     fault: Option<AnswerFault>,
 }
 
@@ -139,6 +140,7 @@ impl AnswerState {
             if event.kind() != EventKind::Done {
                 progress.ended = facts.ended;
                 progress.stopped = facts.stopped;
+                progress.unfit = facts.unfit;
             }
             progress.fault = progress.fault.take().or(facts.fault);
         }
@@ -180,6 +182,15 @@ impl AnswerState {
         let stopped = finishes
             .into_iter()
             .all(|finish| finish.is_some_and(FinishReason::is_stop));
+        let broke_off = |finish: Option<FinishReason>| !finish.is_some_and(FinishReason::is_whole);
+        let choices = answer.choices().iter();
+        let unfit = if choices.clone().any(|choice| broke_off(choice.finish)) {
+            Some(Unfit::Incomplete)
+        } else if choices.clone().any(|choice| !choice.output) {
+            Some(Unfit::Empty)
+        } else {
+            answer.has_duplicates().then_some(Unfit::Ambiguous)
+        };
         let usage = answer.usage();
         // The text is needed only to count tokens without a reported usage.
         if usage.is_none() {
@@ -194,6 +205,7 @@ impl AnswerState {
             finished: true,
             ended: true,
             stopped,
+            unfit,
             fault,
         }
     }
@@ -354,8 +366,20 @@ impl StreamState {
             finished: self.over,
             ended: self.progress.all_finished(),
             stopped: self.over && self.progress.all_stopped(),
+            unfit: self.unfit(),
             fault: None,
         }
+    }
+
+    /// Why a stream that ends here is none for later requests. What is twice in an event is found where the events are joined.
+    fn unfit(&self) -> Option<Unfit> {
+        if !self.over {
+            return None;
+        }
+        if !self.progress.all_whole() {
+            return Some(Unfit::Incomplete);
+        }
+        (!self.progress.all_have_output()).then_some(Unfit::Empty)
     }
 }
 

@@ -287,6 +287,41 @@ describe('cached', () => {
   });
 });
 
+describe('joined', () => {
+  // Deltas of the forms that providers send and this library joins.
+  const call = (index, more) => ({ tool_calls: [{ index, ...more }] });
+  const streams = {
+    refusal: [{ role: 'assistant' }, { refusal: 'I would ' }, { refusal: 'rather not.' }],
+    'a name in each delta': [
+      { role: 'assistant', content: null },
+      call(0, { id: 'c1', type: 'function', function: { name: 'find_road', arguments: '' } }),
+      call(0, { id: 'c1', type: 'function', function: { name: 'find_road', arguments: '{"place":' } }),
+      call(0, { id: 'c1', type: 'function', function: { name: 'find_road', arguments: '"north"}' } }),
+    ],
+    'annotations that grow': [
+      { role: 'assistant', content: 'It is ' },
+      { content: '4.', annotations: [{ a: 1 }] },
+      { annotations: [{ a: 1 }, { a: 2 }] },
+    ],
+  };
+  for (const [what, deltas] of Object.entries(streams)) {
+    test(`${what}: a stored stream is one answer live, replayed and whole`, async () => {
+      const choices = deltas.map((delta) => ({ index: 0, delta, finish_reason: null }));
+      choices.push({ index: 0, delta: {}, finish_reason: 'stop' });
+      const head = { id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1, model: 'm' };
+      const events = choices.map((choice) => `data: ${JSON.stringify({ ...head, choices: [choice] })}\n\n`);
+      const script = { headers: [['content-type', 'text/event-stream']], failure: { text: `${events.join('')}data: [DONE]\n\n` } };
+      const question = { model, messages: [{ role: 'user', content: `joined: ${what}` }], ...standIn(script) };
+      const said = (message) => JSON.parse(JSON.stringify(message, (key, value) => (value === null || key === 'parsed' || key === 'index' ? undefined : value)));
+      const found = [];
+      for (let round = 0; round < 2; round++) found.push(said(await client().chat.completions.stream(question).finalMessage()));
+      const whole = await client().chat.completions.create(question);
+      assert.equal(whole.x_svc.cache_hit, true);
+      for (const message of found) assert.deepEqual(message, said(whole.choices[0].message));
+    });
+  }
+});
+
 describe('text completions', () => {
   test('plain and streamed', async () => {
     const whole = await client().completions.create({ model, prompt: 'May I pass?', cache: false });

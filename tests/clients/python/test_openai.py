@@ -299,6 +299,54 @@ class Cached(Case):
                         self.assertEqual(found["credits_used"], 0)
 
 
+    def test_a_stored_stream_is_one_answer_live_replayed_and_whole(self):
+        for what, deltas in STREAMS.items():
+            with self.subTest(what):
+                chunks = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+                chunks.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+                head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+                text = "".join(f"data: {json.dumps({**head, 'choices': [chunk]})}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+                script = stand_in(headers=[["content-type", "text/event-stream"]], failure={"text": text})
+                request = {"model": MODEL, "messages": [{"role": "user", "content": f"joined: {what}"}], "extra_body": script}
+                found = []
+                for _ in range(2):
+                    with client().chat.completions.stream(**request) as events:
+                        found.append(members_of(events.get_final_completion().choices[0].message))
+                answer = client().chat.completions.create(**request)
+                self.assertIs(answer.x_svc["cache_hit"], True)
+                found.append(members_of(answer.choices[0].message))
+                self.assertEqual(found, [found[0]] * 3)
+
+
+# Deltas of the forms that providers send and this library joins.
+STREAMS = {
+    "reasoning": [{"role": "assistant", "content": ""}, {"reasoning_content": "Let"}, {"reasoning_content": " me"}, {"content": "It is "}, {"content": "4."}],
+    "calls": [
+        {"role": "assistant", "content": None},
+        {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "find_road", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"place":'}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '"north"}'}}]},
+        {"tool_calls": [{"index": 1, "id": "c2", "type": "function", "function": {"name": "find_road", "arguments": "{}"}}]},
+    ],
+    "details": [
+        {"role": "assistant", "reasoning": "A", "reasoning_details": [{"type": "reasoning.text", "text": "A", "index": 0}]},
+        {"reasoning": "B", "reasoning_details": [{"type": "reasoning.text", "text": "B", "index": 0}]},
+        {"reasoning_details": [{"type": "reasoning.text", "signature": "s", "index": 0}]},
+        {"content": "4"},
+    ],
+    "a refusal": [{"role": "assistant"}, {"refusal": "I would "}, {"refusal": "rather not."}],
+}
+
+
+def members_of(message):
+    """The members of a message that say something, without what the library adds for streams."""
+    members = {name: value for name, value in message.to_dict().items() if value and name != "parsed"}
+    for call in members.get("tool_calls", []):
+        call.pop("index", None)
+        call["function"].pop("parsed_arguments", None)
+    return members
+
+
 def calls_of(message):
     return [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or []]
 

@@ -15,6 +15,8 @@ pub struct AnswerProgress {
     pub ended: bool,
     /// Each of them ended by itself, none at a limit on its tokens: a higher limit would not have changed the response.
     pub stopped: bool,
+    /// Why a complete response is none for later requests.
+    pub unfit: Option<Unfit>,
     /// The response's defect, if any: the driver stops and sends an error, or ends the stream with one.
     pub fault: Option<AnswerFault>,
     /// Set by the driver once the client has disconnected: the rest is read for its usage and sent to no client.
@@ -22,6 +24,17 @@ pub struct AnswerProgress {
     /// Set by the driver where the provider has neither sent `[DONE]` nor closed the response properly. A response that is complete without
     /// either is charged, and never stored for other requests.
     pub unclosed: bool,
+}
+
+/// Why a complete response is not kept for later requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// A choice broke off, or was withheld, by its finish reason; or it has none.
+    Incomplete,
+    /// A choice has no output.
+    Empty,
+    /// A member is in it twice, of which a client may have the one or the other.
+    Ambiguous,
 }
 
 /// A defect in the content of a response.

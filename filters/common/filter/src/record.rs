@@ -69,6 +69,12 @@ pub enum CacheStatus {
     Bypass,
     /// A response of a kind that is never stored.
     Uncacheable,
+    /// The request makes the provider read something outside of it.
+    External,
+    /// The response broke off, by its finish reason.
+    Incomplete,
+    /// The response has no output.
+    Empty,
     /// The response is larger than the maximum entry size.
     TooLarge,
     /// Storing failed; the response is valid.
@@ -77,11 +83,14 @@ pub enum CacheStatus {
 
 impl CacheStatus {
     /// Every status.
-    pub const ALL: [CacheStatus; 6] = [
+    pub const ALL: [CacheStatus; 9] = [
         CacheStatus::Hit,
         CacheStatus::Stored,
         CacheStatus::Bypass,
         CacheStatus::Uncacheable,
+        CacheStatus::External,
+        CacheStatus::Incomplete,
+        CacheStatus::Empty,
         CacheStatus::TooLarge,
         CacheStatus::Error,
     ];
@@ -100,6 +109,9 @@ impl CacheStatus {
             CacheStatus::Stored => "stored",
             CacheStatus::Bypass => "bypass",
             CacheStatus::Uncacheable => "uncacheable",
+            CacheStatus::External => "external",
+            CacheStatus::Incomplete => "incomplete",
+            CacheStatus::Empty => "empty",
             CacheStatus::TooLarge => "too_large",
             CacheStatus::Error => "error",
         }

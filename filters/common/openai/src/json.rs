@@ -130,17 +130,6 @@ impl<'a> Reader<'a> {
             visitor: (),
         }
     }
-
-    /// A reader at the same position, for lookahead.
-    pub(crate) fn ahead(&self) -> Self {
-        Self {
-            text: self.text,
-            at: self.at,
-            depth: self.depth,
-            controls: self.controls,
-            visitor: (),
-        }
-    }
 }
 
 impl<'a, L: Visitor> Reader<'a, L> {
@@ -153,6 +142,22 @@ impl<'a, L: Visitor> Reader<'a, L> {
             controls: true,
             visitor,
         }
+    }
+
+    /// A reader at the same position, for lookahead.
+    pub(crate) fn ahead(&self) -> Reader<'a> {
+        Reader {
+            text: self.text,
+            at: self.at,
+            depth: self.depth,
+            controls: self.controls,
+            visitor: (),
+        }
+    }
+
+    /// The bytes of a value that has been read.
+    pub(crate) fn of(&self, span: Span) -> &'a [u8] {
+        span.of(self.text)
     }
 
     /// The same reader for a text that has been scanned.

@@ -14,7 +14,7 @@ pub struct Metadata<'a> {
     pub cache_hit: bool,
     /// The cache's entry that was read or written.
     pub cache_entry_id: Option<Verbatim<'a>>,
-    /// The cache's result: `hit`, `stored`, `bypass`, `uncacheable`, `too_large`, `error`.
+    /// The cache's result: `hit`, `stored`, `bypass`, `uncacheable`, `external`, `incomplete`, `empty`, `too_large`, `error`.
     pub cache_store_status: Option<Verbatim<'a>>,
     /// The price of this completion, at least 0.
     pub credits_used: &'a [u8],

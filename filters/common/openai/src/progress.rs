@@ -17,6 +17,8 @@ pub struct Progress {
     unfinished: usize,
     usage: Option<Usage>,
     error: bool,
+    /// The choices that have had output, by index.
+    with_output: SmallVec<[u32; 2]>,
 }
 
 impl Progress {
@@ -38,6 +40,11 @@ impl Progress {
                 self.unfinished = self.unfinished.saturating_add(1);
                 at
             });
+            if choice.output
+                && let Err(at) = self.with_output.binary_search(&choice.index)
+            {
+                self.with_output.insert(at, choice.index);
+            }
             let finish = &mut self.choices[at].1;
             if choice.finish.is_some() {
                 self.unfinished -= usize::from(finish.is_none());
@@ -59,6 +66,18 @@ impl Progress {
         let stopped =
             |(_, finish): &(u32, Option<FinishReason>)| finish.is_some_and(FinishReason::is_stop);
         self.all_finished() && self.choices.iter().all(stopped)
+    }
+
+    /// Whether each choice has ended, and none broke off: see [`FinishReason::is_whole`].
+    pub fn all_whole(&self) -> bool {
+        let whole =
+            |(_, finish): &(u32, Option<FinishReason>)| finish.is_some_and(FinishReason::is_whole);
+        self.all_finished() && self.choices.iter().all(whole)
+    }
+
+    /// Whether each choice has had output: see [`Choice::output`](crate::Choice::output).
+    pub fn all_have_output(&self) -> bool {
+        self.with_output.len() == self.choices.len()
     }
 
     /// The number of different choices so far.

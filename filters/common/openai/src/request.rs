@@ -91,6 +91,9 @@ pub struct CompletionRequest {
     pub tools: bool,
     /// `plugins` has at least one item.
     pub plugins: bool,
+    /// The provider is asked to read something that is not in the request and may change: it has a member or a tool for a search, a tool that
+    /// the provider runs, or a picture, sound or file by its URL.
+    pub external: bool,
     /// The values of `role` that are `developer`, in the order of the text.
     pub(crate) developer_roles: SmallVec<[Span; 1]>,
     pub(crate) layout: Layout<Owned>,
@@ -241,6 +244,7 @@ impl CompletionRequest {
             parts: Parts::default(),
             tools: false,
             plugins: false,
+            external: false,
             developer_roles: SmallVec::new(),
             layout: Layout::new(),
             stream_options: StreamOptions::default(),

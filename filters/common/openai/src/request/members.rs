@@ -32,6 +32,13 @@ pub(super) fn read(
             request.max_completion_tokens = count(reader, path, kind)?;
             return Ok(Some(Owned::MaxCompletionTokens));
         }
+        if is_search(name) {
+            request.external |= match kind {
+                Kind::Null => false,
+                Kind::Bool => reader.ahead().bool()?,
+                _ => true,
+            };
+        }
         other(request, reader, kind)?;
         return Ok(None);
     };
@@ -73,15 +80,13 @@ pub(super) fn read(
                 request.system_bytes = (reader.at() - start - 2) as u64;
             }
         }
-        (Chat, Word::Tools | Word::Plugins) if !absent => {
+        (Chat, Word::Tools) if !absent => {
             let start = reader.at();
-            let some = array_of(reader, path, kind, Kind::Object)?;
-            if word == Word::Tools {
-                request.tools = some;
-                request.text_bytes += (reader.at() - start) as u64;
-            } else {
-                request.plugins = some;
-            }
+            tools(request, reader, path, kind)?;
+            request.text_bytes += (reader.at() - start) as u64;
+        }
+        (Chat, Word::Plugins) if !absent => {
+            request.plugins = array_of(reader, path, kind, Kind::Object)?;
         }
         (Chat, Word::Modalities) if !absent => {
             array_of(reader, path, kind, Kind::String)?;
@@ -113,6 +118,52 @@ pub(super) fn read(
         _ => other(request, reader, kind)?,
     }
     Ok(owned)
+}
+
+/// Whether a member makes the provider search: `web_search_options` (OpenAI, Perplexity), `search_parameters` (xAI), `enable_search`
+/// (DashScope), `search_settings` (Groq), and others of such names.
+fn is_search(name: &[u8]) -> bool {
+    name == b"enable_search"
+        || name.starts_with(b"search_")
+        || memchr::memmem::find(name, b"web_search").is_some()
+}
+
+/// The tools of a chat. Those of the types `function` and `custom` are run by the client, any other by the provider.
+fn tools(
+    request: &mut CompletionRequest,
+    reader: &mut Reader<'_>,
+    path: Path<'_>,
+    kind: Kind,
+) -> Result<(), RequestError> {
+    expect(path, "an array of objects", kind, Kind::Array)?;
+    let mut index = 0u64;
+    let mut first = true;
+    reader.enter()?;
+    while reader.item(&mut first)? {
+        item_of(reader, path, "an array of objects", index, Kind::Object)?;
+        // Some programs omit the type of a function.
+        let (mut is_function, mut runs_elsewhere) = (false, false);
+        let mut first = true;
+        reader.enter()?;
+        while let Some(key) = reader.key(&mut first)? {
+            match (key.word, reader.kind()?) {
+                (Some(Word::Type), Kind::String) => {
+                    let of = reader.string()?;
+                    let by_client = of.is("function") || of.is("custom");
+                    is_function |= by_client;
+                    runs_elsewhere |= !by_client;
+                }
+                (word, _) => {
+                    is_function |= word == Some(Word::Function);
+                    reader.skip()?;
+                }
+            }
+        }
+        request.external |= runs_elsewhere || !is_function;
+        request.tools = true;
+        index += 1;
+    }
+    Ok(())
 }
 
 /// A `reasoning`, which is an object.

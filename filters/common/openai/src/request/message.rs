@@ -1,5 +1,7 @@
 //! The messages of a chat request: roles, text, and parts that are not text.
 
+use smallvec::SmallVec;
+
 use crate::json::{Kind, Span};
 use crate::string::Text;
 use crate::word::Word;
@@ -145,6 +147,7 @@ fn content(
                 item_of(reader, path, WANTED, index, Kind::Object)?;
                 let part = Part::read(reader, request.messages, index)?;
                 request.text_bytes += part.text_bytes();
+                request.external |= part.external && part.kind != PartKind::Text;
                 part.count(&mut request.parts);
                 index += 1;
             }
@@ -152,6 +155,20 @@ fn content(
         _ => return Err(RequestError::invalid_type(path, WANTED, kind.noun())),
     }
     Ok(())
+}
+
+/// Whether a string, with its quotes, begins with a scheme and two slashes (RFC 3986 section 3), which some encoders escape.
+fn is_url(string: &[u8]) -> bool {
+    const SCHEME_MAX: usize = 16;
+    let beginning = &string[1..string.len().min(SCHEME_MAX + 2)];
+    let Some(colon) = memchr::memchr(b':', beginning) else {
+        return false;
+    };
+    let is_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let rest = &string[colon + 2..];
+    colon > 0
+        && beginning[..colon].iter().all(is_scheme)
+        && (rest.starts_with(b"//") || rest.starts_with(br"\/"))
 }
 
 /// The kind of a message part by its `type`.
@@ -190,6 +207,8 @@ struct Part {
     media: [(PartKind, u64); 3],
     /// Bytes of every other member.
     rest: u64,
+    /// A string in it begins like a URL other than a `data:` one.
+    external: bool,
 }
 
 impl Part {
@@ -199,6 +218,7 @@ impl Part {
             kind: PartKind::Other,
             media: [PartKind::Image, PartKind::Audio, PartKind::File].map(|kind| (kind, 0)),
             rest: 0,
+            external: false,
         };
         let mut first = true;
         reader.enter()?;
@@ -213,7 +233,9 @@ impl Part {
                 part.kind = kind_of(reader.string()?).unwrap_or(PartKind::Other);
                 continue;
             }
-            let value = reader.skip()?;
+            let mut strings: SmallVec<[Span; 4]> = SmallVec::new();
+            let value = reader.walk(|_, string| strings.push(string))?;
+            part.external |= strings.iter().any(|string| is_url(reader.of(*string)));
             let bytes = match kind {
                 // Without the quotes.
                 Kind::String => value.len() - 2,
