@@ -355,6 +355,60 @@ async fn a_cached_response_is_recorded_like_any_other() {
     }
 }
 
+/// Each hit has an id and a time of its own. The answer is stored once for each form in which it was requested.
+#[tokio::test]
+async fn sixty_hits_with_keys_store_their_answer_once() {
+    let rig = Rig::with("[cache]\nenabled = true").await;
+    let client = rig.client();
+    rig.provider.script(Script {
+        words: Some(2_000),
+        ..Script::default()
+    });
+    let first = client.post(CHAT, &chat(false)).await;
+    rig.add_expected_charge(charge_in(&first));
+    let mut hits = Vec::new();
+    for number in 0..60 {
+        let body = chat(number % 2 == 1);
+        let hit = send(&client, CHAT, &body, &format!("hit-{number}")).await;
+        assert!(hit.text().contains("\"cache_hit\":true"), "{}", hit.text());
+        hits.push((number, body, hit.text().to_owned()));
+    }
+    let ids: std::collections::HashSet<&str> = hits
+        .iter()
+        .map(|(_, _, text)| text.split('"').nth(3).expect("an id"))
+        .collect();
+    assert_eq!(ids.len(), 60, "each has its own id");
+    for (number, body, text) in &hits {
+        let again = send(&client, CHAT, body, &format!("hit-{number}")).await;
+        assert!(replayed(&again));
+        assert_eq!(again.text(), text, "hit {number}");
+    }
+    let file = rusqlite::Connection::open(rig.database());
+    let file = file.expect("the database");
+    let bytes = |query: &str| {
+        file.query_row(query, [], |row| row.get::<_, i64>(0))
+            .expect("a number")
+    };
+    assert_eq!(
+        bytes("SELECT count(*) FROM answer_bodies"),
+        2,
+        "whole and streamed"
+    );
+    let whole = i64::try_from(first.text().len()).expect("small");
+    let stored = bytes("SELECT sum(length(body)) FROM answer_bodies");
+    assert!(
+        stored < 6 * whole,
+        "{stored} bytes for an answer of {whole}"
+    );
+    assert_eq!(
+        bytes("SELECT sum(bytes) FROM completion_key_totals"),
+        stored
+    );
+    drop(file);
+    assert_eq!(rig.provider.call_count(), 1);
+    rig.finish().await;
+}
+
 #[tokio::test]
 async fn an_account_without_credit_gets_recorded_answers_and_claims_no_key() {
     let settings = "[server]\nmemory_bytes_max = 268435456";

@@ -8,8 +8,9 @@ use http::{HeaderName, HeaderValue};
 use tollgate_clock::{Clock, Deadline, Reading};
 use tollgate_counters::Counters;
 use tollgate_filter::{
-    BeforeCharge, Body, Charge, Contract, Ending, Estimated, Event, Exchange, FailureMode, Filter,
-    FilterError, Outcome, Phase, Principal, Reply, ReplyBody, Step, Tail, Tokens, Unpaid,
+    BeforeCharge, Body, CacheStatus, Charge, Contract, Ending, Estimated, Event, Exchange,
+    FailureMode, Filter, FilterError, Outcome, Phase, Principal, Reply, ReplyBody, Step, Tail,
+    Tokens, Unpaid,
 };
 use tollgate_ledger::AttachedPart;
 use tollgate_module::Snapshot;
@@ -309,10 +310,14 @@ impl Filter for Idempotency {
         let Some(claim) = exchange.get::<Claim>().cloned() else {
             return;
         };
+        let hit = match exchange.record.cache {
+            Some(CacheStatus::Hit) => exchange.record.cache_entry,
+            _ => None,
+        };
         let mut recording = claim.recording();
         let bytes = event.data().len();
         if recording.fits(bytes) && exchange.memory.grow(bytes).is_ok() {
-            recording.take(event.kind(), event.data());
+            recording.take(event.kind(), event.data(), hit);
         } else {
             exchange.memory.shrink(recording.give_up());
         }

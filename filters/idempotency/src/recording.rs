@@ -1,14 +1,19 @@
 //! Records an answer as the provider sent it, and replays it.
 //!
 //! The recorded form is the answer before the outer filters changed it. A replay passes them again with the same charge, which makes the
-//! same bytes.
+//! same bytes. Answers from the cache differ in their id and time alone: both are in the metadata, and the body has in their place what all
+//! hits of one entry have in common, so that it is stored once.
 
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use tollgate_filter::{CacheEntryId, CacheStatus, Charge, EventKind, Record, Tokens};
 use tollgate_money::Micros;
+use tollgate_openai::Stamp;
 use tollgate_openai::event::{self, EventCutter};
 use tollgate_store::KeptAnswer;
+
+/// The time in the recorded body of an answer from the cache.
+const COMMON_TIME: u64 = 0;
 
 /// The status of every stored answer.
 const STATUS: u16 = 200;
@@ -19,6 +24,8 @@ pub(crate) struct Recording {
     bytes: BytesMut,
     bytes_max: usize,
     too_large: bool,
+    /// The id and the time of an answer from the cache.
+    stamp: Option<(Box<str>, u64)>,
     /// Whether it has been submitted to the store.
     pub(crate) kept: bool,
 }
@@ -29,6 +36,7 @@ impl Recording {
             bytes: BytesMut::new(),
             bytes_max,
             too_large: false,
+            stamp: None,
             kept: false,
         }
     }
@@ -44,14 +52,36 @@ impl Recording {
         std::mem::take(&mut self.bytes).len()
     }
 
-    /// Appends one event or the whole body that [`fits`](Recording::fits).
-    pub(crate) fn take(&mut self, kind: EventKind, data: &[u8]) {
+    /// Appends one event or the whole body that [`fits`](Recording::fits). `hit` is the cache entry that it was written from.
+    pub(crate) fn take(&mut self, kind: EventKind, data: &[u8], hit: Option<CacheEntryId>) {
+        let common = hit.and_then(|entry| self.without_stamp(data, entry));
+        let data = common.as_deref().unwrap_or(data);
         match kind {
             EventKind::Whole => self.bytes.extend_from_slice(data),
             EventKind::Data => event::write(data, &mut self.bytes),
             // Added again on replay.
             EventKind::Done => {}
         }
+    }
+
+    /// A reply from the cache with the stamp that all hits of its entry are recorded with, which is not longer than its own.
+    fn without_stamp(&mut self, data: &[u8], entry: CacheEntryId) -> Option<Bytes> {
+        let (stamp, rest) = Stamp::split(data)?;
+        let (id, created) = self
+            .stamp
+            .get_or_insert_with(|| (stamp.id.into(), stamp.created));
+        let (prefix, _) = stamp.id.split_once('-')?;
+        let entry = entry.text();
+        let (_, digits) = entry.split_first_chunk::<3>()?;
+        let common = format!("{prefix}-{}", std::str::from_utf8(digits).ok()?);
+        let is_own = **id == *stamp.id && *created == stamp.created;
+        (is_own && common.len() <= id.len()).then(|| {
+            let stamp = Stamp {
+                id: &common,
+                created: COMMON_TIME,
+            };
+            stamp.join(rest)
+        })
     }
 
     /// Whether it exceeds the limit.
@@ -65,7 +95,10 @@ impl Recording {
         let bytes = std::mem::take(&mut self.bytes);
         KeptAnswer {
             status: STATUS,
-            headers: metadata.text().into(),
+            headers: match self.stamp.take() {
+                Some((id, created)) => metadata.text_with(id.into(), created).into(),
+                None => metadata.text().into(),
+            },
             body: (!self.too_large).then(|| bytes[..].into()),
         }
     }
@@ -82,6 +115,11 @@ pub(crate) struct Metadata {
     estimated: bool,
     cache: Option<String>,
     cache_entry: Option<String>,
+    /// The id and the time of an answer from the cache, which the body has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created: Option<u64>,
 }
 
 impl Metadata {
@@ -96,6 +134,8 @@ impl Metadata {
             estimated: charge.estimated,
             cache: record.cache.map(|cache| cache.word().to_owned()),
             cache_entry: record.cache_entry.map(|entry| entry.to_string()),
+            id: None,
+            created: None,
         }
     }
 
@@ -122,6 +162,8 @@ impl Metadata {
             estimated,
             cache,
             cache_entry,
+            id: _,
+            created: _,
         } = self;
         let (stream, estimated) = (u8::from(*stream), u8::from(*estimated));
         let cache = cache.as_deref().unwrap_or("-");
@@ -131,7 +173,19 @@ impl Metadata {
         )
     }
 
-    /// Parses what [`Metadata::text`] wrote, or the JSON of an earlier release.
+    /// The form with an id and a time: JSON, of which earlier releases skip the members that they do not know. They replay such an answer
+    /// with the id and the time in its body.
+    fn text_with(&self, id: String, created: u64) -> String {
+        let metadata = Metadata {
+            id: Some(id),
+            created: Some(created),
+            ..self.clone()
+        };
+        // Texts, numbers and booleans always serialise.
+        serde_json::to_string(&metadata).unwrap_or_else(|_| self.text())
+    }
+
+    /// Parses what [`Metadata::text`] or [`Metadata::text_with`] wrote, or the JSON of an earlier release.
     pub(crate) fn read(text: &str) -> Option<Metadata> {
         if text.starts_with('{') {
             return serde_json::from_str(text).ok();
@@ -146,6 +200,8 @@ impl Metadata {
             estimated: words.next()? == "1",
             cache: word(words.next()?),
             cache_entry: word(words.next()?),
+            id: None,
+            created: None,
         };
         words.next().is_none().then_some(metadata)
     }
@@ -176,15 +232,26 @@ impl Metadata {
     /// The body for a replay; `None` when it is damaged.
     pub(crate) fn body(&self, body: &[u8]) -> Option<Body> {
         if !self.stream {
-            return Some(Body::Whole(Bytes::copy_from_slice(body)));
+            return Some(Body::Whole(self.stamped(body)));
         }
         let mut cutter = EventCutter::new(body.len());
         let mut events = Vec::new();
         let mut pieces = cutter.push(body);
         while let Some(event) = pieces.next().ok()? {
-            events.push(Bytes::copy_from_slice(event.data));
+            events.push(self.stamped(event.data));
         }
         Some(Body::Events(events))
+    }
+
+    /// One event or the whole body with the id and the time of the first answer.
+    fn stamped(&self, data: &[u8]) -> Bytes {
+        if let (Some(id), Some(created)) = (&self.id, self.created)
+            && let Some((common, rest)) = Stamp::split(data)
+            && common.created == COMMON_TIME
+        {
+            return Stamp { id, created }.join(rest);
+        }
+        Bytes::copy_from_slice(data)
     }
 }
 
@@ -228,9 +295,9 @@ mod tests {
         let mut recording = Recording::new(1_000);
         let events = [&b"{\"a\":1}"[..], b"{ \"b\" :\t2}", b"{}"];
         for data in events {
-            recording.take(EventKind::Data, data);
+            recording.take(EventKind::Data, data, None);
         }
-        recording.take(EventKind::Done, b"[DONE]");
+        recording.take(EventKind::Done, b"[DONE]", None);
         let kept = recording.finish(&metadata(true));
         let again = Metadata::read(&kept.headers).expect("what was written");
         assert_eq!(again, metadata(true));
@@ -245,7 +312,7 @@ mod tests {
     fn clients_receive_the_same_bytes_from_the_provider_and_from_a_replay() {
         const DATA: &[u8] = b"{\"b\":\n2}";
         let mut recording = Recording::new(1_000);
-        recording.take(EventKind::Data, DATA);
+        recording.take(EventKind::Data, DATA, None);
         let kept = recording.finish(&metadata(true));
         let Some(Body::Events(events)) = metadata(true).body(&kept.body.expect("a small answer"))
         else {
@@ -271,7 +338,7 @@ mod tests {
     #[test]
     fn a_whole_answer_is_recorded_unchanged() {
         let mut recording = Recording::new(1_000);
-        recording.take(EventKind::Whole, b"{ \"x\" : \"data: \\n\\n\" }");
+        recording.take(EventKind::Whole, b"{ \"x\" : \"data: \\n\\n\" }", None);
         let kept = recording.finish(&metadata(false));
         let again = Metadata::read(&kept.headers).expect("what was written");
         assert_eq!(
@@ -291,11 +358,87 @@ mod tests {
     fn an_answer_above_the_limit_is_stored_without_body() {
         let mut recording = Recording::new(10);
         assert!(recording.fits(10) && !recording.fits(11));
-        recording.take(EventKind::Whole, b"1234567");
+        recording.take(EventKind::Whole, b"1234567", None);
         assert!(recording.fits(3) && !recording.fits(4));
         assert_eq!(recording.give_up(), 7, "what was recorded is freed");
         assert!(recording.too_large() && !recording.fits(0));
         let kept = recording.finish(&metadata(true));
         assert_eq!((kept.status, kept.body), (200, None));
+    }
+
+    #[test]
+    fn hits_of_one_entry_have_one_body_and_are_replayed_with_their_own_ids_and_times() {
+        let entry = CacheEntryId([9; 16]);
+        let record = |stream| Record {
+            cache: Some(CacheStatus::Hit),
+            ..Record {
+                stream,
+                cache_entry: Some(entry),
+                ..Record::default()
+            }
+        };
+        for stream in [false, true] {
+            let kind = match stream {
+                true => EventKind::Data,
+                false => EventKind::Whole,
+            };
+            let hit = |digit: char, created: u64| {
+                let id = format!("chatcmpl-{}", digit.to_string().repeat(32));
+                let pieces = ["\"a\":1}", "\"b\":{\"id\":\"x\"}}"];
+                let pieces: Vec<Bytes> = pieces[..1 + usize::from(stream)]
+                    .iter()
+                    .map(|rest| Stamp { id: &id, created }.join(rest.as_bytes()))
+                    .collect();
+                let mut recording = Recording::new(1_000);
+                for piece in &pieces {
+                    recording.take(kind, piece, Some(entry));
+                }
+                let metadata = Metadata::new(&record(stream), &metadata(stream).charge());
+                (pieces, recording.finish(&metadata))
+            };
+            let (one, kept) = hit('1', 1_700_000_000);
+            let (other, again) = hit('2', 1_700_000_060);
+            assert_eq!(kept.body, again.body, "stored once");
+            for (pieces, kept) in [(one, kept), (other, again)] {
+                let read = Metadata::read(&kept.headers).expect("what was written");
+                let expected = match stream {
+                    true => Body::Events(pieces),
+                    false => Body::Whole(pieces[0].clone()),
+                };
+                assert_eq!(
+                    read.body(&kept.body.expect("a small answer")),
+                    Some(expected)
+                );
+                assert_eq!(read.cache_entry(), Some(entry));
+                assert!(kept.headers.len() <= 320, "a small row: {}", kept.headers);
+            }
+        }
+    }
+
+    /// What an earlier release makes of the record of a hit: JSON without the members that it does not know.
+    #[test]
+    fn an_earlier_release_reads_the_record_of_a_hit() {
+        #[derive(Deserialize)]
+        #[allow(dead_code, reason = "parsed as the earlier release does")]
+        struct Earlier {
+            stream: bool,
+            used: i64,
+            remaining: i64,
+            prompt_tokens: u64,
+            completion_tokens: u64,
+            estimated: bool,
+            cache: Option<String>,
+            cache_entry: Option<String>,
+        }
+        let mut recording = Recording::new(1_000);
+        let id = "chatcmpl-11112222333344445555666677778888";
+        let whole = Stamp { id, created: 7 }.join(b"\"choices\":[]}");
+        recording.take(EventKind::Whole, &whole, Some(CacheEntryId([9; 16])));
+        let kept = recording.finish(&metadata(false));
+        let earlier: Earlier = serde_json::from_str(&kept.headers).expect("its form");
+        assert_eq!((earlier.used, earlier.remaining), (7, -3));
+        let body: serde_json::Value =
+            serde_json::from_slice(&kept.body.expect("a small answer")).expect("an answer");
+        assert_eq!(body["id"], "chatcmpl-09090909090909090909090909090909");
     }
 }
