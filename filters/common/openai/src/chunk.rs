@@ -167,7 +167,8 @@ impl Template {
         };
         let mut reader = Reader::starting_at(data, content.start);
         reader.string().ok()?;
-        let one_string = reader.at() == content.end;
+        // An empty one is no output.
+        let one_string = reader.at() == content.end && content.len() > 2;
         (one_string && std::str::from_utf8(content.of(data)).is_ok()).then_some(content)
     }
 }
