@@ -161,9 +161,13 @@ impl SaidChoice {
         Ok(choice)
     }
 
-    /// Takes what the `message` says, unless it repeats what deltas have said: of this event, or of those before it (`is_told`).
-    pub(super) fn take_message(&mut self, is_told: bool) {
-        if let Some(message) = self.message.take().filter(|_| !self.has_delta && !is_told) {
+    /// Takes what the `message` says, unless it repeats what deltas have said: of this event, or of those before it (`has_begun`).
+    pub(super) fn take_message(&mut self, has_begun: bool) {
+        if let Some(message) = self
+            .message
+            .take()
+            .filter(|_| !self.has_delta && !has_begun)
+        {
             self.content.extend(message.content);
             self.refusal = self.refusal.or(message.refusal);
             self.kept.extend(message.kept);

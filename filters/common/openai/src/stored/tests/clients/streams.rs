@@ -191,7 +191,7 @@ fn message() -> impl Strategy<Value = Vec<Value>> {
 
 /// Members beside the deltas.
 #[derive(Clone, Copy, Debug)]
-struct Beside {
+struct Extras {
     /// Perplexity: the sources in each event.
     citations: bool,
     /// Together: the text of the content, in the choice.
@@ -201,7 +201,7 @@ struct Beside {
 
 pub(super) fn stream() -> impl Strategy<Value = Vec<Value>> {
     let beside = (any::<bool>(), any::<bool>(), any::<bool>());
-    let beside = beside.prop_map(|(citations, text, tokens)| Beside {
+    let beside = beside.prop_map(|(citations, text, tokens)| Extras {
         citations,
         text,
         tokens,
