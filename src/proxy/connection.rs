@@ -11,13 +11,15 @@ use pingora_core::protocols::http::v2::server as h2;
 use pingora_core::protocols::{ALPN, Digest, IO, Stream};
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
+use tollgate_memory::{CONNECTION_BYTES, OverBudget, RequestMemory};
 
 use super::connections::Connection;
-use super::head::Origin;
+use super::head::{self, Origin};
 use super::socket::{ClientSocket, CorkHandle, Corked};
 use super::source::Source;
+use super::trailers::{TrailerScan, Trailers};
 use super::wake::{boxed, coalesce_wakes};
-use super::worker::{HeadFault, Worker};
+use super::worker::{COUNT_INTERVAL, COUNT_TRIES, HeadFault, Worker};
 use super::write_coalescing::coalesced;
 use crate::upstream::{Elapsed, within};
 
@@ -26,6 +28,15 @@ const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Buffer for the first bytes of a head; most heads fit.
 const HEAD_BYTES: usize = 4096;
+
+/// The error code of a stream that was not processed and may be sent again (RFC 9113 section 8.7).
+const REFUSED_STREAM: u32 = 7;
+
+/// Refused streams on one connection before it is closed: the library keeps a few bytes of each until the client has read the refusal.
+const REFUSED_MAX: u32 = 1000;
+
+/// Bytes of each stream's answer that the library keeps until the client reads from its socket.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Malformed requests that the session refuses itself, on one connection, before it is closed.
 const MALFORMED_MAX: u32 = 32;
@@ -39,6 +50,7 @@ pub(super) async fn plain(
     (http2, health): (bool, bool),
 ) {
     let origin = Origin {
+        memory: worker.memory_of(&source),
         source,
         tls: false,
         old_tls: false,
@@ -92,6 +104,7 @@ pub(super) async fn tls<S: IO + 'static>(
 ) {
     let version = stream.get_ssl_digest().map(|digest| digest.version.clone());
     let origin = Origin {
+        memory: worker.memory_of(&source),
         source,
         tls: true,
         old_tls: version.is_none_or(|version| version != "TLSv1_3"),
@@ -161,11 +174,16 @@ async fn one_h1(
     session.set_keepalive(Some(0));
     session.set_read_timeout(None);
     session.set_pipelining_enabled(true);
+    let head = cork.head();
+    head.begin(&origin.memory, read_ahead.len(), limits.head_bytes_max);
     session.set_pipelined_prefix(read_ahead);
-    let fault = match within(limits.head, pin!(session.read_request())).await {
+    let read = within(limits.head, pin!(session.read_request())).await;
+    let refused = head.end();
+    let fault = match read {
         Ok(Ok(true)) => None,
         Ok(Ok(false)) => return None,
         Err(Elapsed) => Some(HeadFault::Slow),
+        Ok(Err(_)) if refused.is_some() => refused,
         Ok(Err(error)) => match error.etype() {
             ErrorType::InvalidHTTPHeader if is_too_large(&error) => Some(HeadFault::TooLarge),
             ErrorType::InvalidHTTPHeader => Some(HeadFault::Malformed),
@@ -176,14 +194,25 @@ async fn one_h1(
     if !connection.begin() {
         return None;
     }
-    if let Some(fault) = fault {
-        Box::pin(worker.refuse_head(session, cork.clone(), origin, fault)).await;
-        return None;
-    }
+    let counted = match fault {
+        Some(fault) => Err(fault),
+        None => worker
+            .count_soon(&session, origin)
+            .await
+            .map_err(|OverBudget| HeadFault::NoMemory),
+    };
+    let memory = match counted {
+        Ok(memory) => memory,
+        Err(fault) => {
+            Box::pin(worker.refuse_head(session, cork.clone(), origin, fault)).await;
+            return None;
+        }
+    };
     if worker.is_leaving() {
         session.set_keepalive(None);
     }
-    let mut session = worker.serve(session, Some(cork.clone()), origin).await?;
+    let served = worker.serve(session, Some(cork.clone()), origin, memory);
+    let mut session = served.await?;
     if !session.is_body_done() {
         Box::pin(linger(&mut session, limits.body, ends)).await;
         return None;
@@ -224,6 +253,19 @@ fn is_too_large(error: &pingora_core::Error) -> bool {
     long || cause.is_some_and(|cause| cause == "too many headers")
 }
 
+/// Counts an HTTP/2 connection in the memory of its client's address. While that is short, connections of the address without a request
+/// are closed for it, and then this one.
+async fn h2_memory(origin: &Origin, connection: &Connection) -> Option<RequestMemory> {
+    for _ in 0..COUNT_TRIES {
+        if let Ok(memory) = origin.memory.take(CONNECTION_BYTES) {
+            return Some(memory);
+        }
+        connection.evict_idle_of_prefix();
+        tokio::time::sleep(COUNT_INTERVAL).await;
+    }
+    None
+}
+
 async fn serve_h2<S: IO + 'static>(
     worker: Arc<Worker>,
     stream: S,
@@ -232,6 +274,9 @@ async fn serve_h2<S: IO + 'static>(
 ) {
     let place = connection;
     let limits = *worker.limits();
+    let Some(_memory) = h2_memory(&origin, &place).await else {
+        return;
+    };
     let digest = Arc::new(Digest {
         ssl_digest: stream.get_ssl_digest(),
         timing_digest: Vec::new(),
@@ -242,7 +287,10 @@ async fn serve_h2<S: IO + 'static>(
     let mut options = h2::default_h2_options();
     options.max_concurrent_streams(limits.h2_streams_max);
     options.max_header_list_size(u32::try_from(limits.head_bytes_max).unwrap_or(u32::MAX));
+    options.max_send_buffer_size(SEND_BUFFER_BYTES);
     let (stream, coalescer) = coalesced(stream);
+    let trailers = Trailers::new(origin.memory.clone(), limits.head_bytes_max);
+    let stream = stream.with_scan(TrailerScan::new(trailers.clone()));
     let handshake = h2::handshake(Box::new(stream), Some(options));
     let Ok(Ok(mut connection)) = within(limits.head, handshake).await else {
         return;
@@ -251,11 +299,15 @@ async fn serve_h2<S: IO + 'static>(
     let open = Arc::new(OpenStreams {
         connection: place,
         count: AtomicUsize::new(0),
+        heads: AtomicUsize::new(0),
+        heads_max: limits.head_bytes_max * limits.h2_streams_max.div_ceil(2) as usize,
+        trailers,
         closed: Notify::new(),
     });
     let mut accepts_none = worker.accepts_none();
     let mut is_shutdown_sent = false;
     let mut malformed = 0;
+    let mut refused = 0;
     loop {
         let idle = async {
             open.none().await;
@@ -272,16 +324,31 @@ async fn serve_h2<S: IO + 'static>(
             () = idle => return,
         };
         match accepted {
-            Ok(Ok(Some(h2::H2Accept::Session(session)))) => {
+            Ok(Ok(Some(h2::H2Accept::Session(mut session)))) => {
+                let head = session.req_header();
+                let head_bytes = head::memory_bytes(head, None);
+                let memory = match open.has_room(head_bytes) {
+                    true => worker.count(head, head_bytes, &origin),
+                    false => Err(OverBudget),
+                };
+                let Ok(memory) = memory else {
+                    session.shutdown_with_reason(REFUSED_STREAM.into());
+                    refused += 1;
+                    if refused >= REFUSED_MAX {
+                        return coalescer.try_flush().await;
+                    }
+                    continue;
+                };
                 let worker = worker.clone();
-                let Some(guard) = open.enter() else {
+                let Some(guard) = open.enter(head_bytes) else {
                     return;
                 };
                 let (wake_queue, origin) = (worker.wake_queue().clone(), origin.clone());
                 let stream = boxed(move || async move {
                     let _guard = guard;
                     let session = Box::new(ServerSession::new_http2(session));
-                    if let Some(session) = worker.serve(session, None, &origin).await {
+                    let served = worker.serve(session, None, &origin, memory);
+                    if let Some(session) = served.await {
                         // A stream is not reused; the client has seen the effect of a failure here.
                         let _ = session.finish().await;
                     }
@@ -304,19 +371,36 @@ async fn serve_h2<S: IO + 'static>(
 struct OpenStreams {
     connection: Arc<Connection>,
     count: AtomicUsize,
+    /// Bytes of their decoded heads.
+    heads: AtomicUsize,
+    heads_max: usize,
+    trailers: Arc<Trailers>,
     closed: Notify,
 }
 
-struct OpenStream(Arc<OpenStreams>);
+struct OpenStream {
+    streams: Arc<OpenStreams>,
+    head_bytes: usize,
+}
 
 impl OpenStreams {
+    /// Whether the connection may have another head of so many bytes.
+    fn has_room(&self, head_bytes: usize) -> bool {
+        let heads = self.heads.load(Ordering::Relaxed);
+        heads.saturating_add(head_bytes) <= self.heads_max || heads == 0
+    }
+
     /// Counts a stream. `None` when the connection is being closed.
-    fn enter(self: &Arc<Self>) -> Option<OpenStream> {
+    fn enter(self: &Arc<Self>, head_bytes: usize) -> Option<OpenStream> {
         // All streams of a connection are on its thread.
         if self.count.fetch_add(1, Ordering::Relaxed) == 0 && !self.connection.begin() {
             return None;
         }
-        Some(OpenStream(self.clone()))
+        self.heads.fetch_add(head_bytes, Ordering::Relaxed);
+        Some(OpenStream {
+            streams: self.clone(),
+            head_bytes,
+        })
     }
 
     async fn none(&self) {
@@ -328,9 +412,13 @@ impl OpenStreams {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        if self.0.count.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.connection.end();
-            self.0.closed.notify_one();
+        let streams = &*self.streams;
+        streams.heads.fetch_sub(self.head_bytes, Ordering::Relaxed);
+        let open = streams.count.fetch_sub(1, Ordering::Relaxed) - 1;
+        streams.trailers.stream_ended(open);
+        if open == 0 {
+            streams.connection.end();
+            streams.closed.notify_one();
         }
     }
 }

@@ -21,8 +21,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tollgate_memory::MemoryBudget;
 
-use super::head::Origin;
+use super::head::{self, Origin};
 use super::socket::ClientSocket;
 use super::source::Source;
 use crate::config::ConnectionLimits;
@@ -67,7 +68,11 @@ impl Relayed {
     }
 
     /// The origin of the request on a connection; `None` for one that is not the predecessor's.
-    pub(super) async fn origin(&self, tcp: &mut ClientSocket) -> Option<Origin> {
+    pub(super) async fn origin(
+        &self,
+        tcp: &mut ClientSocket,
+        budget: &MemoryBudget,
+    ) -> Option<Origin> {
         let mut preface = [0; PREFACE_BYTES];
         tcp.read_exact(&mut preface).await.ok()?;
         let (token, rest) = preface.split_at(TOKEN_BYTES);
@@ -78,8 +83,10 @@ impl Relayed {
         let (flags, address) = rest.split_first()?;
         let address: [u8; 16] = address.try_into().ok()?;
         let client = Ipv6Addr::from(address).to_canonical();
+        let source = Source::of(client, None);
         Some(Origin {
-            source: Source::of(client, None),
+            memory: head::memory_of(source.connection(), budget),
+            source,
             tls: flags & TLS != 0,
             old_tls: flags & OLD_TLS != 0,
             health: flags & HEALTH != 0,

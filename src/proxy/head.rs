@@ -1,10 +1,13 @@
 //! Request head validation: from a parsed head to a request that may be handled.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, Method, Version, header};
 use memchr::memchr_iter;
 use pingora_http::RequestHeader;
-use tollgate_filter::{ApiError, ErrorCode, Protocol, Request};
+use tollgate_filter::{AddressPrefix, ApiError, ClientAddress, ErrorCode, Protocol, Request};
+use tollgate_memory::{AddressMemory, MemoryBudget};
 use tollgate_money::OperationId;
 
 use super::source::Source;
@@ -12,6 +15,9 @@ use crate::config::ConnectionLimits;
 
 /// Maximum length of a target.
 const TARGET_BYTES_MAX: usize = 8 * 1024;
+
+/// Memory of one header field beside its bytes: its places in the maps of the session and of the exchange.
+const FIELD_BYTES: usize = 256;
 
 /// Properties of a connection that apply to every request on it.
 #[derive(Clone, Debug)]
@@ -22,6 +28,23 @@ pub(super) struct Origin {
     pub(super) old_tls: bool,
     /// The listener answers probes of its load balancer.
     pub(super) health: bool,
+    /// The open requests of the connection's address.
+    pub(super) memory: Arc<AddressMemory>,
+}
+
+/// The open requests of a client's address.
+pub(super) fn memory_of(client: ClientAddress, budget: &MemoryBudget) -> Arc<AddressMemory> {
+    budget.address(client.limited_prefix().map(AddressPrefix::number))
+}
+
+/// Memory of a decoded head. `raw_bytes` is its length as received, for HTTP/1.
+pub(super) fn memory_bytes(head: &RequestHeader, raw_bytes: Option<usize>) -> usize {
+    let bytes = raw_bytes.unwrap_or_else(|| {
+        let fields = head.headers.iter();
+        let fields = fields.map(|(name, value)| name.as_str().len() + value.len());
+        head.raw_path().len() + fields.sum::<usize>()
+    });
+    bytes + FIELD_BYTES * head.headers.len()
 }
 
 /// A request without its body, and the refusal where its client address cannot be determined.

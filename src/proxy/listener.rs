@@ -234,8 +234,10 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             let _open = worker.proxy().telemetry.connection();
             let mut source = source;
             if let Some(relayed) = relayed {
-                let origin = Box::pin(within(worker.limits().head, relayed.origin(&mut tcp)));
-                if let Ok(Some(origin)) = origin.await {
+                let budget = &worker.proxy().answer_limits.memory;
+                let origin = relayed.origin(&mut tcp, budget);
+                let origin = Box::pin(within(worker.limits().head, origin)).await;
+                if let Ok(Some(origin)) = origin {
                     Box::pin(connection::relayed(worker, tcp, origin, connection)).await;
                 }
                 return;

@@ -2,17 +2,20 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Method, Version, header};
-use pingora_core::protocols::http::ServerSession;
-use pingora_http::ResponseHeader;
+use pingora_core::protocols::http::v2::server::HttpSession as Http2Session;
+use pingora_core::protocols::http::{ServerSession, v2};
+use pingora_core::{Error, ErrorType};
+use pingora_http::{RequestHeader, ResponseHeader};
 use tokio::time::Sleep;
 use tollgate_chain::{BodyError, BodyLength, Downstream, Gone, Head};
 use tollgate_filter::Request;
-use tollgate_memory::{COPIES, MemoryUse};
+use tollgate_memory::{COPIES, MemoryUse, REQUEST_BYTES, RequestMemory};
 use tollgate_money::OperationId;
 
 use super::lifecycle::LifecycleHeaders;
@@ -24,6 +27,13 @@ use crate::upstream::{Elapsed, within};
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest body without use that is read for its connection to stay open: what most requests have, and what a socket buffer holds.
 const DISCARDED_BYTES_MAX: usize = 64 << 10;
+
+/// A write without progress for this long ends when the memory of the client's address is short.
+const STALLED: Duration = Duration::from_secs(1);
+
+/// A whole answer is written in pieces of this size, each of which is progress.
+const PIECE_BYTES: usize = 64 << 10;
+
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// One request's session and its limits.
@@ -33,6 +43,8 @@ pub(super) struct DownstreamSession {
     /// Present on HTTP/1 only.
     cork: Option<CorkHandle>,
     limits: ConnectionLimits,
+    /// The memory of the request, from its head on.
+    memory: RequestMemory,
     /// The id of the request.
     id: OperationId,
     tls: bool,
@@ -60,12 +72,14 @@ impl DownstreamSession {
         session: Box<ServerSession>,
         cork: Option<CorkHandle>,
         limits: ConnectionLimits,
+        memory: RequestMemory,
         request: &Request,
     ) -> DownstreamSession {
         DownstreamSession {
             session,
             cork,
             limits,
+            memory,
             id: request.id,
             tls: request.tls,
             is_head: request.method == Method::HEAD,
@@ -126,7 +140,17 @@ impl DownstreamSession {
         }
     }
 
+    /// One write of a stream, which ends early where it makes no progress.
     async fn bounded<T>(
+        limit: Duration,
+        memory: &RequestMemory,
+        work: impl Future<Output = pingora_core::Result<T>>,
+    ) -> Result<T, Gone> {
+        let mut work = pin!(work);
+        Self::limited(limit, pin!(progressing(memory, work.as_mut()))).await
+    }
+
+    async fn limited<T>(
         limit: Duration,
         work: impl Future<Output = pingora_core::Result<T>>,
     ) -> Result<T, Gone> {
@@ -173,7 +197,8 @@ impl Downstream for DownstreamSession {
         if head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT) {
             // The client waits for it: Pingora sends none when a body is read here (RFC 9110 section 10.1.1).
             let limit = self.limits.write;
-            Self::bounded(limit, self.session.write_continue_response())
+            let written = self.session.write_continue_response();
+            Self::bounded(limit, &self.memory, written)
                 .await
                 .map_err(|Gone| BodyError::Gone)?;
         }
@@ -270,24 +295,32 @@ impl Downstream for DownstreamSession {
         }
         let head = self.response(head);
         let empty = self.is_head || body.is_empty();
-        let session = &mut self.session;
+        let (session, memory) = (&mut self.session, &mut self.memory);
         let write = pin!(async {
             match &mut **session {
                 ServerSession::H2(h2) => {
                     h2.write_response_header(head, empty)?;
                     if !empty {
-                        h2.write_body(body, true).await?;
+                        send_http2(h2, memory, body).await?;
                     }
                 }
                 other => {
                     other.write_response_header(head).await?;
-                    let body = if empty { Bytes::new() } else { body };
-                    other.write_response_body(body, true).await?;
+                    let mut body = if empty { Bytes::new() } else { body };
+                    loop {
+                        let piece = body.split_to(body.len().min(PIECE_BYTES));
+                        let is_last = body.is_empty();
+                        let write = pin!(other.write_response_body(piece, is_last));
+                        progressing(memory, write).await?;
+                        if is_last {
+                            break;
+                        }
+                    }
                 }
             }
             Ok(())
         });
-        Self::bounded(self.limits.write, write).await?;
+        Self::limited(self.limits.write, write).await?;
         self.finished = true;
         Ok(())
     }
@@ -311,8 +344,8 @@ impl Downstream for DownstreamSession {
         // The session flushes the head of a stream at once; the cork sends it together with the first event, if that is available.
         let joined = !first.is_empty();
         self.cork(joined);
-        let session = &mut self.session;
-        let written = Self::bounded(self.limits.write, session.write_response_header(head)).await;
+        let write = self.session.write_response_header(head);
+        let written = Self::bounded(self.limits.write, &self.memory, write).await;
         self.cork(false);
         written?;
         match joined {
@@ -323,22 +356,22 @@ impl Downstream for DownstreamSession {
     }
 
     async fn write(&mut self, piece: &mut BytesMut) -> Result<(), Gone> {
-        let limit = self.limits.write;
+        let (limit, memory) = (self.limits.write, &self.memory);
         match &mut *self.session {
             ServerSession::H1(h1) => {
-                let written = Self::bounded(limit, pin!(h1.write_body(piece))).await;
+                let written = Self::bounded(limit, memory, pin!(h1.write_body(piece))).await;
                 piece.clear();
                 written.map(|_| ())
             }
             other => {
                 let piece = piece.split().freeze();
-                Self::bounded(limit, other.write_response_body(piece, false)).await
+                Self::bounded(limit, memory, other.write_response_body(piece, false)).await
             }
         }
     }
 
     async fn finish(&mut self, last: &mut BytesMut) -> Result<(), Gone> {
-        let limit = self.limits.write;
+        let (limit, memory) = (self.limits.write, &self.memory);
         match &mut *self.session {
             ServerSession::H1(h1) => {
                 let cork = self.cork.clone();
@@ -356,13 +389,13 @@ impl Downstream for DownstreamSession {
                     }
                     h1.finish_body().await
                 };
-                let written = Self::bounded(limit, write).await;
+                let written = Self::bounded(limit, memory, write).await;
                 last.clear();
                 written?;
             }
             other => {
                 let last = last.split().freeze();
-                Self::bounded(limit, other.write_response_body(last, true)).await?;
+                Self::bounded(limit, memory, other.write_response_body(last, true)).await?;
             }
         }
         self.finished = true;
@@ -377,6 +410,65 @@ impl Downstream for DownstreamSession {
             }
             tokio::task::yield_now().await;
         }
+    }
+}
+
+/// Sends the body of a whole answer. Where it has to wait for the client's window the head of the request is freed first.
+async fn send_http2(
+    session: &mut Http2Session,
+    memory: &mut RequestMemory,
+    mut body: Bytes,
+) -> pingora_core::Result<()> {
+    let Some(mut writer) = session.take_response_body_writer() else {
+        return Err(Error::explain(ErrorType::WriteError, "no head was sent"));
+    };
+    loop {
+        let piece = body.split_to(body.len().min(PIECE_BYTES));
+        let (length, is_last) = (piece.len(), body.is_empty());
+        let mut write = pin!(v2::write_body(&mut writer, piece, is_last, None));
+        match futures_util::poll!(write.as_mut()) {
+            Poll::Ready(written) => written?,
+            Poll::Pending => {
+                if let Ok(empty) = RequestHeader::build_no_case(Method::GET, b"/", Some(0)) {
+                    *session.req_header_mut() = empty;
+                }
+                memory.set(REQUEST_BYTES + length + body.len());
+                Box::pin(stalled(memory, write)).await?;
+            }
+        }
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// Awaits a write, which fails where it makes no progress and the memory of the client's address is short.
+async fn progressing<T>(
+    memory: &RequestMemory,
+    mut write: Pin<&mut impl Future<Output = pingora_core::Result<T>>>,
+) -> pingora_core::Result<T> {
+    match futures_util::poll!(write.as_mut()) {
+        Poll::Ready(written) => written,
+        // Boxed, as it is rare: a task is as large as its largest branch.
+        Poll::Pending => Box::pin(stalled(memory, write)).await,
+    }
+}
+
+async fn stalled<T>(
+    memory: &RequestMemory,
+    write: Pin<&mut impl Future<Output = pingora_core::Result<T>>>,
+) -> pingora_core::Result<T> {
+    let short = async {
+        tokio::time::sleep(STALLED).await;
+        memory.short().await;
+    };
+    tokio::select! {
+        biased;
+        written = write => written,
+        () = short => Err(Error::explain(
+            ErrorType::WriteTimedout,
+            "the client does not read, and the memory of its address is short",
+        )),
     }
 }
 

@@ -19,6 +19,8 @@ use pingora_core::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::head_reading::HeadReading;
+
 /// Larger writes bypass the cork's buffer: copying them would cost more than a second system call.
 const CORK_BYTES_MAX: usize = 16 * 1024;
 
@@ -214,13 +216,24 @@ pub(crate) struct Corked<S> {
     handle: CorkHandle,
 }
 
-/// Suppresses or permits the flushes of one [`Corked`] stream.
+/// Suppresses or permits the flushes of one [`Corked`] stream, and bounds the heads that are read from it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CorkHandle(Arc<AtomicBool>);
+pub(crate) struct CorkHandle(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    is_corked: AtomicBool,
+    head: HeadReading,
+}
 
 impl CorkHandle {
     pub(crate) fn set(&self, corked: bool) {
-        self.0.store(corked, Ordering::Relaxed);
+        self.0.is_corked.store(corked, Ordering::Relaxed);
+    }
+
+    /// The head that is being read.
+    pub(super) fn head(&self) -> &HeadReading {
+        &self.0.head
     }
 }
 
@@ -280,7 +293,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
         cx: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, out)
+        if !self.handle.head().is_incomplete() {
+            return Pin::new(&mut self.inner).poll_read(cx, out);
+        }
+        self.handle.head().check()?;
+        let before = out.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, out))?;
+        self.handle.head().add(out.filled().len() - before);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -329,7 +349,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.handle.0.load(Ordering::Relaxed) {
+        if this.handle.0.is_corked.load(Ordering::Relaxed) {
             return Poll::Ready(Ok(()));
         }
         ready!(this.poll_drain(cx))?;

@@ -5,14 +5,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use pingora_core::protocols::http::ServerSession;
+use pingora_http::RequestHeader;
 use tokio::sync::watch;
 use tollgate_chain::run::Run;
 use tollgate_chain::{Observer, drive, refuse};
 use tollgate_filter::{ApiError, Ending, ErrorCode, Exchange, OldTls, Outcome, Reply, Request};
+use tollgate_memory::{AddressMemory, OverBudget, RequestMemory};
 use tollgate_money::OperationId;
 
 use super::cors;
@@ -23,18 +26,26 @@ use super::health::Probe;
 use super::routes::{self, Found, RouteEntry};
 use super::session::DownstreamSession;
 use super::socket::CorkHandle;
+use super::source::Source;
 use super::state::{Gate, OpenExchange, Proxy};
 use super::wake::WakeQueue;
 use crate::config::ConnectionLimits;
 use crate::upstream::Providers;
 
-/// Why a head could not be parsed.
+/// How often a request of HTTP/1.1, or a connection of HTTP/2, tries to be counted before it is refused, and the time between: what stalled
+/// is ended meanwhile.
+pub(super) const COUNT_TRIES: u32 = 10;
+pub(super) const COUNT_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Why a request is refused before it is served.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum HeadFault {
     Malformed,
     TooLarge,
     /// It has started and was not complete in time.
     Slow,
+    /// There is no memory for it at the moment.
+    NoMemory,
 }
 
 /// The state of one thread: its own connection pool to the providers.
@@ -62,6 +73,11 @@ impl Worker {
         &self.proxy
     }
 
+    /// The open requests of a connection's address.
+    pub(super) fn memory_of(&self, source: &Source) -> Arc<AddressMemory> {
+        head::memory_of(source.connection(), &self.proxy.answer_limits.memory)
+    }
+
     pub(super) fn limits(&self) -> &ConnectionLimits {
         &self.proxy.limits
     }
@@ -87,12 +103,54 @@ impl Worker {
         self.proxy.is_leaving()
     }
 
+    /// Counts a request whose head was read in the memory of its client's address.
+    pub(super) fn count(
+        &self,
+        head: &RequestHeader,
+        head_bytes: usize,
+        origin: &Origin,
+    ) -> Result<RequestMemory, OverBudget> {
+        if !origin.source.is_trusted() {
+            return origin.memory.open(head_bytes);
+        }
+        let client = origin.source.request(&head.headers);
+        let client = client.unwrap_or_else(|_| origin.source.connection());
+        head::memory_of(client, &self.proxy.answer_limits.memory).open(head_bytes)
+    }
+
+    /// The same for HTTP/1.1: waits a moment for memory.
+    pub(super) async fn count_soon(
+        &self,
+        session: &ServerSession,
+        origin: &Origin,
+    ) -> Result<RequestMemory, OverBudget> {
+        let head = session.req_header();
+        let raw = session.as_http1().map(|h1| h1.get_headers_raw_bytes());
+        let bytes = head::memory_bytes(head, raw.as_ref().map(Bytes::len));
+        match self.count(head, bytes, origin) {
+            Err(OverBudget) => {}
+            counted => return counted,
+        }
+        Box::pin(async {
+            for _ in 0..COUNT_TRIES {
+                tokio::time::sleep(COUNT_INTERVAL).await;
+                let counted = self.count(head, bytes, origin);
+                if counted.is_ok() {
+                    return counted;
+                }
+            }
+            Err(OverBudget)
+        })
+        .await
+    }
+
     /// Serves the request whose head a session has read. Returns the session if its connection can be reused.
     pub(super) async fn serve(
         &self,
         session: Box<ServerSession>,
         cork: Option<CorkHandle>,
         origin: &Origin,
+        memory: RequestMemory,
     ) -> Option<Box<ServerSession>> {
         let proxy = &*self.proxy;
         let open = match OpenExchange::enter_open(&proxy.state) {
@@ -129,7 +187,7 @@ impl Worker {
             (Ok(()), None, Found::OtherMethods { allow, first }) => options(&request, allow, first),
             (Ok(()), None, Found::None) => Dispatch::Error(None, routes::not_found()),
         };
-        let mut client = DownstreamSession::new(session, cork, proxy.limits, &request);
+        let mut client = DownstreamSession::new(session, cork, proxy.limits, memory, &request);
         let mut exchange = Exchange::beginning(request, now);
         proxy.telemetry.begin_trace(&mut exchange);
         if origin.old_tls {
@@ -204,7 +262,7 @@ impl Worker {
         (open, target.filter(|_| checked.is_ok()))
     }
 
-    /// Answers a head that could not be parsed.
+    /// Answers a request before it is served.
     pub(super) async fn refuse_head(
         &self,
         session: Box<ServerSession>,
@@ -229,9 +287,15 @@ impl Worker {
                 ErrorCode::RequestTimeout,
                 "The request head did not arrive in time. Retry the request.",
             ),
+            HeadFault::NoMemory => ApiError::no_memory(
+                "The open requests of this client address take the memory that it may have.",
+            ),
         };
         let request = head::unparsed(id, origin);
-        let mut client = DownstreamSession::new(session, Some(cork), proxy.limits, &request);
+        // What it holds is the connection's, which ends.
+        let memory = RequestMemory::default();
+        let mut client =
+            DownstreamSession::new(session, Some(cork), proxy.limits, memory, &request);
         let exchange = Exchange::beginning(request, now);
         let outcome = Outcome::refuse(error.closing());
         let current = self.generation.get(proxy);

@@ -21,9 +21,14 @@ use pingora_core::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::socket::{CorkHandle, Corked};
+use super::trailers::TrailerScan;
 
 /// The stream a connection reads from and writes to.
-pub(super) struct CoalescedStream<S>(Arc<Mutex<Corked<S>>>);
+pub(super) struct CoalescedStream<S> {
+    stream: Arc<Mutex<Corked<S>>>,
+    /// Sees the bytes that are read.
+    scan: Option<TrailerScan>,
+}
 
 /// Sends what was written to a [`CoalescedStream`] stream. Only the connection's task uses both, so the lock is never contended.
 pub(super) struct WriteCoalescer<S> {
@@ -40,7 +45,18 @@ pub(super) fn coalesced<S>(inner: S) -> (CoalescedStream<S>, WriteCoalescer<S>) 
         stream: stream.clone(),
         cork,
     };
-    (CoalescedStream(stream), coalescer)
+    let stream = CoalescedStream { stream, scan: None };
+    (stream, coalescer)
+}
+
+impl<S> CoalescedStream<S> {
+    /// Counts the trailers that are read, from the first byte on.
+    pub(super) fn with_scan(self, scan: TrailerScan) -> CoalescedStream<S> {
+        CoalescedStream {
+            scan: Some(scan),
+            ..self
+        }
+    }
 }
 
 fn lock<S>(stream: &Mutex<Corked<S>>) -> MutexGuard<'_, Corked<S>> {
@@ -81,11 +97,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WriteCoalescer<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for CoalescedStream<S> {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *lock(&self.0)).poll_read(cx, out)
+        let before = out.filled().len();
+        let read = Pin::new(&mut *lock(&self.stream)).poll_read(cx, out);
+        if let (Poll::Ready(Ok(())), Some(scan)) = (&read, &mut self.scan) {
+            scan.read(&out.filled()[before..])?;
+        }
+        read
     }
 }
 
@@ -95,7 +116,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescedStream<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *lock(&self.0)).poll_write(cx, bytes)
+        Pin::new(&mut *lock(&self.stream)).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -103,7 +124,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescedStream<S> {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *lock(&self.0)).poll_write_vectored(cx, pieces)
+        Pin::new(&mut *lock(&self.stream)).poll_write_vectored(cx, pieces)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -111,11 +132,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescedStream<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *lock(&self.0)).poll_flush(cx)
+        Pin::new(&mut *lock(&self.stream)).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *lock(&self.0)).poll_shutdown(cx)
+        Pin::new(&mut *lock(&self.stream)).poll_shutdown(cx)
     }
 }
 
@@ -137,17 +158,17 @@ impl<S: AsyncWrite + Unpin + Send> Shutdown for CoalescedStream<S> {
 
 impl<S: UniqueID> UniqueID for CoalescedStream<S> {
     fn id(&self) -> UniqueIDType {
-        lock(&self.0).id()
+        lock(&self.stream).id()
     }
 }
 
 impl<S: Ssl> Ssl for CoalescedStream<S> {
     fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
-        lock(&self.0).get_ssl_digest()
+        lock(&self.stream).get_ssl_digest()
     }
 
     fn selected_alpn_proto(&self) -> Option<ALPN> {
-        lock(&self.0).selected_alpn_proto()
+        lock(&self.stream).selected_alpn_proto()
     }
 }
 

@@ -73,11 +73,11 @@ metrics! {
     FILTER_FAILURES = "tollgate_filter_failures_total", Counter, ["filter"],
         "Filter failures: a filter could not decide.";
     MEMORY_BUDGET = "tollgate_memory_budget_bytes", Gauge, [],
-        "Bytes that bodies and buffers of all requests may have.";
+        "Bytes that bodies, buffers and open requests may have.";
     MEMORY_TAKEN = "tollgate_memory_taken_bytes", Gauge, [],
-        "Bytes of that budget that requests hold; the first 16 KiB of each are not counted.";
+        "Bytes of that budget that are held: 24 KiB and the decoded head for each open request, and its body and buffers beyond 16 KiB.";
     MEMORY_REFUSED = "tollgate_memory_refused_total", Counter, [],
-        "Bodies and answers refused since they did not fit into the budget or into the share of their account.";
+        "Requests, bodies and answers refused since they did not fit into the budget or into the share of their account or address.";
     ACCOUNTS = "tollgate_accounts", Gauge, [],
         "Accounts in memory: those that were used within the last ten to twenty minutes, and those with open holds.";
     ACCOUNT_LOADS = "tollgate_account_loads_total", Counter, ["result"],

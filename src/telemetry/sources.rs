@@ -126,10 +126,10 @@ pub fn node(store: Arc<dyn Store>, ledger: Ledger, clock: Clock) -> Source {
     })
 }
 
-/// The memory of bodies and buffers.
+/// The memory of bodies, buffers and open requests.
 pub fn memory(budget: MemoryBudget) -> Source {
     Box::new(move |samples| {
-        samples.number(names::MEMORY_BUDGET, budget.bytes_max() as u64);
+        samples.number(names::MEMORY_BUDGET, budget.bytes_in_all() as u64);
         samples.number(names::MEMORY_TAKEN, budget.bytes_taken() as u64);
         samples.number(names::MEMORY_REFUSED, budget.refused());
     })

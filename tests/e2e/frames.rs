@@ -6,19 +6,19 @@ use tollgate_testing::RawClient;
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub(crate) const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
+pub(crate) const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
 
 /// A frame (RFC 9113 section 4.1).
-fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a short frame");
     let mut frame = length.to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags, 0, 0, 0, stream]);
@@ -27,7 +27,7 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Field lines as literals without indexing and without Huffman coding (RFC 7541 section 6.2.2).
-fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in lines {
         block.push(0);

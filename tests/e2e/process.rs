@@ -13,6 +13,7 @@ mod failing_sync;
 mod fencing;
 mod flows;
 mod flows_faults;
+mod heads;
 mod health;
 mod installation;
 mod kills;

@@ -12,7 +12,7 @@ use super::installation::{Installation, Serving};
 use crate::rig::{CHAT, Setup, TEXT, chat};
 
 /// The limit: 300 MB.
-const LIMIT_BYTES: u64 = 300 << 20;
+pub(super) const LIMIT_BYTES: u64 = 300 << 20;
 
 const ATTACKERS: usize = 10;
 
@@ -231,7 +231,7 @@ async fn large(address: SocketAddr, key: &str, body: &[u8]) {
 }
 
 /// The most memory that the program has had in use, in bytes.
-fn peak(serving: &Serving) -> u64 {
+pub(super) fn peak(serving: &Serving) -> u64 {
     let pid = serving.process.id();
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));

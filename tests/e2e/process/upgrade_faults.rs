@@ -14,13 +14,13 @@ use super::upgrade::{Successor, first_ended, slow_body};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, audited_store, chat, micros, poll};
 
 /// Waits until the earlier process, or the new one, which writes to the same place, has logged this.
-async fn logged(serving: &Serving, words: &str) {
+pub(super) async fn logged(serving: &Serving, words: &str) {
     let is_logged = || serving.process.output().contains(words);
     within(words, poll(is_logged)).await;
 }
 
 /// The new process of an upgrade under way.
-fn new_process(serving: &Serving) -> Successor {
+pub(super) fn new_process(serving: &Serving) -> Successor {
     let output = serving.process.output();
     let mut lines = output.lines();
     let started = lines.find(|line| line.contains("started the new process"));

@@ -10,7 +10,7 @@ use tollgate_filter::{
 };
 
 use crate::downstream::{Downstream, Gone, Head};
-use crate::run::Run;
+use crate::run::{Run, waited};
 use crate::upstream::{UpstreamError, answer_for};
 
 /// The head of a response: its own fields and those set by filters.
@@ -134,7 +134,7 @@ pub(crate) async fn send_whole<D: Downstream>(
     let body = tail.held.pop().map(|event| event.data).unwrap_or_default();
     run.exchange.record.bytes_sent += body.len() as u64;
     let head = head(&mut run.exchange, status, headers);
-    match downstream.send(head, body).await {
+    match waited!(run.exchange, downstream.send(head, body)) {
         Ok(()) => ending,
         Err(Gone) => Ending::GoneDuring,
     }

@@ -9,7 +9,7 @@ use tollgate_filter::{
     AfterLeaving, AnswerProgress, ApiError, Body, Ending, ErrorCode, ErrorShape, Exchange, Forward,
     Outcome, Principal, Relay, Step, Unpaid, UpstreamFault,
 };
-use tollgate_memory::{COPIES, MemoryBudget, MemoryUse, OverBudget, Owner};
+use tollgate_memory::{COPIES, FREE_BYTES, MemoryBudget, MemoryUse, OverBudget, Owner};
 use tollgate_openai::answer;
 use tollgate_openai::provider_error::ProviderError;
 
@@ -216,6 +216,10 @@ async fn read_body<D: Downstream>(
             Some(principal) => Owner::Account(*principal.account.as_bytes()),
             None => Owner::Unknown,
         });
+    let head = exchange.request.head_bytes();
+    if head > FREE_BYTES && exchange.memory.grow(head).is_err() {
+        return Err(BodyError::NoMemory.answer());
+    }
     let bytes_max = bytes_max
         .min(route_bytes_max)
         .min(exchange.memory.body_bytes_max());

@@ -59,6 +59,24 @@ macro_rules! finished {
     }};
 }
 
+/// Awaits the write of an answer that is ready. Where it waits for the client the request's head is freed first.
+macro_rules! waited {
+    ($exchange:expr, $write:expr) => {{
+        let mut write = std::pin::pin!($write);
+        let first = std::future::poll_fn(|cx| {
+            std::task::Poll::Ready(std::future::Future::poll(write.as_mut(), cx))
+        });
+        match first.await {
+            std::task::Poll::Ready(written) => written,
+            std::task::Poll::Pending => {
+                $exchange.request.free_head();
+                write.await
+            }
+        }
+    }};
+}
+pub(crate) use waited;
+
 impl<'c> Run<'c> {
     /// A new exchange.
     pub fn new(exchange: Exchange, chain: &'c Chain, observer: &'c dyn Observer) -> Run<'c> {
@@ -213,7 +231,7 @@ impl<'c> Run<'c> {
     ) -> Ending {
         self.exchange.record.bytes_sent += body.len() as u64;
         self.end(ending);
-        match downstream.send(head, body).await {
+        match waited!(self.exchange, downstream.send(head, body)) {
             Ok(()) => ending,
             Err(Gone) => Ending::GoneBefore,
         }

@@ -20,7 +20,7 @@ use crate::chain::Route;
 use crate::closing::Closing;
 use crate::downstream::{Downstream, Gone};
 use crate::drive::{ERROR_BYTES_MAX, Limits};
-use crate::run::Run;
+use crate::run::{Run, waited};
 use crate::upstream::{UpstreamCall, UpstreamError, over_budget};
 
 /// A write is made when this many bytes have been joined, even if more have arrived.
@@ -552,11 +552,12 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             // A short response may end before anything was sent. What makes its charge durable has made its hold durable too.
             self.run.exchange.record.first_byte = Some(self.run.exchange.refresh_now(self.clock));
             let head = stream_head(self.run);
-            if self.downstream.start(head, &mut self.out).await.is_err() {
+            let start = self.downstream.start(head, &mut self.out);
+            if waited!(self.run.exchange, start).is_err() {
                 return Ending::GoneDuring;
             }
         }
-        match self.downstream.finish(&mut self.out).await {
+        match waited!(self.run.exchange, self.downstream.finish(&mut self.out)) {
             Ok(()) => ending,
             Err(Gone) => Ending::GoneDuring,
         }

@@ -86,6 +86,14 @@ pub enum AddressPrefix {
 }
 
 impl AddressPrefix {
+    /// Its number: no other prefix has it.
+    pub fn number(self) -> u128 {
+        match self {
+            AddressPrefix::V4(address) => address.into(),
+            AddressPrefix::V6(half) => 1 << 64 | u128::from(half),
+        }
+    }
+
     /// The prefix of an address.
     pub fn of(address: IpAddr) -> AddressPrefix {
         match address.to_canonical() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use smallvec::SmallVec;
 use tollgate_clock::{Clock, Reading, Timestamp};
 use tollgate_memory::MemoryUse;
@@ -12,6 +12,11 @@ use tollgate_money::OperationId;
 use crate::slots::Slots;
 use crate::time::Time;
 use crate::{ClientAddress, DeferredHeaders, LogValue, Record};
+
+/// The fields that the access log reads.
+const LOGGED: [&str; 2] = ["x-request-id", "traceparent"];
+
+const EMPTY: HeaderValue = HeaderValue::from_static("");
 
 /// Capacity of the response's header map before its memory has to grow.
 const REPLY_FIELDS: usize = 24;
@@ -160,6 +165,32 @@ pub struct Request {
 }
 
 impl Request {
+    /// Frees the head, of which only the access log needs anything any more: before a wait for the client to read its answer.
+    #[cold]
+    pub fn free_head(&mut self) {
+        let mut kept = HeaderMap::new();
+        for name in LOGGED {
+            // A field that occurs several times is logged as little as none.
+            if let (Some(value), true) = (self.headers.get(name), self.single(name).is_some()) {
+                kept.insert(
+                    name,
+                    HeaderValue::from_bytes(value.as_bytes()).unwrap_or(EMPTY),
+                );
+            }
+        }
+        self.headers = kept;
+        self.path = "".into();
+        self.query = None;
+    }
+
+    /// Bytes of its head: names, values and target.
+    pub fn head_bytes(&self) -> usize {
+        let fields = self.headers.iter();
+        let fields = fields.map(|(name, value)| name.as_str().len() + value.len());
+        let query = self.query.as_ref().map_or(0, |query| query.len());
+        self.path.len() + query + fields.sum::<usize>()
+    }
+
     /// The value of a singleton field: `None` when it is missing, duplicated or not visible ASCII.
     pub fn single(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();

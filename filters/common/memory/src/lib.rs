@@ -1,14 +1,22 @@
 #![doc = include_str!("../README.md")]
 
+mod address;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use address::OpenRequests;
+pub use address::{AddressMemory, CONNECTION_BYTES, REQUEST_BYTES, RequestMemory};
 
 /// Bytes that each request may hold without being counted.
 pub const FREE_BYTES: usize = 16 * 1024;
 
 /// Bytes are taken in steps of this size, so that a request that grows takes the lock rarely.
 const STEP_BYTES: usize = 64 * 1024;
+
+/// The part of the budget that open requests have in addition to it.
+const OPEN_REQUESTS_DIVISOR: usize = 2;
 
 /// Four times the bytes of an owner must fit into what is left free.
 const FREE_PER_OWNER: usize = 4;
@@ -43,6 +51,7 @@ pub struct MemoryBudget(Arc<Budget>);
 struct Budget {
     bytes_max: usize,
     taken: Mutex<Taken>,
+    open_requests: OpenRequests,
     refused: AtomicU64,
 }
 
@@ -54,23 +63,31 @@ struct Taken {
 }
 
 impl MemoryBudget {
-    /// A budget of `bytes_max` bytes.
+    /// A budget of `bytes_max` bytes for bodies and buffers, and of half as many in addition for open requests.
     pub fn new(bytes_max: usize) -> MemoryBudget {
         MemoryBudget(Arc::new(Budget {
             bytes_max,
             taken: Mutex::default(),
+            open_requests: OpenRequests::new(bytes_max / OPEN_REQUESTS_DIVISOR),
             refused: AtomicU64::new(0),
         }))
     }
 
-    /// Bytes in all.
+    /// Bytes for bodies and buffers.
     pub fn bytes_max(&self) -> usize {
         self.0.bytes_max
     }
 
-    /// Bytes taken.
+    /// Bytes for bodies, buffers and open requests.
+    pub fn bytes_in_all(&self) -> usize {
+        self.0
+            .bytes_max
+            .saturating_add(self.0.bytes_max / OPEN_REQUESTS_DIVISOR)
+    }
+
+    /// Bytes taken, by bodies, buffers and open requests.
     pub fn bytes_taken(&self) -> usize {
-        self.taken().bytes
+        self.taken().bytes + self.0.open_requests.bytes()
     }
 
     /// How often bytes were refused.
@@ -85,6 +102,14 @@ impl MemoryBudget {
             Owner::Account(_) => share,
             Owner::Unknown | Owner::Uncredited => self.0.bytes_max / UNPAID_DIVISOR,
         }
+    }
+
+    fn open_requests(&self) -> &OpenRequests {
+        &self.0.open_requests
+    }
+
+    fn count_refusal(&self) {
+        self.0.refused.fetch_add(1, Relaxed);
     }
 
     fn take(&self, owner: Owner, bytes: usize) -> Result<(), OverBudget> {
@@ -210,9 +235,7 @@ impl MemoryUse {
             Ok(()) => needed - self.taken,
             Err(OverBudget) => {
                 let taken = budget.take(self.owner, exact - self.taken);
-                taken.inspect_err(|_| {
-                    budget.0.refused.fetch_add(1, Relaxed);
-                })?;
+                taken.inspect_err(|_| budget.count_refusal())?;
                 exact - self.taken
             }
         };

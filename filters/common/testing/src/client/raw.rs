@@ -1,7 +1,7 @@
 //! A raw client that sends exact bytes and reads a controlled amount.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
@@ -41,6 +41,19 @@ impl RawClient {
         // Small writes have to be sent one by one.
         let _ = socket.set_nodelay(true);
         Self::over(Wire::new(Box::new(socket)))
+    }
+
+    /// A connection to `address` from another local one.
+    ///
+    /// # Errors
+    ///
+    /// When the connection fails.
+    pub async fn connect_from(local: IpAddr, address: SocketAddr) -> io::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((local, 0).into())?;
+        let socket = within("a connection", socket.connect(address)).await?;
+        let _ = socket.set_nodelay(true);
+        Ok(Self::over(Wire::new(Box::new(socket))))
     }
 
     /// A connection to the Unix socket at `path`.
