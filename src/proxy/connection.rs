@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use pingora_core::ErrorType;
@@ -11,7 +12,7 @@ use pingora_core::protocols::http::v2::server as h2;
 use pingora_core::protocols::{ALPN, Digest, IO, Stream};
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
-use tollgate_memory::{CONNECTION_BYTES, OverBudget, RequestMemory};
+use tollgate_memory::{AddressMemory, CONNECTION_BYTES, OverBudget, RequestMemory};
 
 use super::connections::Connection;
 use super::head::{self, Origin};
@@ -19,7 +20,7 @@ use super::socket::{ClientSocket, CorkHandle, Corked};
 use super::source::Source;
 use super::trailers::{TrailerScan, Trailers};
 use super::wake::{boxed, coalesce_wakes};
-use super::worker::{COUNT_INTERVAL, COUNT_TRIES, HeadFault, Worker};
+use super::worker::{HeadFault, Worker};
 use super::write_coalescing::coalesced;
 use crate::upstream::{Elapsed, within};
 
@@ -37,6 +38,9 @@ const REFUSED_MAX: u32 = 1000;
 
 /// Bytes of each stream's answer that the library keeps until the client reads from its socket.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Between two tries of a connection of HTTP/2 to be counted.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Malformed requests that the session refuses itself, on one connection, before it is closed.
 const MALFORMED_MAX: u32 = 32;
@@ -204,6 +208,9 @@ async fn one_h1(
     let memory = match counted {
         Ok(memory) => memory,
         Err(fault) => {
+            if matches!(fault, HeadFault::NoMemory) {
+                origin.memory.count_refusal();
+            }
             Box::pin(worker.refuse_head(session, cork.clone(), origin, fault)).await;
             return None;
         }
@@ -253,17 +260,15 @@ fn is_too_large(error: &pingora_core::Error) -> bool {
     long || cause.is_some_and(|cause| cause == "too many headers")
 }
 
-/// Counts an HTTP/2 connection in the memory of its client's address. While that is short, connections of the address without a request
-/// are closed for it, and then this one.
-async fn h2_memory(origin: &Origin, connection: &Connection) -> Option<RequestMemory> {
-    for _ in 0..COUNT_TRIES {
-        if let Ok(memory) = origin.memory.take(CONNECTION_BYTES) {
-            return Some(memory);
+/// Counts an HTTP/2 connection in the memory of its client's address. While that is short it waits unread: a client that was closed at once
+/// would connect again at once.
+async fn h2_memory(address: &Arc<AddressMemory>) -> RequestMemory {
+    loop {
+        if let Ok(memory) = address.take(CONNECTION_BYTES) {
+            return memory;
         }
-        connection.evict_idle_of_prefix();
-        tokio::time::sleep(COUNT_INTERVAL).await;
+        tokio::time::sleep(MEMORY_INTERVAL).await;
     }
-    None
 }
 
 async fn serve_h2<S: IO + 'static>(
@@ -274,7 +279,8 @@ async fn serve_h2<S: IO + 'static>(
 ) {
     let place = connection;
     let limits = *worker.limits();
-    let Some(_memory) = h2_memory(&origin, &place).await else {
+    let Ok(_memory) = within(limits.head, h2_memory(&origin.memory)).await else {
+        origin.memory.count_refusal();
         return;
     };
     let digest = Arc::new(Digest {
@@ -332,6 +338,7 @@ async fn serve_h2<S: IO + 'static>(
                     false => Err(OverBudget),
                 };
                 let Ok(memory) = memory else {
+                    origin.memory.count_refusal();
                     session.shutdown_with_reason(REFUSED_STREAM.into());
                     refused += 1;
                     if refused >= REFUSED_MAX {

@@ -291,14 +291,6 @@ impl Connection {
         fits
     }
 
-    /// Closes the connection of its prefix that has been idle for the longest.
-    pub(super) fn evict_idle_of_prefix(&self) {
-        if let Some(prefix) = self.entry.prefix.get() {
-            let prefix = Some(*prefix);
-            self.connections.evict(prefix, ClosedConnection::Share);
-        }
-    }
-
     /// A request begins. `false` when the connection is being closed.
     pub(crate) fn begin(&self) -> bool {
         let busy = |state| (state != CLOSING).then_some(BUSY);

@@ -1,6 +1,6 @@
 //! Heads of HTTP/1.1 while they are read: bounded by `server.head_bytes_max`, and counted in the memory of the client's address.
 //!
-//! The session's parser keeps up to a megabyte of a head that does not end. Here the read that would exceed the limit fails, and a head
+//! The session's parser keeps up to a megabyte of a head that does not end. Here reading ends 64 KiB above the limit, and a head that is
 //! longer than most is counted at its longest from then on.
 
 use std::io;
@@ -13,6 +13,9 @@ use super::worker::HeadFault;
 
 /// Bytes of a head that are not counted before it is complete.
 const FREE_BYTES: usize = 4096;
+
+/// A head may be so much too long before its reading ends: a connection with unread bytes is reset, and most clients would lose the answer.
+const OVERRUN_BYTES: usize = 64 << 10;
 
 /// The head that a connection reads.
 #[derive(Debug, Default)]
@@ -62,11 +65,18 @@ impl HeadReading {
         let Some(head) = &mut *head else {
             return Ok(());
         };
-        let fault = if head.bytes > head.bytes_max {
+        let overrun = head.bytes_max.saturating_add(OVERRUN_BYTES);
+        let needed = match head.bytes {
+            ..=FREE_BYTES => 0,
+            bytes if bytes <= head.bytes_max => head.bytes_max,
+            _ => overrun,
+        };
+        let counted = head.memory.as_ref().map_or(0, RequestMemory::bytes);
+        let fault = if head.bytes > overrun {
             HeadFault::TooLarge
-        } else if head.bytes <= FREE_BYTES || head.memory.is_some() {
+        } else if needed <= counted {
             return Ok(());
-        } else if let Ok(memory) = head.address.take(head.bytes_max) {
+        } else if let Ok(memory) = head.address.take(needed) {
             head.memory = Some(memory);
             return Ok(());
         } else {

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tollgate_memory::{AddressMemory, RequestMemory};
+use tollgate_memory::{AddressMemory, OverBudget, RequestMemory};
 
 /// Bytes that a list of fields occupies, for each byte of its limit: a field of one letter and no value counts 33 bytes there.
 const BYTES_OF_BYTE: usize = 5;
@@ -39,7 +39,10 @@ impl Trailers {
     /// Some have arrived.
     fn arrived(&self) -> io::Result<()> {
         let memory = self.address.take(self.bytes_max);
-        let memory = memory.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let memory = memory.map_err(|OverBudget| {
+            self.address.count_refusal();
+            io::Error::from(io::ErrorKind::OutOfMemory)
+        })?;
         self.held().push(memory);
         Ok(())
     }

@@ -32,10 +32,9 @@ use super::wake::WakeQueue;
 use crate::config::ConnectionLimits;
 use crate::upstream::Providers;
 
-/// How often a request of HTTP/1.1, or a connection of HTTP/2, tries to be counted before it is refused, and the time between: what stalled
-/// is ended meanwhile.
-pub(super) const COUNT_TRIES: u32 = 10;
-pub(super) const COUNT_INTERVAL: Duration = Duration::from_millis(10);
+/// How often a request of HTTP/1.1 tries to be counted before it is refused, and the time between: what stalled is ended meanwhile.
+const COUNT_TRIES: u32 = 10;
+const COUNT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Why a request is refused before it is served.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,7 @@ const FEW_BYTES: usize = 4 * REQUEST_BYTES;
 /// No prefix of an address has this number.
 const NO_ADDRESS: u128 = u128::MAX;
 
-/// While less than half is free, each so many requests the addresses above their share are searched.
+/// While less than half is free, the addresses above their share are searched once in so many requests.
 const SEARCH_EVERY: usize = 16;
 
 /// The memory of all open requests.
@@ -149,7 +149,7 @@ impl AddressMemory {
         };
         if !self.fits(own, all) {
             drop(memory);
-            self.refused();
+            self.refused(own, all);
             return Err(OverBudget);
         }
         if all > requests.bytes_max / 2 && requests.is_search_due() {
@@ -158,11 +158,19 @@ impl AddressMemory {
         Ok(memory)
     }
 
-    #[cold]
-    fn refused(&self) {
+    /// Counts a request, or a connection, that is refused since it did not fit.
+    pub fn count_refusal(&self) {
         self.budget.count_refusal();
+    }
+
+    #[cold]
+    fn refused(&self, own: usize, all: usize) {
         self.stalled.notify_one();
-        self.budget.open_requests().reclaim();
+        let requests = self.budget.open_requests();
+        // An address that is refused for its own requests alone must not make all others be searched each time.
+        if own <= FEW_BYTES || all > requests.bytes_max / 2 && requests.is_search_due() {
+            requests.reclaim();
+        }
     }
 
     /// Whether another request of the address would not fit.
