@@ -16,11 +16,12 @@ use tollgate_memory::{AddressMemory, CONNECTION_BYTES, OverBudget, RequestMemory
 
 use super::connections::Connection;
 use super::head::{self, Origin};
+use super::head_reading::HeadFault;
 use super::socket::{ClientSocket, CorkHandle, Corked};
 use super::source::Source;
 use super::trailers::{TrailerScan, Trailers};
 use super::wake::{boxed, coalesce_wakes};
-use super::worker::{HeadFault, Worker};
+use super::worker::Worker;
 use super::write_coalescing::coalesced;
 use crate::upstream::{Elapsed, within};
 

@@ -9,13 +9,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate_memory::{AddressMemory, RequestMemory};
 
-use super::worker::HeadFault;
-
 /// Bytes of a head that are not counted before it is complete.
 const FREE_BYTES: usize = 4096;
 
 /// A head may be so much too long before its reading ends: a connection with unread bytes is reset, and most clients would lose the answer.
 const OVERRUN_BYTES: usize = 64 << 10;
+
+/// Why a request is refused before it is served.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum HeadFault {
+    Malformed,
+    TooLarge,
+    /// It has started and was not complete in time.
+    Slow,
+    /// There is no memory for it at the moment.
+    NoMemory,
+}
 
 /// The head that a connection reads.
 #[derive(Debug, Default)]

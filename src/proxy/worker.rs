@@ -22,6 +22,7 @@ use super::cors;
 use super::generation::{CurrentGeneration, ThreadGeneration};
 use super::handed_over::{self, Target};
 use super::head::{self, Origin};
+use super::head_reading::HeadFault;
 use super::health::Probe;
 use super::routes::{self, Found, RouteEntry};
 use super::session::DownstreamSession;
@@ -35,17 +36,6 @@ use crate::upstream::Providers;
 /// How often a request of HTTP/1.1 tries to be counted before it is refused, and the time between: what stalled is ended meanwhile.
 const COUNT_TRIES: u32 = 10;
 const COUNT_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Why a request is refused before it is served.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum HeadFault {
-    Malformed,
-    TooLarge,
-    /// It has started and was not complete in time.
-    Slow,
-    /// There is no memory for it at the moment.
-    NoMemory,
-}
 
 /// The state of one thread: its own connection pool to the providers.
 pub(super) struct Worker {
