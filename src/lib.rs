@@ -20,6 +20,7 @@ mod upstream;
 pub use gateway::{Address, Books, Gateway, GatewayBuilder, PredecessorError, StartError};
 pub use proxy::Allocator;
 pub use tollgate_module::{Build, BuildError, FilterType, Module, RouteChange, RouteContext};
+pub use upstream::Resolver;
 
 // What a filter of another program uses, so that it needs no other dependency on this repository.
 pub use {

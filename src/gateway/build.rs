@@ -41,7 +41,7 @@ use crate::proxy::{
     SocketFile, report_accept_queue, spawn_workers,
 };
 use crate::telemetry::{self, Telemetry, sources};
-use crate::upstream::Providers;
+use crate::upstream::{Providers, Resolver};
 
 /// Maximum size of a provider's whole answer in bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -60,6 +60,7 @@ pub(super) fn start(
         clock,
         routes: _,
         entropy,
+        resolver,
     } = builder;
     let settings = Arc::new(settings);
     let telemetry = Telemetry::new(&settings, clock.clone()).map_err(StartError::Telemetry)?;
@@ -144,6 +145,7 @@ pub(super) fn start(
             telemetry: &telemetry,
             clock: &clock,
             entropy: &entropy,
+            resolver,
         },
     )?;
     api.connect(&running.proxy, runtime.handle().clone());
@@ -447,6 +449,7 @@ struct RunningDeps<'a> {
     telemetry: &'a Telemetry,
     clock: &'a Clock,
     entropy: &'a Entropy,
+    resolver: Resolver,
 }
 
 impl Running {
@@ -460,7 +463,7 @@ impl Running {
         let generation = Generation {
             version: 1,
             routes: routes::routes(settings, filters, &deps.pages, deps.telemetry)?,
-            providers: Arc::new(Providers::new(settings, deps.clock.clone())),
+            providers: Arc::new(Providers::new(settings, deps.clock.clone(), deps.resolver)),
             relayed_to: settings.sections.find().unwrap_or_default(),
         };
         let meter: MeterSettings = settings.sections.find().unwrap_or_default();

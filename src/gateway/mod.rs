@@ -39,6 +39,7 @@ use crate::config::{ListenAddress, Settings};
 use crate::proxy::Proxy;
 use crate::registry::{self, FilterModule};
 use crate::telemetry::Telemetry;
+use crate::upstream::Resolver;
 use upgrade::Upgrader;
 
 pub use error::StartError;
@@ -52,6 +53,7 @@ pub struct GatewayBuilder {
     routes: Vec<RouteChange>,
     clock: Clock,
     entropy: Entropy,
+    resolver: Resolver,
 }
 
 impl GatewayBuilder {
@@ -62,6 +64,7 @@ impl GatewayBuilder {
             routes: Vec::new(),
             clock: Clock::system(),
             entropy: Entropy::system(),
+            resolver: Resolver::system(),
         }
     }
 
@@ -69,6 +72,13 @@ impl GatewayBuilder {
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> GatewayBuilder {
         self.clock = clock;
+        self
+    }
+
+    /// Replaces the system's resolver of the names of model providers and MCP servers.
+    #[must_use]
+    pub fn resolver(mut self, resolver: Resolver) -> GatewayBuilder {
+        self.resolver = resolver;
         self
     }
 

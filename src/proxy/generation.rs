@@ -37,6 +37,7 @@ impl CurrentGeneration {
         let generation = proxy.generation.load_full();
         let relays = Relays::new(
             &generation.relayed_to.0,
+            generation.providers.addresses.clone(),
             proxy.clock.clone(),
             proxy.telemetry.clone(),
             proxy.state.draining.subscribe(),

@@ -12,5 +12,6 @@ mod wait;
 pub(crate) use self::attempt::Caller;
 pub(crate) use self::route::{CandidateView, ProviderView, Providers};
 pub(crate) use self::translate::TextViaChat;
+pub use self::transport::Resolver;
 pub(crate) use self::transport::{Relays, fuzz_answer, fuzz_retry_after};
 pub(crate) use self::wait::{Elapsed, within};

@@ -1,5 +1,6 @@
 //! Failures of providers: what the client receives, what is charged, which calls are made. No hold is left.
 
+mod addresses;
 mod circuits;
 mod connections;
 mod failover;

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tollgate_chain::UpstreamError;
 
 use crate::telemetry::AttemptSpan;
-use crate::upstream::route::{Account, CallGuard, CandidateSet, SelectionInput};
-use crate::upstream::transport::{AttemptError, Call};
+use crate::upstream::route::{Account, CallGuard, CandidateSet, Candidates, SelectionInput};
+use crate::upstream::transport::{AttemptError, Call, fault};
 
 /// The state of a request across its attempts.
 pub(super) struct CallState {
@@ -21,6 +21,10 @@ pub(super) struct CallState {
     pub(super) attempts: u32,
     /// The last candidate, if it may be retried.
     pub(super) retry: Option<RetryTarget>,
+    /// The candidate that was retried last, with the number of its retries so far.
+    pub(super) retried: Option<RetryTarget>,
+    /// The candidates whose queue gave a permit that circuits did not let the request use.
+    pub(super) turned_away: CandidateSet,
     /// The error for the client if no candidate answers.
     pub(super) error: Option<UpstreamError>,
 }
@@ -31,11 +35,26 @@ pub(super) struct RetryTarget {
     pub(super) at: usize,
     /// Retries there so far.
     pub(super) retries: u32,
-    /// Whether to back off first; another of its addresses needs no backoff.
-    pub(super) backs_off: bool,
 }
 
 impl CallState {
+    /// The time that is left at a provider whose time limit for the whole call is `total`.
+    pub(super) fn time_left(&self, total: Duration) -> Duration {
+        (self.started + total).saturating_sub(self.now)
+    }
+
+    /// Excludes the candidates whose time for the whole call has passed: an attempt would have no time, and would count as their failure.
+    pub(super) fn drop_late(&mut self, candidates: &Candidates) {
+        for (at, candidate) in candidates.list.iter().enumerate() {
+            let total = candidate.provider.settings.timeouts.total;
+            if self.time_left(total).is_zero() {
+                self.tried |= 1 << at;
+                let error = || fault::timeout("a provider", total);
+                self.error.get_or_insert_with(error);
+            }
+        }
+    }
+
     /// The request, for the selection of a candidate.
     pub(super) fn selection_input(&self) -> SelectionInput {
         SelectionInput {

@@ -17,7 +17,7 @@ use crate::upstream::route::{
     CallGuard, Candidates, CircuitUse, Providers, Selection, Unavailable, account_of,
 };
 use crate::upstream::transport::{
-    AttemptError, Call, Connections, Delivery, ProviderRequest, Relays, RequestIds, fault,
+    AttemptError, Call, Connections, ProviderRequest, Relays, RequestIds, fault,
 };
 
 /// Base of the exponential backoff with jitter before a retry at the same provider: doubled each time, and up to as much again at random.
@@ -187,19 +187,12 @@ impl Caller {
         }
         self.providers.publish(candidate, change);
 
-        let last = state.retry.filter(|last| last.at == at);
-        let retries = last.map_or(0, |last| last.retries);
-        let retries_max = candidate.provider.settings.retries;
-        // A provider of several addresses may be reachable at the next one.
-        let addresses = candidate.provider.endpoint.addresses();
-        let next_address = failed.delivery == Delivery::NotSent && retries + 1 < addresses;
-        let retry =
-            action.retry && failed.retry_after.is_none() && (next_address || retries < retries_max);
-        state.retry = retry.then_some(RetryTarget {
-            at,
-            retries,
-            backs_off: !next_address,
-        });
+        let retried = state.retried.filter(|retried| retried.at == at);
+        let retries = retried.map_or(0, |retried| retried.retries);
+        let retry = action.retry
+            && failed.retry_after.is_none()
+            && retries < candidate.provider.settings.retries;
+        state.retry = retry.then_some(RetryTarget { at, retries });
         // A rate limit names a time to retry, which no other failure does, and the soonest of several is reported; but an invalid request
         // is invalid at every provider.
         let keep = state.error.as_ref().is_some_and(|before| {
@@ -209,6 +202,7 @@ impl Caller {
         if !keep {
             state.error = Some(failed.error);
         }
+        state.drop_late(candidates);
         action
     }
 
@@ -222,7 +216,9 @@ impl Caller {
         action: FailureAction,
     ) -> bool {
         let candidate = &candidates.list[at];
-        let in_time = state.now - state.started < candidate.provider.settings.timeouts.total;
+        let in_time = !state
+            .time_left(candidate.provider.settings.timeouts.total)
+            .is_zero();
         let more = state.retry.is_some() || state.tried.count_ones() < candidates.list.len() as u32;
         let now = state.now.as_micros() as u64;
         let allowed = action.failover
@@ -256,8 +252,7 @@ impl Caller {
     ) -> Option<CallGuard> {
         let candidate = &candidates.list[at];
         let concurrency = &candidate.provider.concurrency;
-        let left =
-            (state.started + candidate.provider.settings.timeouts.total).saturating_sub(state.now);
+        let left = state.time_left(candidate.provider.settings.timeouts.total);
         let permit = concurrency
             .acquire_queued(concurrency.queue_wait_max().min(left))
             .await;
@@ -276,10 +271,22 @@ impl Caller {
         concurrency.record_wait(waited);
         let input = state.selection_input();
         // Failures of other requests may have opened its circuit meanwhile.
-        if circuit_use == CircuitUse::All && !candidate.is_ready(input.account, input.now) {
-            return None;
+        let admitted =
+            circuit_use == CircuitUse::LastResort || candidate.is_ready(input.account, input.now);
+        let guard = admitted
+            .then(|| CallGuard::start(candidate, permit, &input, circuit_use))
+            .flatten();
+        if guard.is_none() {
+            // As a last resort it may be selected once more.
+            if state.turned_away & (1 << at) != 0 {
+                state.tried |= 1 << at;
+                let detail = "its circuit opened while the request waited for a permit";
+                let error = fault::overloaded(detail, Duration::ZERO);
+                state.error.get_or_insert(error);
+            }
+            state.turned_away |= 1 << at;
         }
-        CallGuard::start(candidate, permit, &input, circuit_use)
+        guard
     }
 
     /// The error for the client when no candidate is left.
@@ -305,25 +312,30 @@ impl Caller {
         }
     }
 
-    /// Backs off, if a candidate that was called may be retried; it then counts as not called.
-    async fn back_off(&self, state: &mut CallState) -> bool {
-        let Some(retry) = &mut state.retry else {
+    /// Backs off before the retry that the last failure allows, if the call has the time; its candidate then counts as not called.
+    async fn back_off(&self, candidates: &Candidates, state: &mut CallState) -> bool {
+        let Some(RetryTarget { at, retries }) = state.retry.take() else {
             return false;
         };
-        let retries = retry.retries;
-        retry.retries += 1;
-        state.tried &= !(1 << retry.at);
-        if !retry.backs_off {
-            return true;
-        }
         let backoff = BACKOFF_BASE * (1 << retries.min(6));
         let jitter = u32::from(u16::from_le_bytes(self.entropy.bytes()));
-        tokio::time::sleep(backoff + backoff * jitter / u32::from(u16::MAX)).await;
+        let backoff = backoff + backoff * jitter / u32::from(u16::MAX);
+        let total = candidates.list[at].provider.settings.timeouts.total;
+        if backoff >= state.time_left(total) {
+            return false;
+        }
+        tokio::time::sleep(backoff).await;
         state.now = self.clock.elapsed();
+        state.tried &= !(1 << at);
+        state.retried = Some(RetryTarget {
+            at,
+            retries: retries + 1,
+        });
         true
     }
 
-    /// The next candidate: at once, from a queue, or after a backoff.
+    /// The next candidate: at once, from a queue, or after a backoff. Each candidate is enqueued at most twice and at most one backoff
+    /// follows a failure, so the loop is bounded.
     pub(super) async fn acquire_candidate(
         &self,
         candidates: &Candidates,
@@ -338,11 +350,13 @@ impl Caller {
                     if let Some(guard) = guard {
                         return Ok((at, guard));
                     }
+                    state.drop_late(candidates);
                 }
                 Selection::None(reason) => {
-                    if !Box::pin(self.back_off(state)).await {
+                    if !Box::pin(self.back_off(candidates, state)).await {
                         return Err(reason);
                     }
+                    state.drop_late(candidates);
                 }
             }
         }
@@ -369,6 +383,8 @@ impl Upstream for Caller {
             tried: candidates.lacking(forward.api),
             attempts: 0,
             retry: None,
+            retried: None,
+            turned_away: 0,
             error: None,
         };
         candidates.budget.record_request();

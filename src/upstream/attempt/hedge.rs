@@ -101,6 +101,7 @@ impl Caller {
         first: &CallGuard,
     ) -> Result<Option<(usize, CallGuard, ProviderRequest)>, UpstreamError> {
         state.now = self.clock.elapsed();
+        state.drop_late(candidates);
         if state.attempts >= self.providers.settings.attempts_max {
             return Ok(None);
         }

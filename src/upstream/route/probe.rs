@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::{Method, Version, header};
 use pingora_core::connectors::http::Connector;
+use pingora_core::upstreams::peer::HttpPeer;
 use pingora_http::RequestHeader;
 
 use super::provider::Provider;
@@ -63,13 +64,16 @@ fn record(providers: &Providers, provider: &Provider, result: Result<(), String>
 }
 
 async fn probe_once(connector: &Connector, provider: &Provider, path: &str) -> Result<(), String> {
-    let peer = provider
-        .endpoint
-        .peer()
-        .await
-        .map_err(|error| error.to_string())?;
+    let endpoint = &provider.endpoint;
+    let target = endpoint.target().await.map_err(|error| error.to_string())?;
     let text = |error: Box<pingora_core::Error>| error.to_string();
-    let (mut session, _) = connector.get_http_session(&*peer).await.map_err(text)?;
+    let open = |_, peer: Arc<HttpPeer>| async move {
+        let opened = connector.get_http_session(&*peer).await;
+        opened
+            .map(|(session, _)| (session, peer))
+            .map_err(|error| error.to_string())
+    };
+    let (mut session, peer) = endpoint.open(&target, open).await?;
     let head = head(provider, path).map_err(text)?;
     session
         .write_request_header(Box::new(head))

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::admission::ConcurrencyLimit;
 use super::circuit::{Circuit, CircuitSettings};
 use crate::config;
-use crate::upstream::transport::Endpoint;
+use crate::upstream::transport::{Addresses, Endpoint};
 
 /// One model provider.
 pub(in crate::upstream) struct Provider {
@@ -53,6 +53,7 @@ impl Provider {
         index: usize,
         settings: Arc<config::Provider>,
         known: Option<&Provider>,
+        addresses: Arc<Addresses>,
     ) -> Provider {
         let health = &settings.health;
         let circuit_settings = CircuitSettings {
@@ -72,7 +73,7 @@ impl Provider {
             circuit: place.map_or_else(Arc::default, |known| known.circuit.clone()),
             probe_failed: place.map_or_else(Arc::default, |known| known.probe_failed.clone()),
             counts: known.map_or_else(Arc::default, |known| known.counts.clone()),
-            endpoint: Endpoint::new(index, settings.clone()),
+            endpoint: Endpoint::new(index, settings.clone(), addresses),
             settings,
             circuit_settings,
         }

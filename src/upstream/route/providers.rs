@@ -13,7 +13,7 @@ use super::circuit::State;
 use super::provider::Provider;
 use super::selection::{Candidates, Tier};
 use crate::config;
-use crate::upstream::transport::fault;
+use crate::upstream::transport::{Addresses, Resolver, fault};
 
 /// All model providers.
 pub(crate) struct Providers {
@@ -25,22 +25,31 @@ pub(crate) struct Providers {
     catalog: Arc<Catalog>,
     pub(in crate::upstream) settings: config::Upstream,
     pub(super) clock: Clock,
+    /// The addresses of all names that are called, of relayed requests too.
+    pub(crate) addresses: Arc<Addresses>,
     /// The index of the next new provider: connections are pooled by it, so that none is given twice.
     next_index: usize,
 }
 
 impl Providers {
-    pub(crate) fn new(settings: &config::Settings, clock: Clock) -> Providers {
-        Providers::build(settings, clock, None)
+    pub(crate) fn new(settings: &config::Settings, clock: Clock, resolver: Resolver) -> Providers {
+        let addresses = Arc::new(Addresses::new(resolver, clock.clone()));
+        Providers::build(settings, clock, addresses, None)
     }
 
     /// The providers of new settings. Connections, circuits, permits, retry budgets and counters continue where nothing that they depend on
-    /// has changed.
+    /// has changed, and the memory of addresses that failed.
     pub(crate) fn successor(&self, settings: &config::Settings) -> Providers {
-        Providers::build(settings, self.clock.clone(), Some(self))
+        let (clock, addresses) = (self.clock.clone(), self.addresses.clone());
+        Providers::build(settings, clock, addresses, Some(self))
     }
 
-    fn build(config: &config::Settings, clock: Clock, previous: Option<&Providers>) -> Providers {
+    fn build(
+        config: &config::Settings,
+        clock: Clock,
+        addresses: Arc<Addresses>,
+        previous: Option<&Providers>,
+    ) -> Providers {
         let (catalog, settings) = (config.catalog.clone(), config.upstream);
         let mut next_index = previous.map_or(0, |previous| previous.next_index);
         let mut make = |settings: &Arc<config::Provider>| {
@@ -53,7 +62,8 @@ impl Providers {
             }
             next_index += 1;
             let known = known.map(|known| &**known);
-            Arc::new(Provider::new(next_index - 1, settings.clone(), known))
+            let (index, addresses) = (next_index - 1, addresses.clone());
+            Arc::new(Provider::new(index, settings.clone(), known, addresses))
         };
         let list: Vec<Arc<Provider>> = config.providers.iter().map(&mut make).collect();
         let own = |model: &Model| -> Vec<Arc<Candidate>> {
@@ -108,6 +118,7 @@ impl Providers {
             catalog,
             settings,
             clock,
+            addresses,
             next_index,
         }
     }

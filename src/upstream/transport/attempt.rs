@@ -25,15 +25,16 @@ impl Connections {
         request: &ProviderRequest,
         calls: &mut u32,
     ) -> Result<Call, AttemptError> {
-        let mut fresh = false;
+        let (mut now, mut fresh) = (request.started, false);
         loop {
             *calls += 1;
-            let mut failed = match self.try_once(endpoint, request, fresh).await {
+            let mut failed = match self.try_once(endpoint, request, now, fresh).await {
                 Ok(call) => return Ok(call),
                 Err(failed) => failed,
             };
             if failed.delivery == Delivery::Refused {
-                if self.clock.elapsed().saturating_sub(request.started) >= STALE_DETECTED_WITHIN {
+                let started = std::mem::replace(&mut now, self.clock.elapsed());
+                if now.saturating_sub(started) >= STALE_DETECTED_WITHIN {
                     // A connection that breaks so late was not stale: the provider may be processing the request.
                     failed.delivery = Delivery::Unknown;
                 } else if !fresh {
@@ -45,48 +46,48 @@ impl Connections {
         }
     }
 
-    /// Calls once on one connection; a new one if `fresh`.
+    /// Calls once on one connection; a new one if `fresh`. Every wait ends with the time of the call.
     async fn try_once(
         self: &Arc<Self>,
         endpoint: &Endpoint,
         request: &ProviderRequest,
+        now: Duration,
         fresh: bool,
     ) -> Result<Call, AttemptError> {
         let timeouts = &endpoint.settings.timeouts;
-        let peer = match within(timeouts.connect, pin!(endpoint.peer())).await {
-            Ok(Ok(peer)) => peer,
-            Ok(Err(error)) => return Err(connect_error(fault::unreachable(error))),
+        let limit = timeouts.connect.min(request.time_left(now));
+        let (mut link, reused) = match within(limit, pin!(self.link(endpoint, now, fresh))).await {
+            Ok(Ok(link)) => link,
+            Ok(Err(error)) => return Err(connect_error(error)),
             Err(_) => {
-                return Err(connect_error(fault::timeout(
-                    "the provider's address",
-                    timeouts.connect,
-                )));
+                let error = fault::timeout("a connection", limit);
+                // A call that has little time left says nothing about its provider.
+                return Err(match limit < timeouts.connect {
+                    true => error.into(),
+                    false => connect_error(error),
+                });
             }
         };
+        let sent_at = if reused { now } else { self.clock.elapsed() };
         let first_byte = if request.stream {
             timeouts.first_byte
         } else {
             timeouts.first_byte_whole
-        }
-        .min(request.deadline.saturating_sub(request.started));
-        let (mut link, reused) = if endpoint.needs_connector() {
-            Box::pin(self.connect_pooled(&peer, timeouts.connect, fresh)).await?
-        } else {
-            self.connect_plain(endpoint, &peer, request.started, fresh)
-                .await?
         };
+        let limit = first_byte.min(request.time_left(sent_at));
         let answered = within(
-            first_byte,
+            limit,
             pin!(send_request(&mut link, endpoint, request, reused)),
         )
         .await;
         let answer = match answered {
             Ok(Ok(answer)) => answer,
             Ok(Err(failed)) => return Err(failed),
-            Err(_) => return Err(fault::timeout("the first byte", first_byte).into()),
+            Err(_) => return Err(fault::timeout("the first byte", limit).into()),
         };
         if answer.status != StatusCode::OK {
-            let body = Box::pin(read_error(&mut link)).await;
+            let left = request.time_left(self.clock.elapsed());
+            let body = Box::pin(read_error(&mut link, left)).await;
             let wait = answer
                 .retry_after
                 .map(|wait| wait.wait_from(self.clock.now()));

@@ -1,5 +1,6 @@
 //! The connections of one worker: a pooled one, or a new one within the connect timeout.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -7,15 +8,14 @@ use pingora_core::connectors::ConnectorOptions;
 use pingora_core::connectors::http::Connector;
 use pingora_core::upstreams::peer::HttpPeer;
 use tokio::net::TcpStream;
+use tollgate_chain::UpstreamError;
 use tollgate_clock::Clock;
 
-use super::endpoint::{Endpoint, peer_address};
+use super::endpoint::{Endpoint, Target};
 use super::fault;
 use super::h1;
 use super::link::Link;
 use super::pool::Pool;
-use super::request::{AttemptError, connect_error};
-use crate::upstream::wait::within;
 
 /// The connections of one worker to all providers.
 pub(in crate::upstream) struct Connections {
@@ -40,51 +40,54 @@ impl Connections {
             .get_or_init(|| Connector::new(Some(ConnectorOptions::new(1024))))
     }
 
-    /// A connection of our own, and whether it was reused; a new one if `fresh`.
-    pub(super) async fn connect_plain(
+    /// A connection to a provider, and whether it was reused; a new one if `fresh`.
+    pub(super) async fn link(
         &self,
         endpoint: &Endpoint,
-        peer: &HttpPeer,
         now: Duration,
         fresh: bool,
-    ) -> Result<(Link, bool), AttemptError> {
-        let limit = endpoint.settings.timeouts.connect;
-        let Some(address) = peer_address(peer) else {
-            return Err(connect_error(fault::unreachable(
-                "the provider has no IP address",
-            )));
+    ) -> Result<(Link, bool), UpstreamError> {
+        let target = endpoint.target().await.map_err(fault::unreachable)?;
+        let opened = if endpoint.needs_connector() {
+            Box::pin(self.connect_pooled(endpoint, &target, fresh)).await
+        } else {
+            let key = (endpoint.index, target.first());
+            if !fresh && let Some(connection) = self.pool.take(key, now) {
+                return Ok((Link::Plain(connection, key.1), true));
+            }
+            Box::pin(endpoint.open(&target, |address, _| connect_plain(address))).await
         };
-        let key = (endpoint.index, address);
-        if !fresh && let Some(connection) = self.pool.take(key, now) {
-            return Ok((Link::Plain(connection, address), true));
-        }
-        let socket = match Box::pin(within(limit, TcpStream::connect(address))).await {
-            Ok(Ok(socket)) => socket,
-            Ok(Err(error)) => return Err(connect_error(fault::unreachable(error))),
-            Err(_) => return Err(connect_error(fault::timeout("a connection", limit))),
-        };
-        // Head and body are joined before they are written; delaying the write gains nothing.
-        let _ = socket.set_nodelay(true);
-        Ok((Link::Plain(h1::Connection::new(socket), address), false))
+        opened.map_err(fault::unreachable)
     }
 
-    /// A connection through Pingora's connector, and whether it was reused; a new one if `fresh`.
-    pub(super) async fn connect_pooled(
+    /// A connection through Pingora's connector, which has a pool of its own.
+    async fn connect_pooled(
         &self,
-        peer: &Arc<HttpPeer>,
-        limit: Duration,
+        endpoint: &Endpoint,
+        target: &Target,
         fresh: bool,
-    ) -> Result<(Link, bool), AttemptError> {
+    ) -> Result<(Link, bool), String> {
         let connector = self.connector();
-        let mut peer = peer.clone();
-        if fresh {
-            // The connector has no field for it, but it never mixes connections of different groups.
-            Arc::make_mut(&mut peer).group_key = self.clock.elapsed().as_nanos() as u64;
-        }
-        match within(limit, connector.get_http_session(&*peer)).await {
-            Ok(Ok((session, reused))) => Ok((Link::Pooled(Box::new(session), peer), reused)),
-            Ok(Err(error)) => Err(connect_error(fault::unreachable(error))),
-            Err(_) => Err(connect_error(fault::timeout("a connection", limit))),
-        }
+        // The connector has no field for it, but it never mixes connections of different groups.
+        let group = fresh.then(|| self.clock.elapsed().as_nanos() as u64);
+        let open = |_, mut peer: Arc<HttpPeer>| async move {
+            if let Some(group) = group {
+                Arc::make_mut(&mut peer).group_key = group;
+            }
+            match connector.get_http_session(&*peer).await {
+                Ok((session, reused)) => Ok((Link::Pooled(Box::new(session), peer), reused)),
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        endpoint.open(target, open).await
     }
+}
+
+/// A new connection of our own.
+async fn connect_plain(address: SocketAddr) -> Result<(Link, bool), String> {
+    let socket = TcpStream::connect(address).await;
+    let socket = socket.map_err(|error| error.to_string())?;
+    // Head and body are joined before they are written; delaying the write gains nothing.
+    let _ = socket.set_nodelay(true);
+    Ok((Link::Plain(h1::Connection::new(socket), address), false))
 }

@@ -1,5 +1,6 @@
 //! The endpoint of a provider: its base address, resolved periodically, its credential, and the prepared heads of calls to it.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,14 +12,12 @@ use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::utils::tls::{WrappedX509, parse_x509};
 use secrecy::ExposeSecret;
 
+use super::addresses::{ATTEMPT_DELAY, Addresses};
 use super::h1::Heads;
 use crate::config;
 
 /// How often names are resolved again.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
-
-/// A DNS lookup that takes longer has failed.
-const LOOKUP_MAX: Duration = Duration::from_secs(5);
 
 /// Where a provider is called, and with which credential.
 pub(in crate::upstream) struct Endpoint {
@@ -29,12 +28,37 @@ pub(in crate::upstream) struct Endpoint {
     pub(in crate::upstream) authorization: Option<http::HeaderValue>,
     /// The heads of calls on plain connections.
     pub(super) heads: Heads,
-    peers: ArcSwap<Vec<Arc<HttpPeer>>>,
+    addresses: Arc<Addresses>,
+    peers: ArcSwap<Peers>,
     next: AtomicU32,
 }
 
+/// The known addresses of a provider, each with its peer for Pingora's connector.
+#[derive(Default)]
+struct Peers {
+    addresses: Vec<SocketAddr>,
+    peers: Vec<Arc<HttpPeer>>,
+}
+
+/// The address at which a call is tried first, and the others.
+pub(in crate::upstream) struct Target {
+    peers: Arc<Peers>,
+    first: usize,
+}
+
+impl Target {
+    /// The address that is tried first.
+    pub(super) fn first(&self) -> SocketAddr {
+        self.peers.addresses[self.first]
+    }
+}
+
 impl Endpoint {
-    pub(in crate::upstream) fn new(index: usize, settings: Arc<config::Provider>) -> Endpoint {
+    pub(in crate::upstream) fn new(
+        index: usize,
+        settings: Arc<config::Provider>,
+        addresses: Arc<Addresses>,
+    ) -> Endpoint {
         let authorization = settings.api_key.as_ref().map(|key| {
             let mut value = http::HeaderValue::try_from(format!("Bearer {}", key.expose_secret()))
                 .expect("a provider key is checked to be visible ASCII");
@@ -47,6 +71,7 @@ impl Endpoint {
             heads: Heads::new(&url.path, &url.authority, authorization.as_ref()),
             settings,
             authorization,
+            addresses,
             peers: ArcSwap::default(),
             next: AtomicU32::new(0),
         }
@@ -68,52 +93,70 @@ impl Endpoint {
         self.settings.base_url.tls || self.settings.http2
     }
 
-    /// An address to call, round robin; resolved if none is known yet.
-    pub(in crate::upstream) async fn peer(&self) -> std::io::Result<Arc<HttpPeer>> {
-        if let Some(peer) = self.next_peer() {
-            return Ok(peer);
+    /// The address of the next call, round robin among those that have not failed; resolved if none is known yet.
+    ///
+    /// # Errors
+    ///
+    /// The name has no address, or cannot be resolved.
+    pub(in crate::upstream) async fn target(&self) -> io::Result<Target> {
+        if let Some(target) = self.next_target() {
+            return Ok(target);
         }
         Box::pin(self.resolve()).await?;
-        self.next_peer()
-            .ok_or_else(|| std::io::Error::other("the name has no address"))
+        self.next_target()
+            .ok_or_else(|| io::Error::other("the name has no address"))
     }
 
-    /// The number of its known addresses.
-    pub(in crate::upstream) fn addresses(&self) -> u32 {
-        self.peers.load().len() as u32
-    }
-
-    fn next_peer(&self) -> Option<Arc<HttpPeer>> {
-        let peers = self.peers.load();
-        match peers.len() {
-            0 => None,
-            1 => Some(peers[0].clone()),
-            many => {
+    fn next_target(&self) -> Option<Target> {
+        let peers = self.peers.load_full();
+        let first = match peers.addresses.len() {
+            0 => return None,
+            1 => 0,
+            _ => {
                 let turn = self.next.fetch_add(1, Ordering::Relaxed) as usize;
-                Some(peers[turn % many].clone())
+                self.addresses.choose(&peers.addresses, turn)
             }
-        }
+        };
+        Some(Target { peers, first })
+    }
+
+    /// Opens a connection by `open` at the first address of a target that accepts one.
+    ///
+    /// # Errors
+    ///
+    /// Why none of the addresses accepted one.
+    pub(in crate::upstream) async fn open<T, F>(
+        &self,
+        target: &Target,
+        open: impl Fn(SocketAddr, Arc<HttpPeer>) -> F,
+    ) -> Result<T, String>
+    where
+        F: Future<Output = Result<T, String>>,
+    {
+        let Target { peers, first } = target;
+        // A handshake of TLS takes another round trip or two.
+        let delay = match self.settings.base_url.tls {
+            true => 2 * ATTEMPT_DELAY,
+            false => ATTEMPT_DELAY,
+        };
+        let open = |at: usize| open(peers.addresses[at], peers.peers[at].clone());
+        let name = &self.settings.name;
+        let order = (&peers.addresses[..], *first);
+        self.addresses.open(name, order, delay, open).await
     }
 
     /// Resolves the name without blocking a worker thread; keeps the known addresses when the lookup fails.
-    async fn resolve(&self) -> std::io::Result<()> {
+    async fn resolve(&self) -> io::Result<()> {
         let url = &self.settings.base_url;
-        let lookup = tokio::net::lookup_host((url.host.as_str(), url.port));
-        let found = tokio::time::timeout(LOOKUP_MAX, lookup).await??;
-        let mut addresses: Vec<SocketAddr> = found.collect();
+        let mut addresses = self.addresses.resolve(&url.host, url.port).await?;
+        // A DNS server may change the order with each answer.
         addresses.sort_unstable();
-        addresses.dedup();
-        let known = self.peers.load();
-        let same = known.len() == addresses.len()
-            && known
-                .iter()
-                .zip(&addresses)
-                .all(|(peer, address)| peer_address(peer) == Some(*address));
-        if !addresses.is_empty() && !same {
+        if !addresses.is_empty() && self.peers.load().addresses != addresses {
             let peers = addresses
-                .into_iter()
-                .map(|address| Arc::new(self.peer_at(address)));
-            self.peers.store(Arc::new(peers.collect()));
+                .iter()
+                .map(|address| Arc::new(self.peer_at(*address)));
+            let peers = peers.collect();
+            self.peers.store(Arc::new(Peers { addresses, peers }));
         }
         Ok(())
     }
@@ -140,10 +183,4 @@ impl Endpoint {
         }
         peer
     }
-}
-
-/// The internet address of a peer; every peer here has one.
-pub(super) fn peer_address(peer: &HttpPeer) -> Option<SocketAddr> {
-    use pingora_core::upstreams::peer::Peer;
-    peer.address().as_inet().copied()
 }

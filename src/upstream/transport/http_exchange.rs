@@ -206,8 +206,8 @@ impl From<h1::Head> for ResponseHead {
     }
 }
 
-/// The start of an error's body, bounded in size and time.
-pub(super) async fn read_error(link: &mut Link) -> Vec<u8> {
+/// The start of an error's body, bounded in size and time; `left` is the time of the call.
+pub(super) async fn read_error(link: &mut Link, left: Duration) -> Vec<u8> {
     let mut body = BytesMut::new();
     let read = async {
         while body.len() < ERROR_BYTES_MAX {
@@ -218,7 +218,7 @@ pub(super) async fn read_error(link: &mut Link) -> Vec<u8> {
         }
     };
     // A body that is cut by the time limit is used as far as it arrived.
-    let _ = within(ERROR_READ_MAX, read).await;
+    let _ = within(ERROR_READ_MAX.min(left), read).await;
     body.truncate(ERROR_BYTES_MAX);
     body.to_vec()
 }

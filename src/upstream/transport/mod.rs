@@ -1,5 +1,6 @@
 //! The transport of a call: connections and their pools, HTTP on them, and the relay of requests that are not for a provider.
 
+mod addresses;
 mod attempt;
 mod call;
 mod connections;
@@ -11,8 +12,10 @@ mod link;
 mod pool;
 mod relay;
 mod request;
+mod resolver;
 mod retry_after;
 
+pub(crate) use self::addresses::Addresses;
 pub(super) use self::call::Call;
 pub(super) use self::connections::Connections;
 pub(super) use self::endpoint::Endpoint;
@@ -20,4 +23,5 @@ pub(crate) use self::h1::fuzz_answer;
 pub(super) use self::http_exchange::USER_AGENT;
 pub(crate) use self::relay::Relays;
 pub(super) use self::request::{AttemptError, Delivery, ProviderRequest, RequestIds};
+pub use self::resolver::Resolver;
 pub(crate) use self::retry_after::fuzz as fuzz_retry_after;

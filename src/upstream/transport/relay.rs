@@ -3,7 +3,6 @@
 //! Only the connect is tried at several addresses: once any part of a request has been sent, its effect is unknown.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -24,6 +23,7 @@ use tollgate_chain::{BodyLength, RelayEvent, RelayStream, RelayedHead, UpstreamE
 use tollgate_clock::Clock;
 use tollgate_filter::{Exchange, Relay, RelayUpstream, UpstreamFault};
 
+use super::addresses::{ATTEMPT_DELAY, Addresses};
 use super::h1::{self, Connection, RequestFraming, Step, Streamed};
 use super::pool::Pool;
 use crate::telemetry::Telemetry;
@@ -49,6 +49,7 @@ pub(crate) struct Relays {
     idle: Arc<Pool<Connection<Socket>, usize>>,
     /// Only created when an upstream needs it: it loads the system's roots.
     tls: Arc<OnceLock<TransportConnector>>,
+    addresses: Arc<Addresses>,
     clock: Clock,
     telemetry: Telemetry,
     draining: watch::Receiver<bool>,
@@ -57,6 +58,7 @@ pub(crate) struct Relays {
 impl Relays {
     pub(crate) fn new(
         upstreams: &[Arc<RelayUpstream>],
+        addresses: Arc<Addresses>,
         clock: Clock,
         telemetry: Telemetry,
         draining: watch::Receiver<bool>,
@@ -66,6 +68,7 @@ impl Relays {
             unused: 0,
             idle: Arc::new(Pool::with_idle_time(IDLE_MAX)),
             tls: Arc::default(),
+            addresses,
             clock,
             telemetry,
             draining,
@@ -94,6 +97,7 @@ impl Relays {
             unused,
             idle: self.idle.clone(),
             tls: self.tls.clone(),
+            addresses: self.addresses.clone(),
             clock: self.clock.clone(),
             telemetry: self.telemetry.clone(),
             draining: self.draining.clone(),
@@ -162,28 +166,34 @@ impl Relays {
         error
     }
 
-    /// A new connection, to the first of its addresses that accepts one. The name is resolved each time, so a server that has moved is
-    /// found.
-    async fn connect(&self, upstream: &RelayUpstream) -> io::Result<Socket> {
+    /// A new connection, by the rule for the addresses of providers, but without turns: a session belongs to one server. The name is resolved
+    /// each time, so a server that has moved is found.
+    async fn connect(&self, upstream: &RelayUpstream) -> Result<Socket, String> {
         let url = &upstream.url;
-        let addresses = tokio::net::lookup_host((url.host.as_str(), url.port)).await?;
-        let mut last = io::Error::other("the name has no address");
-        for address in addresses {
-            let connected = match url.tls {
-                true => secure(self.connector(), upstream, address).await,
-                false => plain(address).await,
-            };
-            match connected {
-                Ok(socket) => return Ok(socket),
-                Err(error) => last = error,
+        let addresses = self.addresses.resolve(&url.host, url.port).await;
+        let addresses = addresses.map_err(|error| error.to_string())?;
+        if addresses.is_empty() {
+            return Err("the name has no address".to_owned());
+        }
+        let order = (&addresses[..], self.addresses.choose(&addresses, 0));
+        let name = &upstream.name;
+        match url.tls {
+            true => {
+                let open = |at: usize| secure(self.connector(), upstream, addresses[at]);
+                let delay = 2 * ATTEMPT_DELAY;
+                self.addresses.open(name, order, delay, open).await
+            }
+            false => {
+                let open = |at: usize| plain(addresses[at]);
+                self.addresses.open(name, order, ATTEMPT_DELAY, open).await
             }
         }
-        Err(last)
     }
 }
 
-async fn plain(address: SocketAddr) -> io::Result<Socket> {
-    let socket = TcpStream::connect(address).await?;
+async fn plain(address: SocketAddr) -> Result<Socket, String> {
+    let socket = TcpStream::connect(address).await;
+    let socket = socket.map_err(|error| error.to_string())?;
     // Chunks are sent as they arrive.
     let _ = socket.set_nodelay(true);
     Ok(Box::new(socket))
@@ -193,7 +203,7 @@ async fn secure(
     connector: &TransportConnector,
     upstream: &RelayUpstream,
     address: SocketAddr,
-) -> io::Result<Socket> {
+) -> Result<Socket, String> {
     let mut peer = HttpPeer::new(address, true, upstream.url.host.clone());
     peer.options.alpn = ALPN::H1;
     if let Some(roots) = &upstream.roots {
@@ -204,7 +214,7 @@ async fn secure(
     }
     match connector.new_stream(&peer).await {
         Ok(stream) => Ok(Box::new(stream)),
-        Err(error) => Err(io::Error::other(error.to_string())),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -33,6 +33,13 @@ pub(in crate::upstream) struct ProviderRequest {
     pub(in crate::upstream) deadline: Duration,
 }
 
+impl ProviderRequest {
+    /// The time that is left of the call.
+    pub(super) fn time_left(&self, now: Duration) -> Duration {
+        self.deadline.saturating_sub(now)
+    }
+}
+
 /// The ids by which the logs and traces of a provider are joined with those of the client.
 #[derive(Clone, Debug)]
 pub(in crate::upstream) struct RequestIds {

@@ -31,6 +31,8 @@ pub(crate) struct Setup {
     pub(crate) root_secret: Option<[u8; 32]>,
     /// The address of another gateway's provider, which this one calls in place of its own.
     pub(crate) provider_url: Option<String>,
+    /// The name by which the gateway calls its own provider, instead of its address.
+    pub(crate) provider_host: Option<&'static str>,
 }
 
 impl Default for Setup {
@@ -45,6 +47,7 @@ impl Default for Setup {
             environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY)]),
             root_secret: None,
             provider_url: None,
+            provider_host: None,
         }
     }
 }
@@ -109,7 +112,11 @@ impl Setup {
         ] {
             std::fs::write(folder.join(name), text).expect("the folder takes files");
         }
-        let own_url = || provider.base_url();
+        let own_url = || {
+            let url = provider.base_url();
+            let host = self.provider_host.unwrap_or("127.0.0.1");
+            url.replace("127.0.0.1", host)
+        };
         let url = self.provider_url.clone().unwrap_or_else(own_url);
         let mut settings = table(&url);
         let own = self.settings.replace("{provider_url}", &url);
