@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::call::Call;
+use super::call::{Beginning, Call};
 use super::connections::Connections;
 use super::endpoint::Endpoint;
 use super::fault;
@@ -107,11 +107,12 @@ impl Connections {
             connections: self.clone(),
             pool_index: endpoint.index,
             idle_max: endpoint.settings.connections_idle_max,
+            beginning: Beginning::awaited(first_byte),
             silence_max: timeouts.between_bytes,
             clock: self.clock.clone(),
             is_stream: answer.is_stream,
             deadline: request.deadline,
-            waiting_since: None,
+            waiting_since: Some(sent_at),
             read_at: request.started,
         })
     }

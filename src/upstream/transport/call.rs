@@ -21,7 +21,9 @@ pub(crate) struct Call {
     pub(super) pool_index: usize,
     /// The most idle connections to keep at its address.
     pub(super) idle_max: usize,
-    /// Time limit for the next chunk.
+    /// Whether the first data is awaited still, and the time limit for it.
+    pub(super) beginning: Beginning,
+    /// Time limit for the next chunk after it.
     pub(super) silence_max: Duration,
     pub(in crate::upstream) clock: Clock,
     pub(super) is_stream: bool,
@@ -32,6 +34,51 @@ pub(crate) struct Call {
     pub(super) waiting_since: Option<Duration>,
     /// Clock reading at the last read.
     pub(in crate::upstream) read_at: Duration,
+}
+
+/// Whether the first data of an answer is awaited: of a stream the first line that is neither empty nor a comment, of a whole answer the
+/// first byte that is no white space. A provider may send the head of an answer, and anything else, long before its model has begun.
+pub(super) enum Beginning {
+    /// It is awaited, each time for as long as this.
+    Awaited { limit: Duration, in_comment: bool },
+    /// It has arrived.
+    Passed,
+}
+
+impl Beginning {
+    pub(super) fn awaited(limit: Duration) -> Beginning {
+        Beginning::Awaited {
+            limit,
+            in_comment: false,
+        }
+    }
+
+    /// Reads a piece of the answer.
+    fn read(&mut self, is_stream: bool, piece: &[u8]) {
+        let Beginning::Awaited { in_comment, .. } = self else {
+            return;
+        };
+        for byte in piece {
+            match byte {
+                b'\n' | b'\r' => *in_comment = false,
+                _ if *in_comment => {}
+                b':' if is_stream => *in_comment = true,
+                b' ' | b'\t' if !is_stream => {}
+                _ => {
+                    *self = Beginning::Passed;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Call {
+    fn note(&mut self, piece: &Result<Option<Bytes>, UpstreamError>) {
+        if let (Beginning::Awaited { .. }, Ok(Some(piece))) = (&self.beginning, piece) {
+            self.beginning.read(self.is_stream, piece);
+        }
+    }
 }
 
 impl UpstreamCall for Call {
@@ -48,15 +95,19 @@ impl UpstreamCall for Call {
             return Err(fault::timeout("the end of the answer", left));
         }
         let waited = now.saturating_sub(*self.waiting_since.get_or_insert(now));
-        let limit = self.silence_max.saturating_sub(waited).min(left);
+        let (awaited, silence_max) = match &self.beginning {
+            Beginning::Passed => ("the next piece of the answer", self.silence_max),
+            Beginning::Awaited { limit, .. } => ("the first data of the answer", *limit),
+        };
+        let limit = silence_max.saturating_sub(waited).min(left);
         let read = within(limit, pin!(self.link.read_body())).await;
         self.waiting_since = None;
         match read {
-            Ok(piece) => piece,
-            Err(_) => Err(fault::timeout(
-                "the next piece of the answer",
-                self.silence_max.min(waited + limit),
-            )),
+            Ok(piece) => {
+                self.note(&piece);
+                piece
+            }
+            Err(_) => Err(fault::timeout(awaited, silence_max.min(waited + limit))),
         }
     }
 
@@ -65,11 +116,16 @@ impl UpstreamCall for Call {
         use std::task::{Context, Poll, Waker};
         // No task waits on this waker: the next `read` registers the right one.
         let mut cx = Context::from_waker(Waker::noop());
-        let read = tokio::task::coop::unconstrained(self.link.read_body());
-        match pin!(read).poll(&mut cx) {
-            Poll::Pending => None,
-            Poll::Ready(piece) => Some(piece),
-        }
+        let read = {
+            let read = tokio::task::coop::unconstrained(self.link.read_body());
+            pin!(read).poll(&mut cx)
+        };
+        let Poll::Ready(piece) = read else {
+            return None;
+        };
+        self.waiting_since = None;
+        self.note(&piece);
+        Some(piece)
     }
 
     async fn finish(self) {
@@ -95,5 +151,35 @@ impl UpstreamCall for Call {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_begins_with_its_first_data_and_not_with_comments_or_white_space() {
+        let begun = |is_stream, text: &str| {
+            // In one piece, and byte by byte.
+            let pieces = [vec![text.as_bytes()], text.as_bytes().chunks(1).collect()];
+            let [whole, split] = pieces.map(|pieces: Vec<&[u8]>| {
+                let mut beginning = Beginning::awaited(Duration::from_secs(1));
+                for piece in pieces {
+                    beginning.read(is_stream, piece);
+                }
+                matches!(beginning, Beginning::Passed)
+            });
+            assert_eq!(whole, split, "{text:?}");
+            whole
+        };
+        for text in ["", "\n", "\r\n\r\n", ": keep-alive\n\n", ":\r:data:\n"] {
+            assert!(!begun(true, text), "{text:?}");
+        }
+        for text in ["data: {}", "\n\nevent: x", ": wait\n\ndata", ":\rdata"] {
+            assert!(begun(true, text), "{text:?}");
+        }
+        assert!(!begun(false, " \t\r\n"));
+        assert!(begun(false, "\n {") && begun(false, ": {"));
     }
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
-use tollgate_testing::provider::{Plan, Step};
+use tollgate_testing::provider::{self, Plan, Step};
+use tollgate_testing::within;
 
 use super::*;
 use crate::rig::Setup;
@@ -61,6 +62,66 @@ async fn a_provider_that_is_silent_is_504_or_an_error_event() {
         "the gateway hangs up on a provider that is silent"
     );
     rig.finish().await;
+}
+
+/// A provider may send the head of its answer, and comments, long before its model has begun.
+#[tokio::test]
+async fn the_first_data_of_an_answer_may_take_as_long_as_its_first_byte() {
+    let limits = "[[provider]]\ntimeouts = { between_bytes_secs = 1 }";
+    for stream in [true, false] {
+        let rig = Rig::with(limits).await;
+        rig.provider.script(Script::hold(0, "thinking").once());
+        let client = rig.client();
+        let thinking = tokio::spawn(async move { observe(&client, stream).await });
+        rig.provider.gate("thinking").reached_by(1).await;
+        // Another answer, silent after its first word, marks the time: it began later and ends when a second has passed.
+        for _ in 0..2 {
+            rig.provider.script(Script::hold(2, "never").once());
+            let seen = observe(&rig.client(), true).await;
+            let broken = Broken {
+                words: 1,
+                code: "upstream_timeout",
+            };
+            assert_eq!(seen, Ok(broken));
+            rig.add_expected_charge(counted(1));
+        }
+        rig.provider.gate("thinking").open();
+        let seen = within("the answer", thinking).await.expect("no panic");
+        assert_eq!(seen, Ok(Answer { words: 16 }), "stream {stream}");
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn comments_and_white_space_are_not_the_first_data_of_an_answer() {
+    let limits = "[[provider]]\ntimeouts = { first_byte_secs = 1, first_byte_whole_secs = 1, between_bytes_secs = 3600 }";
+    for (stream, kind, piece) in [
+        (true, "text/event-stream", ": processing\n\n"),
+        (false, "application/json", "\n\n"),
+    ] {
+        let custom: provider::Custom = Arc::new(move |_| {
+            let head = Step::Head {
+                status: 200,
+                headers: vec![(CONTENT_TYPE, HeaderValue::from_static(kind))],
+                framing: Framing::Chunked,
+                length: 0,
+            };
+            let silence = Step::Pause(std::time::Duration::from_secs(3600));
+            Some(Plan {
+                steps: vec![head, Step::Piece(piece.into()), silence],
+                write_bytes: None,
+            })
+        });
+        let setup = Setup {
+            custom: Some(custom),
+            ..Setup::with(limits)
+        };
+        let rig = setup.start().await;
+        let seen = within("the answer", observe(&rig.client(), stream)).await;
+        assert_eq!(seen, Ok(Error(504, "upstream_timeout")), "{kind}");
+        rig.finish().await;
+    }
 }
 
 #[tokio::test]
