@@ -18,6 +18,7 @@ use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_testing::Postgres;
 
+use super::exit_code::{Exit, FAILURE};
 use super::*;
 use crate::Gateway;
 use crate::admin::{Access, Admin, AdminService, Options, Ready, Workers};

@@ -52,7 +52,7 @@ pub(crate) async fn verify(
         .pending_code(request.browser(), request.now)
         .await?
     else {
-        let page = ended(request);
+        let page = ended(request, "That code has expired or is used up.");
         return Ok(request.refused(context, page));
     };
     let length = context.signin.rules().length;
