@@ -225,7 +225,7 @@ pub struct BackupTarget {
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["file", "replace"])]
     pub dir: Option<PathBuf>,
     /// How many backups to keep in the folder. Default: 7.
-    #[arg(long, value_name = "N", requires = "dir")]
+    #[arg(long, value_name = "N", requires = "dir", conflicts_with = "file")]
     pub keep: Option<NonZeroU16>,
 }
 

@@ -1,6 +1,7 @@
 //! The admin service: changes to accounts, keys and credits, for the control socket and for commands while no gateway runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use secrecy::ExposeSecret;
 use tollgate_cache::{Cache, Lookup, Purge, Removal, Storing};
@@ -28,6 +29,9 @@ use super::retention;
 use super::running::{JsonSource, RunningSettings, Upgrade};
 use crate::config::{self, Retention, Settings};
 use crate::database::{self, Opener, RecoveredBy};
+
+/// For how long the database may take to answer before an upgrade.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// Maximum number of an account's mandates that are read.
 const MANDATES_MAX: usize = 64;
@@ -130,11 +134,24 @@ impl AdminService {
         let new_id = || OperationId::generate(now, &self.entropy).to_string();
         let recorder = Recorder::new(&*self.store, act, caller, now, new_id);
         if is_upgrade {
+            self.database_answers().await?;
             // The process that takes over has the store then.
             recorder.begin().await?;
         }
         let result = self.make_change(change, &recorder, now).await;
         recorder.end(result).await
+    }
+
+    /// Refuses an upgrade whose begin could not be recorded before the gateway gives its database up.
+    async fn database_answers(&self) -> Result<(), ChangeError> {
+        let any = AccountId::from_bytes([0; 16]);
+        let read = reading(&self.store, move |store| store.account(any));
+        match tokio::time::timeout(ANSWER, read).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(ChangeError::unavailable(
+                "the database does not answer; try again when it does",
+            )),
+        }
     }
 
     /// What changes nothing.

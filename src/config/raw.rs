@@ -102,7 +102,8 @@ pub(crate) struct RawServer {
     pub(crate) write_secs: Whole<60, 1, 3_600>,
     /// Time without data in a stream after which a keep-alive comment is sent, so that intermediate proxies keep the connection.
     pub(crate) comment_secs: Whole<15, 1, 3_600>,
-    /// Maximum concurrent requests on an HTTP/2 connection.
+    /// Maximum concurrent requests on an HTTP/2 connection. Their decoded heads may have half of so many times `head_bytes_max`; a request
+    /// beyond it is reset with `REFUSED_STREAM`, and may be sent again.
     pub(crate) h2_streams_max: Whole<100, 1, 10_000>,
     /// Idle timeout of an HTTP/2 connection.
     pub(crate) h2_idle_secs: Whole<300, 1, 86_400>,
@@ -126,7 +127,10 @@ pub(crate) struct RawServer {
     /// two seconds. Certificates with their keys are read again without this setting. See "Reload".
     pub(crate) watch_settings: Switch<false>,
     /// Memory that the process may use. Bodies and buffers of all requests get two fifths of it, an account a fifth of that at most: what
-    /// does not fit is refused with 503 and `Retry-After`, a body that could never fit with 413.
+    /// does not fit is refused with 503 and `Retry-After`, a body that could never fit with 413. Open requests get another fifth: 24 KiB for
+    /// each, with its decoded head. One client address (IPv6: its first 64 bits) has at most a fifth of that, and a quarter of what is left:
+    /// about 400 requests at 300 MiB, 1,400 at 1 GiB. Beyond it a request is refused with 503, in HTTP/2 with `REFUSED_STREAM`, and an answer
+    /// whose client has not read for a second is reset.
     ///
     /// Default: the limit of the cgroup (v2 or v1), else the memory of the machine
     // With less the program itself does not fit.
@@ -467,13 +471,13 @@ pub(crate) struct RawHealth {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawTimeouts {
-    /// Connect timeout, TLS included.
+    /// Connect timeout, for all addresses of the name, lookup and TLS included.
     pub(crate) connect_secs: Whole<10, 1, 300>,
-    /// Timeout of the first byte of a stream.
+    /// Timeout of the first event of a stream, also after a head that was sent early. A comment starts it again.
     pub(crate) first_byte_secs: Whole<120, 1, 3_600>,
-    /// Timeout of the first byte of a whole response, which is sent when all of it is generated.
+    /// Timeout of the first byte of a whole response, which is sent when all of it is generated. White space starts it again.
     pub(crate) first_byte_whole_secs: Whole<600, 1, 3_600>,
-    /// Timeout between two chunks of a response.
+    /// Timeout between two chunks of a response, from its first event or first byte on.
     pub(crate) between_bytes_secs: Whole<60, 1, 3_600>,
     /// Timeout of the whole call, from its first attempt, including the wait in queues.
     ///

@@ -541,9 +541,9 @@ impl std::fmt::Debug for Provider {
 /// Timeouts of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProviderTimeouts {
-    /// Connect timeout, TLS included.
+    /// Connect timeout, for all addresses of the name, lookup and TLS included.
     pub connect: Duration,
-    /// Timeout of the first byte of a stream.
+    /// Timeout of the first event of a stream.
     pub first_byte: Duration,
     /// Timeout of the first byte of a whole answer, which is sent when all of it is generated.
     pub first_byte_whole: Duration,

@@ -20,10 +20,10 @@ use tollgate_module::{Built, GATEWAY, Sweep};
 use tollgate_pages::{PageRenderer, error_page};
 use tollgate_portal::InProcessApi;
 use tollgate_purchase::PurchaseTasks;
-use tollgate_rate_limit::Limits as RateLimits;
 use tollgate_store::{Failure, Store, sqlite};
 
 use super::certificates::ListenerCertificates;
+use super::classes::warn_about_classes;
 use super::conditions::Conditions;
 use super::prices::{ledger_error, record_new_prices};
 use super::reload::{Reloader, ReloaderDeps};
@@ -347,30 +347,6 @@ impl Storage {
             refused: Arc::default(),
             failure,
         })
-    }
-}
-
-/// Logs rate classes of accounts that the settings do not define. On a thread of its own, since it visits every account; a store that is closed
-/// before it has begun is not read.
-pub(super) fn warn_about_classes(store: &Arc<dyn Store>, settings: &Settings) {
-    let limits: RateLimits = settings.sections.find().unwrap_or_default();
-    let store = Arc::downgrade(store);
-    let warn = move || {
-        let classes = store.upgrade().map(|store| store.account_classes());
-        match classes.transpose() {
-            Ok(classes) => {
-                for class in classes.into_iter().flatten() {
-                    if limits.class(&class).is_none() {
-                        tracing::warn!(%class, "rate class of accounts is not configured, using `free`");
-                    }
-                }
-            }
-            Err(error) => tracing::warn!(%error, "reading the rate classes of accounts failed"),
-        }
-    };
-    let thread = std::thread::Builder::new().name(String::from("classes"));
-    if let Err(error) = thread.spawn(warn) {
-        tracing::warn!(%error, "starting a thread to read the rate classes of accounts failed");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod build;
 mod certificates;
+mod classes;
 mod conditions;
 mod error;
 mod file_watch;

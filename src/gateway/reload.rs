@@ -19,8 +19,8 @@ use tollgate_filter::ErrorPage;
 use tollgate_module::{BuildError, Declarations, Module, Reload, Services};
 use tollgate_store::Store;
 
-use super::build::warn_about_classes;
 use super::certificates::ListenerCertificates;
+use super::classes::warn_about_classes;
 use super::error::StartError;
 use super::prices::record_new_prices;
 use super::routes::{self, NamedFilter};

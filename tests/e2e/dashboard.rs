@@ -78,7 +78,7 @@ async fn the_overview_leads_to_the_first_request_and_shows_what_it_cost_then() {
             "aria-label=\"Credits spent per day by model from ",
             "aria-label=\"Show as a table\"",
             "Latest requests",
-            "0.0097",
+            "0.0098",
             ">30 days</a>",
         ],
     );

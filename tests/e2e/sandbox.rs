@@ -41,7 +41,7 @@ async fn a_sandbox_form_sent_repeatedly_is_charged_once() {
         for piece in [
             "<p class=\"said-text\">Halt!</p>",
             "name=\"assistant\"",
-            "<b>0.0097</b> credits",
+            "<b>0.0098</b> credits",
             "1 in, 16 out",
             "<summary>Request sent</summary>",
             "POST /v1/chat/completions",

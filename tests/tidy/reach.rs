@@ -239,7 +239,12 @@ fn only_the_store_speaks_sql() {
         |tree| {
             let mut complaints = Vec::new();
             for (path, source) in tree.rust(&["src/", "filters/"]) {
-                if path.starts_with("filters/common/store/") {
+                // The second one makes the database raise errors.
+                let speaks = [
+                    "filters/common/store/",
+                    "filters/common/testing/src/raised_errors.rs",
+                ];
+                if speaks.iter().any(|known| path.starts_with(known)) {
                     continue;
                 }
                 for (line, text) in &source.strings {
@@ -347,11 +352,12 @@ fn statements_of_all_engines_use_what_all_engines_have() {
 }
 
 /// Files that read something other than settings, each with what.
-const READERS: [(&str, &str); 4] = [
+const READERS: [(&str, &str); 5] = [
     (
         "src/commands/backup.rs",
         "the folder of backups, for its lock and its sync",
     ),
+    ("src/commands/key.rs", "the secret of a key that was found"),
     ("src/doctor/machine.rs", "the limits of the running gateway"),
     ("src/telemetry/log_file.rs", "the access log"),
     (
@@ -432,9 +438,13 @@ fn time_is_asked_of_the_clock() {
                     let text = tree.text(path).unwrap_or_default();
                     text.lines().nth(number - 1).unwrap_or_default()
                 });
-                ["reset(Instant::now() + ", "deadline() <= Instant::now()"]
-                    .iter()
-                    .any(|known| line.contains(known))
+                let known = [
+                    "reset(Instant::now() + ",
+                    "= Some(Instant::now() + limits.",
+                    "|at| at <= Instant::now()",
+                    "saturating_duration_since(Instant::now())",
+                ];
+                known.iter().any(|known| line.contains(known))
             };
             let kept = complaints
                 .into_iter()

@@ -145,6 +145,7 @@ fn two_runs_into_one_folder_do_not_meet() {
 #[test]
 fn a_backup_needs_a_target() {
     let workspace = Workspace::new();
+    workspace.word("account create", "id");
     for line in [
         "backup",
         "backup a.db --dir b",

@@ -277,7 +277,8 @@ mod tests {
         assert_eq!(again.len(), 1);
         hand.advance(AVOIDED_FOR);
         for turn in 0..3 {
-            tried(&addresses, &list, turn, |_| true).await;
+            let (_, opened) = tried(&addresses, &list, turn, |_| true).await;
+            opened.expect("every address accepts");
         }
         assert!(!addresses.any_avoided.load(Relaxed), "all accept again");
     }
@@ -301,7 +302,7 @@ mod tests {
     #[tokio::test]
     async fn addresses_without_a_route_are_left_out_unless_there_are_no_others() {
         // A link-local address is reached through a named interface alone.
-        let unroutable = SocketAddr::from((Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), 443));
+        let unroutable = SocketAddr::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1).into(), 443);
         let (both, _) = addresses(vec![unroutable, v4(1), v4(1)]);
         assert_eq!(both.resolve("p", 443).await.ok(), Some(vec![v4(1)]));
         let (alone, _) = addresses(vec![unroutable]);

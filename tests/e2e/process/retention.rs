@@ -108,7 +108,7 @@ async fn installation() -> Installation {
     std::fs::create_dir(&folder).expect("a folder");
     keep_a_month(&installation, &folder);
     let database = installation.database();
-    for beside in ["", "-wal", "-shm"] {
+    for beside in ["", "-wal", "-shm", ".committed"] {
         let mut name = database.clone().into_os_string();
         name.push(beside);
         let _ = std::fs::remove_file(name);
@@ -297,7 +297,7 @@ async fn a_run_that_is_killed_anywhere_is_continued_by_the_next() {
     let mut cut = 0;
     for has_gateway in [false, true] {
         for removed in [0, 1, 600, 1500] {
-            for beside in ["", "-wal", "-shm"] {
+            for beside in ["", "-wal", "-shm", ".committed"] {
                 let mut name = database.clone().into_os_string();
                 name.push(beside);
                 let _ = std::fs::remove_file(name);

@@ -42,9 +42,15 @@ async fn an_account_that_never_paid_is_held_for_a_token_for_each_byte() {
 
 #[tokio::test]
 async fn an_account_without_credit_is_refused_before_anything_else() {
-    // Refused on the head: what the body would need is not known, so the least above the balance is named.
-    admit(OPEN, 0, Err(1)).await;
-    admit(CAPPED, 0, Err(1)).await;
+    // Refused on the head: the price of the body is not known, so none is named.
+    for body in [OPEN, CAPPED] {
+        let (outcome, _) = send(body, 0, MeterSettings::default()).await;
+        assert_eq!(outcome.client.status, Some(402), "{body}");
+        let error: serde_json::Value =
+            serde_json::from_str(&outcome.client.received).expect("JSON");
+        assert!(error["error"].get("required").is_none(), "{error}");
+        assert_eq!(error["error"]["available"], 0.0, "{error}");
+    }
 }
 
 #[tokio::test]

@@ -87,6 +87,7 @@ impl Processor {
 
     /// Answers a purchase request. A started attempt continues when the caller disconnects.
     pub async fn purchase(&self, request: PurchaseRequest) -> PurchaseOutcome {
+        self.context.deps.token.first_check().await;
         let Some(payment) = request.payment else {
             return self.context.without_payment(request.account).await;
         };

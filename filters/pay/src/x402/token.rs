@@ -5,10 +5,11 @@
 //! submitted for the first time, before the token has been verified.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::sync::watch;
 use tollgate_evm::{Word, chain_id};
 
 use super::chain::{self, Returned};
@@ -23,6 +24,9 @@ const MISMATCH_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Pause after a check that the node did not answer.
 const UNREAD_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long a request waits for the first check after a start.
+const FIRST_CHECK: Duration = Duration::from_secs(10);
 
 /// Why a token is not verified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -145,7 +149,7 @@ pub struct TokenCheck {
 struct Read {
     node: Arc<dyn Node>,
     terms: Terms,
-    state: Mutex<TokenState>,
+    state: watch::Sender<TokenState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +182,7 @@ impl TokenCheck {
             Arc::new(Read {
                 node,
                 terms: terms.clone(),
-                state: Mutex::new(TokenState::Unknown),
+                state: watch::Sender::new(TokenState::Unknown),
             })
         };
         TokenCheck {
@@ -188,8 +192,17 @@ impl TokenCheck {
 
     /// Whether the token is verified, or there is no node to verify it with.
     pub fn is_verified(&self) -> bool {
-        let is_verified = |read: &Arc<Read>| *read.state() == TokenState::Verified;
+        let is_verified = |read: &Arc<Read>| *read.state.borrow() == TokenState::Verified;
         self.read.as_ref().is_none_or(is_verified)
+    }
+
+    /// Waits for the end of the first check, for ten seconds at most: a request right after a start is not refused for it.
+    pub async fn first_check(&self) {
+        if let Some(read) = &self.read {
+            let mut state = read.state.subscribe();
+            let known = state.wait_for(|state| *state != TokenState::Unknown);
+            let _ = tokio::time::timeout(FIRST_CHECK, known).await;
+        }
     }
 
     /// Reads the token once. A node that does not answer leaves a verified token verified.
@@ -209,21 +222,17 @@ impl TokenCheck {
 }
 
 impl Read {
-    fn state(&self) -> MutexGuard<'_, TokenState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn check(&self) -> TokenState {
         let result = read_token(&*self.node, &self.terms).await;
         let network = &self.terms.network;
-        let last = *self.state();
+        let last = *self.state.borrow();
         let state = match &result {
             Ok(()) => TokenState::Verified,
             Err(error) if error.is_mismatch() => TokenState::Mismatch,
             Err(_) if last == TokenState::Verified => TokenState::Verified,
             Err(_) => TokenState::Unread,
         };
-        *self.state() = state;
+        self.state.send_replace(state);
         match result {
             // An outage is logged once.
             _ if state == last => {}

@@ -16,12 +16,15 @@
 mod attempts;
 mod lost;
 mod sent;
+mod session;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use self::attempts::Attempts;
 use self::sent::SentCommits;
+pub(super) use self::session::set_idle_limit;
+use self::session::set_up;
 use super::connection::{Connection, Sent, Target, is_select, refuse_nul};
 use super::failure::{self, ServerError, retry_login};
 use super::key_set::SpillingSet;
@@ -34,9 +37,6 @@ use crate::engine::{
 };
 use crate::entries::Seal;
 use crate::outage::Outage;
-
-/// For how long a transaction may be idle, for the server: others wait for what it has locked, the next attempt at it among them.
-const IDLE_MAX: &str = "5s";
 
 /// Begins a transaction: the fence, and its number. The number may not be null, so that it is an error where the node has another epoch, or the
 /// transaction was made already, of which the server has received a copy late: `COMMIT` is sent with it.
@@ -600,41 +600,6 @@ impl KeySet for Writer {
     }
 }
 
-/// Has the server find the rows that the writer names by their keys. By the statistics of a table that has just grown, or of one with many dead
-/// rows, it would read the whole table, or all rows of the node, for a few of them. It takes a plan that is ruled out here for a costly one,
-/// which it would compile first.
-const BY_KEYS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_seqscan = off; SET jit = off";
-
-/// Sets what holds for the writer's transactions.
-fn set_up(connection: &Connection) -> Result<(), EngineError> {
-    let by_keys = connection.run_all(BY_KEYS);
-    if let Err(error) = by_keys {
-        // Servers with a planner of their own do not know it.
-        tracing::debug!(error = %error.source, "the database has other settings for joins");
-    }
-    // Not known before PostgreSQL 14. A gateway without requests commits nothing.
-    let stays = connection.run_all("SET idle_session_timeout = 0");
-    if let Err(error) = stays {
-        tracing::debug!(error = %error.source, "the database has no limit for idle sessions");
-    }
-    set_idle_limit(connection)
-}
-
-/// Has the server notice within ten seconds that the other end of a TCP connection is gone. It counts the time of an idle transaction between two
-/// messages that ask for an answer: with a part of one, whose rest was lost with the network, it would wait for hours.
-const FIND_LOST: &str = "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 5; SET tcp_user_timeout = 10000";
-
-/// Has the server end a transaction of a process that is paused, or of a connection that was lost without its noticing.
-pub(super) fn set_idle_limit(connection: &Connection) -> Result<(), EngineError> {
-    let finds = connection.run_all(FIND_LOST);
-    if let Err(error) = finds {
-        tracing::debug!(error = %error.source, "the database has other settings for lost connections");
-    }
-    connection.run_all(&format!(
-        "SET idle_in_transaction_session_timeout = '{IDLE_MAX}'"
-    ))
-}
-
 pub(super) fn engine_error(error: RowError) -> EngineError {
     match error {
         RowError::Engine(error) => error,
@@ -650,6 +615,7 @@ mod tests {
     use tollgate_testing::{Certificate, Postgres};
 
     use super::super::url::DatabaseUrl;
+    use super::session::{BY_KEYS, IDLE_MAX};
     use super::*;
     use crate::tables::posted_balances_sql;
 

@@ -108,7 +108,7 @@ pub fn backup_watched(
     };
     // Closed after the connection, and not before: see there.
     let descriptor = Descriptor::open(path).map_err(|error| no_file(path, error))?;
-    let part = file::with_suffix(to, ".part");
+    let part = name::with_suffix(to, ".part");
     // Locked until the end, so that two backups to one name do not write one file.
     let locked = lock_part(to, &part)?;
     if let Ok(found) = fs::metadata(to) {
@@ -121,7 +121,7 @@ pub fn backup_watched(
         }
     }
     // The log of a database that was opened at `to` would be applied to the copy.
-    let log = fs::metadata(file::with_suffix(to, "-wal"));
+    let log = fs::metadata(name::with_suffix(to, "-wal"));
     if log.is_ok_and(|log| log.len() > 0) {
         remove(&part);
         return Err(BackupError::InUse {
@@ -139,7 +139,7 @@ pub fn backup_watched(
         .and_then(|()| last_commit::remove(to))
         .and_then(|()| fs::rename(&part, to))
         .map_err(failed)?;
-    file::sync_folder(to)
+    name::sync_folder(to)
         .inspect_err(|_| {
             if !replaces {
                 remove(to);
@@ -187,7 +187,7 @@ pub fn export(to: &Path, text: &[u8]) -> Result<(), BackupError> {
     let mut file = file::private_file(to).map_err(failed)?;
     file.write_all(text)
         .and_then(|()| file.sync_all())
-        .and_then(|()| file::sync_folder(to))
+        .and_then(|()| name::sync_folder(to))
         .inspect_err(|_| remove(to))
         .map_err(failed)
 }

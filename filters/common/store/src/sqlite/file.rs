@@ -1,7 +1,7 @@
 //! The database file: atomic creation, migration, connections.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -9,12 +9,12 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::failure::{open_error, write_open_error};
 use super::last_commit;
+use super::name;
 use super::options::{Durability, Options};
 use super::rename::migrated;
 use crate::commit_id;
 use crate::engine::{NewRun, RowError, WriteError};
 use crate::error::OpenError;
-use crate::rows::RootSecret;
 use crate::schema::{COMPATIBLE_FROM, Dialect, SCHEMA};
 
 /// SQLite's keywords for the schema. WITHOUT ROWID tables store each row once; STRICT refuses a value of another type.
@@ -118,25 +118,6 @@ pub(crate) fn connect_source(path: &Path) -> Result<(Connection, i64), OpenError
     let found = schema(&connection, path)?;
     refuse_unreleased(&connection, found, path)?;
     Ok((connection, found))
-}
-
-/// The root secret of the store.
-pub(crate) fn root_secret(connection: &Connection, path: &Path) -> Result<RootSecret, OpenError> {
-    let text: Option<String> = connection
-        .query_row("SELECT v FROM meta WHERE k = 'secret'", [], |row| {
-            row.get(0)
-        })
-        .optional()
-        .map_err(|error| open_error(path, "read", error))?;
-    let mut secret = [0; 32];
-    let decoded = base16ct::mixed::decode(text.unwrap_or_default(), &mut secret);
-    let is_whole = decoded.is_ok_and(|bytes| bytes.len() == 32);
-    is_whole
-        .then_some(RootSecret(secret))
-        .ok_or_else(|| OpenError::Damaged {
-            path: path.to_owned(),
-            problem: String::from("has no root secret"),
-        })
 }
 
 /// The epoch of a new run.
@@ -243,7 +224,7 @@ fn settings(connection: &Connection, options: &Options) -> rusqlite::Result<()> 
 
 /// Creates a store under a temporary name and renames it when it is complete: at `path` there is either nothing or a whole store.
 fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
-    let unfinished = with_suffix(path, ".new");
+    let unfinished = name::with_suffix(path, ".new");
     let failed = |action, path: &Path| {
         let path = path.to_owned();
         move |source| OpenError::File {
@@ -274,7 +255,7 @@ fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
     };
     fill().map_err(|error| open_error(path, "create", error))?;
     fs::rename(&unfinished, path).map_err(failed("create", path))?;
-    sync_folder(path).map_err(failed("sync the folder of", path))
+    name::sync_folder(path).map_err(failed("sync the folder of", path))
 }
 
 /// The schema from which on the ledger is a journal.
@@ -347,13 +328,6 @@ fn schema(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
     Ok(found)
 }
 
-/// `path` with `suffix` after its name.
-pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
 /// Creates the file at `path`, accessible only by its owner: it holds digests of secrets.
 pub(crate) fn private_file(path: &Path) -> std::io::Result<File> {
     let mut options = fs::OpenOptions::new();
@@ -361,13 +335,4 @@ pub(crate) fn private_file(path: &Path) -> std::io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
-}
-
-/// Makes the name of a new file durable.
-pub(crate) fn sync_folder(path: &Path) -> std::io::Result<()> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    File::open(folder)?.sync_all()
 }

@@ -16,7 +16,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 use tollgate_clock::Timestamp;
 
 use super::failure::open_error;
-use super::{file, name};
+use super::name;
+use super::root_secret::root_secret;
 use crate::commit_id;
 use crate::error::{LostCommits, OpenError};
 use crate::rows::RootSecret;
@@ -134,7 +135,7 @@ fn checksum(slot: &[u8; SLOT_BYTES]) -> [u8; 8] {
 
 /// The name of the record of the database at `path`.
 pub fn path_of(path: &Path) -> PathBuf {
-    file::with_suffix(path, ".committed")
+    name::with_suffix(path, ".committed")
 }
 
 /// The record beside a database, as it was read.
@@ -182,18 +183,7 @@ pub enum RecordState {
     Behind(LostCommits),
 }
 
-/// Compares the database at `path` with its record, with or without a running gateway.
-///
-/// # Errors
-///
-/// When one of them cannot be read.
-pub fn record_state(path: &Path) -> Result<RecordState, OpenError> {
-    let path = &name::resolve(path);
-    let (connection, _) = file::connect_source(path)?;
-    compare(path, &connection)
-}
-
-/// The same with a connection to the database.
+/// Compares a database with its record, by a connection to it.
 pub(crate) fn compare(path: &Path, connection: &Connection) -> Result<RecordState, OpenError> {
     // Read before the database, to which a gateway may add commits meanwhile.
     let record = match read(path)? {
@@ -201,7 +191,7 @@ pub(crate) fn compare(path: &Path, connection: &Connection) -> Result<RecordStat
         Found::Absent => return Ok(RecordState::Unknown("is missing")),
         Found::Damaged => return Ok(RecordState::Unknown("is damaged")),
     };
-    if record.store != store_id(&file::root_secret(connection, path)?) {
+    if record.store != store_id(&root_secret(connection, path)?) {
         return Ok(RecordState::Unknown("is of another database"));
     }
     let lost = lost(connection, &record).map_err(|error| open_error(path, "read", error))?;
@@ -234,7 +224,7 @@ pub(crate) fn verify_absent(path: &Path) -> Result<(), OpenError> {
 /// Removes the record of the database at `path`, which is to have other commits, or none. The removal is durable.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path_of(path)) {
-        Ok(()) => file::sync_folder(path),
+        Ok(()) => name::sync_folder(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
@@ -392,7 +382,7 @@ impl Recorder {
         self.write()?;
         if is_new {
             self.file.sync_all()?;
-            file::sync_folder(&self.path)?;
+            name::sync_folder(&self.path)?;
         }
         Ok(())
     }

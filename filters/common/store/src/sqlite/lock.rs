@@ -164,7 +164,7 @@ impl Drop for Lock {
 }
 
 fn lock_path(path: &Path) -> PathBuf {
-    super::file::with_suffix(path, ".lock")
+    super::name::with_suffix(path, ".lock")
 }
 
 /// Writes the id of this process, which has the lock, into the file.

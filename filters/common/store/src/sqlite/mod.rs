@@ -23,6 +23,7 @@ mod options;
 mod read;
 mod recover;
 mod rename;
+mod root_secret;
 mod sql;
 
 pub use self::backup::{
@@ -30,11 +31,11 @@ pub use self::backup::{
 };
 pub use self::compile_options::has_compile_options;
 pub use self::inspection::inspect;
-pub use self::last_commit::{RecordState, path_of as record_path, record_state};
+pub use self::last_commit::{RecordState, path_of as record_path};
 pub use self::lock::Lock;
 pub use self::name::resolve;
 pub(crate) use self::open::open_exclusive;
-pub use self::open::{open, open_read};
+pub use self::open::{open, open_read, record_state};
 pub use self::options::{Durability, Options};
 pub use self::recover::{rebuild_postings, repair};
 pub use self::rename::{RenameError, migrated, rename};

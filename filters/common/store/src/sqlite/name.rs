@@ -5,7 +5,7 @@
 //! link is a name that cannot be resolved to another: through it SQLite keeps a second log for the same file, and two programs overwrite
 //! each other's pages. A file with more than one name is refused.
 
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,22 @@ pub fn resolve(path: &Path) -> PathBuf {
         (Ok(folder), Some(name)) => folder.join(name),
         _ => path.to_owned(),
     }
+}
+
+/// `path` with `suffix` after its name.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Makes the name of a new file durable.
+pub(crate) fn sync_folder(path: &Path) -> std::io::Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(folder)?.sync_all()
 }
 
 /// Verifies that the file at `path` has no other hard link. A missing file has none.

@@ -17,6 +17,7 @@ use super::lock::Lock;
 use super::name::{self, resolve};
 use super::options::{Durability, Options};
 use super::read::{Pool, SqliteStore};
+use super::root_secret::root_secret;
 use crate::commit::{self, Settings, Shared, StartError};
 use crate::error::OpenError;
 use crate::rows::RootSecret;
@@ -38,7 +39,7 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     };
     let fence = Fence::new(path, options.node).map_err(failed("read"))?;
     let connection = file::connect(path, &options)?;
-    let root_secret = file::root_secret(&connection, path)?;
+    let root_secret = root_secret(&connection, path)?;
     let raised = file::raise_epoch(&connection, path, &options)?;
     let fence = fence.with_epoch(raised, options.fenced);
     let recorder = start_recorder(path, &connection, &options, &root_secret, raised.epoch)?;
@@ -149,6 +150,17 @@ pub fn open_read(path: &Path) -> Result<Arc<dyn Read>, OpenError> {
         connections: Pool::open(path)?,
         writing: (),
     }))
+}
+
+/// Compares the database at `path` with its record, with or without a running gateway.
+///
+/// # Errors
+///
+/// When one of them cannot be read.
+pub fn record_state(path: &Path) -> Result<RecordState, OpenError> {
+    let path = &resolve(path);
+    let (connection, _) = file::connect_source(path)?;
+    last_commit::compare(path, &connection)
 }
 
 /// The writer's side of a new file at `path`, without a thread, and its epoch.

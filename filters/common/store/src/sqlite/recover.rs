@@ -72,7 +72,7 @@ pub fn repair(path: &Path, mut options: Options) -> Result<Repair, OpenError> {
     removed?;
     ended?;
     if is_needed && options.durability == Durability::Power {
-        let root_secret = file::root_secret(&connection, path)?;
+        let root_secret = super::root_secret::root_secret(&connection, path)?;
         Recorder::start(path, &connection, options.node, &root_secret)?;
     }
     Ok(done)

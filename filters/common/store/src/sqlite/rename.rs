@@ -10,10 +10,11 @@ use rusqlite::{ErrorCode, OpenFlags};
 use super::file;
 use super::last_commit;
 use super::lock::Lock;
+use super::name;
 
 /// The name of the file at `path` once its store was copied into a database.
 pub fn migrated(path: &Path) -> PathBuf {
-    file::with_suffix(path, ".migrated")
+    name::with_suffix(path, ".migrated")
 }
 
 /// Why a file was not renamed.
@@ -94,7 +95,7 @@ pub fn rename(from: &Path, to: &Path, _lock: &Lock) -> Result<(), RenameError> {
         }
     }
     fs::rename(from, to)
-        .and_then(|()| file::sync_folder(to))
+        .and_then(|()| name::sync_folder(to))
         // All commits are in the file, so a log that is lost later has none.
         .and_then(|()| last_commit::remove(from))
         .map_err(failed)

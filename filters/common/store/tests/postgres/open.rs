@@ -494,6 +494,8 @@ fn of_an_earlier_release() -> String {
         "DROP TABLE node_settings;
          ALTER TABLE recalls DROP COLUMN need, DROP COLUMN short_at;
          ALTER TABLE cap_recalls DROP COLUMN need, DROP COLUMN short_at;
+         ALTER TABLE oauth_clients DROP COLUMN network;
+         DROP TABLE signup_grant_addresses;
          ALTER TABLE cluster DROP COLUMN pruned; UPDATE meta SET v = '20' WHERE k = 'schema'",
     );
     url
