@@ -9,7 +9,7 @@ use std::time::Duration;
 /// stop has cut: 300 s). It is not a performance measurement, and no test waits for it to elapse.
 pub(crate) const HANG: Duration = Duration::from_secs(400);
 
-/// Waits for `work`, and panics with `what` when it takes longer than [`HANG`].
+/// Waits for `work`, and panics with `what` when it takes longer than six minutes.
 ///
 /// # Panics
 ///
