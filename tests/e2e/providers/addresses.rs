@@ -108,11 +108,7 @@ async fn a_dead_address_of_two_costs_no_request_and_neither_budget_nor_circuit()
                 let name = format!("tollgate_upstream_{counter}_total");
                 assert_eq!(metric(&rig, &name, "stand-in").await, 0, "{what}");
             }
-            let after = rig.finish().await;
-            for line in &after.log {
-                let calls = line["upstream_calls"].as_u64().expect("a number");
-                assert_eq!(calls, u64::from(line["route"] == CHAT), "{what}: {line}");
-            }
+            rig.finish().await;
         }
     }
 }

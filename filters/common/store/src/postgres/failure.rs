@@ -20,7 +20,8 @@ const FAULTS: [(&[&str], Fault); 7] = [
     ),
     (&["53", "58000", "58030"], Fault::Short),
     (
-        &["0A000", "26000", "40", "55006", "55P03", "72"],
+        // 23502: a posting was sent behind a journal row that the server has refused. Both are made again, in their order.
+        &["0A000", "23502", "26000", "40", "55006", "55P03", "72"],
         Fault::Conflict,
     ),
     (&["22", "54"], Fault::Value),
