@@ -99,12 +99,16 @@ impl Authority {
             });
             pebble
         });
-        let pebble = started.await.expect("pebble starts");
+        let mut pebble = started.await.expect("pebble starts");
         let [address, management_address] =
             [&own, &management].map(|text| text.parse::<SocketAddr>().expect("an address"));
         // It writes that line before it listens.
         for address in [address, management_address] {
-            let listening = async { while TcpStream::connect(address).await.is_err() {} };
+            let listening = async {
+                while TcpStream::connect(address).await.is_err() {
+                    assert!(pebble.has_ended().is_none(), "{}", pebble.output());
+                }
+            };
             within("pebble", listening).await;
         }
         Authority {
