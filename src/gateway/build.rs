@@ -79,16 +79,12 @@ pub(super) fn start(
             Bound::open(listener, accept_queue, &challenges, adopted)
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let relayed = predecessor.as_ref().map(|predecessor| {
-        let socket = predecessor.sockets.relay.try_clone();
-        socket.and_then(|socket| Bound::relayed(socket, accept_queue, predecessor.token))
-    });
-    let relayed = relayed.transpose().map_err(StartError::Threads)?;
     if predecessor.is_none() {
         let control = database::control_socket(&settings.store);
         admin::control::Socket::check(&control).map_err(admin::AdminError::from)?;
     }
     let mut handed = None;
+    let mut relayed = Vec::new();
     if let Some(predecessor) = &mut predecessor {
         let opener = Opener {
             name: "successor",
@@ -97,6 +93,12 @@ pub(super) fn start(
         };
         predecessor.prepare(&settings, &opener)?;
         handed = Some(predecessor.take_store()?);
+        let sockets = predecessor.relays().map_err(StartError::Threads)?;
+        let sockets = sockets.into_iter();
+        relayed = sockets
+            .map(|(socket, token)| Bound::relayed(socket, accept_queue, token))
+            .collect::<Result<_, _>>()
+            .map_err(StartError::Threads)?;
     }
     let storage = Storage::open(&settings, &clock, &entropy, handed)?;
     let certificates = ListenerCertificates::new(&bound, &settings);
@@ -206,6 +208,12 @@ pub(super) fn start(
     let checks = health::for_listeners(running.liveness.clone(), readiness);
     running.proxy.set_health(checks);
     let (successor, handed_over) = watch::channel(None);
+    let followed = Arc::new(Followed::new(
+        storage.store.clone(),
+        storage.ledger.clone(),
+        running.proxy.clone(),
+        clock.clone(),
+    ));
     let upgrader = Arc::new(Upgrader {
         proxy: running.proxy.clone(),
         store: storage.store.clone(),
@@ -228,7 +236,7 @@ pub(super) fn start(
         state: upgrade_state,
         stop: Mutex::default(),
         program: std::env::current_exe(),
-        predecessor: predecessor.as_ref().and_then(Predecessor::process),
+        followed: followed.clone(),
     });
     let mut service = AdminService::new(
         &settings,
@@ -273,16 +281,10 @@ pub(super) fn start(
             return Err(error);
         }
     };
-    if let Some(predecessor) = predecessor {
-        predecessor.follow(Followed {
-            store: storage.store.clone(),
-            ledger: storage.ledger.clone(),
-            proxy: running.proxy.clone(),
-            clock: clock.clone(),
-        })?;
-    } else {
-        running.proxy.predecessor_ended();
-    }
+    let earlier = predecessor.map(Predecessor::serving).transpose()?;
+    followed
+        .serve(earlier.unwrap_or_default())
+        .map_err(StartError::Threads)?;
     Ok(Gateway {
         settings,
         upgrader,
@@ -418,8 +420,8 @@ struct Running {
 
 struct RunningDeps<'a> {
     bound: Vec<Bound>,
-    /// The socket for requests that the predecessor relays.
-    relayed: Option<Bound>,
+    /// The sockets for requests that earlier processes relay.
+    relayed: Vec<Bound>,
     challenges: Arc<AcmeChallenges>,
     pages: tollgate_filter::ErrorPage,
     telemetry: &'a Telemetry,

@@ -48,7 +48,7 @@ impl Gateway {
         if matches!(end, End::Stop) {
             service_manager::stopping(self.proxy.open_exchanges());
             // Its idle connections may stay for their whole time limit, and this process waits for its end.
-            self.upgrader.stop_predecessor();
+            self.upgrader.stop_predecessors();
             self.announce(at_once);
         }
         let mut grace = self.settings.server.grace;

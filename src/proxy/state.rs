@@ -218,11 +218,6 @@ impl Proxy {
         self.state.has_predecessor.send_replace(false);
     }
 
-    /// Whether the predecessor may still relay requests.
-    pub(crate) fn has_predecessor(&self) -> bool {
-        *self.state.has_predecessor.borrow()
-    }
-
     /// Waits for the end of the predecessor, whose requests end through this process.
     pub(crate) async fn without_predecessor(&self) {
         // The sender lives in `self`, so waiting cannot fail.

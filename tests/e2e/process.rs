@@ -50,5 +50,6 @@ mod stops;
 mod ucp;
 mod unix_socket;
 mod upgrade;
+mod upgrade_chain;
 mod upgrade_faults;
 mod upgrade_purchases;

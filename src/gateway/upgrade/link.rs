@@ -49,11 +49,22 @@ pub(super) enum Message {
         node: Option<String>,
     },
     /// The successor has valid settings, and can take over the store.
-    Prepared,
-    /// The store is closed. The files are its locks, none where a server has the database.
+    Prepared {
+        /// Whether it can serve the processes before its predecessor, too: a release that does not send it cannot.
+        #[serde(default)]
+        serves_earlier: bool,
+    },
+    /// The store is closed. The files are its locks, none where a server has the database, then two for each process before the predecessor
+    /// that still has requests: the connection on which their ends are sent, and the socket to which requests are relayed.
     Store {
         /// The first run whose requests are open: that of the predecessor, or of its own predecessor.
         epoch: i64,
+        /// The run of the predecessor; `None` from a release that does not send it.
+        #[serde(default)]
+        run: Option<i64>,
+        /// The processes before it.
+        #[serde(default)]
+        earlier: Vec<EarlierRun>,
     },
     /// The successor serves.
     Serving,
@@ -62,6 +73,15 @@ pub(super) enum Message {
         /// Why.
         problem: String,
     },
+}
+
+/// A process before the predecessor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct EarlierRun {
+    /// Its run, if it is known.
+    pub(super) epoch: Option<i64>,
+    /// What identifies the requests that it relays, in hexadecimal digits.
+    pub(super) token: String,
 }
 
 /// One end of the connection.
@@ -194,7 +214,11 @@ mod tests {
         let (here, there) = (Link(here), Link(there));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("it is bound");
-        let store = Message::Store { epoch: 7 };
+        let store = Message::Store {
+            epoch: 7,
+            run: Some(8),
+            earlier: Vec::new(),
+        };
         here.send(&store, &[listener.as_fd(), listener.as_fd()])
             .expect("sent");
         here.send(&Message::Serving, &[]).expect("sent");
@@ -206,6 +230,14 @@ mod tests {
         }
         let (message, files) = there.receive().expect("a message");
         assert_eq!((message, files.len()), (Message::Serving, 0));
+        let prepared = br#"{"message":"prepared"}"#;
+        (&here.0)
+            .write_all(&(prepared.len() as u32).to_be_bytes())
+            .and_then(|()| (&here.0).write_all(prepared))
+            .expect("sent");
+        let (message, _) = there.receive().expect("the message of an earlier release");
+        let serves_earlier = false;
+        assert_eq!(message, Message::Prepared { serves_earlier });
         drop(here);
         let ended = there.receive().expect_err("it is closed");
         assert_eq!(ended.kind(), io::ErrorKind::UnexpectedEof);

@@ -13,6 +13,7 @@
 //!
 //! A new process that fails after step 4 leaves this one without a store: it ends with an error then, and what supervises it starts it again.
 
+mod followed;
 mod link;
 mod predecessor;
 
@@ -37,10 +38,12 @@ use tollgate_money::AccountId;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_store::{Failure, Handover, Outage, Store, SuccessorLink, flush, reading};
 
+pub(super) use self::followed::Followed;
+use self::followed::{Earlier, wait_for_end};
 pub(super) use self::link::Sockets;
-use self::link::{Link, Message, STEP_TIMEOUT, VARIABLE};
+use self::link::{EarlierRun, Link, Message, STEP_TIMEOUT, VARIABLE};
+pub(super) use self::predecessor::AdoptedAdmin;
 pub use self::predecessor::PredecessorError;
-pub(super) use self::predecessor::{AdoptedAdmin, Followed};
 pub(crate) use self::predecessor::{Predecessor, is_started_by_predecessor};
 use super::service_manager;
 use crate::admin::{AdminSockets, Upgrade, Upgraded};
@@ -112,6 +115,9 @@ pub(super) struct StopRequest {
     link: Option<UnixStream>,
 }
 
+/// The number of a successor that has ended: of no process, so that no signal is sent to it.
+const ENDED: u32 = 0;
+
 /// The process number of the first process of a container, or of a machine.
 const FIRST_PROCESS: u32 = 1;
 
@@ -127,6 +133,14 @@ impl UpgradeState {
     pub(super) fn has_begun(&self) -> bool {
         self.is_done.try_lock().map_or(true, |is_done| *is_done)
     }
+}
+
+/// A new process that can take over.
+struct Prepared {
+    /// Where it accepts relayed requests.
+    address: SocketAddr,
+    /// Whether it can serve the processes before this one.
+    serves_earlier: bool,
 }
 
 /// What an upgrade changes in this process.
@@ -156,8 +170,8 @@ pub(super) struct Upgrader {
     pub(super) stop: Mutex<StopRequest>,
     /// The program of this process, as it was when it started.
     pub(super) program: io::Result<PathBuf>,
-    /// The process that this one took over from.
-    pub(super) predecessor: Option<Pid>,
+    /// The processes whose requests end through this one.
+    pub(super) followed: Arc<Followed>,
 }
 
 impl Upgrader {
@@ -179,8 +193,8 @@ impl Upgrader {
         self.read_database()?;
         let began = self.store.outage().map(Outage::now);
         let (mut child, link) = self.start(program)?;
-        let address = match self.make_ready(&link, &token, began) {
-            Ok(address) => address,
+        let prepared = match self.make_ready(&link, &token, began) {
+            Ok(prepared) => prepared,
             Err(error) => {
                 end(&mut child);
                 return Err(match self.is_stop_requested() {
@@ -192,10 +206,14 @@ impl Upgrader {
         // The point of no return. So far an error has no effect; from here on only the new process can write, and an error ends this one.
         *is_done = true;
         tracing::info!("handing the store over to the new process");
-        let handover = self.hand_over();
-        let handed = handover.and_then(|handover| {
-            complete(&link, &handover, self.store.earliest_epoch()).map(|()| handover)
-        });
+        // Before the store is closed: what they have sent is committed here.
+        let earlier = match prepared.serves_earlier {
+            true => self.followed.pass_on(),
+            false => Vec::new(),
+        };
+        let handed = self
+            .hand_over()
+            .and_then(|handover| self.complete(&link, &handover, &earlier).map(|()| handover));
         let handover = match handed {
             Ok(handover) => handover,
             Err(error) => {
@@ -205,7 +223,10 @@ impl Upgrader {
                 return Err(error);
             }
         };
+        // Without it the end of the new process is still seen, and that of a later one is not.
+        let watched = link.0.try_clone();
         handover.forward(Box::new(SuccessorLink(link.0)));
+        let address = prepared.address;
         self.proxy.relay_to(Target { address, token });
         service_manager::main_process(child.id());
         if let Some(admin) = &*self.admin() {
@@ -213,17 +234,24 @@ impl Upgrader {
         }
         let (process, open) = (child.id(), self.proxy.open_exchanges());
         self.successor.send_replace(Some(process));
-        self.watch_successor(child);
+        self.watch_successor(child, watched.ok());
         Ok(Upgraded { process, open })
     }
 
-    /// Ends this process, too, when the new one ends before it: nothing accepts connections then.
-    fn watch_successor(&self, mut child: Child) {
+    /// Ends this process, too, when the new one ends before it: nothing accepts connections then. One that has handed over in its turn has passed
+    /// the connection on, whose end is waited for then.
+    fn watch_successor(&self, mut child: Child, link: Option<UnixStream>) {
         let (store, runtime) = (self.store.clone(), self.runtime.clone());
+        let successor = self.successor.clone();
         let watch = move || {
             let ended = child.wait();
+            // Its number may become that of any process.
+            successor.send_replace(Some(ENDED));
             tracing::warn!(?ended, "the new process has ended");
-            // This empty commit cannot reach it, which stops the store.
+            if let Some(link) = link {
+                wait_for_end(&link);
+            }
+            // This empty commit cannot reach any process, which stops the store.
             let _ = runtime.block_on(flush(&*store));
         };
         let thread = std::thread::Builder::new().name(String::from("successor"));
@@ -232,19 +260,19 @@ impl Upgrader {
         }
     }
 
-    /// Everything before the point of no return. Returns where the new process accepts relayed requests. `began` is when the upgrade has begun, by
+    /// Everything before the point of no return. `began` is when the upgrade has begun, by
     /// the clock of the lease.
     fn make_ready(
         &self,
         link: &Link,
         token: &[u8],
         began: Option<Duration>,
-    ) -> Result<SocketAddr, UpgradeError> {
+    ) -> Result<Prepared, UpgradeError> {
         self.stop().link = Some(link.0.try_clone().map_err(UpgradeError::Link)?);
         if self.is_stop_requested() {
             return Err(UpgradeError::Stopped);
         }
-        let address = self.prepare(link, token)?;
+        let prepared = self.prepare(link, token)?;
         self.wait_for_purchases()?;
         self.commit_all(RECORDS)?;
         if let Some(began) = began {
@@ -262,7 +290,7 @@ impl Upgrader {
             }
         });
         settled.inspect_err(|_| self.proxy.open_gate())?;
-        Ok(address)
+        Ok(prepared)
     }
 
     /// Ends an upgrade that has not handed over yet, and permits no other one. One that hands over is completed, and then the new process is
@@ -288,13 +316,12 @@ impl Upgrader {
         successor.is_some()
     }
 
-    /// Requests a stop of the predecessor, if it still has connections: it closes the idle ones then.
-    pub(super) fn stop_predecessor(&self) {
-        let Some(process) = self.predecessor.filter(|_| self.proxy.has_predecessor()) else {
-            return;
-        };
-        if let Err(error) = kill_process(process, Signal::TERM) {
-            tracing::warn!(%process, %error, "requesting a stop of the predecessor failed");
+    /// Requests a stop of the earlier processes that still have connections: they close the idle ones then.
+    pub(super) fn stop_predecessors(&self) {
+        for process in self.followed.processes() {
+            if let Err(error) = kill_process(process, Signal::TERM) {
+                tracing::warn!(%process, %error, "requesting a stop of the predecessor failed");
+            }
         }
     }
 
@@ -371,7 +398,7 @@ impl Upgrader {
     }
 
     /// Sends the sockets, and waits until the new process is ready for the store.
-    fn prepare(&self, link: &Link, token: &[u8]) -> Result<SocketAddr, UpgradeError> {
+    fn prepare(&self, link: &Link, token: &[u8]) -> Result<Prepared, UpgradeError> {
         let sockets = self.sockets().map_err(UpgradeError::Sockets)?;
         let address = sockets.relay.local_addr().map_err(UpgradeError::Sockets)?;
         let message = Message::Sockets {
@@ -389,9 +416,14 @@ impl Upgrader {
             .set_read_timeout(Some(STEP_TIMEOUT))
             .and_then(|()| link.send(&message, &sockets.files()))
             .map_err(UpgradeError::Link)?;
-        expect(link, &Message::Prepared)?;
+        let Message::Prepared { serves_earlier } = answer(link)? else {
+            return Err(unexpected());
+        };
         tracing::info!("the new process is ready to take over");
-        Ok(address)
+        Ok(Prepared {
+            address,
+            serves_earlier,
+        })
     }
 
     fn sockets(&self) -> io::Result<Sockets> {
@@ -504,6 +536,32 @@ impl Upgrader {
             .block_on(async { tokio::time::timeout(limit, reached).await == Ok(true) })
     }
 
+    /// Sends the locks of the store and the connections of earlier processes, and waits until the new process serves.
+    fn complete(
+        &self,
+        link: &Link,
+        handover: &Handover,
+        earlier: &[Earlier],
+    ) -> Result<(), UpgradeError> {
+        let message = Message::Store {
+            epoch: self.store.earliest_epoch(),
+            run: Some(self.store.epoch()),
+            earlier: earlier.iter().map(EarlierRun::from).collect(),
+        };
+        let locks = handover.files.iter().map(AsFd::as_fd);
+        let connections = earlier.iter().flat_map(Earlier::files);
+        let files: Vec<_> = locks.chain(connections).collect();
+        let served = link
+            .send(&message, &files)
+            .map_err(UpgradeError::Link)
+            .and_then(|()| match answer(link)? {
+                Message::Serving => Ok(()),
+                _ => Err(unexpected()),
+            })
+            .and_then(|()| link.0.set_read_timeout(None).map_err(UpgradeError::Link));
+        served.map_err(|error| UpgradeError::Lost(telemetry::chain(&error)))
+    }
+
     fn hand_over(&self) -> Result<Handover, UpgradeError> {
         self.purchase_tasks.close();
         for task in self.tasks().drain(..) {
@@ -531,25 +589,16 @@ impl Upgrade for Upgrader {
     }
 }
 
-/// Sends the locks of the store, and waits until the new process serves.
-fn complete(link: &Link, handover: &Handover, epoch: i64) -> Result<(), UpgradeError> {
-    let files: Vec<_> = handover.files.iter().map(AsFd::as_fd).collect();
-    let served = link
-        .send(&Message::Store { epoch }, &files)
-        .map_err(UpgradeError::Link)
-        .and_then(|()| expect(link, &Message::Serving))
-        .and_then(|()| link.0.set_read_timeout(None).map_err(UpgradeError::Link));
-    served.map_err(|error| UpgradeError::Lost(telemetry::chain(&error)))
-}
-
-fn expect(link: &Link, expected: &Message) -> Result<(), UpgradeError> {
+/// The next message of the new process.
+fn answer(link: &Link) -> Result<Message, UpgradeError> {
     match link.receive().map_err(UpgradeError::Link)? {
         (Message::Failed { problem }, _) => Err(UpgradeError::Failed(problem)),
-        (message, _) if message == *expected => Ok(()),
-        _ => Err(UpgradeError::Failed(String::from(
-            "it sent an unexpected message",
-        ))),
+        (message, _) => Ok(message),
     }
+}
+
+fn unexpected() -> UpgradeError {
+    UpgradeError::Failed(String::from("it sent an unexpected message"))
 }
 
 /// Ends a new process that does not take over.

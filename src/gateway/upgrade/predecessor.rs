@@ -5,29 +5,27 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
 
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::Pid;
-use tollgate_clock::Clock;
-use tollgate_ledger::Ledger;
-use tollgate_store::{Admission, IdempotencyPart, Part, Store, UnitOfWork, first_token};
-
+use super::followed::Earlier;
 use super::link::{Link, Message, STEP_TIMEOUT, Sockets, VARIABLE, locks};
 use crate::admin::{self, AdminError};
 use crate::config::Settings;
 use crate::database::{self, Opener, Predecessor as StoreOfPredecessor};
 use crate::gateway::StartError;
-use crate::proxy::{Proxy, TOKEN_BYTES};
+use crate::proxy::TOKEN_BYTES;
 
 /// The process that started this one to take over from it.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     link: Link,
     pub(in crate::gateway) sockets: Sockets,
-    pub(in crate::gateway) token: [u8; TOKEN_BYTES],
+    token: [u8; TOKEN_BYTES],
     store: String,
     node: Option<String>,
+    /// Its run, once the store is taken over, if its release sends it.
+    run: Option<i64>,
+    /// The processes before it that still have requests, likewise.
+    earlier: Vec<Earlier>,
 }
 
 /// The admin sockets of a predecessor.
@@ -87,23 +85,16 @@ impl Predecessor {
         else {
             return Err(PredecessorError::Unexpected);
         };
-        let mut token = [0; TOKEN_BYTES];
-        let decoded = base16ct::lower::decode(&text, &mut token);
-        let is_whole = decoded.is_ok_and(|token| token.len() == TOKEN_BYTES);
-        let sockets = Sockets::of_files(listeners, admin, files).filter(|_| is_whole);
+        let sockets = Sockets::of_files(listeners, admin, files);
         Ok(Some(Predecessor {
             link,
             sockets: sockets.ok_or(PredecessorError::Unexpected)?,
-            token,
+            token: token_of(&text).ok_or(PredecessorError::Unexpected)?,
             store,
             node,
+            run: None,
+            earlier: Vec::new(),
         }))
-    }
-
-    /// Its process, which has made the connection (SO_PEERCRED, unix(7)).
-    pub(in crate::gateway) fn process(&self) -> Option<Pid> {
-        let credentials = socket_peercred(&self.link.0);
-        credentials.ok().map(|credentials| credentials.pid)
     }
 
     /// Performs every step that can fail before the hand-over, and opens new addresses. The predecessor serves on if one fails.
@@ -132,16 +123,46 @@ impl Predecessor {
     }
 
     /// Reports that everything is ready but the store, and waits for it.
-    pub(in crate::gateway) fn take_store(&self) -> Result<StoreOfPredecessor, PredecessorError> {
-        let sent = self.link.send(&Message::Prepared, &[]);
+    pub(in crate::gateway) fn take_store(
+        &mut self,
+    ) -> Result<StoreOfPredecessor, PredecessorError> {
+        let serves_earlier = true;
+        let sent = self.link.send(&Message::Prepared { serves_earlier }, &[]);
         sent.map_err(PredecessorError::Link)?;
-        match self.link.receive().map_err(PredecessorError::Link)? {
-            (Message::Store { epoch }, files) => {
-                let locks: Vec<File> = locks(files);
-                Ok(StoreOfPredecessor { epoch, locks })
-            }
-            _ => Err(PredecessorError::Unexpected),
+        let (message, mut files) = self.link.receive().map_err(PredecessorError::Link)?;
+        let Message::Store {
+            epoch,
+            run,
+            earlier,
+        } = message
+        else {
+            return Err(PredecessorError::Unexpected);
+        };
+        self.run = run;
+        for one in earlier.into_iter().rev() {
+            let files = (files.pop(), files.pop());
+            let (Some(relay), Some(link)) = files else {
+                return Err(PredecessorError::Unexpected);
+            };
+            self.earlier.push(Earlier {
+                epoch: one.epoch,
+                link: UnixStream::from(link),
+                relay: TcpListener::from(relay),
+                token: token_of(&one.token).ok_or(PredecessorError::Unexpected)?,
+            });
         }
+        let locks: Vec<File> = locks(files);
+        Ok(StoreOfPredecessor { epoch, locks })
+    }
+
+    /// The sockets to which it and the processes before it relay requests, each with the token of its requests; all of them once the store is
+    /// taken over.
+    pub(in crate::gateway) fn relays(&self) -> io::Result<Vec<(TcpListener, [u8; TOKEN_BYTES])>> {
+        let earlier = self.earlier.iter().map(|one| (&one.relay, one.token));
+        earlier
+            .chain([(&self.sockets.relay, self.token)])
+            .map(|(socket, token)| Ok((socket.try_clone()?, token)))
+            .collect()
     }
 
     /// Its admin sockets: the one of the address with that of its settings, and the control socket.
@@ -164,55 +185,34 @@ impl Predecessor {
         })
     }
 
-    /// Reports that this process serves, and commits what the predecessor sends until it has ended.
-    pub(in crate::gateway) fn follow(self, followed: Followed) -> Result<(), PredecessorError> {
-        let Predecessor { link, .. } = self;
+    /// Reports that this process serves, and returns the processes that still have requests.
+    pub(in crate::gateway) fn serving(self) -> Result<Vec<Earlier>, PredecessorError> {
+        let Predecessor {
+            link,
+            sockets,
+            token,
+            run,
+            mut earlier,
+            ..
+        } = self;
         let ready = link
             .send(&Message::Serving, &[])
             .and_then(|()| link.0.set_read_timeout(None));
         ready.map_err(PredecessorError::Link)?;
-        let thread = std::thread::Builder::new()
-            .name(String::from("predecessor"))
-            .spawn(move || followed.run(link.0));
-        thread.map(drop).map_err(PredecessorError::Link)
+        earlier.push(Earlier {
+            epoch: run,
+            link: link.0,
+            relay: sockets.relay,
+            token,
+        });
+        Ok(earlier)
     }
 }
 
-/// What the end of a predecessor affects.
-pub(in crate::gateway) struct Followed {
-    pub(in crate::gateway) store: Arc<dyn Store>,
-    pub(in crate::gateway) ledger: Ledger,
-    pub(in crate::gateway) proxy: Arc<Proxy>,
-    pub(in crate::gateway) clock: Clock,
-}
-
-impl Followed {
-    fn run(self, stream: UnixStream) {
-        let holds = self.ledger.adopted_holds();
-        tracing::info!(
-            holds,
-            "took over from the predecessor, which ends its open requests"
-        );
-        let (served, orphans) = self.ledger.serve_predecessor(stream, &self.clock);
-        if let Err(error) = served {
-            tracing::error!(%error, "connection to the predecessor broke");
-        }
-        // Its idempotency keys without a response are free again.
-        let part = IdempotencyPart::FreeBefore {
-            token: first_token(self.store.node(), self.store.epoch()),
-        };
-        let unit = UnitOfWork::of(Part::Idempotency(Box::new(part)), Admission::Always);
-        // A stopped store frees them at the next start.
-        let _ = self.store.submit(unit, Box::new(|_| {}));
-        self.proxy.predecessor_ended();
-        match orphans {
-            0 => tracing::info!("predecessor has ended"),
-            _ => tracing::warn!(
-                holds = orphans,
-                "predecessor has ended, released holds of requests that it did not finish"
-            ),
-        }
-    }
+fn token_of(text: &str) -> Option<[u8; TOKEN_BYTES]> {
+    let mut token = [0; TOKEN_BYTES];
+    let decoded = base16ct::lower::decode(text, &mut token).ok()?;
+    (decoded.len() == TOKEN_BYTES).then_some(token)
 }
 
 /// Whether the environment says that this process was started by a predecessor.

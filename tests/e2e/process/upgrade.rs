@@ -79,6 +79,11 @@ async fn balance(installation: &Installation) -> (i64, i64) {
     (micros(&shown["available"]), micros(&shown["held"]))
 }
 
+/// The credit that open requests hold.
+pub(super) async fn held(installation: &Installation) -> i64 {
+    balance(installation).await.1
+}
+
 pub(super) async fn spent(installation: &Installation) -> i64 {
     1000 * 1_000_000 - balance(installation).await.0
 }

@@ -1,43 +1,51 @@
-//! Adopted holds: those of requests that the predecessor still serves.
+//! Adopted holds: those of requests that earlier runs of this node still serve.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
-/// The adopted holds by operation: account and amount.
+/// The hold of a request that an earlier run serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AdoptedHold {
+    pub(crate) account: AccountId,
+    pub(crate) amount: Micros,
+    /// The run that placed it.
+    pub(crate) epoch: i64,
+}
+
+/// The adopted holds by operation.
 #[derive(Debug, Default)]
-pub(crate) struct AdoptedHolds(
-    HashMap<OperationId, (AccountId, Micros), BuildHasherDefault<IdHasher>>,
-);
+pub(crate) struct AdoptedHolds(HashMap<OperationId, AdoptedHold, BuildHasherDefault<IdHasher>>);
 
 impl AdoptedHolds {
-    pub(crate) fn insert(&mut self, operation: OperationId, account: AccountId, held: Micros) {
-        self.0.insert(operation, (account, held));
+    pub(crate) fn insert(&mut self, operation: OperationId, hold: AdoptedHold) {
+        self.0.insert(operation, hold);
     }
 
-    /// Removes a hold that is open with these values; `false` when there is none.
-    pub(crate) fn end(&mut self, operation: OperationId, account: AccountId, held: Micros) -> bool {
-        let is_open = self.0.get(&operation) == Some(&(account, held));
-        if is_open {
-            self.0.remove(&operation);
-        }
-        is_open
+    /// Removes a hold that is open with this account and amount; `None` when there is none.
+    pub(crate) fn end(
+        &mut self,
+        operation: OperationId,
+        account: AccountId,
+        amount: Micros,
+    ) -> Option<AdoptedHold> {
+        let hold = *self.0.get(&operation)?;
+        (hold.account == account && hold.amount == amount).then(|| self.0.remove(&operation))?
     }
 
     /// Their accounts.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = AccountId> {
-        self.0.values().map(|(account, _)| *account)
+        self.0.values().map(|hold| hold.account)
     }
 
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Removes all: operation, account and amount.
-    pub(crate) fn take(&mut self) -> Vec<(OperationId, AccountId, Micros)> {
-        let all = self.0.drain();
-        all.map(|(operation, (account, held))| (operation, account, held))
-            .collect()
+    /// Removes those of a run, or all.
+    pub(crate) fn take(&mut self, of: Option<i64>) -> Vec<(OperationId, AdoptedHold)> {
+        let is_taken = |hold: &AdoptedHold| of.is_none_or(|epoch| hold.epoch == epoch);
+        self.0.extract_if(|_, hold| is_taken(hold)).collect()
     }
 }

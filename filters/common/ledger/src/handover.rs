@@ -16,6 +16,7 @@ use tollgate_store::{
 };
 
 use crate::accounts::{Inner, lock};
+use crate::adopted::AdoptedHold;
 use crate::units::{charge_of_key, log_refusal, unit};
 
 /// A hold that the predecessor has ended.
@@ -125,9 +126,10 @@ impl Inner {
             }
             Err(refusal) => return done(Err(CommitError::Refused(refusal))),
         };
-        if let Err(refusal) = self.apply(&ended) {
-            return done(Err(CommitError::Refused(refusal)));
-        }
+        let hold = match self.apply(&ended) {
+            Ok(hold) => hold,
+            Err(refusal) => return done(Err(CommitError::Refused(refusal))),
+        };
         let charge = unit.parts().iter().find_map(|part| match part {
             Part::Ledger(part) => charge_of_key(part),
             _ => None,
@@ -137,7 +139,7 @@ impl Inner {
             if result.is_err() {
                 log_refusal(result.clone());
             }
-            this.end_committed(&ended, &result);
+            this.end_committed(&ended, hold, &result);
             if let (Ok(_), Some((credential, charged, of))) = (&result, charge) {
                 this.count_charge_of_predecessor(credential, charged, of);
                 if let Some(count) = this.count_charge.get() {
@@ -151,7 +153,7 @@ impl Inner {
 
     /// Takes the charge of a hold of the predecessor from it. What it leaves stays reserved until its commit is known, as that of a hold of this
     /// process (`settling.rs`): the store may refuse what is to be committed with it.
-    fn apply(&self, ended: &Ended) -> Result<(), Refusal> {
+    fn apply(&self, ended: &Ended) -> Result<AdoptedHold, Refusal> {
         let Ended {
             operation,
             account,
@@ -162,18 +164,22 @@ impl Inner {
         if charged < Micros::ZERO || charged > held {
             return Err(Refusal::Invalid("it charges more than its hold"));
         }
-        if !self.adopted().end(operation, account, held) {
-            return Err(Refusal::NoHold(operation));
-        }
+        let hold = self.adopted().end(operation, account, held);
+        let hold = hold.ok_or(Refusal::NoHold(operation))?;
         if let Some(balance) = self.shard(account).accounts.get_mut(&account) {
             balance.held -= charged;
         }
-        Ok(())
+        Ok(hold)
     }
 
     /// Frees what the end of a hold has left of it. One whose end the store has refused for another part of its unit is open again: the predecessor
     /// releases it then.
-    fn end_committed(&self, ended: &Ended, result: &Result<Receipt, CommitError>) {
+    fn end_committed(
+        &self,
+        ended: &Ended,
+        hold: AdoptedHold,
+        result: &Result<Receipt, CommitError>,
+    ) {
         let Ended {
             operation,
             account,
@@ -193,17 +199,26 @@ impl Inner {
                     balance.held += charged;
                 }
                 drop(shard);
-                self.adopted().insert(operation, account, held);
+                self.adopted().insert(operation, hold);
             }
         }
     }
 
-    pub(crate) fn predecessor_ended(&self, now: Timestamp) -> usize {
+    /// Releases the holds that an earlier run has left open, or all when none of them serves requests any more; returns their number. Caps
+    /// have one sum for all runs, which is released with the last one.
+    pub(crate) fn release_adopted(&self, of: Option<i64>, now: Timestamp) -> usize {
         self.note(now);
-        self.release_adopted_caps(now);
-        let orphans = self.adopted().take();
+        if of.is_none() {
+            self.release_adopted_caps(now);
+        }
+        let orphans = self.adopted().take(of);
         let count = orphans.len();
-        for (operation, account, held) in orphans {
+        for (operation, hold) in orphans {
+            let AdoptedHold {
+                account,
+                amount: held,
+                ..
+            } = hold;
             let mut shard = self.shard(account);
             if let Some(balance) = shard.accounts.get_mut(&account) {
                 balance.release(held);

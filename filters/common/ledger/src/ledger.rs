@@ -74,21 +74,26 @@ impl Ledger {
         self.inner.hand_over();
     }
 
-    /// Commits what the predecessor sends until it closes the connection: the end of a hold that it still had, or the usage of a request
-    /// without cost, with what becomes durable together with it. Then releases the holds that it has left open, and returns their number.
+    /// Commits what a predecessor sends until it closes the connection, or `goes_on` returns `false` between two messages: the end of a hold
+    /// that it still had, or the usage of a request without cost, with what becomes durable together with it.
     ///
     /// # Errors
     ///
-    /// When the connection broke. The holds are released all the same.
-    pub fn serve_predecessor(
+    /// When the connection broke.
+    pub fn serve_predecessor<S: std::io::Read + std::io::Write>(
         &self,
-        stream: impl std::io::Read + std::io::Write,
-        clock: &Clock,
-    ) -> (std::io::Result<()>, usize) {
-        let served = tollgate_store::serve_predecessor(stream, |units| {
+        stream: &mut S,
+        goes_on: impl FnMut(&S) -> std::io::Result<bool>,
+    ) -> std::io::Result<()> {
+        tollgate_store::serve_predecessor(stream, goes_on, |units| {
             self.inner.commit_of_predecessor(units)
-        });
-        (served, self.inner.predecessor_ended(clock.now()))
+        })
+    }
+
+    /// Releases the holds that a run of this node has left open whose process has ended; those of all earlier runs without a number, when none
+    /// of them serves requests any more. Returns how many they were.
+    pub fn release_adopted(&self, of: Option<i64>, clock: &Clock) -> usize {
+        self.inner.release_adopted(of, clock.now())
     }
 
     /// Has `count` called for each charge of the predecessor to a credential when it is durable, on the thread of the store. Once.

@@ -12,6 +12,7 @@ use tollgate_store::{
 };
 
 use crate::accounts::Inner;
+use crate::adopted::AdoptedHold;
 use crate::charge::{StartError, Started};
 use crate::resident::LoadError;
 use crate::spooled::{Late, Orphans};
@@ -34,8 +35,12 @@ impl Inner {
                 if hold.epoch < self.store.earliest_epoch() {
                     orphans.insert(hold.operation, hold);
                 } else if hold.epoch < self.store.epoch() {
-                    self.adopted()
-                        .insert(hold.operation, hold.account, hold.amount);
+                    let adopted = AdoptedHold {
+                        account: hold.account,
+                        amount: hold.amount,
+                        epoch: hold.epoch,
+                    };
+                    self.adopted().insert(hold.operation, adopted);
                 }
             })
             .map_err(StartError::Read)?;

@@ -32,6 +32,8 @@ mod loading;
 mod refusals;
 #[path = "nodes/removed_months.rs"]
 mod removed_months;
+#[path = "nodes/short_of_room.rs"]
+mod short_of_room;
 #[path = "support/mod.rs"]
 mod support;
 

@@ -109,16 +109,20 @@ impl<S: Read + Write + Send> Successor for SuccessorLink<S> {
     }
 }
 
-/// Receives units of a predecessor until it closes the connection, and answers each message when `commit` has returned.
+/// Receives units of a predecessor until it closes the connection, and answers each message when `commit` has returned. `goes_on` is asked
+/// before each message: with `false` the next one is left unread, for another process that gets the connection.
 ///
 /// # Errors
 ///
 /// When the connection breaks, `commit` fails, or the predecessor sends what this release cannot read.
-pub fn serve_predecessor(
-    mut stream: impl Read + Write,
+pub fn serve_predecessor<S: Read + Write>(
+    stream: &mut S,
+    mut goes_on: impl FnMut(&S) -> io::Result<bool>,
     mut commit: impl FnMut(Vec<UnitOfWork>) -> io::Result<Answers>,
 ) -> io::Result<()> {
-    while let Some(bytes) = read_message(&mut stream)? {
+    while goes_on(stream)?
+        && let Some(bytes) = read_message(stream)?
+    {
         let mut message = Message::default();
         for answer in commit(decode_units(&bytes)?)? {
             message.0.push(match answer {
@@ -127,7 +131,7 @@ pub fn serve_predecessor(
                 Err(_) => REFUSED,
             });
         }
-        write_message(&mut stream, &message.0)?;
+        write_message(stream, &message.0)?;
     }
     Ok(())
 }

@@ -66,7 +66,11 @@ fn handed_over(url: &str, b: &Node) -> (Next, AccountId) {
     store.follow_changes();
     let (here, there) = UnixStream::pair().expect("a connection");
     let serving = ledger.clone();
-    let served = std::thread::spawn(move || serving.serve_predecessor(there, &Clock::system()).1);
+    let served = std::thread::spawn(move || {
+        let served = serving.serve_predecessor(&mut { there }, |_| Ok(true));
+        served.expect("the connection is closed between two messages");
+        serving.release_adopted(None, &Clock::system())
+    });
     let next = Next {
         node: Node { store, ledger },
         link: SuccessorLink(here),

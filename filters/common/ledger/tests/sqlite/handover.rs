@@ -50,11 +50,7 @@ fn hand_over(bed: &Testbed) -> Next {
     let (here, there) = UnixStream::pair().expect("a connection");
     handover.forward(Box::new(SuccessorLink(here)));
     let serving = ledger.clone();
-    let orphans = std::thread::spawn(move || {
-        let (served, orphans) = serving.serve_predecessor(there, &Clock::system());
-        served.expect("the predecessor closes the connection");
-        orphans
-    });
+    let orphans = serve_until_closed(serving, there);
     Next {
         store,
         ledger,
@@ -68,6 +64,15 @@ fn in_next(next: &Next, account: AccountId) -> (i64, i64) {
 }
 
 /// What the predecessor still holds is decided on in memory; everything else is loaded when it is used.
+/// Serves a predecessor until it closes the connection; the number of holds that it has left open.
+fn serve_until_closed(ledger: Ledger, mut link: UnixStream) -> std::thread::JoinHandle<usize> {
+    std::thread::spawn(move || {
+        let served = ledger.serve_predecessor(&mut link, |_| Ok(true));
+        served.expect("the predecessor closes the connection");
+        ledger.release_adopted(None, &Clock::system())
+    })
+}
+
 #[test]
 fn the_successor_loads_the_accounts_of_open_holds_and_the_predecessor_none_any_more() {
     let bed = bed(options());
@@ -314,7 +319,7 @@ fn a_message_that_charges_more_than_its_hold_or_ends_another_hold_changes_nothin
     let ledger = start(&store);
     let (here, there) = UnixStream::pair().expect("a connection");
     let serving = ledger.clone();
-    let served = std::thread::spawn(move || serving.serve_predecessor(there, &Clock::system()).1);
+    let served = serve_until_closed(serving, there);
     let mut link = SuccessorLink(here);
     let settled = |number, held, charged| {
         let part = LedgerPart::Settle {
