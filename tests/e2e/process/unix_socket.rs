@@ -123,6 +123,7 @@ async fn an_upgrade_passes_a_unix_socket_on() {
     gate.open();
     let (events, end) = client.rest_of_events(&head).await;
     assert!(events.last().expect("events").is_done(), "{end:?}");
+    drop(client);
     assert_eq!(first_ended(&mut serving).await, Some(0));
     assert_eq!(std::fs::metadata(&path).expect("it stays").ino(), inode);
     assert_eq!(status(&path, "", &installation.key).await, Some(200));
