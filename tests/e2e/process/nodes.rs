@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use serde_json::Value;
+use tollgate_clock::Clock;
 use tollgate_testing::{Client, Postgres, Script, within};
 use toml::Table;
 
@@ -13,6 +14,9 @@ use super::installation::{Installation, Serving, ended};
 use super::scarce;
 use super::upgrade::{Successor, first_ended};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited_store, chat, micros};
+
+/// For how long a node may know a credential as it was before another node changed it.
+pub(super) const FEED_AGE: Duration = Duration::from_secs(2);
 
 pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -282,16 +286,24 @@ async fn a_key_that_one_node_revokes_is_refused_by_the_others_within_two_seconds
         .await;
     let id = keys[0]["id"].as_str().expect("an id").to_owned();
     cluster.ask("a", &["key", "revoke", "--key", &id]).await;
+    let clock = Clock::system();
+    let revoked = clock.elapsed();
     let refused = async {
         for node in &cluster.nodes {
             let client = Client::new(&node.url).with_key(&key);
-            while client.post(CHAT, &chat(false)).await.status != 401 {
-                tokio::task::yield_now().await;
+            loop {
+                // A node that has not read the change by then answers 503, however slow it is.
+                let began = clock.elapsed() - revoked;
+                match client.post(CHAT, &chat(false)).await.status {
+                    401 => break,
+                    503 => {}
+                    200 => assert!(began < FEED_AGE, "accepted {began:?} after it was revoked"),
+                    other => panic!("{other}"),
+                }
             }
         }
     };
-    let in_time = tokio::time::timeout(Duration::from_secs(2), refused).await;
-    assert!(in_time.is_ok(), "a node still takes the key");
+    within("a refusal at each node", refused).await;
     cluster.audit();
 }
 

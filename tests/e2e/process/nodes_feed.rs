@@ -1,15 +1,10 @@
 //! A node that cannot read what other nodes have changed: it refuses credentials rather than serve revoked ones.
 
-use std::time::Duration;
-
 use tollgate_clock::Clock;
 use tollgate_testing::{Answer, Client, DatabaseLink, Postgres, within};
 
 use super::installation::Serving;
-use super::nodes::Cluster;
-
-/// For how long a node may know a credential as it was before another node changed it.
-const FEED_AGE: Duration = Duration::from_secs(2);
+use super::nodes::{Cluster, FEED_AGE};
 
 const FEED: &str = "tollgate_node_feed_age_seconds";
 const LEASE: &str = "tollgate_node_lease_age_seconds";
