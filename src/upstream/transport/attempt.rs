@@ -90,11 +90,7 @@ impl Connections {
                 .map(|wait| wait.wait_from(self.clock.now()));
             let wait = wait.map(|wait| wait.min(endpoint.settings.health.retry_after_max));
             let key = endpoint.settings.api_key.as_ref();
-            return Err(AttemptError {
-                status: Some(answer.status.as_u16()),
-                retry_after: wait,
-                ..fault::of_status(answer.status, wait, &body, key).into()
-            });
+            return Err(fault::of_status(answer.status, wait, &body, key));
         }
         if answer.is_encoded {
             return Err(fault::invalid("the answer is compressed, which was not requested").into());
