@@ -8,6 +8,7 @@ mod certificates;
 mod checks;
 mod finding;
 mod machine;
+mod mcp;
 mod network;
 mod payments;
 mod probe;
@@ -58,6 +59,7 @@ async fn check_all(settings: Result<Arc<Settings>, Report>, clock: &Clock) -> Ve
             store::start(&mut checks, &settings);
             certificates::start(&mut checks, &settings);
             network::start(&mut checks, &settings);
+            mcp::start(&mut checks, &settings);
             payments::start(&mut checks, &settings);
         }
     }

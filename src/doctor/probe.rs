@@ -1,4 +1,4 @@
-//! A request to a model provider.
+//! Requests to model providers, and the client that makes those of `doctor`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,14 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use reqwest::redirect;
 use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
 use secrecy::ExposeSecret;
 
 use crate::config::Provider;
 use crate::telemetry;
 
 /// Time limit of the request.
-const LIMIT: Duration = Duration::from_secs(8);
+pub(super) const LIMIT: Duration = Duration::from_secs(8);
 
 /// The most bytes of a list of models.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -49,7 +50,12 @@ pub(super) async fn list_models(provider: &Provider) -> Result<Probed, String> {
     let sent = async {
         match provider.http2 && !provider.base_url.tls {
             true => send_h2c(request).await,
-            false => send(&client(provider)?, request).await,
+            false => {
+                let tls = provider.base_url.tls;
+                let client = client(provider.roots.as_deref(), tls)?;
+                let client = client.connect_timeout(provider.timeouts.connect).build();
+                send(&client.map_err(|error| telemetry::chain(&error))?, request).await
+            }
         }
     };
     let limited = tokio::time::timeout(LIMIT, sent).await;
@@ -89,13 +95,17 @@ where
     })
 }
 
-fn client(provider: &Provider) -> Result<reqwest::Client, String> {
+/// A client that trusts these roots or, for `tls`, the system's. It follows no redirect: keys are for one server only.
+pub(super) fn client(
+    own: Option<&[CertificateDer<'static>]>,
+    tls: bool,
+) -> Result<reqwest::ClientBuilder, String> {
     let mut roots = RootCertStore::empty();
-    match &provider.roots {
+    match own {
         Some(own) => {
             roots.add_parsable_certificates(own.iter().cloned());
         }
-        None if provider.base_url.tls => {
+        None if tls => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         None => {}
@@ -106,13 +116,9 @@ fn client(provider: &Provider) -> Result<reqwest::Client, String> {
         .map_err(|error| telemetry::chain(&error))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    reqwest::Client::builder()
+    Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
-        // The key is for this provider only.
         .redirect(redirect::Policy::none())
         .retry(reqwest::retry::never())
-        .connect_timeout(provider.timeouts.connect)
-        .no_proxy()
-        .build()
-        .map_err(|error| telemetry::chain(&error))
+        .no_proxy())
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tollgate_chain::{Chain, Route};
 use tollgate_clock::Timestamp;
 use tollgate_filter::{
-    ErrorPage, ErrorShape, Filter, Reply, RouteFacts, RouteLifecycle, RouteList, Scopes,
+    ErrorPage, ErrorShape, Filter, Reply, Resource, RouteFacts, RouteLifecycle, RouteList, Scopes,
 };
 use tollgate_module::{BuildError, BuildFilter, RouteContext, Services};
 use tollgate_purchase::plan::{PaymentState, RetryAction};
@@ -117,6 +117,8 @@ fn entry(
             errors: route.errors,
         },
         path: route.path.clone(),
+        // Clients are configured with either address of an MCP resource, and the authorization server accepts both.
+        is_also_slashed: (route.access).is_some_and(|access| access.resource != Resource::Api),
         methods,
         cors: route.cors,
         lifecycle: lifecycle.map(|end| Arc::new(LifecycleHeaders::of(end))),

@@ -20,6 +20,8 @@ pub(crate) struct RouteEntry {
     pub(crate) route: Route,
     /// The pattern of the path.
     pub(crate) path: PathPattern,
+    /// Whether it answers at its path with a slash behind it too, unless another route has that path.
+    pub(crate) is_also_slashed: bool,
     /// The methods it answers; `HEAD` where it answers `GET`.
     pub(crate) methods: Vec<Method>,
     /// Its CORS policy.
@@ -62,6 +64,12 @@ impl Routes {
             match entry.path.exact() {
                 Some(path) => exact.entry(path.into()).or_default().push(at),
                 None => patterns.push(at),
+            }
+        }
+        // Afterwards: a route that is written with the slash has precedence.
+        for (at, entry) in entries.iter().enumerate() {
+            if let Some(path) = entry.path.exact().filter(|_| entry.is_also_slashed) {
+                exact.entry(format!("{path}/").into()).or_default().push(at);
             }
         }
         Routes {

@@ -1,5 +1,6 @@
 //! The MCP resources: authorization, and requests relayed to the servers behind them in both directions.
 
+mod connections;
 mod endings;
 mod fields;
 mod matrix;

@@ -9,6 +9,7 @@ mod health;
 mod hedge;
 mod queue;
 mod quirks;
+mod refusals;
 mod streams;
 mod traces;
 mod unclosed;

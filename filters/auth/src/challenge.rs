@@ -63,6 +63,8 @@ impl Challenges {
 pub(crate) struct ByPath {
     /// The path of the resource that has its own metadata.
     path: String,
+    /// At that path with a slash behind it, which is a resource of its own name (RFC 9728 section 3.3).
+    slashed: Challenges,
     below: Challenges,
     elsewhere: Challenges,
 }
@@ -77,10 +79,9 @@ impl ByPath {
             Resource::Mcp => "/mcp",
             Resource::McpAndroid => "/mcp/android",
         };
-        let below = Challenges::new(
-            &format!("{}{WELL_KNOWN}{name}", service.base_url),
-            access.any_of,
-        )?;
+        let document = format!("{}{WELL_KNOWN}{name}", service.base_url);
+        let below = Challenges::new(&document, access.any_of)?;
+        let slashed = Challenges::new(&format!("{document}/"), access.any_of)?;
         let elsewhere = match access.resource {
             Resource::Api => {
                 Challenges::new(&format!("{}{WELL_KNOWN}", service.root_url), access.any_of)?
@@ -90,6 +91,7 @@ impl ByPath {
         };
         Ok(ByPath {
             path: format!("{}{name}", path_of(&service.base_url)),
+            slashed,
             below,
             elsewhere,
         })
@@ -99,6 +101,7 @@ impl ByPath {
     pub(crate) fn of(&self, path: &str) -> &Challenges {
         match path.strip_prefix(&*self.path) {
             Some("") => &self.below,
+            Some("/") => &self.slashed,
             Some(rest) if rest.starts_with('/') => &self.below,
             _ => &self.elsewhere,
         }
@@ -149,6 +152,8 @@ mod tests {
         );
         check(plain, Scope::McpAndroid, "/mcp/android", android);
         check(plain, Scope::McpAndroid, "/an/alias", android);
+        let slashed = format!("{android}/");
+        check(plain, Scope::McpAndroid, "/mcp/android/", &slashed);
         check(nested, Scope::ApiChat, "/gate/v1/chat/completions", deep);
         check(nested, Scope::ApiChat, "/v1/chat/completions", root);
 

@@ -6,7 +6,8 @@
 //! read it as one with a hyphen, which it trusts for another reason.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use tollgate_filter::{Principal, Request, end_to_end};
+use tollgate_filter::{Principal, Request, Scopes, end_to_end};
+use tollgate_money::{AccountId, OperationId};
 
 /// Fields of a client that are removed, whatever their spelling: credentials, statements about a request's origin that only the gateway may
 /// make, fields addressed to the gateway, another method than the one that was authorized, and the session's id, which is passed on only once it was
@@ -100,11 +101,22 @@ impl Names {
                 fields.remove(name);
             }
         }
-        let text = |text: String| HeaderValue::try_from(text).expect("ids and scopes are ASCII");
-        fields.insert(self.owner.clone(), text(principal.account.to_string()));
-        fields.insert(self.scopes.clone(), text(principal.scopes.to_string()));
-        fields.insert(REQUEST_ID, text(request.id.to_string()));
+        self.insert_own(&mut fields, principal.account, principal.scopes, request.id);
         fields
+    }
+
+    /// Adds the gateway's own fields.
+    pub(crate) fn insert_own(
+        &self,
+        fields: &mut HeaderMap,
+        account: AccountId,
+        scopes: Scopes,
+        request: OperationId,
+    ) {
+        let text = |text: String| HeaderValue::try_from(text).expect("ids and scopes are ASCII");
+        fields.insert(self.owner.clone(), text(account.to_string()));
+        fields.insert(self.scopes.clone(), text(scopes.to_string()));
+        fields.insert(REQUEST_ID, text(request.to_string()));
     }
 }
 
@@ -125,7 +137,6 @@ mod tests {
         CacheSharing, ClientAddress, CredentialKind, ModelAccess, Protocol, Scope, Scopes,
     };
     use tollgate_money::CredentialId;
-    use tollgate_money::{AccountId, OperationId};
 
     use super::*;
 

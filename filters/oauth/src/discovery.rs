@@ -56,12 +56,16 @@ impl Discovery {
             discovery.put(path, None, &server);
         }
         for resource in Resource::ALL {
-            let name = service.resource_url(resource);
-            let document = Document::json(&resource_metadata(service, &name, resource));
-            let rest = resource.path();
-            // As in the service's own description, and with the path of the resource appended (RFC 9728 section 3.1).
-            discovery.put(format!("{base_path}{RESOURCE}{rest}"), None, &document);
-            discovery.put(format!("{RESOURCE}{base_path}{rest}"), None, &document);
+            // With a slash behind it, a URL is another name of the resource, whose metadata is at an address of its own: only a slash
+            // directly behind the host is removed from it (RFC 9728 section 3.1). Some clients remove every one, and accept both names.
+            for slash in ["", "/"] {
+                let name = format!("{}{slash}", service.resource_url(resource));
+                let document = Document::json(&resource_metadata(service, &name, resource));
+                let rest = format!("{}{slash}", resource.path());
+                // As in the service's own description, and with the path of the resource appended (RFC 9728 section 3.1).
+                discovery.put(format!("{base_path}{RESOURCE}{rest}"), None, &document);
+                discovery.put(format!("{RESOURCE}{base_path}{rest}"), None, &document);
+            }
         }
         // Both URLs of the service identify the API, and the metadata at each must name that URL: clients have to reject metadata about
         // another one (RFC 9728 section 3.3). If they differ in the host only, the request host selects the document.
@@ -224,7 +228,9 @@ mod tests {
             (one, "svc.example", "", "https://svc.example"),
             (one, "other", "", "https://svc.example"),
             (one, "svc.example", "/v1", "https://svc.example/v1"),
+            (one, "svc.example", "/v1/", "https://svc.example/v1/"),
             (one, "svc.example", "/mcp", "https://svc.example/mcp"),
+            (one, "svc.example", "/mcp/", "https://svc.example/mcp/"),
             (
                 one,
                 "svc.example",
@@ -270,11 +276,15 @@ mod tests {
                 "/gate/.well-known/oauth-protected-resource/mcp/android",
                 "https://svc.example/gate/mcp/android",
             ),
+            (
+                "/.well-known/oauth-protected-resource/gate/mcp/android/",
+                "https://svc.example/gate/mcp/android/",
+            ),
         ] {
             let named = member(&deep, path, "svc.example", "resource");
             assert_eq!(named.as_deref(), Some(resource), "{path}");
         }
-        for path in ["/v2", "/mcp/x", "/v1/", "/"] {
+        for path in ["/v2", "/mcp/x", "/mcp//", "/v1//", "/"] {
             let path = format!("{RESOURCE}{path}");
             assert!(deep.find_at(&path, "svc.example").is_none(), "{path}");
         }

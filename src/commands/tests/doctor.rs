@@ -2,7 +2,10 @@
 
 use tollgate_testing::facilitator::{Contract, Effect, Fault, Operation};
 use tollgate_testing::paypal::{CLIENT_ID, CLIENT_SECRET};
-use tollgate_testing::{Certificate, Facilitator, PayPal, Postgres, Provider, Redis, provider};
+use tollgate_testing::{
+    Act, Certificate, Facilitator, McpServer, PayPal, Postgres, Provider, Redis, provider,
+    refusing_address,
+};
 
 use super::*;
 
@@ -267,6 +270,74 @@ fn the_shared_server_is_called() {
     let (code, found) = workspace.doctor(&settings);
     assert_eq!(code, FAILURE);
     assert_finding(&found, "shared server", "failed", "refused");
+}
+
+#[test]
+fn each_mcp_server_is_asked_to_initialize() {
+    let workspace = Workspace::new();
+    let (general, android) = ("MCP server mcp.general", "MCP server mcp.android");
+    let server = McpServer::start_own_thread().expect("a stand-in");
+    let of_server = |url: &str| {
+        format!("{SETTINGS}\n[mcp.general]\nupstream = '{url}'\nsigning_secret_file = 'secret'\n")
+    };
+    workspace.write("secret", "a secret of the test, 32 letters.", 0o600);
+    let settings = of_server(&server.url());
+    let (_, found) = workspace.doctor(&settings);
+    assert_finding(&found, general, "ok", "200 to initialize");
+    assert!(found.iter().all(|one| one["check"] != android));
+    let calls = server.calls();
+    let methods: Vec<&str> = calls.iter().map(|call| call.method.as_str()).collect();
+    assert_eq!(methods, ["POST", "DELETE"], "the session is ended");
+    assert_eq!(calls[1].headers["mcp-session-id"], "session-1");
+    for call in &calls {
+        for name in ["x-svc-owner", "x-svc-scopes", "x-request-id", "signature"] {
+            assert!(call.headers.contains_key(name), "{} {name}", call.method);
+        }
+    }
+
+    let redirect = format!("set `mcp.general.upstream` to `{}/`", server.url());
+    let host = server.url().replace("/mcp", "");
+    let elsewhere = format!("set `mcp.general.upstream` to `{host}/v2`");
+    for (head, status, said) in [
+        (
+            "307 Temporary Redirect\r\nLocation: /mcp/?token=x#y",
+            "failed",
+            &*redirect,
+        ),
+        (
+            &*format!("308 Permanent Redirect\r\nLocation: {host}/v2"),
+            "failed",
+            &*elsewhere,
+        ),
+        ("301 Moved Permanently", "failed", "301 to initialize"),
+        ("401 Unauthorized", "failed", "not a credential"),
+        ("403 Forbidden", "warning", "refuses the owner"),
+        ("404 Not Found", "failed", "no MCP server at this path"),
+        (
+            "405 Method Not Allowed",
+            "failed",
+            "no MCP server at this path",
+        ),
+        ("400 Bad Request", "failed", "400 to initialize"),
+        ("500 Internal Server Error", "failed", "see its log"),
+        ("200 OK", "failed", "without a result"),
+        ("202 Accepted", "failed", "without a result"),
+        (
+            "200 OK\r\nContent-Type: text/event-stream; charset=utf-8",
+            "ok",
+            "200 to initialize",
+        ),
+    ] {
+        let head = format!("HTTP/1.1 {head}\r\nContent-Length: 0\r\n\r\n");
+        server.play([Act::ReadBody, Act::send(&head)]);
+        let (_, found) = workspace.doctor(&settings);
+        assert_finding(&found, general, status, said);
+    }
+
+    let address = refusing_address().expect("an address");
+    let (code, found) = workspace.doctor(&of_server(&format!("http://{address}/mcp")));
+    assert_eq!(code, FAILURE);
+    assert_finding(&found, general, "failed", "`mcp.general.upstream` is right");
 }
 
 #[test]

@@ -15,12 +15,14 @@ pub(super) struct FailureAction {
 
 /// The policy table; `README.md` in the folder above has it in prose.
 pub(super) fn classify(failed: &AttemptError) -> FailureAction {
-    use FailureScope::{Candidate, NotCounted, Provider, ProviderImmediate};
+    use FailureScope::{Candidate, NotCounted, Provider, ProviderImmediate, ProviderUnpaid};
     let (failover, retry, scope) = match (failed.status, failed.delivery) {
+        // About the gateway's account at the provider, with whatever status.
+        _ if failed.is_unpaid => (true, false, ProviderUnpaid),
         // About the request: every provider gives the same answer.
         (Some(400 | 413 | 422), _) => (false, false, NotCounted),
-        // About the gateway: the key is wrong, or the account at the provider is empty.
-        (Some(401 | 402), _) => (true, false, ProviderImmediate),
+        // About the gateway: the key is wrong.
+        (Some(401), _) => (true, false, ProviderImmediate),
         (Some(429), _) => (true, false, NotCounted),
         // The provider states that it has not processed the request.
         (Some(502 | 503), _) => (true, true, Candidate),

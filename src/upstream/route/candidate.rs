@@ -41,6 +41,8 @@ pub(in crate::upstream) enum FailureScope {
     Provider,
     /// The same, which one failure opens: a repetition changes nothing.
     ProviderImmediate,
+    /// The same, for want of money in the account there. Probes do not close it: they cost nothing.
+    ProviderUnpaid,
 }
 
 /// A change of health that operators see.
@@ -53,6 +55,8 @@ pub(in crate::upstream) enum HealthChange {
     OpenedForAccount(Account),
     /// A circuit opened for all accounts.
     Opened,
+    /// The circuit of the provider is open for want of money in the account there.
+    Unpaid,
 }
 
 impl Candidate {
@@ -158,6 +162,10 @@ impl Candidate {
                 model,
                 "opened circuit for all accounts: calls failed"
             ),
+            HealthChange::Unpaid => tracing::error!(
+                provider,
+                "opened circuit for all accounts: the account at the provider has no money; add credit there"
+            ),
         }
     }
 
@@ -172,7 +180,7 @@ impl Candidate {
         let (provider, settings) = (&self.provider, &self.provider.circuit_settings);
         let opened = match scope {
             // The provider is reachable and accepts the key; whether it can serve a valid request is still unknown.
-            FailureScope::NotCounted if provider.circuit.record_success() => {
+            FailureScope::NotCounted if provider.record_success() => {
                 return HealthChange::Closed;
             }
             FailureScope::NotCounted => false,
@@ -193,6 +201,14 @@ impl Candidate {
                     .record_failure(failure.at, is_provider_trial, settings)
             }
             FailureScope::ProviderImmediate => provider.circuit.open(failure.at, settings),
+            FailureScope::ProviderUnpaid => {
+                // Before the circuit opens, which a success of another call may close at any time.
+                let is_known = provider.is_unpaid.swap(true, Relaxed);
+                if provider.circuit.open(failure.at, settings) || !is_known {
+                    return HealthChange::Unpaid;
+                }
+                false
+            }
         };
         if opened {
             HealthChange::Opened
@@ -203,7 +219,7 @@ impl Candidate {
 
     /// Records a success in its circuits.
     pub(super) fn record_success(&self, account: Account, now: u64) -> HealthChange {
-        let provider = self.provider.circuit.record_success();
+        let provider = self.provider.record_success();
         if self.health.record_success(account, now) || provider {
             HealthChange::Closed
         } else {

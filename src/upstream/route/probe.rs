@@ -38,7 +38,8 @@ fn record(providers: &Providers, provider: &Provider, result: Result<(), String>
     match result {
         Ok(()) => {
             provider.probe_failed.store(false, Relaxed);
-            if provider.circuit.record_success() {
+            // A list of models costs nothing, and says nothing about the money.
+            if !provider.is_unpaid.load(Relaxed) && provider.record_success() {
                 tracing::warn!(provider = name, "closed circuit: the probe succeeded");
                 // Its calls may have failed for the same reason.
                 for candidate in &providers.all {

@@ -12,10 +12,12 @@ use crate::upstream::transport::{Addresses, Endpoint};
 pub(in crate::upstream) struct Provider {
     pub(in crate::upstream) endpoint: Endpoint,
     pub(in crate::upstream) settings: Arc<config::Provider>,
-    /// Opens on failures that no request can cause: no connection, no TLS, a rejected key, a failed probe.
+    /// Opens on failures that no request can cause: no connection, no TLS, a rejected key, no money, a failed probe.
     pub(super) circuit: Arc<Circuit>,
     /// Whether the last probe failed.
     pub(super) probe_failed: Arc<AtomicBool>,
+    /// Whether the circuit is open because the gateway's account there has no money.
+    pub(super) is_unpaid: Arc<AtomicBool>,
     pub(super) circuit_settings: CircuitSettings,
     pub(in crate::upstream) concurrency: Arc<ConcurrencyLimit>,
     pub(in crate::upstream) counts: Arc<Counts>,
@@ -47,6 +49,15 @@ impl Counts {
 }
 
 impl Provider {
+    /// Records a call that succeeded, or one that shows that it would. `true` when the circuit was not closed.
+    pub(super) fn record_success(&self) -> bool {
+        let closed = self.circuit.record_success();
+        if closed {
+            self.is_unpaid.store(false, Ordering::Relaxed);
+        }
+        closed
+    }
+
     /// A provider. `known` is the one of this name in the settings before, of which continues what still applies: the counters; the permits
     /// under an equal limit; the circuit at the same address with the same key.
     pub(super) fn new(
@@ -72,6 +83,7 @@ impl Provider {
                 ),
             circuit: place.map_or_else(Arc::default, |known| known.circuit.clone()),
             probe_failed: place.map_or_else(Arc::default, |known| known.probe_failed.clone()),
+            is_unpaid: place.map_or_else(Arc::default, |known| known.is_unpaid.clone()),
             counts: known.map_or_else(Arc::default, |known| known.counts.clone()),
             endpoint: Endpoint::new(index, settings.clone(), addresses),
             settings,

@@ -148,19 +148,21 @@ impl Providers {
     /// Publishes a change of health.
     pub(in crate::upstream) fn publish(&self, candidate: &Candidate, change: HealthChange) {
         candidate.log(change);
-        if matches!(change, HealthChange::Closed | HealthChange::Opened) {
+        let of_all = [
+            HealthChange::Closed,
+            HealthChange::Opened,
+            HealthChange::Unpaid,
+        ];
+        if of_all.contains(&change) {
             self.update_catalog();
         }
     }
 
-    /// A provider's message, with the gateway's key redacted.
+    /// A provider's message, without the gateway's key and ids of its account there.
     pub(crate) fn redact(&self, provider: Option<&str>, message: String) -> String {
         let named = |one: &&Arc<Provider>| provider == Some(&*one.settings.name);
         let key = self.list.iter().find(named);
-        match key.and_then(|one| one.settings.api_key.as_ref()) {
-            Some(key) => fault::redact(&message, key),
-            None => message,
-        }
+        fault::redact(&message, key.and_then(|one| one.settings.api_key.as_ref()))
     }
 
     /// A sentence for each provider and candidate that is unhealthy.
@@ -169,10 +171,13 @@ impl Providers {
         let is_healthy = |one: &Provider| one.circuit.state(now) == State::Closed;
         let unhealthy = self.list.iter().filter(|one| !is_healthy(one));
         let unhealthy = unhealthy.map(|one| {
-            format!(
-                "provider `{}` is unhealthy: its circuit is not closed",
-                one.settings.name
-            )
+            let name = &one.settings.name;
+            match one.is_unpaid.load(Ordering::Relaxed) {
+                true => format!(
+                    "provider `{name}` refuses requests: the account there has no money; add credit there"
+                ),
+                false => format!("provider `{name}` is unhealthy: its circuit is not closed"),
+            }
         });
         let candidates = self.all.iter();
         let candidates = candidates

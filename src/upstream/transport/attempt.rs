@@ -11,11 +11,9 @@ use super::connections::Connections;
 use super::endpoint::Endpoint;
 use super::fault;
 use super::http_exchange::{read_error, send_request};
+use super::pool::STALE_DETECTED_WITHIN;
 use super::request::{AttemptError, Delivery, ProviderRequest, connect_error};
 use crate::upstream::wait::within;
-
-/// A stale pooled connection reports the provider's close within this time after a request was written to it.
-const STALE_DETECTED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Connections {
     /// Calls a provider, a second time on a new connection if a pooled one turns out to be closed. Adds to `calls` the number of tries.
@@ -35,7 +33,6 @@ impl Connections {
             if failed.delivery == Delivery::Refused {
                 let started = std::mem::replace(&mut now, self.clock.elapsed());
                 if now.saturating_sub(started) >= STALE_DETECTED_WITHIN {
-                    // A connection that breaks so late was not stale: the provider may be processing the request.
                     failed.delivery = Delivery::Unknown;
                 } else if !fresh {
                     fresh = true;
@@ -93,11 +90,7 @@ impl Connections {
                 .map(|wait| wait.wait_from(self.clock.now()));
             let wait = wait.map(|wait| wait.min(endpoint.settings.health.retry_after_max));
             let key = endpoint.settings.api_key.as_ref();
-            return Err(AttemptError {
-                status: Some(answer.status.as_u16()),
-                retry_after: wait,
-                ..fault::of_status(answer.status, wait, &body, key).into()
-            });
+            return Err(fault::of_status(answer.status, wait, &body, key));
         }
         if answer.is_encoded {
             return Err(fault::invalid("the answer is compressed, which was not requested").into());

@@ -8,8 +8,16 @@ use tollgate_chain::UpstreamError;
 use tollgate_filter::UpstreamFault;
 use tollgate_openai::provider_error::ProviderError;
 
+use super::provider_words::{is_unpaid, request_code, request_param};
+use super::request::AttemptError;
+
 /// The replacement for a secret.
 const REDACTED: &str = "[redacted]";
+
+/// How ids of accounts begin.
+const ACCOUNT_IDS: [&str; 8] = [
+    "org-", "org_", "proj-", "proj_", "user-", "acct_", "acc-", "team-",
+];
 
 /// The `Retry-After` for the client when a provider that limits the gateway names none.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(5);
@@ -20,8 +28,34 @@ pub(in crate::upstream) fn of_status(
     retry_after: Option<Duration>,
     body: &[u8],
     key: Option<&SecretString>,
-) -> UpstreamError {
-    let message = provider_message(body, key);
+) -> AttemptError {
+    let said = provider_error(body, key);
+    let is_unpaid =
+        status == StatusCode::PAYMENT_REQUIRED || status.is_client_error() && is_unpaid(&said);
+    let error = match is_unpaid {
+        true => unpaid(status, &said),
+        false => paid(status, retry_after, said),
+    };
+    AttemptError {
+        status: Some(status.as_u16()),
+        retry_after,
+        is_unpaid,
+        ..error.into()
+    }
+}
+
+/// The gateway's account at the provider has no money, which the client cannot change and must not read as its own.
+fn unpaid(status: StatusCode, said: &ProviderError) -> UpstreamError {
+    let message = said.message.as_deref().unwrap_or_default();
+    let detail = format!(
+        "answered {status}: {message}; the account at the provider has no money: add credit there"
+    );
+    UpstreamError::new(UpstreamFault::Error, "", detail)
+}
+
+fn paid(status: StatusCode, retry_after: Option<Duration>, said: ProviderError) -> UpstreamError {
+    let (code, param) = (request_code(&said), request_param(&said).map(str::to_owned));
+    let message = said.message.unwrap_or_default();
     let detail = format!("answered {status}: {message}");
     let (fault, message) = match status.as_u16() {
         // About the request itself: the provider's message helps the client.
@@ -44,8 +78,12 @@ pub(in crate::upstream) fn of_status(
         _ => (UpstreamFault::Invalid, String::new()),
     };
     let mut error = UpstreamError::new(fault, message, detail);
-    if fault != UpstreamFault::BadRequest {
-        error.answer.retry_after = retry_after.map(at_least_a_second);
+    match fault {
+        UpstreamFault::BadRequest => {
+            error.answer.code = code.unwrap_or(error.answer.code);
+            error.answer.param = param;
+        }
+        _ => error.answer.retry_after = retry_after.map(at_least_a_second),
     }
     error
 }
@@ -75,20 +113,75 @@ fn with_retry_after(
     error
 }
 
-/// The message in the body of a provider's error, with the gateway's key redacted.
-fn provider_message(body: &[u8], key: Option<&SecretString>) -> String {
-    let Some(key) = key else {
-        return ProviderError::read(body).message.unwrap_or_default();
-    };
+/// The error in the body of a provider's answer, redacted.
+fn provider_error(body: &[u8], key: Option<&SecretString>) -> ProviderError {
     // Before the message is truncated, so that no part of the key remains; and after, since JSON may have escaped it.
-    let text = redact(&String::from_utf8_lossy(body), key);
-    let message = ProviderError::read(text.as_bytes()).message;
-    redact(&message.unwrap_or_default(), key)
+    let text = without_key(&String::from_utf8_lossy(body), key);
+    let mut error = ProviderError::read(text.as_bytes());
+    for text in [&mut error.message, &mut error.param] {
+        *text = text.take().map(|text| redact(&text, key));
+    }
+    error
 }
 
-/// A text with the key redacted.
-pub(in crate::upstream) fn redact(text: &str, key: &SecretString) -> String {
-    text.replace(key.expose_secret(), REDACTED)
+fn without_key(text: &str, key: Option<&SecretString>) -> String {
+    match key.map(ExposeSecret::expose_secret) {
+        Some(key) if !key.is_empty() => text.replace(key, REDACTED),
+        _ => text.to_owned(),
+    }
+}
+
+/// A text of a provider without the gateway's key, what is left of it where the provider has masked it, and ids of the account there.
+pub(in crate::upstream) fn redact(text: &str, key: Option<&SecretString>) -> String {
+    let text = without_key(text, key);
+    let key = key.map_or("", |key| key.expose_secret());
+    let is_word = |letter: char| letter.is_alphanumeric() || "_-*•….".contains(letter);
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = &*text;
+    while let Some(start) = rest.find(is_word) {
+        let length = rest[start..].find(|letter| !is_word(letter));
+        let end = length.map_or(rest.len(), |length| start + length);
+        let word = &rest[start..end];
+        // The end of a sentence is no part of a word.
+        let bare = word.trim_end_matches('.');
+        clean.push_str(&rest[..start]);
+        match is_account_id(bare) || is_remnant(bare, key) {
+            true => {
+                clean.push_str(REDACTED);
+                clean.push_str(&word[bare.len()..]);
+            }
+            false => clean.push_str(word),
+        }
+        rest = &rest[end..];
+    }
+    clean + rest
+}
+
+/// Whether a word is the id of an organization, project, user or the like at a provider.
+fn is_account_id(word: &str) -> bool {
+    let id = ACCOUNT_IDS
+        .iter()
+        .find_map(|start| word.strip_prefix(start));
+    // Words such as `user-provided` have neither a digit nor a capital.
+    id.is_some_and(|id| {
+        id.len() >= 6
+            && id
+                .bytes()
+                .any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())
+    })
+}
+
+/// Whether a word is a part of the key: its start or its end, alone or around a mask (`sk-ab***yz`).
+fn is_remnant(word: &str, key: &str) -> bool {
+    let masks = ["*", "•", "…", "..."];
+    let is_masked = masks.iter().any(|mask| word.contains(mask));
+    // A few letters may be the end of a key by chance, but not beside a mask.
+    let (of_start, of_end) = if is_masked { (3, 2) } else { (8, 4) };
+    let mut parts = word.split(['*', '•', '…', '.']);
+    parts.any(|part| {
+        part.len() >= of_start && key.starts_with(part)
+            || part.len() >= of_end && key.ends_with(part)
+    })
 }
 
 /// The connection failed.
@@ -136,13 +229,66 @@ mod tests {
         ] {
             for status in [400, 401, 429, 500] {
                 let status = StatusCode::from_u16(status).expect("a status");
-                let error = of_status(status, None, body.as_bytes(), Some(&key));
+                let error = of_status(status, None, body.as_bytes(), Some(&key)).error;
                 let texts = format!("{} {}", error.detail, error.answer.message);
                 assert!(!texts.contains("secret/12"), "{texts}");
                 assert!(
                     texts.contains("bad key [redacted]!") || body.starts_with('x'),
                     "{texts}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn no_remnant_of_the_key_and_no_id_of_the_account_is_shown() {
+        let key = SecretString::from("sk-proj-Ab12Cd34Ef56Gh78".to_owned());
+        for (text, clean) in [
+            ("key sk-proj-Ab12Cd34Ef56Gh78.", "key [redacted]."),
+            ("key sk-proj-********Gh78.", "key [redacted]."),
+            ("key sk-p...Gh78 is", "key [redacted] is"),
+            ("key sk-…78", "key [redacted]"),
+            ("key `sk-proj-Ab12`", "key `[redacted]`"),
+            ("ends in Gh78", "ends in [redacted]"),
+            (
+                "in organization org-a1B2c3D4e5",
+                "in organization [redacted]",
+            ),
+            ("project 'proj_Xy12345678'", "project '[redacted]'"),
+            (
+                "the user-provided value of 1.5...",
+                "the user-provided value of 1.5...",
+            ),
+            (
+                "messages[2].content: **bold**, max_tokens",
+                "messages[2].content: **bold**, max_tokens",
+            ),
+            ("", ""),
+        ] {
+            assert_eq!(redact(text, Some(&key)), clean);
+        }
+        assert_eq!(redact("org-a1B2c3D4 is a key", None), "[redacted] is a key");
+    }
+
+    #[test]
+    fn a_provider_without_money_is_no_error_of_the_client() {
+        let unpaid = r#"{"error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the API."}}"#;
+        for (status, body, is_unpaid) in [
+            (400, unpaid, true),
+            (402, "", true),
+            (403, unpaid, true),
+            (429, unpaid, true),
+            (400, "", false),
+            (401, "", false),
+            (500, unpaid, false),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            let failed = of_status(status, None, body.as_bytes(), None);
+            assert_eq!(failed.is_unpaid, is_unpaid, "{status}");
+            if is_unpaid {
+                assert_eq!(failed.error.fault, UpstreamFault::Error, "{status}");
+                assert!(!failed.error.answer.message.contains("credit"), "{status}");
+                assert!(failed.error.detail.contains("add credit there"), "{status}");
             }
         }
     }

@@ -10,6 +10,7 @@ mod h1;
 mod http_exchange;
 mod link;
 mod pool;
+mod provider_words;
 mod relay;
 mod request;
 mod resolver;

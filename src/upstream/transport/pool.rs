@@ -15,6 +15,10 @@ use super::h1::Connection;
 /// Idle time after which a provider or a middlebox may have dropped the connection.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
+/// A stale pooled connection reports its close within this time after a request was written to it. A connection that breaks later was not
+/// stale: the request may be under way.
+pub(super) const STALE_DETECTED_WITHIN: Duration = Duration::from_secs(1);
+
 type Plain = Connection<TcpStream>;
 
 /// Idle connections by provider and address (or by another key), the most recently used last.

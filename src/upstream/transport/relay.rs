@@ -1,6 +1,7 @@
-//! Relayed requests: both bodies are streamed as they arrive, and nothing is retried.
+//! Relayed requests: both bodies are streamed as they arrive.
 //!
-//! Only the connect is tried at several addresses: once any part of a request has been sent, its effect is unknown.
+//! The connect is tried at several addresses. Once any part of a request has been sent, its effect is unknown, and it is not sent again; but
+//! for one that meets the close of an idle connection, by the rule for model providers ([`STALE_DETECTED_WITHIN`]).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -25,13 +26,16 @@ use tollgate_filter::{Exchange, Relay, RelayUpstream, UpstreamFault};
 
 use super::addresses::{ATTEMPT_DELAY, Addresses};
 use super::h1::{self, Connection, RequestFraming, Step, Streamed};
-use super::pool::Pool;
+use super::pool::{Pool, STALE_DETECTED_WITHIN};
 use crate::telemetry::Telemetry;
 use crate::upstream::wait::within;
 
-/// How long a connection may be idle between two calls. Common servers close theirs after 5 s, and a call that meets the close would be
-/// lost: it is not retried.
+/// How long a connection may be idle between two calls. Common servers close theirs after 5 s, and few calls should meet the close.
 const IDLE_MAX: Duration = Duration::from_secs(3);
+
+/// The longest body on a reused connection, where it is kept to be sent again; a longer one, and one of unknown length, has a new connection.
+/// The memory budget counts more than this for each open request.
+const KEPT_BYTES_MAX: u64 = 16 * 1024;
 
 /// A byte stream in both directions.
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -111,7 +115,7 @@ impl Relays {
 
     /// Opens a connection to the upstream of an exchange and starts the request on it.
     pub(in crate::upstream) async fn open(
-        &self,
+        self: &Arc<Self>,
         exchange: &mut Exchange,
         body: BodyLength,
     ) -> Result<Box<dyn RelayStream>, UpstreamError> {
@@ -126,16 +130,22 @@ impl Relays {
         let head = head(&method, relay, upstream, &framing);
         exchange.record.provider = Some(upstream.name.clone());
         exchange.record.upstream_calls += 1;
-        let connection = match self.idle.take(*index, self.clock.elapsed()) {
+        let may_reuse = match body {
+            BodyLength::Nothing => true,
+            BodyLength::Bytes(length) => length <= KEPT_BYTES_MAX,
+            BodyLength::Unknown => false,
+        };
+        let idle = || self.idle.take(*index, self.clock.elapsed());
+        let idle = may_reuse.then(idle).flatten();
+        let reused = idle.is_some();
+        let connection = match idle {
             Some(connection) => connection,
-            None => match within(upstream.connect, self.connect(upstream)).await {
-                Ok(Ok(socket)) => Connection::new(socket),
-                Ok(Err(error)) => {
-                    return Err(self.failed(&upstream.name, unreachable(error)));
-                }
-                Err(_) => {
-                    let error = timeout("a connection", upstream.connect);
-                    return Err(self.failed(&upstream.name, error));
+            None => match self.connect(upstream).await {
+                Ok(connection) => connection,
+                Err(error) => {
+                    self.telemetry
+                        .upstream_call(&upstream.name, Err(error.fault));
+                    return Err(error);
                 }
             },
         };
@@ -148,11 +158,11 @@ impl Relays {
             stop
         });
         Ok(Box::new(RelayCall {
-            streamed: Some(Streamed::begin(connection, head, framed)),
+            streamed: Some(Streamed::begin(connection, head, framed, reused)),
+            stale_until: reused.then(|| Box::pin(tokio::time::sleep(STALE_DETECTED_WITHIN))),
+            reconnecting: None,
             index: *index,
-            idle: self.idle.clone(),
-            clock: self.clock.clone(),
-            telemetry: self.telemetry.clone(),
+            relays: self.clone(),
             stage: Stage::AwaitingHead,
             timer: Box::pin(tokio::time::sleep(upstream.first_byte)),
             ends_at: Box::pin(tokio::time::sleep(upstream.total)),
@@ -161,14 +171,18 @@ impl Relays {
         }))
     }
 
-    fn failed(&self, name: &str, error: UpstreamError) -> UpstreamError {
-        self.telemetry.upstream_call(name, Err(error.fault));
-        error
+    /// A new connection.
+    async fn connect(&self, upstream: &RelayUpstream) -> Result<Connection<Socket>, UpstreamError> {
+        match within(upstream.connect, self.open_socket(upstream)).await {
+            Ok(Ok(socket)) => Ok(Connection::new(socket)),
+            Ok(Err(error)) => Err(unreachable(error)),
+            Err(_) => Err(timeout("a connection", upstream.connect)),
+        }
     }
 
-    /// A new connection, by the rule for the addresses of providers, but without turns: a session belongs to one server. The name is resolved
-    /// each time, so a server that has moved is found.
-    async fn connect(&self, upstream: &RelayUpstream) -> Result<Socket, String> {
+    /// By the rule for the addresses of providers, but without turns: a session belongs to one server. The name is resolved each time, so a
+    /// server that has moved is found.
+    async fn open_socket(&self, upstream: &RelayUpstream) -> Result<Socket, String> {
         let url = &upstream.url;
         let addresses = self.addresses.resolve(&url.host, url.port).await;
         let addresses = addresses.map_err(|error| error.to_string())?;
@@ -274,6 +288,8 @@ fn sendable(headers: &HeaderMap) -> HeaderMap {
 
 type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+type Reconnecting = Pin<Box<dyn Future<Output = Result<Connection<Socket>, UpstreamError>> + Send>>;
+
 /// The stage of a call, which determines its time limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -288,11 +304,13 @@ enum Stage {
 /// A relayed call; when it is dropped before its end, its connection is closed.
 struct RelayCall {
     streamed: Option<Streamed<Socket>>,
+    /// Until when the close of a reused connection shows that it was closed before the request.
+    stale_until: Option<Pin<Box<Sleep>>>,
+    /// The connection on which the request is sent again.
+    reconnecting: Option<Reconnecting>,
+    relays: Arc<Relays>,
     upstream: Arc<RelayUpstream>,
     index: usize,
-    idle: Arc<Pool<Connection<Socket>, usize>>,
-    clock: Clock,
-    telemetry: Telemetry,
     stage: Stage,
     /// The idle timeout.
     timer: Pin<Box<Sleep>>,
@@ -313,7 +331,8 @@ impl RelayCall {
     fn fail(&mut self, error: UpstreamError) -> UpstreamError {
         self.streamed = None;
         if self.stage == Stage::AwaitingHead {
-            self.telemetry
+            self.relays
+                .telemetry
                 .upstream_call(&self.upstream.name, Err(error.fault));
         }
         error
@@ -328,7 +347,8 @@ impl RelayCall {
                     true => Stage::Streaming,
                     false => Stage::ReadingBody,
                 };
-                self.telemetry.upstream_call(&self.upstream.name, Ok(()));
+                let telemetry = &self.relays.telemetry;
+                telemetry.upstream_call(&self.upstream.name, Ok(()));
                 RelayEvent::Head(RelayedHead {
                     status: head.status,
                     headers,
@@ -338,9 +358,9 @@ impl RelayCall {
             Step::Piece(piece) => RelayEvent::Piece(piece),
             Step::End => {
                 if let Some(connection) = self.streamed.take().and_then(Streamed::keep) {
-                    let now = self.clock.elapsed();
+                    let now = self.relays.clock.elapsed();
                     let max = self.upstream.connections_idle_max;
-                    self.idle.put(self.index, connection, now, max);
+                    self.relays.idle.put(self.index, connection, now, max);
                 }
                 RelayEvent::End
             }
@@ -386,6 +406,29 @@ impl RelayCall {
         Poll::Ready(Err(self.fail(error)))
     }
 
+    /// Whether this error shows that the server had closed a kept connection before the request; the request is then sent again.
+    fn begin_again(&mut self, error: &h1::Error) -> bool {
+        let is_kept = self.streamed.as_ref().is_some_and(Streamed::is_kept);
+        let is_stale = is_kept && matches!(error, h1::Error::Unanswered(_));
+        if is_stale {
+            let (relays, upstream) = (self.relays.clone(), self.upstream.clone());
+            self.reconnecting = Some(Box::pin(async move { relays.connect(&upstream).await }));
+            self.stale_until = None;
+        }
+        is_stale
+    }
+
+    /// Gives up the copy of the request once the connection has not shown to be stale.
+    fn poll_stale(&mut self, cx: &mut Context<'_>) {
+        let passed = |until: &mut Pin<Box<Sleep>>| until.as_mut().poll(cx).is_ready();
+        if self.stale_until.as_mut().is_some_and(passed) {
+            self.stale_until = None;
+            if let Some(streamed) = &mut self.streamed {
+                streamed.forget();
+            }
+        }
+    }
+
     fn reset_idle_timer(&mut self) {
         let limit = self.idle_timeout();
         self.timer.as_mut().reset(Instant::now() + limit);
@@ -405,19 +448,36 @@ impl RelayStream for RelayCall {
         if let Poll::Ready(end) = self.poll_end(cx) {
             return Poll::Ready(end);
         }
+        if let Some(reconnecting) = &mut self.reconnecting {
+            let connected = ready!(reconnecting.as_mut().poll(cx));
+            self.reconnecting = None;
+            match (connected, &mut self.streamed) {
+                (Ok(connection), Some(streamed)) => streamed.send_again(connection),
+                (Ok(_), None) => {}
+                (Err(error), _) => return Poll::Ready(Err(self.fail(error))),
+            }
+            self.reset_idle_timer();
+        }
         let Some(streamed) = &mut self.streamed else {
             return Poll::Ready(Ok(RelayEvent::End));
         };
         match streamed.poll(cx) {
-            // The next chunk of the client's body is awaited, which has a time limit of its own.
-            Poll::Pending if self.stage == Stage::AwaitingHead && streamed.awaits_body() => {
-                Poll::Pending
+            Poll::Pending => {
+                // The next chunk of the client's body is awaited, which has a time limit of its own.
+                let awaits_body = self.stage == Stage::AwaitingHead && streamed.awaits_body();
+                self.poll_stale(cx);
+                match awaits_body {
+                    true => Poll::Pending,
+                    false => self.poll_idle_timeout(cx),
+                }
             }
-            Poll::Pending => self.poll_idle_timeout(cx),
             Poll::Ready(Ok(step)) => {
                 let event = self.relay_event(step);
                 self.reset_idle_timer();
                 Poll::Ready(Ok(event))
+            }
+            Poll::Ready(Err(error)) if self.begin_again(&error) => {
+                Poll::Ready(Ok(RelayEvent::SentAgain))
             }
             Poll::Ready(Err(error)) => {
                 let error = plain_error(&error);

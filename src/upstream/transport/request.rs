@@ -69,6 +69,8 @@ pub(in crate::upstream) struct AttemptError {
     pub(in crate::upstream) status: Option<u16>,
     /// Its `Retry-After`.
     pub(in crate::upstream) retry_after: Option<Duration>,
+    /// Whether it refused for want of money in the gateway's account there.
+    pub(in crate::upstream) is_unpaid: bool,
 }
 
 /// Whether a request that failed was delivered to the provider.
@@ -90,6 +92,7 @@ impl From<UpstreamError> for AttemptError {
             delivery: Delivery::Unknown,
             status: None,
             retry_after: None,
+            is_unpaid: false,
         }
     }
 }

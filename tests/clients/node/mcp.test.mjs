@@ -161,9 +161,9 @@ after(async () => {
 });
 
 // A client that went through all of it: refused, sent to the person, approved, connected.
-const connected = async () => {
+const connected = async (address = started.demo.mcp_url) => {
   const application = new Application();
-  const url = new URL(started.demo.mcp_url);
+  const url = new URL(address);
   const first = new StreamableHTTPClientTransport(url, { authProvider: application });
   await assert.rejects(new Client({ name: 'stock', version: '1' }).connect(first), UnauthorizedError);
   const left = await person.approve(application.address);
@@ -215,6 +215,14 @@ describe('an MCP client finds its way in and is served', () => {
     assert.equal(house.sessions.size, 1);
     await transport.terminateSession();
     assert.equal(house.sessions.size, 0);
+    await client.close();
+  });
+
+  test('an address that ends in a slash is as good', async () => {
+    const { application, client, transport } = await connected(`${started.demo.mcp_url}/`);
+    assert.equal(application.kept.scope, 'mcp:chat mcp:projects mcp:devices');
+    assert.equal(await call(client, 'add', { a: 2, b: 3 }), '5');
+    await transport.terminateSession();
     await client.close();
   });
 

@@ -16,6 +16,12 @@ const SECRET: &str = "a secret of the test, 32 letters.";
 
 const ACCEPTED: &str = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n";
 
+/// What a server says about its own address.
+const INNER: &str = "Location: http://inner.example/mcp/\r\nContent-Location: http://inner.example/mcp/1\r\n\
+    Link: <http://inner.example/docs>; rel=\"service-doc\"\r\nRefresh: 0; url=http://inner.example/\r\n\
+    Via: 1.1 inner.example\r\nWWW-Authenticate: Bearer error=\"insufficient_scope\", \
+    resource_metadata=\"http://inner.example/.well-known/oauth-protected-resource/mcp\"\r\n";
+
 fn one<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let all: Vec<_> = headers.get_all(name).iter().collect();
     assert!(all.len() < 2, "{name}: {all:?}");
@@ -128,12 +134,7 @@ async fn mcp_fields_statuses_and_bodies_are_relayed_unchanged() {
             "Content-Type: application/problem+json\r\n",
             "{}",
         ),
-        (
-            "POST",
-            "403 Forbidden",
-            "WWW-Authenticate: Bearer error=\"insufficient_scope\"\r\n",
-            "x",
-        ),
+        ("POST", "403 Forbidden", "Content-Language: en\r\n", "x"),
         (
             "POST",
             "429 Too Many Requests",
@@ -149,7 +150,7 @@ async fn mcp_fields_statuses_and_bodies_are_relayed_unchanged() {
         let answer = format!(
             "HTTP/1.1 {status}\r\n{fields}{length}Connection: x-private\r\nX-Private: 1\r\nSet-Cookie: a=b\r\n\
              Access-Control-Allow-Origin: https://evil.example\r\nX-Request-Id: theirs\r\nRateLimit: theirs\r\n\
-             Alt-Svc: theirs\r\nPayment-Receipt: theirs\r\nWWW-Authenticate: Payment id=\"theirs\"\r\n\r\n{body}"
+             Alt-Svc: theirs\r\nPayment-Receipt: theirs\r\nWWW-Authenticate: Payment id=\"theirs\"\r\n{INNER}\r\n{body}"
         );
         rig.server.play([Act::ReadBody, Act::send(&answer)]);
         let body_of_request = if method == "POST" {
@@ -173,15 +174,12 @@ async fn mcp_fields_statuses_and_bodies_are_relayed_unchanged() {
             "access-control-allow-origin",
             "alt-svc",
             "payment-receipt",
+            "www-authenticate",
         ] {
             assert_eq!(head.header(name), None, "{status}: {name}");
         }
-        let challenges = head.headers.get_all("www-authenticate").iter();
-        let challenges: Vec<_> = challenges.map(|value| value.as_bytes()).collect();
-        assert!(
-            !challenges.iter().any(|value| value.starts_with(b"Payment")),
-            "{status}"
-        );
+        let shown = String::from_utf8_lossy(&head.raw);
+        assert!(!shown.contains("inner.example"), "{status}: {shown}");
         assert_eq!(head.header("via"), Some("1.1 svc"), "{status}");
         assert!(
             head.header("x-request-id")

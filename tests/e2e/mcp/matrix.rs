@@ -20,7 +20,7 @@ struct Operation {
     document: &'static str,
 }
 
-const OPERATIONS: [Operation; 5] = [
+const OPERATIONS: [Operation; 7] = [
     Operation {
         line: "POST /v1/chat/completions",
         resource: Resource::Api,
@@ -46,10 +46,22 @@ const OPERATIONS: [Operation; 5] = [
         document: "/mcp",
     },
     Operation {
+        line: "POST /mcp/",
+        resource: Resource::Mcp,
+        scopes: &[Scope::McpChat, Scope::McpProjects, Scope::McpDevices],
+        document: "/mcp/",
+    },
+    Operation {
         line: "POST /mcp/android",
         resource: Resource::McpAndroid,
         scopes: &[Scope::McpAndroid],
         document: "/mcp/android",
+    },
+    Operation {
+        line: "POST /mcp/android/",
+        resource: Resource::McpAndroid,
+        scopes: &[Scope::McpAndroid],
+        document: "/mcp/android/",
     },
 ];
 

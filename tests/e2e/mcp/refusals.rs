@@ -71,6 +71,38 @@ async fn a_401_of_the_server_is_not_relayed() {
     rig.rig.finish().await;
 }
 
+/// FastMCP redirects `/mcp` to `/mcp/`, at an address that only the gateway can reach.
+#[tokio::test]
+async fn a_redirect_of_the_server_is_502() {
+    let rig = McpRig::start().await;
+    for status in [
+        "301 Moved Permanently",
+        "302 Found",
+        "303 See Other",
+        "307 Temporary Redirect",
+        "308 Permanent Redirect",
+    ] {
+        for location in ["http://inner.example/mcp/", "/mcp/"] {
+            rig.server.play([
+                Act::ReadBody,
+                Act::send(&format!(
+                    "HTTP/1.1 {status}\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
+                )),
+            ]);
+            let answer = rig.client().post(MCP, &call()).await;
+            assert_eq!(answer.status, 502, "{status}");
+            assert_eq!(answer.json()["error"]["code"], "upstream_error");
+            assert_eq!(answer.header("location"), None);
+            assert!(
+                !answer.text().contains("inner.example"),
+                "{}",
+                answer.text()
+            );
+        }
+    }
+    rig.rig.finish().await;
+}
+
 #[tokio::test]
 async fn requests_are_counted_by_the_class_of_the_resource() {
     let rig = McpRig::with("[limits.classes.mcp]\nquota = 2\nwindow_secs = 60\n").await;

@@ -97,7 +97,9 @@ async fn rfc9728_3_3_each_address_of_a_resource_names_that_address() {
         ("client.example", "", ROOT.to_owned(), api),
         ("api.svc.example", "/v1", format!("{BASE}/v1"), api),
         ("client.example", "/v1", format!("{BASE}/v1"), api),
+        ("api.svc.example", "/v1/", format!("{BASE}/v1/"), api),
         ("api.svc.example", "/mcp", format!("{BASE}/mcp"), mcp),
+        ("api.svc.example", "/mcp/", format!("{BASE}/mcp/"), mcp),
         (
             "api.svc.example",
             "/mcp/android",
@@ -139,6 +141,9 @@ async fn the_key_set_is_empty_and_what_is_not_published_is_404_in_json() {
         "/.well-known/oauth-authorization-server/mcp",
         "/.well-known/oauth-protected-resource/v2",
         "/.well-known/oauth-protected-resource/mcp/x",
+        "/.well-known/oauth-protected-resource/mcp//",
+        "/mcp//",
+        "/v1/models/",
         "/oauth/introspect",
         "/oauth/userinfo",
     ] {

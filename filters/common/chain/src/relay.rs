@@ -132,10 +132,13 @@ impl<D: Downstream> RelayedExchange<'_, '_, D> {
                             Upload::Sending { last: true } => Upload::Done,
                             _ => Upload::Reading,
                         },
+                        Ok(RelayEvent::SentAgain) => self.run.exchange.record.upstream_calls += 1,
                         Ok(RelayEvent::Head(head)) => {
                             self.run.exchange.record.upstream_first_byte = Some(self.run.exchange.refresh_now(self.clock));
-                            if is_our_fault(head.status) {
-                                return self.fail(credential_rejected(head.status)).await;
+                            let upstream = self.run.exchange.get::<Relay>().map(|relay| &*relay.upstream);
+                            if let Some(detail) = misplaced(upstream.unwrap_or_default(), &head) {
+                                let error = UpstreamError::of_relay(UpstreamFault::Error, detail);
+                                return self.fail(error).await;
                             }
                             if !head.has_body {
                                 bare = Some(head);
@@ -314,15 +317,23 @@ async fn from_client<D: Downstream>(downstream: &mut D, upload: Upload) -> FromC
     }
 }
 
-/// Response fields that an upstream must not set on the gateway's behalf: access (CORS), rate limits, storage in a browser that shows this
-/// origin's own pages, the location of this origin, payments; and hop-by-hop fields.
-const GATEWAY_FIELDS: [HeaderName; 12] = [
+/// Response fields that an upstream must not set on the gateway's behalf: access (CORS) and how to obtain it, rate limits, storage in a
+/// browser that shows this origin's own pages, the location of this origin, payments; and those that name addresses of the upstream, which
+/// clients cannot reach and must not send their tokens to.
+const GATEWAY_FIELDS: [HeaderName; 18] = [
     header::ALT_SVC,
+    header::CONTENT_LOCATION,
     header::CONTENT_SECURITY_POLICY,
     header::DATE,
+    header::LINK,
+    header::LOCATION,
+    header::REFRESH,
     header::SERVER,
     header::SET_COOKIE,
     header::STRICT_TRANSPORT_SECURITY,
+    // The hosts between the gateway and the upstream.
+    header::VIA,
+    header::WWW_AUTHENTICATE,
     header::X_FRAME_OPTIONS,
     HeaderName::from_static("clear-site-data"),
     HeaderName::from_static("payment-receipt"),
@@ -346,20 +357,9 @@ fn own_fields(exchange: &Exchange, headers: HeaderMap) -> HeaderMap {
     for name in taken {
         own.remove(name);
     }
-    let asked: Vec<HeaderValue> = own
-        .get_all(header::WWW_AUTHENTICATE)
-        .iter()
-        .cloned()
-        .collect();
-    if asked.iter().any(asks_for_payment) {
-        own.remove(header::WWW_AUTHENTICATE);
-        for value in asked.into_iter().filter(|value| !asks_for_payment(value)) {
-            own.append(header::WWW_AUTHENTICATE, value);
-        }
-    }
     if let Some(relay) = exchange.get::<Relay>() {
         if let Ok(via) = HeaderValue::try_from(format!("1.1 {}", relay.pseudonym)) {
-            own.append(header::VIA, via);
+            own.insert(header::VIA, via);
         }
         if let Some(head) = &relay.head {
             head.edit(&mut own);
@@ -377,26 +377,6 @@ fn own_fields(exchange: &Exchange, headers: HeaderMap) -> HeaderMap {
     own
 }
 
-/// Whether one of the challenges has the `Payment` scheme: a client that answered it would pay a party unknown to the gateway, and show the
-/// gateway the proof. Several are in one value, separated by commas, and a comma may occur within quotes.
-fn asks_for_payment(value: &HeaderValue) -> bool {
-    let (mut quoted, mut escaped) = (false, false);
-    let pieces = value.as_bytes().split(|&byte| {
-        match (quoted, byte) {
-            (true, _) if escaped => escaped = false,
-            (true, b'\\') => escaped = true,
-            (_, b'"') => quoted = !quoted,
-            _ => {}
-        }
-        !quoted && byte == b','
-    });
-    pieces.into_iter().any(|piece| {
-        let mut words = piece.trim_ascii().split(|&byte| byte == b' ');
-        let scheme = words.next().unwrap_or_default();
-        scheme.eq_ignore_ascii_case(b"Payment")
-    })
-}
-
 fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|kind| {
         let essence = kind.as_bytes().split(|&byte| byte == b';').next();
@@ -405,20 +385,40 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     })
 }
 
+/// Why the head of an upstream's answer is of no use to the client: it speaks to the gateway.
+///
 /// A client was authenticated before its request was forwarded, and the upstream never sees its credential. An upstream that nevertheless
 /// demands one has a problem with the gateway: a client that received the challenge would discard a valid token, get another, and receive
-/// the challenge again.
-fn is_our_fault(status: StatusCode) -> bool {
-    status == StatusCode::UNAUTHORIZED || status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
+/// the challenge again. A redirect names an address of the upstream, which the client cannot reach.
+///
+/// The text is for the log; `upstream` is the section of its settings.
+fn misplaced(upstream: &str, head: &RelayedHead) -> Option<String> {
+    let status = head.status;
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            let fields = "it has to trust the gateway's own header fields, not a credential";
+            Some(format!("answered {status}; {fields}"))
+        }
+        // The client's copy of an earlier answer is valid: no redirect.
+        StatusCode::NOT_MODIFIED => None,
+        _ if status.is_redirection() => {
+            let to = head.headers.get(header::LOCATION).map(without_query);
+            let to = to.map(|to| format!(" to `{to}`")).unwrap_or_default();
+            Some(format!(
+                "answered {status}{to}; set `{upstream}.upstream` to the address at which it does not redirect"
+            ))
+        }
+        _ => None,
+    }
 }
 
-fn credential_rejected(status: StatusCode) -> UpstreamError {
-    UpstreamError::of_relay(
-        UpstreamFault::Error,
-        format!(
-            "answered {status}; it has to trust the gateway's own header fields, not a credential"
-        ),
-    )
+/// The part of an address for the log: a query may contain secrets.
+fn without_query(address: &HeaderValue) -> String {
+    let address = address.as_bytes();
+    let query = address.iter().position(|byte| matches!(byte, b'?' | b'#'));
+    address[..query.unwrap_or(address.len())]
+        .escape_ascii()
+        .to_string()
 }
 
 fn too_large(route: &Route) -> BodyError {
@@ -496,21 +496,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payment_challenge_is_found_wherever_it_stands() {
-        for (value, found) in [
-            ("Payment id=\"a\"", true),
-            ("payment", true),
-            ("Bearer error=\"a, b\", PAYMENT id=\"c\"", true),
-            ("Bearer, Payment", true),
-            ("Bearer error=\"invalid_token\"", false),
-            ("Bearer error_description=\"x, Payment y\"", false),
-            ("Bearer a=\"\\\", Payment \"", false),
-            ("Payments id=\"a\"", false),
-            ("Bearer payment=\"a\"", false),
-            ("", false),
+    fn what_speaks_to_the_gateway_is_kept_and_a_redirect_names_the_setting() {
+        let setting = "set `mcp.general.upstream` to the address at which it does not redirect";
+        for (status, location, found) in [
+            (200, Some("/mcp/"), None),
+            (201, Some("/mcp/"), None),
+            (304, None, None),
+            (403, None, None),
+            (404, Some("/mcp/"), None),
+            (301, Some("http://10.0.0.5:9001/mcp/"), Some(format!("answered 301 Moved Permanently to `http://10.0.0.5:9001/mcp/`; {setting}"))),
+            (307, Some("/mcp/?token=secret"), Some(format!("answered 307 Temporary Redirect to `/mcp/`; {setting}"))),
+            (308, Some("/mcp/#secret"), Some(format!("answered 308 Permanent Redirect to `/mcp/`; {setting}"))),
+            (300, None, Some(format!("answered 300 Multiple Choices; {setting}"))),
+            (401, Some("/"), Some("answered 401 Unauthorized; it has to trust the gateway's own header fields, not a credential".to_owned())),
         ] {
-            let field = HeaderValue::from_static(value);
-            assert_eq!(asks_for_payment(&field), found, "{value}");
+            let mut headers = HeaderMap::new();
+            if let Some(location) = location {
+                headers.insert(header::LOCATION, HeaderValue::from_static(location));
+            }
+            let status = StatusCode::from_u16(status).expect("a status");
+            let head = RelayedHead { status, headers, has_body: false };
+            assert_eq!(misplaced("mcp.general", &head), found, "{status}");
         }
     }
 }

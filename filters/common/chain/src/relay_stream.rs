@@ -24,6 +24,8 @@ pub enum RelayEvent {
     /// Everything passed in was sent, at first the head: the next piece of the body is accepted (flow control). Not reported any more after
     /// the body's end.
     Writable,
+    /// The request is sent a second time: the connection had been closed before it.
+    SentAgain,
     /// The head of the response; informational ones are skipped.
     Head(RelayedHead),
     /// A piece of the response's body.

@@ -88,6 +88,14 @@ codes! {
     MethodUnsupported = "method-unsupported", 400, InvalidRequest;
     /// The model provider refused the request's content.
     UpstreamRejected = "upstream_rejected", 400, InvalidRequest;
+    /// The request is longer than the model's context.
+    ContextLengthExceeded = "context_length_exceeded", 400, InvalidRequest;
+    /// The model provider's filter refused the content.
+    ContentFilter = "content_filter", 400, InvalidRequest;
+    /// The model does not support a member of the request.
+    UnsupportedParameter = "unsupported_parameter", 400, InvalidRequest;
+    /// The model does not support a member's value.
+    UnsupportedValue = "unsupported_value", 400, InvalidRequest;
     /// `UCP-Agent` is missing, or does not name the profile of a platform.
     InvalidProfileUrl = "invalid_profile_url", 400, InvalidRequest;
     /// `Content-Digest` is not that of the body.

@@ -40,6 +40,10 @@ pub(in crate::upstream::transport) struct Streamed<S> {
     /// Data to be sent, and how much of it was sent.
     out: Vec<u8>,
     sent: usize,
+    /// Whether all of it has left the buffers of the connection.
+    is_written: bool,
+    /// All data handed over so far, while it may have to be sent again.
+    kept: Option<Vec<u8>>,
     framed: RequestFraming,
     /// Whether a completed send has yet to be reported.
     owes_writable: bool,
@@ -52,17 +56,20 @@ pub(in crate::upstream::transport) struct Streamed<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
-    /// Starts a call with this head, which declares how the body is framed.
+    /// Starts a call with this head, which declares how the body is framed. With `keeps` it may be sent again.
     pub(in crate::upstream::transport) fn begin(
         mut connection: Connection<S>,
         head: Vec<u8>,
         framed: RequestFraming,
+        keeps: bool,
     ) -> Streamed<S> {
         connection.is_answering = false;
         Streamed {
             connection,
+            kept: keeps.then(|| head.clone()),
             out: head,
             sent: 0,
+            is_written: false,
             framed,
             owes_writable: true,
             is_body_complete: framed == RequestFraming::Nothing,
@@ -73,9 +80,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
 
     /// Hands over a piece of the body, or its end.
     pub(in crate::upstream::transport) fn send(&mut self, piece: Option<Bytes>) {
-        self.out.clear();
-        self.sent = 0;
+        // Data that is being sent again may not be written yet.
+        if self.is_written {
+            self.out.clear();
+            self.sent = 0;
+        }
+        let start = self.out.len();
+        self.frame(piece);
+        self.is_written = false;
         self.owes_writable = true;
+        if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(&self.out[start..]);
+        }
+    }
+
+    fn frame(&mut self, piece: Option<Bytes>) {
         let Some(piece) = piece else {
             self.is_body_complete = true;
             if self.framed == RequestFraming::Chunks {
@@ -105,16 +124,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
         }
     }
 
+    /// Whether everything that was handed over can be sent again.
+    pub(in crate::upstream::transport) fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Gives up the data that is kept for another connection.
+    pub(in crate::upstream::transport) fn forget(&mut self) {
+        self.kept = None;
+    }
+
+    /// Sends everything that was handed over again, once, on another connection.
+    pub(in crate::upstream::transport) fn send_again(&mut self, connection: Connection<S>) {
+        self.connection = connection;
+        self.out = self.kept.take().unwrap_or_default();
+        self.sent = 0;
+        self.is_written = false;
+        self.write_error = None;
+    }
+
     /// The next event; writes meanwhile.
     pub(in crate::upstream::transport) fn poll(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Step, Error>> {
-        if self.owes_writable && self.write_error.is_none() {
+        if !self.is_written && self.write_error.is_none() {
             match self.poll_write(cx) {
                 Poll::Ready(Ok(())) => {
-                    self.owes_writable = false;
-                    return Poll::Ready(Ok(Step::Writable));
+                    self.is_written = true;
+                    // What is sent again was reported the first time.
+                    if std::mem::take(&mut self.owes_writable) {
+                        return Poll::Ready(Ok(Step::Writable));
+                    }
                 }
                 // The request may have been refused, and the refusal can be read.
                 Poll::Ready(Err(error)) => self.write_error = Some(error),
@@ -134,6 +175,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
             (error, _) => error,
         })?;
         self.is_answered = true;
+        self.kept = None;
         let has_body = !matches!(self.connection.framing, super::Framing::Done);
         let fields = fields.map_err(Error::Invalid)?;
         Poll::Ready(Ok(Step::Head(head, fields, has_body)))
@@ -141,13 +183,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
 
     /// Whether more of the body is expected.
     pub(in crate::upstream::transport) fn awaits_body(&self) -> bool {
-        !self.is_body_complete && !self.owes_writable
+        !self.is_body_complete && self.is_written
     }
 
     /// The connection, if it may carry another call.
     pub(in crate::upstream::transport) fn keep(self) -> Option<Connection<S>> {
         let is_framed = !matches!(self.framed, RequestFraming::Length(1..));
-        let is_complete = self.is_body_complete && !self.owes_writable && is_framed;
+        let is_complete = self.is_body_complete && self.is_written && is_framed;
         is_complete.then_some(self.connection)?.keep()
     }
 

@@ -86,6 +86,12 @@ fn remedy(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::ModelNotSupported => "Name a model that GET /v1/models lists.",
         ErrorCode::UpstreamRejected => "Read the message: it is the model provider’s.",
+        ErrorCode::ContextLengthExceeded => {
+            "Send less: shorten the conversation, or ask for less output."
+        }
+        ErrorCode::ContentFilter => "Change the content.",
+        ErrorCode::UnsupportedParameter => "Leave out the member that param names.",
+        ErrorCode::UnsupportedValue => "Change the member that param names.",
         ErrorCode::MissingCredential => "Send Authorization: Bearer with a key or token.",
         ErrorCode::InvalidCredential => {
             "Discard the credential. Use another key, or sign in again."
