@@ -1,4 +1,4 @@
-//! `POST /keys/revoke`: the finder of a leaked key revokes it, and its owner is told by mail.
+//! `POST /keys/revoke`: the finder of a leaked key revokes it, and its owner gets a mail.
 
 use bytes::Bytes;
 use tollgate_clock::{Clock, Entropy, Timestamp};

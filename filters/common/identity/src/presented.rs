@@ -1,4 +1,4 @@
-//! Revocation of a key by whoever presents it: the way of the finder of a leaked key, who has no session.
+//! Revocation of a key by a request that presents it: for the finder of a leaked key, who has no session.
 
 use std::sync::Arc;
 use std::time::Duration;

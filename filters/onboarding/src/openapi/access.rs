@@ -132,7 +132,7 @@ pub(super) fn paths(installation: &Installation) -> Map<String, Value> {
     paths
 }
 
-/// Revocation of a key by whoever has it.
+/// Revocation of the key that is presented.
 fn revoke_key() -> Value {
     let answer = |description: &str, is_good| json!({"description": description, "headers": responses::fields(&[], is_good)});
     let mut refused = answer("Rejected, or temporarily unavailable", false);
@@ -140,7 +140,7 @@ fn revoke_key() -> Value {
     json!({
         "operationId": "revokeKey",
         "tags": ["access"],
-        "summary": "Revokes the API key in `Authorization`, for whoever finds a leaked one. 200 for any key",
+        "summary": "Revokes the API key in `Authorization`, for finders of a leaked one. 200 for any key",
         "security": [{"apiKey": []}],
         "responses": {
             "200": answer("Nothing is said of the key. Its owner gets a mail if it was revoked now", true),

@@ -158,7 +158,7 @@ fn list(keys: &Keys, made: Option<KeyId>, now: Timestamp) -> Markup {
             a href="/apps" { "Connected apps" } "."
         }
         p.second.small.narrow-text {
-            "Whoever has a key can revoke it without signing in, so that the finder of a leaked one can end it: "
+            "A person who finds one of your keys can revoke it without signing in: "
             a href="/docs/lifecycle#credentials" { "how" } ". You then get a mail."
         }
     }
