@@ -175,7 +175,7 @@ pub enum Command {
 /// `tollgate audit-log`
 #[derive(Clone, Debug, Flags)]
 pub struct AuditLogArgs {
-    /// Only the acts of one actor: "token NAME", "uid NUMBER" for a user of the machine, "signal SIGHUP", "signal SIGUSR2", or "file watch".
+    /// Only the acts of one actor: "token NAME", "uid NUMBER" for a user of the machine, "signal SIGHUP", "signal SIGUSR2", "file watch", or "holder of the key".
     #[arg(long, value_name = "ACTOR")]
     pub actor: Option<String>,
     /// Only the acts on one account, key or payment.

@@ -66,6 +66,7 @@ impl Act {
             | Change::AccountEndPlan { .. }
             | Change::AccountClass { .. }
             | Change::AccountCacheScope { .. }
+            | Change::AccountExport { .. }
             | Change::AccountDelete { .. }
             | Change::CreditsGrant { .. }
             | Change::CreditsCorrect { .. } => Some("account"),

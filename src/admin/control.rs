@@ -77,6 +77,11 @@ pub enum Change {
         /// `shared`, `account` or `off`.
         scope: String,
     },
+    /// Changes nothing of the account, and records that its data is exported.
+    AccountExport {
+        /// The account's id.
+        account: String,
+    },
     /// Closes an account for good, and removes what is personal of it.
     AccountDelete {
         /// The account's id.

@@ -201,16 +201,24 @@ impl Endpoints {
         let is_purge = path == "/cache" && *request.method() == Method::DELETE;
         let is_change = is_purge && !self.access.is_local();
         let is_health = matches!(path, "/live" | "/ready");
+        let mut peer = peer;
+        // The reasons are shown to who may read metrics; without a valid token the status alone, as without any.
+        if is_health && !peer.is_trusted && request.headers().contains_key(header::AUTHORIZATION) {
+            peer.is_trusted = self.access.token(request.headers(), peer.address).is_ok();
+        }
         let mut actor = Actor::Address(peer.address.ip());
         if is_change || !(peer.is_trusted || is_health) {
-            let role = match is_change {
-                true => AdminRole::Operate,
-                false => AdminRole::Read,
+            let role = match path {
+                _ if is_change => AdminRole::Operate,
+                "/cache" => AdminRole::Read,
+                _ => AdminRole::Monitor,
             };
             match self.access.token(request.headers(), peer.address) {
                 Ok(token) if token.role >= role => actor = Actor::Token(token.name.to_string()),
-                Ok(_) => {
-                    let message = "The token has the role `read`, and this needs `operate`.";
+                Ok(token) => {
+                    let (has, needs) = (token.role.word(), role.word());
+                    let message =
+                        format!("The token has the role `{has}`, and this needs `{needs}`.");
                     return refused(&ApiError::new(ErrorCode::KeyNotPermitted, message));
                 }
                 Err(error) => return refused(&error),

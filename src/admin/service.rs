@@ -8,7 +8,7 @@ use tollgate_cache::{Cache, Lookup, Purge, Removal, Storing};
 use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_filter::{Resources, Scope, Scopes};
 use tollgate_identity::{
-    Form, KeyId, Login, NewAccount, NewKey, create_account, create_key, revoke_key,
+    AccountError, Form, KeyId, Login, NewAccount, NewKey, create_account, create_key, revoke_key,
     set_cache_scope, set_class, set_status,
 };
 use tollgate_ledger::{Credit, Credited, Ledger};
@@ -235,6 +235,12 @@ impl AdminService {
                 let id = self.undeleted(&account).await?;
                 set_cache_scope(recorder, id, scope, now).await?;
                 Ok(Applied::Done)
+            }
+            Change::AccountExport { account } => {
+                let id: AccountId = account.parse()?;
+                let row = reading(&self.store, move |store| store.account(id)).await?;
+                row.map(|_| Applied::Done)
+                    .ok_or_else(|| AccountError::NoAccount(id).into())
             }
             Change::AccountDelete { account, forfeit } => {
                 self.account_delete(account.parse()?, forfeit, recorder, now)

@@ -84,7 +84,10 @@ pub(super) fn run(
             changed(&account.account, "cache_scope", &cache_scope, out)?;
         }
         AccountCommand::Export { account } => {
-            let (read, id) = (client.read()?, control_client::account(&account.account)?);
+            let id = control_client::account(&account.account)?;
+            let account = id.to_string();
+            client.change(&Change::AccountExport { account })?;
+            let read = client.read()?;
             let exported = AccountExport::read(&*read, id, client.clock.now(), usize::MAX)?;
             let exported = exported.with_context(|| {
                 format!("there is no account `{id}`; `tollgate account list` shows them")

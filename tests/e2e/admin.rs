@@ -8,6 +8,7 @@ use tollgate_testing::{Client, within};
 
 use crate::rig::{CHAT, Rig, SECRETS, chat};
 
+const MONITOR: &str = "9d1b7f0a5c3e48d2a6b4c8e0f1a2b3c4";
 const READ: &str = "2f6c1e6c9a5f4b8e93d07c1ab54e6f70";
 const OPERATE: &str = "c0a1b2d3e4f5061728394a5b6c7d8e9f";
 
@@ -16,17 +17,19 @@ fn settings(folder: &std::path::Path) -> String {
     let file = folder.join("token");
     SECRETS.used("a token of the admin API", OPERATE);
     std::fs::write(&file, OPERATE).expect("the folder takes files");
-    let digest = tollgate_identity::Digest::of(READ.as_bytes());
-    let digest: String = digest
-        .as_bytes()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest = |token: &str| -> String {
+        let digest = tollgate_identity::Digest::of(token.as_bytes());
+        let bytes = digest.as_bytes().iter();
+        bytes.map(|byte| format!("{byte:02x}")).collect()
+    };
     format!(
         "[[admin.token]]\nname = 'ops'\nrole = 'operate'\ntoken_file = '{}'\n\
-         [[admin.token]]\nname = 'monitoring'\ndigest = 'sha256:{digest}'\n\
+         [[admin.token]]\nname = 'support'\ndigest = 'sha256:{}'\n\
+         [[admin.token]]\nname = 'monitoring'\nrole = 'monitor'\ndigest = 'sha256:{}'\n\
          [store]\nkeep_months = 1200\nexports = '{}'\n",
         file.display(),
+        digest(READ),
+        digest(MONITOR),
         folder.display()
     )
 }
@@ -370,7 +373,10 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
         json!({ "amount": "5", "reference": "invoice-1" })
     );
 
-    let exported = api.get("/accounts/{account}/export", &[account], "").await;
+    let export = ("GET", "/accounts/{account}/export");
+    let nothing = (None, Value::Null);
+    let exported = api.call(OPERATE, export, (&[account], ""), nothing).await;
+    let exported = exported.body;
     assert_eq!(exported["account"]["emails"][0], "grace@example.net");
     assert_eq!(exported["keys"][0]["name"], "laptop");
     assert_eq!(exported["entries"].as_array().map(Vec::len), Some(3));
@@ -399,6 +405,66 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
     // Nothing to close, and no other node: `process::nodes_admin` recovers one.
     let without_success = ["closePayment", "recoverNode"].map(str::to_owned);
     assert_eq!(left, BTreeSet::from(without_success));
+    rig.finish().await;
+}
+
+/// A token for monitoring sees nothing of an account, and one that reads takes no copy of a person's data. Each copy is in the audit log.
+#[tokio::test]
+async fn a_role_opens_its_operations_and_no_other_and_exports_are_recorded() {
+    let folder = tollgate_testing::tempdir().expect("a folder");
+    let rig = Rig::with(&settings(folder.path())).await;
+    let api = Api::of(&rig).await;
+    let account = rig.account.to_string();
+    let export = ("GET", "/accounts/{account}/export");
+    let paths = api.document["paths"].as_object().expect("paths");
+    let mut checked = 0;
+    for (path, operations) in paths {
+        let template = path.strip_prefix("/admin/v1").expect("the prefix");
+        let count = template.matches('{').count();
+        let values = vec![account.as_str(); count];
+        for method in operations.as_object().expect("operations").keys() {
+            let verb = method.to_uppercase();
+            let line = (&*verb, template);
+            if line.1 == "/openapi.json" {
+                continue;
+            }
+            let role = operations[method]["description"].as_str().expect("a role");
+            let is_refused = |answer: &Answered| {
+                answer.status == 403 && answer.body["error"]["code"] == "admin.role"
+            };
+            let call = |token| api.call(token, line, (&values, ""), (None, Value::Null));
+            let monitored = call(MONITOR).await;
+            assert_eq!(
+                is_refused(&monitored),
+                line != ("GET", "/providers"),
+                "{line:?}"
+            );
+            let needs_operate = line == export || (line.0 != "GET" && template != "/keys/find");
+            if needs_operate {
+                assert!(is_refused(&call(READ).await), "{line:?}");
+                assert!(role.contains("`operate`"), "{line:?}: {role}");
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "{checked} operations");
+    let exports = || async {
+        let log = api.get("/audit-log", &[], "?limit=1000").await;
+        let records = log["data"].as_array().expect("a list").iter();
+        let exports = records.filter(|one| one["action"] == "account_export");
+        exports.cloned().collect::<Vec<Value>>()
+    };
+    assert!(exports().await.is_empty());
+    let unknown = format!("acct_{}", "0".repeat(32));
+    for (id, status) in [(&account, 200), (&unknown, 404)] {
+        let nothing = (None, Value::Null);
+        let answer = api.call(OPERATE, export, (&[id], ""), nothing).await;
+        assert_eq!(answer.status, status);
+    }
+    let recorded = exports().await;
+    assert_eq!(recorded.len(), 1, "{recorded:?}");
+    let act = ["actor", "subject", "outcome"].map(|key| recorded[0][key].clone());
+    assert_eq!(act, [json!("token ops"), json!(account), json!("done")]);
     rig.finish().await;
 }
 

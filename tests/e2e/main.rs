@@ -18,6 +18,7 @@ mod forward;
 mod frames;
 mod heads;
 mod idempotency;
+mod key_revocation;
 mod limits;
 mod listeners;
 mod loading;

@@ -211,10 +211,24 @@ async fn a_subscription_bought_at_paypal_renews_each_month() {
     has(&page, &["You have Pro", &id]);
     fixture.wait_until_paid(PRICE).await;
     let page = fixture.browser.get("/plan").await;
-    has(
-        &page,
-        &["Active", "PayPal charges every month.", "Cancel plan"],
-    );
+    // Every page has one date: that of the next charge, and not that of the end of grace.
+    let row = fixture.subscription().expect("paid");
+    let due = fixture.paypal.subscription(&id).next_charge.expect("due");
+    let date = |at| tollgate_pages::format::date(at, row.created_at);
+    let (due, end) = (date(due), date(row.period_end));
+    assert_ne!(due, end, "a day of grace");
+    let next = format!("Paid until {due}. PayPal charges 199.00 USD next on {due},");
+    has(&page, &["Active", &next, "Cancel plan"]);
+    for (path, wanted) in [
+        ("/plan", &*next),
+        ("/", &*next),
+        (&*path, &*due),
+        ("/plan/cancel", &*format!("You keep Pro until {due}.")),
+    ] {
+        let page = fixture.browser.get(path).await;
+        has(&page, &[wanted]);
+        assert!(!page.text().contains(&end), "{path}: {}", page.text());
+    }
 
     for month in 2..=3 {
         fixture.pass(31 * DAY).await;
@@ -380,19 +394,22 @@ async fn cancellation_keeps_the_paid_period_when_paypals_response_is_lost() {
         fixture.arrive().await;
         let page = fixture.browser.get("/plan").await;
         let row = fixture.subscription().expect("it was paid");
-        let end = tollgate_pages::format::date(row.period_end, row.created_at);
-        let until = format!("Canceled: it lasts until {end} and does not renew.");
-        has(&page, &[&until, "You can resume Pro until"]);
+        let date = |at| tollgate_pages::format::date(at, row.created_at);
+        let due = fixture.paypal.subscription(&id).next_charge.expect("kept");
+        let until = |end: &str| format!("Canceled: it lasts until {end} and does not renew.");
+        has(&page, &[&until(&date(due)), "You can resume Pro until"]);
+        let end = date(row.period_end);
+        assert_ne!(date(due), end, "a day of grace");
+        assert!(!page.text().contains(&end), "one date: {}", page.text());
         // Within the day of grace PayPal would have charged: it is final there, and nothing is sold twice.
-        let due = fixture.paypal.subscription(&id).next_charge;
-        let left = due.expect("kept").duration_since(fixture.now());
+        let left = due.duration_since(fixture.now());
         fixture.pass(left + Duration::from_hours(1)).await;
         fixture.comes_to(&id, "CANCELLED").await;
         fixture.becomes(MandateState::Ended).await;
         fixture.arrive().await;
         let page = fixture.browser.get("/plan").await;
-        let again = format!("You can buy Pro again from <b>{end}</b>");
-        has(&page, &[&until, "cannot be resumed", &again]);
+        let again = format!("has ended, after <b>{end}</b>");
+        has(&page, &[&until(&end), "cannot be resumed", &again]);
         for path in ["/plan/begin", "/plan/resume"] {
             assert!(!page.text().contains(path), "{path}");
         }
@@ -431,7 +448,8 @@ async fn a_cancelled_plan_is_resumed_and_renews_when_paypals_responses_are_lost(
         fixture.becomes(MandateState::Active).await;
         fixture.arrive().await;
         let page = fixture.browser.get("/plan").await;
-        has(&page, &["PayPal charges every month.", "Cancel plan"]);
+        let next = format!("Paid until {due}. PayPal charges 199.00 USD next on {due},");
+        has(&page, &[&next, "Cancel plan"]);
         assert_eq!(fixture.paypal.charged_cents(), PRICE, "nothing was due");
         fixture.pass(31 * DAY).await;
         fixture.wait_until_paid(2 * PRICE).await;

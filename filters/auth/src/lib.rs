@@ -5,6 +5,7 @@ mod challenge;
 mod filter;
 #[doc(hidden)]
 pub mod fuzz;
+mod key_revocation;
 mod look_up_misses;
 mod module;
 mod payment;
@@ -18,6 +19,7 @@ use tollgate_identity::{Credentials, Form, RefusedRequests};
 
 pub use challenge::AddressError;
 pub use filter::Auth;
+pub use key_revocation::KeyRevocation;
 pub use module::AuthModule;
 pub use payment::PaymentAuth;
 

@@ -1,11 +1,12 @@
-//! The module `auth`: the filter for each access requirement of a route.
+//! The module `auth`: the filter for each access requirement of a route, and the one with which a key is revoked.
 
 use std::sync::Arc;
 
-use tollgate_filter::PaymentPaths;
+use tollgate_filter::{PaymentPaths, ServiceIdentity};
+use tollgate_identity::Form;
 use tollgate_module::{Build, BuildError, FilterType, Module, RouteContext};
 
-use crate::Auths;
+use crate::{Auths, KeyRevocation};
 
 /// Authentication by API key or access token.
 pub struct AuthModule;
@@ -16,7 +17,10 @@ impl Module for AuthModule {
     }
 
     fn filters(&self) -> Vec<FilterType> {
-        vec![FilterType::named("auth")]
+        vec![
+            FilterType::named("auth"),
+            FilterType::named("key-revocation").after(&["rate-limit"]),
+        ]
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
@@ -32,6 +36,11 @@ impl Module for AuthModule {
                 false => Arc::new(auths.auth(access).map_err(BuildError::of)?),
             })
         });
+        let service: ServiceIdentity = build.get()?;
+        let form = Form::api_key(&service.name);
+        let revocation = KeyRevocation::new(form, build.get()?, build.get()?, build.get()?);
+        let revocation = Arc::new(revocation);
+        build.filter("key-revocation", move |_| Ok(revocation.clone()));
         Ok(())
     }
 }

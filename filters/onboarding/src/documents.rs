@@ -172,6 +172,7 @@ fn llms_txt(settings: &OnboardingSettings, installation: &Installation) -> Strin
          ## Access\n\n\
          {sign_up}\
          - [API keys]({keys}): created and revoked by a signed-in person\n\
+         - A leaked key: who finds it revokes it with `POST {base}/keys/revoke` and `Authorization: Bearer KEY`. 200 for every key\n\
          - [Onboarding for programs]({base}{ONBOARDING}): the same as JSON\n\
          - [OAuth metadata]({base}/.well-known/oauth-authorization-server): registration, authorization code with PKCE\n\n\
          ## Usage\n\n\

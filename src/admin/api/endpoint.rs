@@ -205,15 +205,18 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             Some(schema!(CacheScopeRequest)),
             schema!(AccountView),
         ),
-        read(
-            Op::ExportAccount,
-            "exportAccount",
-            "/accounts/{account}/export",
-            "All data of an account, for its owner: keys without secrets, ledger entries, usage, purchases, apps and sessions. Of more than \
-             100,000 entries the newest; `tollgate account export` has all.",
-            &[],
-            schema!(AccountExport),
-        ),
+        Endpoint {
+            role: AdminRole::Operate,
+            ..read(
+                Op::ExportAccount,
+                "exportAccount",
+                "/accounts/{account}/export",
+                "All data of an account, for its owner: keys without secrets, ledger entries, usage, purchases, apps and sessions. Of more than \
+                 100,000 entries the newest; `tollgate account export` has all. An export is recorded in the audit log.",
+                &[],
+                schema!(AccountExport),
+            )
+        },
         Endpoint {
             query: &[("forfeit", "`true`: the credit that it has is forfeited.")],
             ..change(
@@ -326,14 +329,17 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             Some(schema!(ClosePaymentRequest)),
             schema!(Closed),
         ),
-        read(
-            Op::ShowProviders,
-            "listProviders",
-            "/providers",
-            "Show the health of the model providers.",
-            &[],
-            schema!(Providers),
-        ),
+        Endpoint {
+            role: AdminRole::Monitor,
+            ..read(
+                Op::ShowProviders,
+                "listProviders",
+                "/providers",
+                "Show the health of the model providers.",
+                &[],
+                schema!(Providers),
+            )
+        },
         read(
             Op::ShowCache,
             "getCache",

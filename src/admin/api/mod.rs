@@ -1,4 +1,4 @@
-//! The admin API: what the command line does, over HTTP with tokens of two roles, in JSON.
+//! The admin API: what the command line does, over HTTP with tokens of three roles, in JSON.
 //!
 //! Changes go through the service behind the control socket; reads use the store. `openapi` describes it.
 
@@ -152,7 +152,8 @@ impl Api {
             return Err(error.header(header::ALLOW, value));
         };
         if token.role < endpoint.role {
-            let message = "The token has the role `read`, and this needs `operate`.";
+            let (has, needs) = (token.role.word(), endpoint.role.word());
+            let message = format!("The token has the role `{has}`, and this needs `{needs}`.");
             return Err(ApiError::new(ErrorCode::OfFilter(&ROLE), message));
         }
         let query = query(endpoint, parts.uri.query().unwrap_or_default())?;

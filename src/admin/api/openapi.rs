@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 
 use super::endpoint::{BASE, Endpoint, endpoints};
 use super::messages::ErrorAnswer;
-use crate::config::AdminRole;
 
 /// Statuses of errors, and when they are answered.
 const ERRORS: [(&str, &str); 9] = [
@@ -99,10 +98,7 @@ fn operation(endpoint: &Endpoint, generator: &mut SchemaGenerator) -> Value {
         let reference = json!({ "$ref": format!("#/components/responses/Error{status}") });
         responses.insert(status.to_owned(), reference);
     }
-    let role = match endpoint.role {
-        AdminRole::Read => "read",
-        AdminRole::Operate => "operate",
-    };
+    let role = endpoint.role.word();
     let mut operation = json!({
         "operationId": endpoint.id,
         "summary": endpoint.summary,

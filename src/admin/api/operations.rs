@@ -92,6 +92,9 @@ impl Api {
             }
             Op::ExportAccount => {
                 let (id, now) = (self.find(call.name()).await?.id, self.deps.clock.now());
+                // Recorded before it is read: no export is without a record.
+                let account = id.to_string();
+                self.apply(Change::AccountExport { account }, &call).await?;
                 let read = move |store: &dyn Read| AccountExport::read(store, id, now, ENTRIES_MAX);
                 let exported = self.read(read).await?;
                 let none = || no_account(format!("There is no account `{id}`."));

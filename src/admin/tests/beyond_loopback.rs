@@ -6,6 +6,7 @@ use tollgate_testing::{Certificate, Client};
 use super::*;
 use crate::config::{AdminRole, AdminTls, AdminToken};
 
+const MONITOR: &str = "9d1b7f0a5c3e48d2a6b4c8e0f1a2b3c4";
 const READ: &str = "2f6c1e6c9a5f4b8e93d07c1ab54e6f70";
 const OPERATE: &str = "c0a1b2d3e4f5061728394a5b6c7d8e9f";
 
@@ -51,7 +52,8 @@ impl Beyond {
             settings.address = "192.0.2.1:9090".parse().expect("an address");
             settings.tls = tls;
             settings.tokens = vec![
-                token("monitoring", AdminRole::Read, READ),
+                token("monitoring", AdminRole::Monitor, MONITOR),
+                token("support", AdminRole::Read, READ),
                 token("ops", AdminRole::Operate, OPERATE),
             ];
         });
@@ -81,23 +83,23 @@ impl Beyond {
 async fn without_a_token_only_the_status_is_shown() {
     let beyond = Beyond::start(None);
     let anonymous = || beyond.client().with_tls(&beyond.own.ca_pem);
-    let (read, operate) = (
-        || anonymous().with_key(READ),
-        || anonymous().with_key(OPERATE),
-    );
+    let holder = |token: &str| anonymous().with_key(token);
     for (line, expected) in [
-        (("GET", "/live"), [200, 200, 200]),
-        (("GET", "/ready"), [503, 503, 503]),
-        (("GET", "/metrics"), [401, 200, 200]),
-        (("GET", "/providers"), [401, 200, 200]),
-        (("GET", "/cache"), [401, 200, 200]),
-        (("DELETE", "/cache?all"), [401, 403, 200]),
-        (("GET", "/other"), [401, 404, 404]),
+        (("GET", "/live"), [200, 200, 200, 200]),
+        (("GET", "/ready"), [503, 503, 503, 503]),
+        (("GET", "/metrics"), [401, 200, 200, 200]),
+        (("GET", "/providers"), [401, 200, 200, 200]),
+        (("GET", "/cache"), [401, 403, 200, 200]),
+        (("DELETE", "/cache?all"), [401, 403, 403, 200]),
+        (("GET", "/other"), [401, 404, 404, 404]),
     ] {
-        for (client, expected) in [anonymous(), read(), operate()].into_iter().zip(expected) {
+        let clients = [anonymous(), holder(MONITOR), holder(READ), holder(OPERATE)];
+        for (client, expected) in clients.into_iter().zip(expected) {
             assert_eq!(beyond.status(client, line).await, Ok(expected), "{line:?}");
         }
     }
+    let reasons = holder(MONITOR).get("/ready").await.json()["reasons"].clone();
+    assert_eq!(reasons, serde_json::json!(["draining"]));
     let ready = anonymous().get("/ready").await;
     assert_eq!(
         ready.json(),
@@ -105,6 +107,8 @@ async fn without_a_token_only_the_status_is_shown() {
         "no reasons"
     );
     let guess = anonymous().with_key("guess");
+    let ready = guess.get("/ready").await;
+    assert_eq!(ready.json(), serde_json::json!({ "ready": false }));
     assert_eq!(beyond.status(guess, ("GET", "/metrics")).await, Ok(401));
     // Plain text is answered by no response.
     let plain = Client::new(&format!("http://{}", beyond.admin.address()));

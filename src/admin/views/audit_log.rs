@@ -12,7 +12,7 @@ pub(crate) struct AuditRecordView {
     /// When, RFC 3339.
     pub(crate) at: String,
     /// By whom: `token NAME`, `uid NUMBER` for a user of the gateway's machine, `address ADDRESS` for a client of the admin address without a
-    /// token, `signal SIGHUP` or `signal SIGUSR2` for the sender of a signal, or `file watch`.
+    /// token, `signal SIGHUP` or `signal SIGUSR2` for the sender of a signal, `file watch`, or `holder of the key` for who revoked a key with it.
     pub(crate) actor: String,
     /// What was done, such as `key_create`.
     pub(crate) action: String,

@@ -26,6 +26,9 @@ fn check_deletion(workspace: &Workspace) {
     assert_eq!(exported["entries"][0]["reference"], "inv-1");
     assert_eq!(exported["entries"][0]["amount"].to_string(), "12.5");
     assert_eq!(exported["has_more_entries"], false);
+    let last = workspace.json("audit-log --limit 1");
+    assert_eq!(last[0]["action"], "account_export");
+    assert_eq!(last[0]["subject"], *account);
 
     let refused = workspace.run(&format!("account delete --account {account}"));
     let refused = refused.expect_err("it has credit");

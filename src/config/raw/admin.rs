@@ -63,7 +63,8 @@ pub(crate) struct RawAdminToken {
     /// Default: required
     /// Range: 1 to 40 letters, digits, `-`, `_` and `.`; each name once
     pub(crate) name: Option<At<String>>,
-    /// What its holder may do: `read` everything, or `operate`, which is to change it too.
+    /// What its holder may do: `monitor`, which is metrics, health and providers; `read`, which is everything but secrets and exports of a person's
+    /// data; or `operate`, which is to export and change it too.
     ///
     /// Default: `read`
     pub(crate) role: Word<AdminRole>,

@@ -43,14 +43,30 @@ pub struct AdminToken {
 /// What the holder of a token of the admin API may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdminRole {
-    /// Read everything, without secrets.
+    /// Read metrics, health and the state of providers: nothing of an account.
+    Monitor,
+    /// Read everything, without secrets and without exports of a person's data.
     #[default]
     Read,
-    /// Read and change everything.
+    /// Read, export and change everything.
     Operate,
 }
 
 impl Words for AdminRole {
-    const WORDS: &'static [(&'static str, AdminRole)] =
-        &[("read", AdminRole::Read), ("operate", AdminRole::Operate)];
+    const WORDS: &'static [(&'static str, AdminRole)] = &[
+        ("monitor", AdminRole::Monitor),
+        ("read", AdminRole::Read),
+        ("operate", AdminRole::Operate),
+    ];
+}
+
+impl AdminRole {
+    /// Its word in the settings.
+    pub fn word(self) -> &'static str {
+        match self {
+            AdminRole::Monitor => "monitor",
+            AdminRole::Read => "read",
+            AdminRole::Operate => "operate",
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! Delivery of queued sign-in codes: durable, and at most once.
 
+use serde_json::Value;
 use tollgate_clock::Timestamp;
 use tollgate_testing::mailbox::{self, Behaviour, Mailbox};
 use tollgate_testing::{Client, Postgres, within};
 
-use super::installation::Installation;
+use super::installation::{Installation, Serving};
 use super::nodes::{Cluster, NAMES};
+use crate::rig::SECRETS;
 
 const ADA: &str = "ada@example.com";
 
@@ -166,4 +168,48 @@ async fn send(url: &str, path: &str, cookie: &str, form: String) -> (u16, String
 /// The session, which comes before the mark of the browser.
 fn first_cookie(answer: &tollgate_testing::Answer) -> Option<&str> {
     answer.headers.get("set-cookie")?.to_str().ok()
+}
+
+/// A leaked key is sent to every node several times at once: one of the requests revokes it, every node refuses it, and its owner gets one mail, also
+/// when the mail server takes none at first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_sent_a_leaked_key_at_once_refuse_it_and_send_one_mail() {
+    let mailbox = Mailbox::start(mailbox::Settings::default()).expect("free ports");
+    mailbox.behave(Behaviour {
+        refuse: 1,
+        ..Behaviour::default()
+    });
+    let database = Postgres::shared().database();
+    let cluster = Cluster::with(&database, "", &settings(&mailbox), &[]).await;
+    let words = ["account", "create", "--email", ADA];
+    let account = cluster.ask("a", &words).await["id"].clone();
+    let account = account.as_str().expect("an id");
+    let words = ["key", "create", "--account", account, "--name", "CI"];
+    let key = cluster.ask("a", &words).await["secret"].clone();
+    let key = key.as_str().expect("a secret");
+    SECRETS.used("an API key", key);
+    let nodes = || cluster.nodes.iter().chain(&cluster.nodes);
+    let client = |node: &Serving| Client::new(&node.url).with_key(key);
+    for node in nodes() {
+        let knows = async { while client(node).get("/v1/models").await.status != 200 {} };
+        within("the key at each node", knows).await;
+    }
+    let revocations = nodes().map(|node| {
+        let client = client(node);
+        async move { client.post("/keys/revoke", &Value::Null).await.status }
+    });
+    let answers = futures_util::future::join_all(revocations).await;
+    assert!(answers.iter().all(|status| *status == 200), "{answers:?}");
+    for node in nodes() {
+        let refuses = async { while client(node).get("/v1/models").await.status != 401 {} };
+        within("a refusal at each node", refuses).await;
+    }
+    let notice = mailbox.message(ADA, 1).await;
+    assert!(notice.text.contains("Name: CI\n"), "{}", notice.text);
+    let is_empty = || cluster.sql("SELECT count(*) FROM notices") == "0";
+    within("the recorded delivery", crate::rig::poll(is_empty)).await;
+    assert_eq!(mailbox.messages(ADA).len(), 1);
+    let recorded = "SELECT count(*) FROM audit_log WHERE actor = 'holder of the key' AND action = 'key_revoke'";
+    assert_eq!(cluster.sql(recorded), "1");
+    cluster.audit();
 }

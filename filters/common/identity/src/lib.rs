@@ -10,6 +10,7 @@ mod login;
 mod look_up;
 mod network;
 pub mod oauth;
+mod presented;
 mod refused;
 pub mod session;
 pub mod signin;
@@ -30,6 +31,7 @@ pub use keys::{
 };
 pub use login::{Login, LoginError};
 pub use look_up::LookUps;
+pub use presented::{RevokePresentedError, revoke_presented_key};
 pub use refused::RefusedRequests;
 pub use session::{Session, SessionValue};
 pub use signin::{Signin, SigninKeys, SigninRules};

@@ -8,8 +8,8 @@ use tempfile::TempDir;
 use tollgate_clock::Timestamp;
 use tollgate_identity::session::{self, IDLE, LIFE, RECENT};
 use tollgate_identity::signin::{
-    CODE_LIFE, CodeOutcome, CodeRequest, CodeSource, SendCodeError, SignedIn, Signin, SigninRules,
-    VerifyCodeError,
+    CODE_LIFE, CodeOutcome, CodeRequest, CodeSource, MessageContent, SendCodeError, SignedIn,
+    Signin, SigninRules, VerifyCodeError,
 };
 use tollgate_identity::{
     CreateKeyError, Form, IssueTokenError, KeyId, Login, NewAccount, NewKey, NewToken, Session,
@@ -111,7 +111,10 @@ impl TestBed {
         let due = self.signin.messages_due(self.now, 1000).await;
         let due = due.expect("the store answers");
         let newest = due.iter().max_by_key(|message| message.created_at);
-        newest.expect("a message").code.to_string()
+        match &newest.expect("a message").content {
+            MessageContent::Code { code, .. } => code.to_string(),
+            MessageContent::KeyRevoked { .. } => panic!("a notice"),
+        }
     }
 
     async fn verify_code(&mut self, browser: &SessionValue, code: &str) -> CodeOutcome {

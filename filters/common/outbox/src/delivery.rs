@@ -10,12 +10,13 @@ use tokio_util::task::TaskTracker;
 use tollgate_clock::{Clock, Timestamp};
 use tollgate_counters::{Counters, labels};
 use tollgate_identity::Signin;
-use tollgate_identity::signin::CodeMessage;
+use tollgate_identity::signin::{MessageContent, QueuedMessage};
 use tollgate_module::Snapshot;
 use tollgate_store::{
     ChangeKind, ChangeRow, CommitError, Effect, LoginKind, MessageId, Observer, Part, ReadError,
-    SigninPart, Store,
+    Store,
 };
+use zeroize::Zeroizing;
 
 use crate::sender::{OutgoingMessage, SendError, Sender};
 use crate::text;
@@ -23,8 +24,11 @@ use crate::text;
 /// Backoff after the first failure; doubled after each further one.
 const BACKOFF_BASE: Duration = Duration::from_secs(1);
 
-/// Upper bound of the backoff.
+/// Upper bound of the backoff of a code, for which a person waits.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// Upper bound of the backoff of a notice, which is tried for days.
+const NOTICE_BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// Messages read from the queue at once.
 const BATCH: usize = 64;
@@ -83,7 +87,7 @@ struct QueueObserver(Arc<Notify>);
 impl Observer for QueueObserver {
     fn committed(&self, part: &Part, _: Effect) {
         if let Part::Signin(part) = part
-            && matches!(**part, SigninPart::QueueMessage(_))
+            && part.queued().is_some()
         {
             self.0.notify_one();
         }
@@ -189,7 +193,7 @@ impl Outbox {
     }
 
     /// The next attempt; `None` for a message without a sender, or one that has expired.
-    fn attempt(&self, message: &CodeMessage) -> Option<Attempt> {
+    fn attempt(&self, message: &QueuedMessage) -> Option<Attempt> {
         let sender = match message.kind {
             LoginKind::Phone => self.senders.load().sms.clone(),
             _ => self.senders.load().mail.clone(),
@@ -201,23 +205,39 @@ impl Outbox {
         let outgoing = OutgoingMessage {
             id: message.id.to_string(),
             recipient: message.recipient.to_string(),
-            subject: text::subject(&message.code, &self.service),
-            text: match message.kind {
-                LoginKind::Phone => text::sms(&message.code, &self.service, &self.host),
-                _ => text::mail(&message.code, message.purpose, &self.service, &self.host),
-            },
+            subject: text::subject(&message.content, &self.service),
+            text: self.text(message),
             created_at: message.created_at,
+        };
+        let backoff_max = match message.content {
+            MessageContent::Code { .. } => BACKOFF_MAX,
+            MessageContent::KeyRevoked { .. } => NOTICE_BACKOFF_MAX,
         };
         Some(Attempt {
             id: message.id,
             tries: message.tries,
             expires_at: message.expires_at,
+            backoff_max,
             outgoing,
             sender,
             signin: self.signin.clone(),
             clock: self.clock.clone(),
             counters: self.counters.clone(),
         })
+    }
+
+    fn text(&self, message: &QueuedMessage) -> Zeroizing<String> {
+        let (service, host) = (&*self.service, &*self.host);
+        match &message.content {
+            MessageContent::Code { code, purpose } => match message.kind {
+                LoginKind::Phone => text::sms(code, service, host),
+                _ => text::mail(code, *purpose, service, host),
+            },
+            MessageContent::KeyRevoked { label, hint } => {
+                let key = (label.as_deref(), hint.as_deref());
+                text::key_revoked(key, message.created_at, service, host).into()
+            }
+        }
     }
 }
 
@@ -249,6 +269,7 @@ struct Attempt {
     /// Attempts before this one.
     tries: i64,
     expires_at: Timestamp,
+    backoff_max: Duration,
     outgoing: OutgoingMessage,
     sender: Arc<dyn Sender>,
     signin: Signin,
@@ -293,7 +314,7 @@ impl Attempt {
 
     async fn retry(self, error: &(dyn Error + Send + Sync)) -> Result<(), QueueError> {
         let doublings = self.tries.clamp(0, 10) as u32;
-        let wait = (BACKOFF_BASE * 2u32.pow(doublings)).min(BACKOFF_MAX);
+        let wait = (BACKOFF_BASE * 2u32.pow(doublings)).min(self.backoff_max);
         let next = self.clock.now() + wait;
         if next >= self.expires_at {
             return self.expire(error).await;

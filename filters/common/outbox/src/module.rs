@@ -23,7 +23,7 @@ provided! { NAME => [SigninSettings, Senders]; }
 
 metrics! {
     MESSAGES = "tollgate_messages_total", Counter, ["event"],
-        "Attempts to deliver messages with codes: sent, failed (repeated), without an answer (unknown, not repeated), rejected by the receiver, and messages that expired before they were sent.";
+        "Attempts to deliver messages, codes and notices: sent, failed (repeated), without an answer (unknown, not repeated), rejected by the receiver, and messages that expired before they were sent.";
 }
 
 /// Sign-in with one-time codes.

@@ -96,6 +96,14 @@ codes! {
 }
 
 codes! {
+    /// What a notice to the owner of an account is about.
+    NoticeKind {
+        /// An API key was revoked by someone who has the key and no session.
+        KeyRevoked = 1,
+    }
+}
+
+codes! {
     /// The kind of a ledger entry.
     EntryKind {
         /// Reserves credit for one operation.

@@ -63,7 +63,7 @@ pub use carry::{Carried, CarriedNode, CarriedSum, CarryPart};
 pub use checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
 pub use codes::{
     AccountStatus, AuthorizationState, CacheScope, ChangeKind, CheckoutState, CodePurpose, Contra,
-    CredentialKind, Endpoint, EntryKind, LoginKind, MandateState, PaymentStatus, Route,
+    CredentialKind, Endpoint, EntryKind, LoginKind, MandateState, NoticeKind, PaymentStatus, Route,
     SubscriptionStatus, TopUpState,
 };
 pub use commit_id::has_allotments;
@@ -93,7 +93,7 @@ pub use rows::{
 pub use sealing::Sealer;
 pub use signin::{
     Draft, FailureRule, LoginCodeId, LoginCodeRow, MessageId, MessageRow, NewLoginCode, NewMessage,
-    NewSession, SendLimit, SessionRow, SigninPart, SigninRead,
+    NewNotice, NewSession, NoticeRow, SendLimit, SessionRow, SigninPart, SigninRead,
 };
 pub use spool::SpooledUnit;
 pub use statement::{DaySpending, ReadStatement, Statement};

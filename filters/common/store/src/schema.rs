@@ -35,6 +35,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/021.sql"),
     include_str!("migrations/022.sql"),
     include_str!("migrations/023.sql"),
+    include_str!("migrations/024.sql"),
 ];
 
 /// The SQL keywords that differ between engines.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, LoginId, Micros};
+use tollgate_money::{AccountId, CredentialId, LoginId, Micros};
 
-use crate::codes::{AccountStatus, CodePurpose, LoginKind};
+use crate::codes::{AccountStatus, CodePurpose, LoginKind, NoticeKind};
 use crate::error::ReadError;
 
 /// A change of sign-in data.
@@ -97,14 +97,22 @@ pub enum SigninPart {
         /// The key.
         key: [u8; 32],
     },
-    /// Queues a message.
+    /// Queues a message with a code.
     QueueMessage(NewMessage),
-    /// A message was delivered, or never will be.
+    /// Queues a notice.
+    QueueNotice(NewNotice),
+    /// Refuses the unit when a credential was revoked: [`crate::Refusal::CredentialConflict`]. Precedes the revocation in a unit that only the first
+    /// of several equal requests may write.
+    RequireUnrevoked {
+        /// The credential.
+        credential: CredentialId,
+    },
+    /// A message or notice was delivered, or never will be.
     DropMessage {
         /// Which.
         id: MessageId,
     },
-    /// Claims a message for one attempt, before it: [`crate::Refusal::MessageClaimed`] when another attempt has been made since it was read, or
+    /// Claims a message or notice for one attempt, before it: [`crate::Refusal::MessageClaimed`] when another attempt has been made since it was read, or
     /// it is gone. It is due again only when it has expired, or after [`SigninPart::DelayMessage`].
     ClaimMessage {
         /// Which.
@@ -152,6 +160,17 @@ pub enum SigninPart {
         /// Maximum number of rows of each kind.
         limit: i64,
     },
+}
+
+impl SigninPart {
+    /// The id and the time of the message or notice that this part queues; `None` for another part.
+    pub fn queued(&self) -> Option<(MessageId, Timestamp)> {
+        match self {
+            SigninPart::QueueMessage(message) => Some((message.id, message.created_at)),
+            SigninPart::QueueNotice(notice) => Some((notice.id, notice.created_at)),
+            _ => None,
+        }
+    }
 }
 
 /// The id of a one-time code.
@@ -306,6 +325,38 @@ pub struct MessageRow {
     pub tries: i64,
 }
 
+/// A notice to be queued, by mail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewNotice {
+    /// Its id.
+    pub id: MessageId,
+    /// What it is about.
+    pub kind: NoticeKind,
+    /// The login whose address gets it.
+    pub login: LoginId,
+    /// The credential that it is about.
+    pub credential: CredentialId,
+    /// When it was queued: also the time of the event.
+    pub created_at: Timestamp,
+    /// The time after which it is not delivered any more.
+    pub expires_at: Timestamp,
+}
+
+/// A stored notice, with what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoticeRow {
+    /// The notice as queued.
+    pub notice: NewNotice,
+    /// The address that gets it.
+    pub recipient: Arc<str>,
+    /// The label of the credential.
+    pub label: Option<Arc<str>>,
+    /// The displayable part of the credential.
+    pub hint: Option<Arc<str>>,
+    /// Attempts begun so far.
+    pub tries: i64,
+}
+
 /// Reads of sign-in data. Every method blocks, as those of [`crate::Read`] do.
 pub trait SigninRead: Send + Sync {
     /// The session of this digest, ended or not.
@@ -336,7 +387,10 @@ pub trait SigninRead: Send + Sync {
     /// At most `limit` messages due at `now`, the oldest first.
     fn messages_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MessageRow>, ReadError>;
 
-    /// When the next message is due.
+    /// At most `limit` notices due at `now`, the oldest first. Those of a kind that only a later release knows are left to it.
+    fn notices_due(&self, now: Timestamp, limit: usize) -> Result<Vec<NoticeRow>, ReadError>;
+
+    /// When the next message or notice is due.
     fn next_message_at(&self) -> Result<Option<Timestamp>, ReadError>;
 
     /// Credits promised at sign-up and not yet booked.

@@ -93,6 +93,7 @@ pub(super) fn paths(installation: &Installation) -> Map<String, Value> {
                 Value::Null,
             )}),
         ),
+        ("/keys/revoke", json!({"post": revoke_key()})),
         (
             "/.well-known/oauth-authorization-server",
             metadata(
@@ -129,6 +130,23 @@ pub(super) fn paths(installation: &Installation) -> Map<String, Value> {
         paths.remove("/.well-known/ucp");
     }
     paths
+}
+
+/// Revocation of the key that is presented.
+fn revoke_key() -> Value {
+    let answer = |description: &str, is_good| json!({"description": description, "headers": responses::fields(&[], is_good)});
+    let mut refused = answer("Rejected, or temporarily unavailable", false);
+    refused["content"] = json!({"application/json": {"schema": reference("Error")}});
+    json!({
+        "operationId": "revokeKey",
+        "tags": ["access"],
+        "summary": "Revokes the API key in `Authorization`, for finders of a leaked one. 200 for any key",
+        "security": [{"apiKey": []}],
+        "responses": {
+            "200": answer("Nothing is said of the key. Its owner gets a mail if it was revoked now", true),
+            "default": refused,
+        },
+    })
 }
 
 /// Headers of a redirect.

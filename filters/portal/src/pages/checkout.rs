@@ -21,6 +21,7 @@ use crate::context::PortalContext;
 use crate::credential_names::CredentialNames;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
+use crate::pages::plan::status;
 
 /// Time limit of a page for PayPal; the reconciliation continues in the background.
 const PROVIDER_WAIT: Duration = Duration::from_secs(6);
@@ -323,7 +324,7 @@ fn completed_page(context: &PortalContext, view: &View) -> Markup {
             dl.sum {
                 div { dt { "Price" } dd.number { (usd(PRICE)) " each month" } }
                 @if let Some(active) = &view.active {
-                    div { dt { "Paid until" } dd { (format::date_time(active.period_end)) } }
+                    div { dt { "Paid until" } dd { (format::date_time(status::end_of(active, context.now()))) } }
                     div { dt { "Reference" } dd { (active.reference) } }
                 }
                 @if let Some(subscription) = &view.row.subscription {

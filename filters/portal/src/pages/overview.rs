@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use tollgate_clock::Timestamp;
 use tollgate_filter::Reply;
 use tollgate_ledger::Balance;
-use tollgate_money::Micros;
+use tollgate_money::{Micros, Usd};
 use tollgate_pages::format::{self, costs_2, count, credits_2, plural};
 use tollgate_pages::parts::{self, BarChart, Tone};
 use tollgate_pages::{NavItem, Page, Script};
@@ -38,6 +38,8 @@ struct OverviewData {
     class: String,
     /// The subscription, current or ended.
     subscription: Option<SubscriptionRow>,
+    /// When and how much PayPal charges next.
+    next_charge: Option<(Timestamp, Usd)>,
     period: Period,
     chosen: i64,
     now: Timestamp,
@@ -73,10 +75,11 @@ pub(crate) async fn show(
             )?,
             CredentialNames::read(read, account)?,
             class.as_deref().unwrap_or_default().to_owned(),
-            read.subscription(account)?,
         ))
     };
-    let (days, latest, names, class, subscription) = reading(&context.store, read).await?;
+    let (days, latest, names, class) = reading(&context.store, read).await?;
+    let standing = context.plans.state(account).await;
+    let standing = standing.map_err(|error| PageError::Store(Box::new(error)))?;
     let balance = context.ledger.balance(account).unwrap_or_default();
     let data = OverviewData {
         days,
@@ -84,7 +87,8 @@ pub(crate) async fn show(
         names,
         balance,
         class,
-        subscription,
+        next_charge: standing.next_charge(),
+        subscription: standing.subscription,
         period: Period::last(chosen, now),
         chosen,
         now,
@@ -304,7 +308,7 @@ fn plan(context: &PortalContext, data: &OverviewData) -> Markup {
         section.panel {
             div.panel-head { h2 { "Plan" } div { (status::pill(data.subscription.as_ref(), data.now)) } }
             p.figure { (class_name(context, &data.class)) }
-            @if let Some(row) = &data.subscription { p { (status::until(row, data.now)) } }
+            @if let Some(row) = &data.subscription { p { (status::until(row, data.next_charge, data.now)) } }
             @if let Some(class) = class { p.second { (class.quota_text()) "." } }
             p { a href="/plan" { "Manage plan" } }
         }

@@ -203,6 +203,16 @@ pub(super) fn built_in() -> Vec<Route> {
         errors: ErrorShape::Envelope,
         ..notices
     });
+    let revocation = page(
+        "/keys/revoke",
+        &[Method::POST],
+        &["rate-limit", "key-revocation"],
+    );
+    routes.push(Route {
+        errors: ErrorShape::Envelope,
+        cors: Cors::Api,
+        ..revocation
+    });
     const PAGE: &[&str] = &["rate-limit", "portal"];
     for (path, methods) in PAGES {
         routes.push(page(path, methods, PAGE));

@@ -1,19 +1,85 @@
-//! The queue of messages with codes, for their delivery.
+//! The queue of messages, for their delivery: codes, and notices to the owners of accounts.
+
+use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
-use tollgate_store::{CommitError, MessageId, ReadError, Refusal, SigninPart, reading};
+use tollgate_store::{
+    CodePurpose, CommitError, LoginKind, MessageId, MessageRow, NoticeRow, ReadError, Refusal,
+    SigninPart, reading,
+};
+use zeroize::Zeroizing;
 
-use super::{CodeMessage, Signin};
+use super::Signin;
+
+/// A queued message.
+pub struct QueuedMessage {
+    /// The deduplication id for receivers.
+    pub id: MessageId,
+    /// The kind of address, which selects the sender.
+    pub kind: LoginKind,
+    /// The recipient; empty for a decoy.
+    pub recipient: Arc<str>,
+    /// What it says.
+    pub content: MessageContent,
+    /// Attempts begun so far.
+    pub tries: i64,
+    /// When it was queued.
+    pub created_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
+}
+
+/// What a message says.
+pub enum MessageContent {
+    /// A one-time code.
+    Code {
+        /// Its purpose.
+        purpose: CodePurpose,
+        /// The code.
+        code: Zeroizing<String>,
+    },
+    /// An API key was revoked by someone who has the key, at the time at which the message was queued.
+    KeyRevoked {
+        /// The label of the key.
+        label: Option<Arc<str>>,
+        /// The displayable part of the key.
+        hint: Option<Arc<str>>,
+    },
+}
 
 impl Signin {
-    /// The messages that are due.
+    /// The messages that are due: codes first.
     pub async fn messages_due(
         &self,
         now: Timestamp,
         limit: usize,
-    ) -> Result<Vec<CodeMessage>, ReadError> {
-        let rows = reading(&self.store, move |read| read.messages_due(now, limit)).await?;
-        Ok(rows.into_iter().map(|row| self.open(row)).collect())
+    ) -> Result<Vec<QueuedMessage>, ReadError> {
+        let read = reading(&self.store, move |read| -> Result<_, ReadError> {
+            Ok((
+                read.messages_due(now, limit)?,
+                read.notices_due(now, limit)?,
+            ))
+        });
+        let (codes, notices) = read.await?;
+        let codes = codes.into_iter().map(|row| self.open(row));
+        Ok(codes.chain(notices.into_iter().map(notice)).collect())
+    }
+
+    fn open(&self, row: MessageRow) -> QueuedMessage {
+        let MessageRow { message, tries } = row;
+        let code = self.keys.seal(message.id, &message.sealed);
+        QueuedMessage {
+            id: message.id,
+            kind: message.kind,
+            recipient: message.recipient,
+            content: MessageContent::Code {
+                purpose: message.purpose,
+                code: String::from_utf8(code).unwrap_or_default().into(),
+            },
+            tries,
+            created_at: message.created_at,
+            expires_at: message.expires_at,
+        }
     }
 
     /// When the next message is due.
@@ -45,5 +111,21 @@ impl Signin {
     ) -> Result<(), CommitError> {
         self.finish([SigninPart::DelayMessage { id, tries, next_at }])
             .await
+    }
+}
+
+/// The only kind there is. A notice goes by mail.
+fn notice(row: NoticeRow) -> QueuedMessage {
+    QueuedMessage {
+        id: row.notice.id,
+        kind: LoginKind::Email,
+        recipient: row.recipient,
+        content: MessageContent::KeyRevoked {
+            label: row.label,
+            hint: row.hint,
+        },
+        tries: row.tries,
+        created_at: row.notice.created_at,
+        expires_at: row.notice.expires_at,
     }
 }

@@ -17,13 +17,14 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, LoginId, Micros};
 use tollgate_store::{
     AccountStatus, Admission, CodePurpose, CommitError, FailureRule, LoginCodeId, LoginCodeRow,
-    LoginKind, MessageId, MessageRow, NewLogin, NewLoginCode, NewMessage, NewSession, Part,
-    ReadError, Refusal, SendLimit, SigninPart, Store, UnitOfWork, commit, reading,
+    LoginKind, MessageId, NewLogin, NewLoginCode, NewMessage, NewSession, Part, ReadError, Refusal,
+    SendLimit, SigninPart, Store, UnitOfWork, commit, reading,
 };
 
 pub use code::CodeLength;
 pub use keys::SigninKeys;
 use keys::{Source, SourceKeys};
+pub use messages::{MessageContent, QueuedMessage};
 pub use rules::{CodeChannels, SigninRules};
 
 use crate::keys::id_bytes;
@@ -186,26 +187,6 @@ pub struct PendingCode {
     pub purpose: CodePurpose,
     /// When it was sent.
     pub sent_at: Timestamp,
-}
-
-/// A queued message with its code.
-pub struct CodeMessage {
-    /// The deduplication id for receivers.
-    pub id: MessageId,
-    /// The kind of address, which selects the sender.
-    pub kind: LoginKind,
-    /// The recipient; empty for a decoy.
-    pub recipient: Arc<str>,
-    /// The purpose of the code.
-    pub purpose: CodePurpose,
-    /// The code.
-    pub code: zeroize::Zeroizing<String>,
-    /// Attempts begun so far.
-    pub tries: i64,
-    /// When it was queued.
-    pub created_at: Timestamp,
-    /// When it expires.
-    pub expires_at: Timestamp,
 }
 
 impl Signin {
@@ -451,21 +432,6 @@ impl Signin {
         // If the store does not admit it, the next run repeats it.
         let swept = self.store.submit(unit, Box::new(|_| ()));
         drop(swept);
-    }
-
-    fn open(&self, row: MessageRow) -> CodeMessage {
-        let MessageRow { message, tries } = row;
-        let code = self.keys.seal(message.id, &message.sealed);
-        CodeMessage {
-            id: message.id,
-            kind: message.kind,
-            recipient: message.recipient,
-            purpose: message.purpose,
-            code: String::from_utf8(code).unwrap_or_default().into(),
-            tries,
-            created_at: message.created_at,
-            expires_at: message.expires_at,
-        }
     }
 
     /// What requests from this source about an address are counted by: its browser where that is known, else its network.

@@ -60,8 +60,13 @@ pub fn resumable_until(row: &MandateRow) -> Option<Timestamp> {
 
 /// The same of a mandate that its owner would cancel at `now`; `None` where that is final.
 pub fn resumable_after_cancel(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
+    next_charge(row).filter(|due| now < *due)
+}
+
+/// When the provider charges a mandate next; `None` where it does not, or a charge has failed.
+pub fn next_charge(row: &MandateRow) -> Option<Timestamp> {
     let is_charged = matches!(row.state, MandateState::Active | MandateState::Resuming);
-    period::due(row).filter(|due| is_charged && !is_past_due(row) && now < *due)
+    period::due(row).filter(|_| is_charged && !is_past_due(row))
 }
 
 impl Mandate {

@@ -39,8 +39,9 @@ pub use current::current_mandate;
 pub(crate) use current::is_own;
 pub use decide::{is_past_due, is_stopped};
 pub use error::{ChangeError, OpenError, VerifyError};
-pub use mandate::{resumable_after_cancel, resumable_until};
+pub use mandate::{next_charge, resumable_after_cancel, resumable_until};
 pub use open::Urls;
+pub use period::without_grace;
 pub use processor::{MandateDeps, MandateNotification, Mandates, Verified};
 pub use recurring::{
     Charge, ChargeStatus, CreatedSubscription, NewSubscription, ProviderPlan, ProviderSubscription,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::ToSpan;
 use jiff::tz::TimeZone;
 use tollgate_clock::Timestamp;
-use tollgate_store::MandateRow;
+use tollgate_store::{MandateRow, Route};
 
 use super::recurring::{Charge, ChargeStatus};
 use super::schedule::{DAY, days};
@@ -36,6 +36,14 @@ pub(super) fn end<T>(
     let month = month_after(charge.at);
     // Bounded: never much more than a month.
     later.map_or(month, |at| at.min(month + NEAR)) + GRACE
+}
+
+/// The end of a subscription or a payment without the day of grace, which is the operator's and not paid for. A transfer (x402) has none.
+pub fn without_grace(route: Route, end: Timestamp) -> Timestamp {
+    match route {
+        Route::X402 => end,
+        _ => end - GRACE,
+    }
 }
 
 /// When the next charge is due, after the paid period.

@@ -1,10 +1,11 @@
 //! The state of an account as a buyer: its subscription and its pending payments.
 
 use tollgate_clock::Timestamp;
+use tollgate_money::Usd;
 use tollgate_store::{AuthorizationRow, MandateRow, MandateState, SubscriptionRow};
 
 use super::{DAY, Plan};
-use crate::mandates::{is_own, is_past_due, resumable_until};
+use crate::mandates::{is_own, is_past_due, next_charge, resumable_until};
 
 /// Subscription and pending payments of an account at one moment.
 #[derive(Clone, Debug)]
@@ -65,6 +66,14 @@ impl PlanState {
         let mandate = self.mandate.as_ref()?;
         let until = resumable_until(mandate).filter(|until| self.now < *until)?;
         is_own(self.active()?, mandate).then_some(until)
+    }
+
+    /// When and how much the provider charges next for the plan; `None` where it does not, or that time has passed without a charge.
+    pub fn next_charge(&self) -> Option<(Timestamp, Usd)> {
+        let mandate = self.mandate.as_ref()?;
+        let row = self.active().filter(|row| row.renews)?;
+        let at = next_charge(mandate).filter(|at| self.now < *at)?;
+        is_own(row, mandate).then_some((at, mandate.price))
     }
 
     /// Whether a mandate was agreed to whose first payment is pending: money may move at any time, and no other payment is offered until it

@@ -23,7 +23,6 @@ use crate::plan::PlanPart;
 use crate::queue::Item;
 use crate::reads::{BalanceDelta, caps};
 use crate::seal::Sums;
-use crate::signin::SigninPart;
 use crate::unit::{Part, Receipt, UnitOfWork};
 
 /// The result of each unit of a batch, in order.
@@ -284,12 +283,11 @@ impl Batch {
                 self.cap_changed(rows, change)?;
             }
         } else if let Part::Signin(part) = part
-            && let SigninPart::QueueMessage(message) = &**part
+            && let Some((id, at)) = part.queued()
             && self.is_one_of_many()
         {
             // The node that delivers may be another one.
-            let subject = &message.id.0;
-            self.change(rows, ChangeKind::Message, subject, message.created_at)?;
+            self.change(rows, ChangeKind::Message, &id.0, at)?;
         }
         Ok(Receipt::default())
     }

@@ -16,8 +16,8 @@ use tollgate_money::{
 use super::error::{EngineError, Fault, RowError};
 use crate::codes::{
     AccountStatus, AuthorizationState, CacheScope, ChangeKind, CheckoutState, CodePurpose,
-    CredentialKind, Endpoint, LoginKind, MandateState, PaymentStatus, Route, SubscriptionStatus,
-    TopUpState, cap_period, cap_period_code,
+    CredentialKind, Endpoint, LoginKind, MandateState, NoticeKind, PaymentStatus, Route,
+    SubscriptionStatus, TopUpState, cap_period, cap_period_code,
 };
 
 /// A value of a parameter or a column. Booleans are 0 and 1, times are microseconds.
@@ -466,6 +466,7 @@ codes! {
     Endpoint: "an endpoint";
     LoginKind: "a login's kind";
     MandateState: "a mandate's state";
+    NoticeKind: "a notice's kind";
     PaymentStatus: "a payment's status";
     Route: "a route of payment";
     SubscriptionStatus: "a subscription's status";

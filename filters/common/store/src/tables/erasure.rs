@@ -6,7 +6,8 @@ use crate::engine::{EngineError, Sql, values};
 
 /// What stays names the account by its id alone: the ledger, usage by day, payments with their references at the provider or on the chain.
 /// Stored answers of idempotency keys expire by themselves.
-const STATEMENTS: [&str; 9] = [
+const STATEMENTS: [&str; 10] = [
+    "DELETE FROM notices WHERE login_id IN (SELECT id FROM logins WHERE account_id = ?1)",
     "DELETE FROM outbox WHERE recipient IN (SELECT address FROM logins WHERE account_id = ?1)",
     "DELETE FROM login_codes WHERE address IN (SELECT address FROM logins WHERE account_id = ?1)",
     "DELETE FROM sessions WHERE account_id = ?1",

@@ -1,16 +1,16 @@
 //! Sign-in: sessions, one-time codes, send limits, messages. Rare, so its statements are prepared on use.
 
 use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, LoginId, Micros};
+use tollgate_money::{AccountId, CredentialId, LoginId, Micros};
 
 use super::parts::require_account;
-use crate::codes::LoginKind;
+use crate::codes::{LoginKind, NoticeKind};
 use crate::engine::{RowError, Select, Sql, SqlRow, Value, WriteError, values};
 use crate::error::{ReadError, Refusal};
 use crate::opened::{Connections, OpenedStore};
 use crate::signin::{
     Draft, FailureRule, LoginCodeId, LoginCodeRow, MessageId, MessageRow, NewLoginCode, NewMessage,
-    NewSession, SendLimit, SessionRow, SigninPart, SigninRead,
+    NewNotice, NewSession, NoticeRow, SendLimit, SessionRow, SigninPart, SigninRead,
 };
 
 /// Stored with the failures of a key that is not locked out; the column is not nullable.
@@ -70,23 +70,38 @@ pub(crate) fn write(connection: &dyn Sql, part: &SigninPart) -> Result<(), Write
             values![key],
         ),
         SigninPart::QueueMessage(message) => queue_message(connection, message),
-        SigninPart::DropMessage { id } => run(
-            connection,
-            "DELETE FROM outbox WHERE id = ?1",
-            values![id.0],
-        ),
-        SigninPart::ClaimMessage { id, tries } => {
-            let sql = "UPDATE outbox SET tries = tries + 1, next_at = expires_at WHERE id = ?1 AND tries = ?2";
-            match connection.execute(sql, values![id.0, tries])? {
-                0 => Err(WriteError::Refused(Refusal::MessageClaimed)),
-                _ => Ok(()),
+        SigninPart::QueueNotice(notice) => queue_notice(connection, notice),
+        SigninPart::RequireUnrevoked { credential } => require_unrevoked(connection, *credential),
+        // Ids are random: each is in one of the two tables.
+        SigninPart::DropMessage { id } => {
+            for sql in [
+                "DELETE FROM outbox WHERE id = ?1",
+                "DELETE FROM notices WHERE id = ?1",
+            ] {
+                run(connection, sql, values![id.0])?;
             }
+            Ok(())
         }
-        SigninPart::DelayMessage { id, tries, next_at } => run(
-            connection,
-            "UPDATE outbox SET next_at = ?3 WHERE id = ?1 AND tries = ?2",
-            values![id.0, tries, next_at],
-        ),
+        SigninPart::ClaimMessage { id, tries } => {
+            for sql in [
+                "UPDATE outbox SET tries = tries + 1, next_at = expires_at WHERE id = ?1 AND tries = ?2",
+                "UPDATE notices SET tries = tries + 1, next_at = expires_at WHERE id = ?1 AND tries = ?2",
+            ] {
+                if connection.execute(sql, values![id.0, tries])? > 0 {
+                    return Ok(());
+                }
+            }
+            Err(WriteError::Refused(Refusal::MessageClaimed))
+        }
+        SigninPart::DelayMessage { id, tries, next_at } => {
+            for sql in [
+                "UPDATE outbox SET next_at = ?3 WHERE id = ?1 AND tries = ?2",
+                "UPDATE notices SET next_at = ?3 WHERE id = ?1 AND tries = ?2",
+            ] {
+                run(connection, sql, values![id.0, tries, next_at])?;
+            }
+            Ok(())
+        }
         SigninPart::OweGrant {
             account,
             amount,
@@ -314,6 +329,32 @@ fn queue_message(connection: &dyn Sql, message: &NewMessage) -> Result<(), Write
     )
 }
 
+fn queue_notice(connection: &dyn Sql, notice: &NewNotice) -> Result<(), WriteError> {
+    run(
+        connection,
+        "INSERT INTO notices (id, kind, login_id, credential_id, created_at, next_at, expires_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)",
+        values![
+            notice.id.0,
+            notice.kind,
+            notice.login,
+            notice.credential,
+            notice.created_at,
+            notice.expires_at,
+        ],
+    )
+}
+
+/// Units that revoke credentials have one order on all nodes (`lock_shared`), so that one of two equal requests finds what the other one has
+/// written.
+fn require_unrevoked(connection: &dyn Sql, credential: CredentialId) -> Result<(), WriteError> {
+    let sql = "SELECT 1 FROM credentials WHERE id = ?1 AND revoked_at IS NULL";
+    match connection.exists(sql, values![credential])? {
+        true => Ok(()),
+        false => Err(WriteError::Refused(Refusal::CredentialConflict(credential))),
+    }
+}
+
 fn sweep(
     connection: &dyn Sql,
     now: Timestamp,
@@ -330,6 +371,7 @@ fn sweep(
     for statement in [
         "DELETE FROM login_codes WHERE id IN (SELECT id FROM login_codes WHERE expires_at <= ?1 LIMIT ?2)",
         "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE expires_at <= ?1 LIMIT ?2)",
+        "DELETE FROM notices WHERE id IN (SELECT id FROM notices WHERE expires_at <= ?1 LIMIT ?2)",
     ] {
         run(connection, statement, values![now, limit])?;
     }
@@ -414,11 +456,23 @@ impl<C: Connections, W: Send + Sync> SigninRead for OpenedStore<C, W> {
         })
     }
 
+    fn notices_due(&self, now: Timestamp, limit: usize) -> Result<Vec<NoticeRow>, ReadError> {
+        self.with("notices", |connection| {
+            let sql = format!(
+                "SELECT n.id, n.kind, n.login_id, n.credential_id, n.created_at, n.expires_at, l.address, c.label, c.hint, n.tries
+                 {NOTICES} AND n.next_at <= ?2 ORDER BY n.next_at LIMIT ?3"
+            );
+            connection.all(&sql, values![newest_notice_kind(), now, limit], notice)
+        })
+    }
+
     fn next_message_at(&self) -> Result<Option<Timestamp>, ReadError> {
         self.with("messages", |connection| {
-            let next = connection.first("SELECT min(next_at) FROM outbox", values![], |row| {
-                row.get(0)
-            })?;
+            let sql = format!(
+                "SELECT min(next_at) FROM (SELECT next_at FROM outbox UNION ALL SELECT n.next_at {NOTICES}) AS queued"
+            );
+            let next =
+                connection.first(&sql, values![newest_notice_kind()], |row| row.get(0))?;
             Ok(next.flatten())
         })
     }
@@ -462,6 +516,32 @@ fn code(row: &dyn SqlRow, session_hash: [u8; 32]) -> Result<LoginCodeRow, RowErr
             expires_at: row.get(8)?,
         },
         attempts: row.get(6)?,
+    })
+}
+
+/// The notices that can be sent: of a kind up to ?1, whose login and credential are there.
+const NOTICES: &str = "FROM notices n JOIN logins l ON l.id = n.login_id JOIN credentials c ON c.id = n.credential_id WHERE n.kind <= ?1";
+
+/// The last kind of notice that this release knows.
+fn newest_notice_kind() -> i64 {
+    let codes = NoticeKind::ALL.iter().map(|kind| kind.code());
+    codes.max().unwrap_or_default()
+}
+
+fn notice(row: &dyn SqlRow) -> Result<NoticeRow, RowError> {
+    Ok(NoticeRow {
+        notice: NewNotice {
+            id: MessageId(row.get(0)?),
+            kind: row.get(1)?,
+            login: row.get(2)?,
+            credential: row.get(3)?,
+            created_at: row.get(4)?,
+            expires_at: row.get(5)?,
+        },
+        recipient: row.get(6)?,
+        label: row.get(7)?,
+        hint: row.get(8)?,
+        tries: row.get(9)?,
     })
 }
 

@@ -495,7 +495,7 @@ fn of_an_earlier_release() -> String {
          ALTER TABLE recalls DROP COLUMN need, DROP COLUMN short_at;
          ALTER TABLE cap_recalls DROP COLUMN need, DROP COLUMN short_at;
          ALTER TABLE oauth_clients DROP COLUMN network;
-         DROP TABLE signup_grant_addresses;
+         DROP TABLE signup_grant_addresses; DROP TABLE notices;
          ALTER TABLE cluster DROP COLUMN pruned; UPDATE meta SET v = '20' WHERE k = 'schema'",
     );
     url

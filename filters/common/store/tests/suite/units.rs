@@ -14,7 +14,7 @@ use super::support::*;
 
 const DAY: i64 = 86_400_000_000;
 
-fn credential(number: u8, account_number: u8) -> NewCredential {
+pub(super) fn credential(number: u8, account_number: u8) -> NewCredential {
     NewCredential {
         id: CredentialId::from_bytes([number; 16]),
         hash: [number; 32],

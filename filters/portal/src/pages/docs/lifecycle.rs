@@ -45,6 +45,12 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
                     "ends all of its tokens. Revoked credentials are refused from the next request, everywhere within 2 seconds. A stream that is "
                     "in progress continues to its end."
                 }
+                p {
+                    "A person who finds a leaked key can end it without an account: "
+                    code { "curl -X POST -H \"Authorization: Bearer KEY\" " (context.address.base_url()) "/keys/revoke" }
+                    ". The key is read from that header only. The answer is 200 for every key, also for an unknown one. The owner of the account gets a mail "
+                    "with the name of the key, the time and what to do."
+                }
             },
         },
         Section {

@@ -157,6 +157,10 @@ fn list(keys: &Keys, made: Option<KeyId>, now: Timestamp) -> Markup {
             "A revoked key is refused on the next request, everywhere within 2 seconds. Apps that you allowed by signing in are under "
             a href="/apps" { "Connected apps" } "."
         }
+        p.second.small.narrow-text {
+            "A person who finds one of your keys can revoke it without signing in: "
+            a href="/docs/lifecycle#credentials" { "how" } ". You then get a mail."
+        }
     }
 }
 

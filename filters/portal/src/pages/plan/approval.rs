@@ -15,6 +15,7 @@ use tollgate_purchase::mandates::{RECURRING_OFFERED, is_past_due};
 use tollgate_purchase::plan::{PRICE, PlanState};
 use tollgate_store::{MandateRow, MandateState, reading};
 
+use super::status;
 use crate::amounts::usd;
 use crate::context::PortalContext;
 use crate::page_error::PageError;
@@ -176,7 +177,7 @@ impl View<'_> {
         let end = self
             .standing
             .active()
-            .map_or(self.now, |row| row.period_end);
+            .map_or(self.now, |row| status::end_of(row, self.now));
         html! {
             (parts::notice(Tone::Good, &format!("You have {}", self.plan), html! { "PayPal has confirmed the payment." }))
             (parts::heading(&format!("You have {}", self.plan), None))

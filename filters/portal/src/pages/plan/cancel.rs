@@ -10,6 +10,7 @@ use tollgate_purchase::mandates::{ChangeError, is_stopped, resumable_after_cance
 use tollgate_purchase::plan::PlanState;
 use tollgate_store::MandateState;
 
+use super::status;
 use crate::context::PortalContext;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
@@ -93,7 +94,7 @@ fn confirm_page(
             (parts::csrf(&viewer.csrf))
             @match standing.active() {
                 Some(row) => p {
-                    "You keep " (plan) " until " (format::date(row.period_end, request.now)) ". No more payments."
+                    "You keep " (plan) " until " (format::date(status::end_of(row, request.now), request.now)) ". No more payments."
                     @if let Some(until) = standing.mandate.as_ref().and_then(|row| resumable_after_cancel(row, standing.now)) {
                         " You can resume it until " (format::date_time(until)) "."
                     }

@@ -55,7 +55,7 @@ pub(crate) async fn show(
         section.panel {
             div.panel-head { h2 { "What you have" } div { (status::pill(subscription.as_ref(), now)) } }
             p.figure { (class_name(context, &class)) }
-            @if let Some(row) = &subscription { p { (status::until(row, now)) } }
+            @if let Some(row) = &subscription { p { (status::until(row, standing.next_charge(), now)) } }
             @if let Some(class) = find(&class) { p.second { (class.quota_text()) "." } }
             p.second { "Requests are paid from credits, whatever the plan." }
         }
@@ -107,8 +107,8 @@ fn buying(context: &PortalContext, standing: &PlanState, is_sold: bool) -> Marku
                 p { (parts::link_button("/plan/resume", &format!("Resume {}", plan.name), true)) }
             } @else if status::is_cancelled(row) {
                 p {
-                    "This subscription has ended at PayPal and cannot be resumed. You can buy " (plan.name) " again from "
-                    b { (format::date(row.period_end, standing.now)) } ", when what you have paid for ends, so that no period is paid twice."
+                    "This subscription has ended at PayPal and cannot be resumed. You can buy " (plan.name) " again when what you have paid for has ended, after "
+                    b { (format::date(status::end_of(row, standing.now), standing.now)) } ", so that no period is paid twice."
                 }
             } @else {
                 p { "You have " (plan.name) "." }

@@ -2,8 +2,10 @@
 
 use maud::{Markup, html};
 use tollgate_clock::Timestamp;
+use tollgate_money::Usd;
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Cell, Column, Tone, table};
+use tollgate_purchase::mandates::without_grace;
 use tollgate_purchase::plan::Plan;
 use tollgate_store::{PaymentRow, PaymentStatus, Route, SubscriptionRow, SubscriptionStatus};
 
@@ -17,7 +19,7 @@ pub(crate) fn pill(row: Option<&SubscriptionRow>, now: Timestamp) -> Markup {
     match row.status_at(now) {
         SubscriptionStatus::Active if is_cancelled(row) => parts::pill(
             Tone::Warn,
-            &format!("Canceled, ends {}", format::date(row.period_end, now)),
+            &format!("Canceled, ends {}", format::date(end_of(row, now), now)),
         ),
         SubscriptionStatus::Active => parts::pill(Tone::Good, "Active"),
         SubscriptionStatus::PastDue => parts::pill(Tone::Warn, "Payment failed"),
@@ -31,17 +33,35 @@ pub(crate) fn is_cancelled(row: &SubscriptionRow) -> bool {
     row.route != Route::X402 && !row.renews
 }
 
-/// End of the paid period and renewal, as one or two sentences.
-pub(crate) fn until(row: &SubscriptionRow, now: Timestamp) -> String {
-    let end = format::date(row.period_end, now);
+/// The end of a subscription as every page shows it: of the time that is paid for. Once that has passed, and the next charge is late, of the access.
+pub(crate) fn end_of(row: &SubscriptionRow, now: Timestamp) -> Timestamp {
+    match without_grace(row.route, row.period_end) {
+        paid if now < paid => paid,
+        _ => row.period_end,
+    }
+}
+
+/// End of the paid period and renewal, as one or two sentences. `next_charge` is that of [`tollgate_purchase::plan::PlanState`].
+pub(crate) fn until(
+    row: &SubscriptionRow,
+    next_charge: Option<(Timestamp, Usd)>,
+    now: Timestamp,
+) -> String {
+    let end = format::date(end_of(row, now), now);
     match row.status_at(now) {
         SubscriptionStatus::PastDue => format!(
             "{} could not collect the payment. The plan ends on {end} unless it succeeds.",
             by(row.route)
         ),
-        SubscriptionStatus::Active if row.renews => {
-            format!("Paid until {end}. {} charges every month.", by(row.route))
-        }
+        SubscriptionStatus::Active if row.renews => match next_charge {
+            Some((at, price)) => format!(
+                "Paid until {end}. {} charges {} next on {}, and every month after it.",
+                by(row.route),
+                usd(price),
+                format::date(at, now)
+            ),
+            None => format!("Paid until {end}. {} charges every month.", by(row.route)),
+        },
         SubscriptionStatus::Active if is_cancelled(row) => {
             format!("Canceled: it lasts until {end} and does not renew. Nothing more is charged.")
         }
@@ -61,7 +81,7 @@ pub(crate) fn notice(plan: &Plan, row: Option<&SubscriptionRow>, now: Timestamp)
             plan.name
         ),
         html! {
-            "It ends on " (format::date(row.period_end, now)) " unless the payment succeeds: check your payment method at "
+            "It ends on " (format::date(end_of(row, now), now)) " unless the payment succeeds: check your payment method at "
             (by(row.route)) ". " a href="/plan" { "See the plan" }
         },
     ))
@@ -92,7 +112,7 @@ pub(crate) fn payments(rows: &[PaymentRow], now: Timestamp) -> Markup {
             let mut cells = vec![
                 Cell::new(html! { (format::date(row.at, now)) }),
                 Cell::labelled(html! {
-                    (format::date(row.period_start, now)) " to " (format::date(row.period_end, now))
+                    (format::date(row.period_start, now)) " to " (format::date(without_grace(row.route, row.period_end), now))
                 }),
                 Cell::labelled(html! {
                     (usd(row.amount))
@@ -166,11 +186,20 @@ mod tests {
                 now,
                 "Ends 13 December, does not renew.",
             ),
+            // Without the day of grace: the day of the next charge.
             (
                 Route::PayPal,
                 SubscriptionStatus::Active,
                 true,
                 now,
+                "Paid until 12 December. PayPal charges 199.00 USD next on 12 December, and every month after it.",
+            ),
+            // The charge is late.
+            (
+                Route::PayPal,
+                SubscriptionStatus::Active,
+                true,
+                end - DAY / 2,
                 "Paid until 13 December. PayPal charges every month.",
             ),
             (
@@ -178,7 +207,7 @@ mod tests {
                 SubscriptionStatus::Active,
                 false,
                 now,
-                "Canceled: it lasts until 13 December and does not renew. Nothing more is charged.",
+                "Canceled: it lasts until 12 December and does not renew. Nothing more is charged.",
             ),
             (
                 Route::PayPal,
@@ -192,7 +221,7 @@ mod tests {
                 SubscriptionStatus::PastDue,
                 true,
                 now,
-                "PayPal could not collect the payment. The plan ends on 13 December unless it succeeds.",
+                "PayPal could not collect the payment. The plan ends on 12 December unless it succeeds.",
             ),
             // Its mandate has ended at PayPal after the failure.
             (
@@ -200,7 +229,7 @@ mod tests {
                 SubscriptionStatus::PastDue,
                 false,
                 now,
-                "Canceled: it lasts until 13 December and does not renew. Nothing more is charged.",
+                "Canceled: it lasts until 12 December and does not renew. Nothing more is charged.",
             ),
             (
                 Route::PayPal,
@@ -231,7 +260,9 @@ mod tests {
                 created_at: now,
                 updated_at: now,
             };
-            assert_eq!(until(&row, at), words);
+            let due = Some(end - DAY).filter(|due| at < *due);
+            let next = due.map(|due| (due, tollgate_purchase::plan::PRICE));
+            assert_eq!(until(&row, next, at), words);
             let is_past_due = words.contains("could not collect");
             assert_eq!(notice(&plan(), Some(&row), at).is_some(), is_past_due);
             let pill = pill(Some(&row), at).into_string();
