@@ -290,6 +290,11 @@ impl Batch {
             // The node that delivers may be another one.
             let subject = &message.id.0;
             self.change(rows, ChangeKind::Message, subject, message.created_at)?;
+        } else if let Some(debt) = part.debt()
+            && debt.credits.is_positive()
+            && self.is_one_of_many()
+        {
+            self.recall_owing(rows, debt.account, debt.at)?;
         }
         Ok(Receipt::default())
     }
