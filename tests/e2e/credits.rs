@@ -5,9 +5,9 @@ use tollgate_money::{AccountId, MICROS_PER_CREDIT};
 use tollgate_testing::paypal::{
     CLIENT_ID, CLIENT_SECRET, Delivery, Effect, Event, Fault, Operation, PayPal,
 };
-use tollgate_testing::{Answer, Certificate, within};
+use tollgate_testing::{Answer, Certificate, Script, within};
 
-use crate::rig::{Browser, PROVIDER_KEY, Rig, SECRETS, Setup};
+use crate::rig::{Browser, CHAT, PRICE_OF_A_CHAT, PROVIDER_KEY, Rig, SECRETS, Setup, chat};
 
 /// A gateway, a stand-in for PayPal, and a signed-in browser of an account without credits.
 pub(crate) struct PayPalRig {
@@ -576,6 +576,40 @@ async fn a_refunded_capture_removes_its_credits() {
         &fixture.browser.get("/credits").await,
         &["Taken back: PayPal returned the payment"],
     );
+    fixture.close().await;
+}
+
+/// They were spendable until the worker took them back: up to a second after the end of each stream.
+#[tokio::test]
+async fn credits_held_at_a_refund_are_spent_by_no_request() {
+    const STREAMS: usize = 6;
+    let mut fixture = PayPalRig::open().await;
+    let (page, _) = fixture.order("20.00").await;
+    let order = order_of(&page);
+    fixture.paypal.approve(&order).await;
+    let credited = || fixture.available() == 2_000 * MICROS_PER_CREDIT;
+    within("the credits", crate::rig::poll(credited)).await;
+    let key = fixture.rig.new_key(fixture.account, |_| {}).await.1;
+    let client = fixture.rig.client().with_key(&key);
+    fixture.rig.provider.script(Script::hold(2, "streams"));
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS {
+        let stream = client.stream(CHAT, &chat(true)).await;
+        assert_eq!(stream.status, 200);
+        streams.push(stream);
+    }
+    // What is not held goes back at once.
+    assert!(fixture.paypal.refund(&order, 2_000).await);
+    within("the refund", crate::rig::poll(|| fixture.available() == 0)).await;
+    fixture.rig.provider.gate("streams").open();
+    for mut stream in streams {
+        let (events, _) = stream.rest().await;
+        assert!(!events.is_empty());
+        fixture.rig.add_expected_charge(PRICE_OF_A_CHAT);
+        // The stream has freed more than it has cost.
+        let answer = client.post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 402, "{}", answer.text());
+    }
     fixture.close().await;
 }
 

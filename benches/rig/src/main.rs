@@ -16,6 +16,7 @@ mod delay;
 mod distance;
 mod failover;
 mod gateway;
+mod heads;
 mod load;
 mod pages;
 mod pair;
@@ -87,6 +88,8 @@ enum Command {
     Latency(pair::LatencyOptions),
     /// Prints what refused requests cost those of other accounts.
     Refusals(refusals::Options),
+    /// Prints what stalled HTTP/2 streams with large heads cost another customer.
+    Heads(heads::Options),
     /// Relays a server's Unix socket and delays its answers until it is killed.
     Distance(distance::Options),
     /// Prints how long the reads of a usage page take.
@@ -116,6 +119,7 @@ fn main() -> anyhow::Result<()> {
         Command::Processors(options) => runtime.block_on(processors::run(&options)),
         Command::Latency(options) => runtime.block_on(pair::latency(&options)),
         Command::Refusals(options) => runtime.block_on(refusals::run(&options)),
+        Command::Heads(options) => runtime.block_on(heads::run(&options)),
         Command::Distance(options) => distance::run(&options),
         Command::Pages(options) => pages::run(&options),
         Command::Upgrade(options) => runtime.block_on(upgrade::run(&options)),

@@ -85,11 +85,12 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     let mut unavailable = 0;
     let mut first = 20_000_000;
     for round in 0..=options.rounds {
-        let quiet = paced(options, &mut others, &mut first).await?;
+        let pace = (options.others, options.round_ms);
+        let quiet = paced(pace, &mut others, &mut first).await?;
         let refused = Arc::<Refused>::default();
         let began = Instant::now();
         let load = tokio::spawn(refuse(senders, options.refusals, refused.clone()));
-        let busy = paced(options, &mut others, &mut first).await?;
+        let busy = paced(pace, &mut others, &mut first).await?;
         refused.is_over.store(true, Relaxed);
         let secs = began.elapsed().as_secs_f64();
         senders = load.await??;
@@ -130,15 +131,15 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Sends the requests of other accounts for one round; returns their times in microseconds.
-async fn paced(
-    options: &Options,
+/// Sends so many requests a second for one round of so many milliseconds; returns their times in microseconds.
+pub(crate) async fn paced(
+    (others, round_ms): (usize, u64),
     connections: &mut Vec<Connection>,
     first: &mut usize,
 ) -> Result<Vec<f64>> {
     let count = connections.len();
-    let each = options.others * options.round_ms as usize / 1000 / count;
-    let period = Duration::from_secs(1) * count as u32 / options.others as u32;
+    let each = others * round_ms as usize / 1000 / count;
+    let period = Duration::from_secs(1) * count as u32 / others as u32;
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for (index, mut connection) in connections.drain(..).enumerate() {

@@ -117,15 +117,24 @@ impl Target {
     pub(crate) fn resident_kb(&self) -> Result<f64> {
         let mut sum = 0.0;
         for pid in family(&self.pids)? {
-            let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-            let value = line
-                .and_then(|line| line.split_whitespace().next())
-                .context("a process without VmRSS")?;
-            sum += value.parse::<f64>()?;
+            sum += status_kb(pid, "VmRSS:")?;
         }
         Ok(sum)
     }
+}
+
+/// The most memory that a process has had resident, in MiB.
+pub(crate) fn peak_mib(pid: u32) -> Result<f64> {
+    Ok(status_kb(pid, "VmHWM:")? / 1024.0)
+}
+
+fn status_kb(pid: u32, name: &str) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let value = line
+        .and_then(|line| line.split_whitespace().next())
+        .with_context(|| format!("a process without {name}"))?;
+    Ok(value.parse()?)
 }
 
 fn keys<'de, D: Deserializer<'de>>(file: D) -> Result<Arc<[String]>, D::Error> {

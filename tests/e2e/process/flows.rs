@@ -383,6 +383,60 @@ async fn a_purchase_whose_requests_go_to_several_nodes_is_paid_once() {
     flows.close(&["mara@example.com", "ursula@example.com"]);
 }
 
+/// A node that had freed credit spent it until the node with the duties took it back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credits_held_at_a_refund_are_spent_at_no_node() {
+    const STREAMS_EACH: usize = 3;
+    let flows = Flows::start().await;
+    let address = "mara@example.com";
+    let (account, key) = flows.account(address).await;
+    let account = account.to_string();
+    let mut browser = flows.signed_in(address).await;
+    let (page, _) = order(&mut browser, "20.00").await;
+    let order = order_of(&page);
+    assert!(flows.paypal.approve(&order).await);
+    let credited =
+        async { while flows.cluster.balance(&account).await != (2_000 * MICROS_PER_CREDIT, 0) {} };
+    within("the credit", credited).await;
+    let provider = &flows.cluster.installation.provider;
+    let gate = "streams";
+    provider.script(Script::hold(2, gate));
+    let mut streams = Vec::new();
+    for node in &flows.cluster.nodes {
+        let client = Client::new(&node.url).with_key(&key);
+        for _ in 0..STREAMS_EACH {
+            let stream = client.stream(CHAT, &chat(true)).await;
+            assert_eq!(stream.status, 200);
+            streams.push((client.clone(), stream));
+        }
+    }
+    assert!(flows.paypal.refund(&order, 2_000).await);
+    let returned = async { while flows.cluster.sql("SELECT owed > 0 FROM top_ups") != "t" {} };
+    within("the refund", returned).await;
+    provider.gate(gate).open();
+    for (client, mut stream) in streams {
+        let (events, _) = stream.rest().await;
+        assert!(!events.is_empty());
+        // The stream has freed more than it has cost. A node may wait for the answer of another one.
+        for _ in 0..2 {
+            let answer = client.post(CHAT, &chat(false)).await;
+            assert!([402, 503].contains(&answer.status), "{}", answer.text());
+        }
+    }
+    let spent = (STREAMS_EACH * flows.cluster.nodes.len()) as i64 * PRICE_OF_A_CHAT;
+    let collected = async {
+        let owed = spent.to_string();
+        while flows.cluster.sql("SELECT owed FROM top_ups") != owed {}
+    };
+    within("all that is not spent", collected).await;
+    for node in &flows.cluster.nodes {
+        let client = Client::new(&node.url).with_key(&key);
+        let answer = client.post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 402, "{}", answer.text());
+    }
+    flows.close(&[address]);
+}
+
 /// Credits bought with PayPal: ordered at one node; the buyer returns to all of them at once, while PayPal notifies another.
 async fn top_up(flows: &Flows) {
     let address = "mara@example.com";

@@ -11,6 +11,8 @@ pub struct Balance {
     pub held: Micros,
     /// The credit limit: how far below zero `available` may go.
     pub credit_limit: Micros,
+    /// Credits that returned payments owe, which are not spendable. Zero on one of several nodes: the shared balance has them.
+    pub owed: Micros,
     /// Whether the account has ever paid.
     pub has_paid: bool,
 }
@@ -32,9 +34,12 @@ impl Balance {
 
     /// The most that can be held now; zero when the account is at its limit or, after the limit was lowered, below it.
     pub fn spendable(&self) -> Micros {
-        self.available
-            .saturating_add(self.credit_limit)
-            .max(Micros::ZERO)
+        (self.available.saturating_add(self.credit_limit) - self.owed).max(Micros::ZERO)
+    }
+
+    /// The most that can be taken back of what returned payments owe.
+    pub(crate) fn collectable(&self) -> Micros {
+        (self.available.saturating_add(self.credit_limit)).max(Micros::ZERO)
     }
 
     /// Reserves `amount`, or refuses and changes nothing.
@@ -55,7 +60,9 @@ impl Balance {
     /// Settles a hold of `held`: charges `actual` to it and to the available balance, and frees the rest.
     pub(crate) fn settle(&mut self, held: Micros, actual: Micros) -> ChargeOutcome {
         self.release(held);
-        self.charge(actual)
+        // What the hold has reserved goes to the charge before it goes to a debt.
+        let within = held.min(self.collectable());
+        self.charge_up_to(actual, within.max(self.spendable()))
     }
 
     /// The same, charged to the hold alone: what else is available is not known here.
@@ -86,7 +93,11 @@ impl Balance {
             actual >= Micros::ZERO,
             "usage never costs less than nothing"
         );
-        let charged = actual.min(self.spendable());
+        self.charge_up_to(actual, self.spendable())
+    }
+
+    fn charge_up_to(&mut self, actual: Micros, most: Micros) -> ChargeOutcome {
+        let charged = actual.min(most);
         self.available -= charged;
         ChargeOutcome {
             charged,
@@ -115,9 +126,8 @@ mod tests {
     fn check(available: i64, limit: i64, hold: i64, actual: i64, expected: [i64; 3]) {
         let mut balance = Balance {
             available: Micros::new(available),
-            held: Micros::ZERO,
             credit_limit: Micros::new(limit),
-            has_paid: false,
+            ..Balance::default()
         };
         assert!(balance.hold(Micros::new(hold)), "the hold fits");
         let taken = balance.settle(Micros::new(hold), Micros::new(actual));
@@ -131,6 +141,34 @@ mod tests {
             "{available} + {limit}, {hold} then {actual}"
         );
         assert_eq!(balance.held, Micros::ZERO, "nothing stays held");
+    }
+
+    #[test]
+    fn owed_credit_is_reserved_from_holds_and_charges_but_not_from_the_charge_of_a_hold() {
+        // available held owed: spendable, settled (actual): charged
+        for (available, held, owed, spendable, actual, charged) in [
+            (100, 0, 30, 70, 0, 0),
+            (0, 40, 40, 0, 25, 25),
+            (0, 40, 40, 0, 40, 40),
+            (0, 40, 40, 0, 50, 40),      // what is beyond the hold is owed
+            (100, 40, 30, 70, 130, 110), // the hold, and what is not owed
+            (100, 40, 140, 0, 130, 40),
+        ] {
+            let mut balance = Balance {
+                available: Micros::new(available),
+                held: Micros::new(held),
+                owed: Micros::new(owed),
+                ..Balance::default()
+            };
+            assert_eq!(balance.spendable().get(), spendable, "{balance:?}");
+            let case = format!("{actual} of {balance:?}");
+            let mut other = balance;
+            assert!(!other.hold(Micros::new(spendable + 1)), "{case}");
+            assert!(other.hold(Micros::new(spendable)), "{case}");
+            let taken = balance.settle(Micros::new(held), Micros::new(actual));
+            assert_eq!(taken.charged.get(), charged, "{case}");
+            assert_eq!(taken.written_off.get(), actual - charged, "{case}");
+        }
     }
 
     #[test]
@@ -149,7 +187,7 @@ mod tests {
                 available: Micros::new(available),
                 held: Micros::new(3),
                 credit_limit: Micros::new(limit),
-                has_paid: false,
+                ..Balance::default()
             };
             let mut balance = before;
             assert_eq!(

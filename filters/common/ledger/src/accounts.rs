@@ -20,6 +20,7 @@ use crate::allotment_counters::AllotmentCounters;
 use crate::allotment_state::{Allotment, CapState};
 use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError};
+use crate::debts::Debts;
 use crate::hold::{Durability, Hold};
 use crate::hold_request::{HoldError, HoldRequest};
 use crate::observer::CommitObserver;
@@ -30,7 +31,7 @@ use crate::units::{charged_at, log_refusal, settled, unit, unit_with};
 pub(crate) const SHARDS: usize = 64;
 
 /// Larger than any account's balance. Without this refusal the writer would detect it, and could only stop.
-const BALANCE_MAX: Micros = Micros::new(i64::MAX / 2);
+pub(crate) const BALANCE_MAX: Micros = Micros::new(i64::MAX / 2);
 
 /// A shard: accounts selected by id, with their open holds.
 #[derive(Debug, Default)]
@@ -44,6 +45,8 @@ pub(crate) struct Shard {
     pub(crate) allotments: HashMap<AccountId, Allotment, BuildHasherDefault<IdHasher>>,
     /// What this node has of the caps of keys, which are in the shard of their id. Empty for a node that is alone.
     pub(crate) caps: HashMap<KeyCap, CapState, BuildHasherDefault<IdHasher>>,
+    /// What returned payments of these accounts owe. Empty on one of several nodes.
+    pub(crate) debts: HashMap<AccountId, Debts, BuildHasherDefault<IdHasher>>,
     /// The sum of the holds in `open`, in micro-credits; wrapping, since two absurd holds may overflow, and it is only reported.
     pub(crate) held: i64,
     /// Another process decides on the balances now. Open holds end here, and nothing beyond them is decided.
@@ -107,6 +110,7 @@ impl Inner {
             adopted: Mutex::default(),
             count_charge: OnceLock::new(),
         });
+        inner.read_debts()?;
         let mut started = Started::default();
         let late = inner.recover(now, &mut started)?;
         inner.store.observe(Arc::new(CommitObserver::new(&inner)));
@@ -481,12 +485,13 @@ impl Inner {
     }
 
     /// Queues a movement of credit. Incoming credit counts once it is durable (`observer.rs`); outgoing credit counts at once and is
-    /// restored when the store refuses it or knows its reference.
+    /// restored when the store refuses it or knows its reference. `is_owed`: it takes back what returned payments owe.
     pub(crate) fn book(
         self: &Arc<Self>,
         credit: &Credit,
         parts: Vec<Part>,
         held: Option<Hold>,
+        is_owed: bool,
     ) -> Result<Acknowledgement, CreditError> {
         let account = credit.account;
         self.note(credit.at);
@@ -506,10 +511,14 @@ impl Inner {
             return Err(credit.too_much());
         }
         let outward = (-credit.amount).max(Micros::ZERO);
-        if outward > balance.spendable() {
+        let available = match is_owed {
+            true => balance.collectable(),
+            false => balance.spendable(),
+        };
+        if outward > available {
             return Err(CreditError::InsufficientCredit {
                 account,
-                available: balance.spendable(),
+                available,
                 requested: outward,
             });
         }

@@ -125,10 +125,11 @@ impl Inner {
             inner.hold_in(shard, request, is_written)
         };
         let purse = Purse::Account(request.account);
-        self.acquire_from(purse, request, place, fallback).await
+        self.acquire_from(purse, request, place, fallback, false)
+            .await
     }
 
-    /// The same for any purse. `place` decides in memory, under the lock of the purse's shard.
+    /// The same for any purse. `place` decides in memory, under the lock of the purse's shard. `is_owed`: it takes back what is owed.
     pub(crate) async fn acquire_from<T: Send + 'static>(
         self: &Arc<Self>,
         purse: Purse,
@@ -138,10 +139,11 @@ impl Inner {
         + Send
         + 'static,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
+        is_owed: bool,
     ) -> Result<T, HoldError> {
         let mut recalled = None;
         let acquired = self
-            .acquire_recalling(purse, request, place, fallback, &mut recalled)
+            .acquire_recalling((purse, is_owed), request, place, fallback, &mut recalled)
             .await;
         if let Some(began) = recalled {
             let waited = self.clock.elapsed().saturating_sub(began);
@@ -157,7 +159,7 @@ impl Inner {
     /// The same; `recalled` is when it began to wait for other nodes.
     async fn acquire_recalling<T: Send + 'static>(
         self: &Arc<Self>,
-        purse: Purse,
+        (purse, is_owed): (Purse, bool),
         mut request: HoldRequest,
         place: impl Fn(&Arc<Inner>, &mut Shard, HoldRequest) -> Result<T, HoldError>
         + Copy
@@ -179,7 +181,11 @@ impl Inner {
                 }
                 let here = shard.available(purse);
                 let allotment = shard.allotment(purse);
-                allotment.shortage(request.amount, here, request.at, leader.is_some())
+                match is_owed {
+                    // A refusal says nothing of what is owed.
+                    true => Shortage::Take,
+                    false => allotment.shortage(request.amount, here, request.at, leader.is_some()),
+                }
             };
             let attempt = match shortage {
                 Shortage::Follow(ended) => {
@@ -194,13 +200,13 @@ impl Inner {
                     spendable,
                     is_pending: false,
                 },
-                Shortage::Take => self.take(purse, request, place).await?,
+                Shortage::Take => self.take((purse, is_owed), request, place).await?,
                 Shortage::Lead => {
                     leader = Some(Leader {
                         ledger: Arc::clone(self),
                         purse,
                     });
-                    self.take(purse, request, place).await?
+                    self.take((purse, is_owed), request, place).await?
                 }
             };
             let spendable = match attempt {
@@ -237,7 +243,7 @@ impl Inner {
     /// Takes credit for a hold and places it when that is durable, before any other hold can have it.
     async fn take<T: Send + 'static>(
         self: &Arc<Self>,
-        purse: Purse,
+        (purse, is_owed): (Purse, bool),
         request: HoldRequest,
         place: impl Fn(&Arc<Inner>, &mut Shard, HoldRequest) -> Result<T, HoldError> + Send + 'static,
     ) -> Result<Attempt<T>, HoldError> {
@@ -253,7 +259,10 @@ impl Inner {
         {
             let mut shard = self.shard_of(purse);
             let allotment = shard.allotment(purse);
-            let target = allotment.target(need, at);
+            let target = match is_owed {
+                true => need,
+                false => allotment.target(need, at),
+            };
             let has_surplus = target > need;
             let done: Done = Box::new(move |result| {
                 // The hold releases itself when its request has ended: after the lock is free.
@@ -265,6 +274,7 @@ impl Inner {
                 purse,
                 need,
                 target,
+                is_owed,
                 at,
             };
             let unit = UnitOfWork::of(Part::Allotment(take), Admission::Normal);

@@ -128,7 +128,7 @@ impl Inner {
         let place = move |inner: &Arc<Inner>, shard: &mut Shard, request| {
             inner.hold_cap(shard, cap, request)
         };
-        self.acquire_from(Purse::Cap(cap), request, place, fallback)
+        self.acquire_from(Purse::Cap(cap), request, place, fallback, false)
             .await
     }
 

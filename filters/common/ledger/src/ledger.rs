@@ -155,6 +155,19 @@ impl Ledger {
         Ok(available.unwrap_or_default())
     }
 
+    /// On one of several nodes: has all of them return what they do not hold of an account, now and when a hold ends, before credits of a returned
+    /// payment become owed. Does nothing on a node that is alone.
+    ///
+    /// # Errors
+    ///
+    /// A node has not answered, or the database.
+    pub async fn recall(&self, account: AccountId, at: Timestamp) -> Result<(), HoldError> {
+        match self.has_allotments() {
+            true => self.inner.recall_account(account, at).await,
+            false => Ok(()),
+        }
+    }
+
     /// The balance of an account, available and held; `None` when it is not in memory.
     pub fn balance(&self, account: AccountId) -> Option<Balance> {
         self.inner.known_balance(account)
@@ -367,6 +380,16 @@ impl Ledger {
             .await
     }
 
+    /// Books a correction that takes back credits of a returned payment: also those that are owed, which nothing else can take.
+    pub async fn take_back(
+        &self,
+        credit: Credit,
+        attached: Vec<Part>,
+    ) -> Result<Credited, CreditError> {
+        self.book_as((EntryKind::Correction, true), credit, attached)
+            .await
+    }
+
     /// Books expired credit; the amount is negative.
     pub async fn expire(&self, credit: Credit) -> Result<Credited, CreditError> {
         self.book(EntryKind::Expiry, credit).await
@@ -398,7 +421,7 @@ impl Ledger {
     }
 
     /// Credit that is to be taken from an account, held on this node.
-    async fn hold_for(&self, credit: &Credit) -> Result<Hold, CreditError> {
+    async fn hold_for(&self, credit: &Credit, is_owed: bool) -> Result<Hold, CreditError> {
         let request = HoldRequest {
             operation: credit.operation,
             account: credit.account,
@@ -408,7 +431,10 @@ impl Ledger {
             deadline: Deadline::NEVER,
             expires_at: credit.at,
         };
-        let held = self.inner.acquire(request, false, |_| None).await;
+        let held = match is_owed {
+            true => self.inner.acquire_owed(request).await,
+            false => self.inner.acquire(request, false, |_| None).await,
+        };
         held.map_err(|error| credit.hold_error(error))
     }
 
@@ -417,12 +443,13 @@ impl Ledger {
         &self,
         credit: &Credit,
         parts: Vec<Part>,
+        is_owed: bool,
     ) -> Result<Acknowledgement, CreditError> {
         let held = match credit.amount.is_positive() || !self.has_allotments() {
             true => None,
-            false => Some(self.hold_for(credit).await?),
+            false => Some(self.hold_for(credit, is_owed).await?),
         };
-        let booked = |held| self.inner.book(credit, parts, held);
+        let booked = |held| self.inner.book(credit, parts, held, is_owed);
         self.inner.with_held(credit.account, held, booked)
     }
 
@@ -445,12 +472,21 @@ impl Ledger {
         credit: Credit,
         attached: Vec<Part>,
     ) -> Result<Credited, CreditError> {
+        self.book_as((kind, false), credit, attached).await
+    }
+
+    async fn book_as(
+        &self,
+        (kind, is_owed): (EntryKind, bool),
+        credit: Credit,
+        attached: Vec<Part>,
+    ) -> Result<Credited, CreditError> {
         let part = credit.check(kind)?;
         let loaded = self.inner.load(credit.account).await;
         loaded.map_err(|error| credit.load_error(error))?;
         let parts = std::iter::once(part).chain(attached);
         let parts: Vec<Part> = parts.collect();
-        let wait = match self.decide(&credit, parts.clone()).await {
+        let wait = match self.decide(&credit, parts.clone(), is_owed).await {
             // What the account has now says nothing of a movement that is booked already.
             Err(CreditError::InsufficientCredit { .. } | CreditError::TooMuch { .. })
                 if self.is_booked(&credit).await? =>

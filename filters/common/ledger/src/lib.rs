@@ -10,6 +10,7 @@ pub mod audit;
 mod caps;
 mod charge;
 mod credit;
+mod debts;
 mod handover;
 mod hold;
 mod hold_request;

@@ -163,6 +163,7 @@ impl Inner {
         loaded: &LoadedAccount,
         loading: &Loading,
     ) {
+        let owed = shard.owed(account);
         // The observer has added an account that was made meanwhile, with everything since.
         let Entry::Vacant(place) = shard.accounts.entry(account) else {
             return;
@@ -175,6 +176,7 @@ impl Inner {
                 true => Micros::ZERO,
                 false => loaded.credit_limit,
             },
+            owed,
             has_paid: loaded.has_paid,
         }));
         if !self.has_allotments {

@@ -13,7 +13,8 @@ use crate::account::Balance;
 use crate::accounts::Inner;
 use crate::resident::Resident;
 
-/// Brings into memory what was committed in units of other callers: new accounts, incoming credit, and that an account has paid. An account
+/// Brings into memory what was committed in units of other callers: new accounts, incoming credit, what returned payments owe, and that an account
+/// has paid. An account
 /// that is not in memory has it when it is loaded.
 pub(crate) struct CommitObserver {
     inner: Weak<Inner>,
@@ -47,6 +48,9 @@ impl Observer for CommitObserver {
         let (Some(inner), Effect::Applied) = (self.inner.upgrade(), effect) else {
             return;
         };
+        if let Some(debt) = part.debt() {
+            inner.set_debt(&debt);
+        }
         match part {
             Part::CreateAccount(account) => inner.add_account(account),
             Part::Ledger(LedgerPart::Credit {

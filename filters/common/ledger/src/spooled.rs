@@ -440,7 +440,7 @@ impl Inner {
         let part = credit.check(EntryKind::Correction);
         let part = part.map_err(|error| error.to_string())?;
         let parts = std::iter::once(part).chain(answer).collect();
-        let wait = self.book(&credit, parts, Some(held));
+        let wait = self.book(&credit, parts, Some(held), false);
         match wait.map_err(|error| error.to_string())?.await {
             Ok(Ok(receipt)) if receipt.repeated.is_none() => Ok(Attempt::Booked),
             // Of another amount, since the account had another one.

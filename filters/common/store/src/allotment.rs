@@ -93,6 +93,8 @@ pub enum AllotmentPart {
         need: Micros,
         /// The amount wanted ahead: the node gets up to half of the shared balance, but not less than `need`, and only that during a recall.
         target: Micros,
+        /// Whether it takes back what returned payments owe: no other take gets credit that is owed.
+        is_owed: bool,
         /// When.
         at: Timestamp,
     },
@@ -195,17 +197,21 @@ impl Recall {
 pub(crate) struct SharedBalance {
     pub(crate) available: i64,
     pub(crate) credit_limit: i64,
+    /// Credits that returned payments of the account owe. The account is recalled as long as they do.
+    pub(crate) owed: i64,
     pub(crate) recall: Recall,
 }
 
 impl SharedBalance {
     pub(crate) fn spendable(&self) -> i64 {
-        self.available.saturating_add(self.credit_limit)
+        let available = self.available.saturating_add(self.credit_limit);
+        available.saturating_sub(self.owed)
     }
 
-    /// How much a take gets, if it fits.
-    pub(crate) fn share(&self, need: i64, target: i64) -> Option<i64> {
-        if need > self.spendable() {
+    /// How much a take gets, if it fits. One of owed credit (`is_owed`) also gets what is not spendable.
+    pub(crate) fn share(&self, need: i64, target: i64, is_owed: bool) -> Option<i64> {
+        let reserved = if is_owed { self.owed } else { 0 };
+        if need > self.spendable().saturating_add(reserved) {
             return None;
         }
         match self.recall.number {
@@ -217,7 +223,7 @@ impl SharedBalance {
     /// Whether a recall ends with a take of this amount.
     pub(crate) fn has_plenty(&self, need: i64, at: Timestamp) -> bool {
         let most = need.max(self.recall.need_at(at));
-        self.available > most.saturating_mul(PLENTY)
+        self.owed == 0 && self.available > most.saturating_mul(PLENTY)
     }
 }
 
@@ -306,15 +312,51 @@ mod tests {
             let shared = SharedBalance {
                 available,
                 credit_limit,
+                owed: 0,
                 recall: Recall {
                     number: recall,
                     ..Recall::default()
                 },
             };
             assert_eq!(
-                shared.share(need, target),
+                shared.share(need, target, false),
                 gets,
                 "{need} to {target} of {shared:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn owed_credit_goes_to_the_take_that_collects_it_alone_and_keeps_the_recall() {
+        for (available, credit_limit, owed, spendable, collectable) in [
+            (100, 0, 30, 70, 100),
+            (100, 0, 100, 0, 100),
+            (100, 0, 130, -30, 100),
+            (0, 50, 30, 20, 50),
+        ] {
+            let shared = SharedBalance {
+                available,
+                credit_limit,
+                owed,
+                recall: Recall {
+                    number: 7,
+                    ..Recall::default()
+                },
+            };
+            assert_eq!(shared.spendable(), spendable);
+            for (most, is_owed) in [(spendable.max(0), false), (collectable, true)] {
+                let share = |need| shared.share(need, need, is_owed);
+                let case = format!("{most} of {shared:?}");
+                assert_eq!(
+                    share(most),
+                    (spendable >= 0 || is_owed).then_some(most),
+                    "{case}"
+                );
+                assert_eq!(share(most + 1), None, "more than {case}");
+            }
+            assert!(
+                !shared.has_plenty(0, Timestamp::from_secs(90)),
+                "{shared:?}"
             );
         }
     }
@@ -342,6 +384,7 @@ mod tests {
                 let shared = SharedBalance {
                     available,
                     credit_limit: 0,
+                    owed: 0,
                     recall,
                 };
                 let case = format!("{short} at {since}: {available} of {recall:?}");

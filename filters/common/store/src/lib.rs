@@ -8,6 +8,7 @@ mod checkout;
 mod codes;
 mod commit;
 mod commit_id;
+mod debt;
 mod engine;
 pub mod entries;
 mod error;
@@ -67,6 +68,7 @@ pub use codes::{
     SubscriptionStatus, TopUpState,
 };
 pub use commit_id::has_allotments;
+pub use debt::{Debt, DebtKey};
 pub use error::{
     CommitError, Failure, FailureKind, LostCommits, OpenError, ReadError, Refusal, SubmitError,
 };

@@ -1,6 +1,6 @@
 //! Errors of recording payments for the plan.
 
-use tollgate_ledger::{BalanceError, CreditError};
+use tollgate_ledger::{BalanceError, CreditError, HoldError};
 use tollgate_money::AccountId;
 use tollgate_store::{CommitError, ReadError, Refusal};
 
@@ -25,6 +25,9 @@ pub enum PlanError {
     /// The balance of the account, which decides how much is taken back, is not known.
     #[error("could not read the balance of the account")]
     Balance(#[source] BalanceError),
+    /// Other nodes have not returned what they do not hold of the account.
+    #[error("could not recall the credit of the account")]
+    Recall(#[source] HoldError),
     /// Concurrent writers kept changing it.
     #[error("the subscription of `{0}` kept changing; try again")]
     Busy(AccountId),

@@ -325,7 +325,13 @@ impl Plans {
                 return Ok(Reversal::Nothing);
             };
             let now = inner.clock.now();
-            let taken = self.free_of(payment.account, payment.credits).await?;
+            let mut taken = self.free_of(payment.account, payment.credits).await?;
+            if taken < payment.credits {
+                // Before the rest is owed, so that no node has any of it then which it does not hold.
+                let recalled = inner.ledger.recall(payment.account, now).await;
+                recalled.map_err(PlanError::Recall)?;
+                taken = self.free_of(payment.account, payment.credits).await?;
+            }
             let Some(returned) = payment.returned(taken, now) else {
                 return Ok(Reversal::Nothing);
             };
@@ -435,7 +441,7 @@ impl Plans {
             reference: reference.into(),
             at: inner.clock.now(),
         };
-        let booked = inner.ledger.correct_with(credit, parts).await;
+        let booked = inner.ledger.take_back(credit, parts).await;
         booked.map(|_| ()).map_err(CreditOr::Credit)
     }
 

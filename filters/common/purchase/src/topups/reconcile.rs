@@ -291,6 +291,7 @@ impl Inner {
             true => name.into(),
             false => format!("{name}/{}", before.taken_back.get()).into(),
         };
+        let mut is_recalled = false;
         for _ in 0..DEBITS_MAX {
             let available = match self.ledger.total_available(before.account).await {
                 Ok(available) => available,
@@ -299,6 +300,15 @@ impl Inner {
                     return self.retry_later(before).await;
                 }
             };
+            if is_new && missing > available && !is_recalled {
+                // Before the rest is owed, so that no node has any of it then which it does not hold.
+                if let Err(error) = self.ledger.recall(before.account, self.clock.now()).await {
+                    tracing::debug!(%error, "recalling the credit of a refunded payment's account failed");
+                    return self.retry_later(before).await;
+                }
+                is_recalled = true;
+                continue;
+            }
             let taken = missing.min(available).max(Micros::ZERO);
             let is_early = before
                 .next_attempt_at
@@ -322,7 +332,7 @@ impl Inner {
                 reference: name.clone(),
                 at: self.clock.now(),
             };
-            match self.ledger.correct_with(credit, vec![row.part()]).await {
+            match self.ledger.take_back(credit, vec![row.part()]).await {
                 Ok(_) => {
                     self.log_refund(&row, taken);
                     return Ok(row.written());

@@ -288,6 +288,11 @@ impl Batch {
         {
             // The node that delivers may be another one.
             self.change(rows, ChangeKind::Message, &id.0, at)?;
+        } else if let Some(debt) = part.debt()
+            && debt.credits.is_positive()
+            && self.is_one_of_many()
+        {
+            self.recall_owing(rows, debt.account, debt.at)?;
         }
         Ok(Receipt::default())
     }

@@ -72,7 +72,10 @@ pub(crate) fn shared_balances(
 ) -> Result<(), RowError> {
     id_lists::each(accounts, &mut |values, ids| {
         let sql = format!(
-            "SELECT a.id, a.available, a.credit_limit, COALESCE(r.number, 0), COALESCE(r.need, 0), COALESCE(r.short_at, 0)
+            "SELECT a.id, a.available, a.credit_limit, COALESCE(r.number, 0), COALESCE(r.need, 0), COALESCE(r.short_at, 0),
+                CASE WHEN r.number IS NULL THEN 0 ELSE CAST(
+                    (SELECT COALESCE(SUM(t.owed), 0) FROM top_ups t WHERE t.account_id = a.id)
+                    + (SELECT COALESCE(SUM(p.owed), 0) FROM payments p WHERE p.account_id = a.id) AS BIGINT) END
             FROM accounts a LEFT JOIN recalls r ON r.account_id = a.id WHERE a.id IN ({ids})"
         );
         let read = |row: &dyn SqlRow| {
@@ -84,6 +87,7 @@ pub(crate) fn shared_balances(
                     need: row.get(4)?,
                     short_at: row.get(5)?,
                 },
+                owed: row.get(6)?,
             };
             Ok((row.get(0)?, shared))
         };

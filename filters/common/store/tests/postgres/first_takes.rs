@@ -20,6 +20,7 @@ fn take(number: u8) -> Part {
         purse: Purse::Cap(KeyCap::of(credential, CapPeriod::Month, operation(number))),
         need: Micros::new(7),
         target: Micros::new(7),
+        is_owed: false,
         at: time(2),
     })
 }

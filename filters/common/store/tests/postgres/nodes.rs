@@ -65,6 +65,7 @@ pub(super) fn take(number: u64, amount: i64) -> Part {
         purse: Purse::Account(account(1)),
         need: Micros::new(amount),
         target: Micros::new(amount),
+        is_owed: false,
         at: time(2),
     })
 }
@@ -415,6 +416,7 @@ pub(super) fn take_of_cap(number: u64, amount: i64) -> Part {
         purse: Purse::Cap(of_cap()),
         need: Micros::new(amount),
         target: Micros::new(amount),
+        is_owed: false,
         at: time(2),
     })
 }

@@ -26,10 +26,11 @@ impl Batch {
                 purse,
                 need,
                 target,
+                is_owed,
                 at,
             } => {
                 let (shared, parts) = self.shared_of(rows, purse)?;
-                let taken = match shared.share(need.get(), target.get()) {
+                let taken = match shared.share(need.get(), target.get(), is_owed) {
                     Some(amount) => {
                         let amount = Micros::new(amount);
                         let mut recall = shared.recall.number;
@@ -267,6 +268,22 @@ impl Batch {
         Ok(())
     }
 
+    /// Recalls an account whose returned payments owe credits, until they owe none: what other nodes free of it is shared, where it is not spendable.
+    pub(super) fn recall_owing(
+        &mut self,
+        rows: &impl WriteRows,
+        account: AccountId,
+        at: Timestamp,
+    ) -> Result<(), WriteError> {
+        let purse = Purse::Account(account);
+        let (shared, _) = self.shared_of(rows, purse)?;
+        if shared.recall.number == 0 {
+            self.keep_recall(rows, purse, &shared, 0, at)?;
+        }
+        // What is owed is read again.
+        Ok(self.shared.invalidate(rows, self.node)?)
+    }
+
     /// Begins the recall of a purse that has too little for a take, or keeps the one in force; returns its number.
     fn keep_recall(
         &mut self,
@@ -372,6 +389,7 @@ fn shared_cap(
     Ok(SharedBalance {
         available: max.saturating_sub(sum),
         credit_limit: 0,
+        owed: 0,
         recall: rows.recall(Purse::Cap(cap))?,
     })
 }

@@ -1,0 +1,105 @@
+//! Credits that returned payments owe: what the account has goes to them before it can be spent.
+//!
+//! A node that is alone reserves them in the balance in memory. Several nodes leave that to the shared balance, in the database, and have the account
+//! recalled as long as it owes any: no node then has credit that it does not hold.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tollgate_clock::{Deadline, Timestamp};
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::{Debt, DebtKey, Purse};
+
+use crate::accounts::{BALANCE_MAX, Inner, Shard};
+use crate::charge::StartError;
+use crate::hold::Hold;
+use crate::hold_request::{HoldError, HoldRequest};
+
+/// The most payments that are read at the start: all there are.
+const READ_MAX: usize = i32::MAX as usize;
+
+/// What the payments of one account owe.
+pub(crate) type Debts = HashMap<DebtKey, Micros>;
+
+impl Inner {
+    /// Reads what payments owe, for the start.
+    pub(crate) fn read_debts(&self) -> Result<(), StartError> {
+        if self.has_allotments {
+            return Ok(());
+        }
+        let top_ups = self.store.top_ups_owing(READ_MAX);
+        for row in top_ups.map_err(StartError::Read)? {
+            self.set_debt(&row.debt());
+        }
+        // A payment that owes credits has a time for the next attempt to take them back.
+        let payments = self.store.payments_due(Timestamp::MAX, READ_MAX);
+        for row in payments.map_err(StartError::Read)? {
+            self.set_debt(&row.debt());
+        }
+        Ok(())
+    }
+
+    /// A payment owes so many credits from now on.
+    pub(crate) fn set_debt(&self, debt: &Debt) {
+        if self.has_allotments {
+            return;
+        }
+        let account = debt.account;
+        let mut shard = self.shard(account);
+        let debts = shard.debts.entry(account).or_default();
+        match debt.credits.is_positive() {
+            true => debts.insert(debt.key, debt.credits),
+            false => debts.remove(&debt.key),
+        };
+        if debts.is_empty() {
+            shard.debts.remove(&account);
+        }
+        let owed = shard.owed(account);
+        if let Some(balance) = shard.accounts.get_mut(&account) {
+            balance.owed = owed;
+        }
+    }
+
+    /// Places a hold in memory on credit that returned payments owe, which no other hold can have.
+    pub(crate) async fn acquire_owed(
+        self: &Arc<Self>,
+        request: HoldRequest,
+    ) -> Result<Hold, HoldError> {
+        let place =
+            |inner: &Arc<Inner>, shard: &mut Shard, request| inner.hold_in(shard, request, false);
+        let purse = Purse::Account(request.account);
+        self.acquire_from(purse, request, place, |_| None, true)
+            .await
+    }
+
+    /// Has every node return what it does not hold of an account, and waits for their answers. Until the account has plenty again, what a node frees
+    /// of it is shared at once.
+    pub(crate) async fn recall_account(
+        self: &Arc<Self>,
+        account: AccountId,
+        at: Timestamp,
+    ) -> Result<(), HoldError> {
+        // No account has so much.
+        let request = HoldRequest {
+            operation: self.next_move(at),
+            account,
+            amount: BALANCE_MAX,
+            price_version: None,
+            at,
+            deadline: Deadline::NEVER,
+            expires_at: at,
+        };
+        match self.acquire(request, false, |_| None).await {
+            Ok(_) | Err(HoldError::InsufficientCredit { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Shard {
+    /// What the payments of an account owe; nothing on one of several nodes.
+    pub(crate) fn owed(&self, account: AccountId) -> Micros {
+        let debts = self.debts.get(&account).into_iter().flatten();
+        debts.map(|(_, credits)| *credits).sum()
+    }
+}
