@@ -99,7 +99,8 @@ pub(super) fn schema(modules: &Declarations, out: &mut Output<'_>) -> anyhow::Re
 
 /// Prints the OpenAPI document.
 pub(super) fn openapi(settings: Settings, out: &mut Output<'_>) -> anyhow::Result<u8> {
-    let services = services(&Arc::new(settings));
+    let mut services = services(&Arc::new(settings));
+    services.provide(tollgate_pay::configured_protocols(&services)?);
     let documents = services
         .find()
         .context("this gateway has no onboarding documents")?;

@@ -8,6 +8,7 @@ mod doctor;
 pub(super) mod json;
 mod machine;
 mod nodes;
+mod openapi;
 mod payments;
 mod reload;
 

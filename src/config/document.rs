@@ -276,8 +276,43 @@ fn validate_value(
         (_, Kind::Other) => return true,
         (other, _) => format!("is {}", article(other.type_str())),
     };
-    problems.note(key, &at(span), format_args!("{found}; write {kind}"));
+    let message = match (value.get_ref(), kind) {
+        (DeValue::Table(_), Kind::List) if node.element().kind() == Kind::Table => {
+            format!("{found}; there may be several: write `[[{key}]]`, with two brackets")
+        }
+        (DeValue::String(text), Kind::Whole) => {
+            let number = number_of(text, key.ends_with("_secs"));
+            let unit = if key.ends_with("_secs") {
+                " of seconds"
+            } else {
+                ""
+            };
+            match number {
+                Some(number) => {
+                    format!("{found}; write a whole number{unit} without quotes: `{number}`")
+                }
+                None => format!("{found}; write {kind}{unit}, without quotes"),
+            }
+        }
+        _ => format!("{found}; write {kind}"),
+    };
+    problems.note(key, &at(span), message);
     false
+}
+
+/// The number that a text means: `600`, and of seconds also `600s`, `10m`, `1h` and `1d`.
+fn number_of(text: &str, of_seconds: bool) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "s" if of_seconds => 1,
+        "m" if of_seconds => 60,
+        "h" if of_seconds => 3_600,
+        "d" if of_seconds => 86_400,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 fn record_origin(origins: &mut Origins, key: &str, span: Range<usize>) {

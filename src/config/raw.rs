@@ -102,6 +102,9 @@ pub(crate) struct RawServer {
     pub(crate) write_secs: Whole<60, 1, 3_600>,
     /// Time without data in a stream after which a keep-alive comment is sent, so that intermediate proxies keep the connection.
     pub(crate) comment_secs: Whole<15, 1, 3_600>,
+    /// Maximum size of one event of a provider's stream; a larger one ends the stream. Of a whole answer, and of all events together, 64 MiB
+    /// are accepted.
+    pub(crate) event_bytes_max: Whole<8_388_608, 65_536, 67_108_864>,
     /// Maximum concurrent requests on an HTTP/2 connection. Their decoded heads may have half of so many times `head_bytes_max`; a request
     /// beyond it is reset with `REFUSED_STREAM`, and may be sent again.
     pub(crate) h2_streams_max: Whole<100, 1, 10_000>,

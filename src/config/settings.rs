@@ -192,6 +192,8 @@ pub struct Server {
     pub drain_delay: Duration,
     /// Silence in a stream after which a keep-alive comment is sent.
     pub comment: Duration,
+    /// Maximum size of one event of a provider's stream, in bytes.
+    pub event_bytes_max: usize,
     /// Limits on everything a client can hold open.
     pub limits: ConnectionLimits,
     /// The memory that the process may use.

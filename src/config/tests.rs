@@ -4,6 +4,7 @@ mod acme;
 mod admin;
 mod cluster_digest;
 mod contents;
+mod mistakes;
 mod reference;
 mod shipped;
 mod unix_socket;

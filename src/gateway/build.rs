@@ -46,9 +46,6 @@ use crate::upstream::{Providers, Resolver};
 /// Maximum size of a provider's whole answer in bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Maximum size of one event of a stream in bytes.
-const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
-
 pub(super) fn start(
     builder: GatewayBuilder,
     settings: Settings,
@@ -456,7 +453,7 @@ impl Running {
             answer_limits: Limits {
                 memory: memory_budget(settings),
                 answer_bytes_max: ANSWER_BYTES_MAX,
-                event_bytes_max: EVENT_BYTES_MAX,
+                event_bytes_max: settings.server.event_bytes_max,
                 drain: meter.drain,
                 after_leaving: meter.after_leaving,
                 keep_alive: settings.server.comment,

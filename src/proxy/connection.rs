@@ -12,11 +12,12 @@ use pingora_core::protocols::http::v2::server as h2;
 use pingora_core::protocols::{ALPN, Digest, IO, Stream};
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
-use tollgate_memory::{AddressMemory, CONNECTION_BYTES, OverBudget, RequestMemory};
+use tollgate_memory::{AddressMemory, CONNECTION_BYTES, OverBudget, REQUEST_BYTES, RequestMemory};
 
 use super::connections::Connection;
 use super::head::{self, Origin};
 use super::head_reading::HeadFault;
+use super::session::free_head;
 use super::socket::{ClientSocket, CorkHandle, Corked};
 use super::source::Source;
 use super::trailers::{TrailerScan, Trailers};
@@ -234,11 +235,7 @@ async fn one_h1(
 ///
 /// Closing a socket that has unread data resets the connection, and a client that sends its whole body before it reads would lose the answer.
 /// So only the sending side is closed, and the rest of the body is discarded, within the time that a body may take.
-async fn linger(
-    session: &mut ServerSession,
-    limit: std::time::Duration,
-    ends: &mut watch::Receiver<bool>,
-) {
+async fn linger(session: &mut ServerSession, limit: Duration, ends: &mut watch::Receiver<bool>) {
     if let ServerSession::H1(h1) = session {
         h1.shutdown().await;
     }
@@ -246,6 +243,30 @@ async fn linger(
     tokio::select! {
         biased;
         _ = within(limit, discard) => {}
+        _ = ends.wait_for(|ends| *ends) => {}
+    }
+}
+
+/// Keeps a stream whose request was answered before its body was read, and discards the rest of the body, for as long as a body may take.
+/// The library resets the stream with `NO_ERROR` afterwards (RFC 9113 section 8.1).
+///
+/// That reset is optional, and clients by nghttp2 (curl, Node) that read it together with the answer lose the answer. So it comes only where
+/// the body goes on too long, and at once where the client's address has no memory for an open request or the gateway drains.
+async fn linger_h2(
+    session: &mut ServerSession,
+    address: &Arc<AddressMemory>,
+    limit: Duration,
+    mut ends: watch::Receiver<bool>,
+) {
+    let Ok(memory) = address.take(REQUEST_BYTES) else {
+        return;
+    };
+    free_head(session.req_header_mut());
+    let discard = pin!(async { while let Ok(Some(_)) = session.read_request_body().await {} });
+    tokio::select! {
+        biased;
+        _ = within(limit, discard) => {}
+        () = memory.short() => {}
         _ = ends.wait_for(|ends| *ends) => {}
     }
 }
@@ -356,7 +377,12 @@ async fn serve_h2<S: IO + 'static>(
                     let _guard = guard;
                     let session = Box::new(ServerSession::new_http2(session));
                     let served = worker.serve(session, None, &origin, memory);
-                    if let Some(session) = served.await {
+                    if let Some(mut session) = served.await {
+                        if !session.is_body_done() {
+                            let ends = worker.draining();
+                            Box::pin(linger_h2(&mut session, &origin.memory, limits.body, ends))
+                                .await;
+                        }
                         // A stream is not reused; the client has seen the effect of a failure here.
                         let _ = session.finish().await;
                     }

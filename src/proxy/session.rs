@@ -429,9 +429,7 @@ async fn send_http2(
         match futures_util::poll!(write.as_mut()) {
             Poll::Ready(written) => written?,
             Poll::Pending => {
-                if let Ok(empty) = RequestHeader::build_no_case(Method::GET, b"/", Some(0)) {
-                    *session.req_header_mut() = empty;
-                }
+                free_head(session.req_header_mut());
                 memory.set(REQUEST_BYTES + length + body.len());
                 Box::pin(stalled(memory, write)).await?;
             }
@@ -439,6 +437,13 @@ async fn send_http2(
         if is_last {
             return Ok(());
         }
+    }
+}
+
+/// Frees the head of a request that nothing reads any more.
+pub(super) fn free_head(head: &mut RequestHeader) {
+    if let Ok(empty) = RequestHeader::build_no_case(Method::GET, b"/", Some(0)) {
+        *head = empty;
     }
 }
 

@@ -24,9 +24,9 @@ use super::models::{ModelMetrics, ModelSeries, NO_PROVIDER};
 use super::names;
 use crate::config::Settings;
 
-/// Upper bounds of whole exchanges of a route, in seconds: from a list to a long stream. Few, since a scrape has them for every route; the
-/// answers of models have finer ones of their own (`models.rs`).
-const WHOLE: &[f64] = &[0.05, 0.5, 5.0];
+/// Upper bounds of whole exchanges of a route, in seconds: from a list to a long stream, close enough for a 95th percentile. A scrape has them
+/// for every route.
+const WHOLE: &[f64] = &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];
 /// Upper bounds of the time to a first byte, in seconds.
 const LONG: &[f64] = &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 /// Upper bounds of the gateway's own share, in seconds.

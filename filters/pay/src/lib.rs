@@ -12,5 +12,5 @@ mod settings;
 pub mod x402;
 
 pub use filter::{Pay, PaymentProtocols, UnknownProtocol};
-pub use module::{PayModule, PayPalModule, PurchaseModule, plans};
+pub use module::{PayModule, PayPalModule, PurchaseModule, configured_protocols, plans};
 pub use settings::{PayPalSettings, RawCredits, RawMpp, RawPayPal, RawPlan, RawX402, X402Settings};

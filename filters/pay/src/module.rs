@@ -14,12 +14,11 @@ use tollgate_filter::{PaymentPaths, RateClasses, ServiceIdentity};
 use tollgate_module::{
     Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot,
 };
-use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::{Plan, PlanProtocols};
 use tollgate_purchase::wire::Product;
 use tollgate_store::{Store, reading};
 
-use crate::settings::{RawMpp, RawX402, X402Settings};
+use crate::settings::{PayPalSettings, RawMpp, RawX402, X402Settings};
 use crate::x402::Processor;
 use crate::{Pay, PaymentProtocols};
 
@@ -60,7 +59,7 @@ impl Module for PayModule {
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let plan: Plan = build.get()?;
-        let configured = configured(build)?;
+        let configured = configured_protocols(build.services())?;
         build.provide(configured);
         build.provide(Snapshot::from(product(build.services(), configured)?));
         let mpp = mpp::processor(build)?;
@@ -117,16 +116,22 @@ fn product(services: &Services, protocols: PlanProtocols) -> Result<Product, Bui
     Ok(Product::new(&plan, quota, &service.base_url, protocols))
 }
 
-/// The protocols that are configured: with a monthly plan at PayPal, checkouts and, with a secret for its challenges, MPP.
-fn configured(build: &mut Build<'_>) -> Result<PlanProtocols, BuildError> {
-    let x402: Option<X402Settings> = build.get()?;
-    let mpp: Option<crate::mpp::Settings> = build.get()?;
-    let mandates: Option<Mandates> = build.find();
-    let paypal = mandates.is_some_and(|mandates| mandates.has_plan());
+/// The protocols that the settings configure: with a monthly plan at PayPal, checkouts and, with a secret for its challenges, MPP.
+///
+/// # Errors
+///
+/// A section of the settings is missing.
+pub fn configured_protocols(services: &Services) -> Result<PlanProtocols, BuildError> {
+    let x402: Option<X402Settings> = services.get(NAME)?;
+    let mpp: Option<crate::mpp::Settings> = services.get(NAME)?;
+    let paypal: Option<Option<PayPalSettings>> = services.find();
+    let has_plan = paypal
+        .flatten()
+        .is_some_and(|paypal| paypal.plan_id.is_some());
     Ok(PlanProtocols {
         x402: x402.is_some(),
-        mpp: mpp.is_some() && paypal,
-        paypal,
+        mpp: mpp.is_some() && has_plan,
+        paypal: has_plan,
     })
 }
 

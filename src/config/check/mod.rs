@@ -58,13 +58,15 @@ pub(super) fn settings(
     let providers = provider::providers(&raw.provider, context, problems);
     let service = server::service(&raw.service, listeners.first(), problems);
     let catalog = catalog::catalog(raw, &providers, &service, problems);
+    let admin = admin::admin(&raw.admin, context, problems);
+    server::addresses(raw, (&listeners, &admin, &service), problems);
     let sections = sections(found_by_modules(raw, (&service, &providers)), problems);
     // Invalid classes must not cause errors at the routes that name them.
     let limits: Option<Limits> = sections.find();
     let mut route_warnings = Vec::new();
     Some(Settings {
         server: server::server(&raw.server, context, problems),
-        admin: admin::admin(&raw.admin, context, problems),
+        admin,
         store: server::store(&raw.store, raw.admin.socket.as_ref(), context, problems),
         upstream: provider::upstream(&raw.upstream, problems),
         routes: route::routes(

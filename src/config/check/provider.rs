@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, BaseUrl, Problems};
 use tollgate_module::Named;
 use tollgate_openai::is_same_but_for_case;
 
@@ -93,6 +93,9 @@ pub(super) fn providers(
             "`base_url = \"http://127.0.0.1:11434/v1\"`",
         )
         .and_then(|at| problems.parse(key("base_url"), at));
+        if let Some(warning) = base_url.as_ref().and_then(base_path_warning) {
+            problems.warn(key("base_url"), warning);
+        }
         let api_key = api_key(index, one, context, problems);
         let roots = one.ca_file.as_ref().and_then(|at| {
             certificate::read_certificates(&context.path(at))
@@ -163,6 +166,36 @@ fn check_name(key: &str, at: &At<String>, problems: &mut Problems) {
             ),
         );
     }
+}
+
+/// A warning about the path of a base URL, below which `/chat/completions` is called.
+fn base_path_warning(url: &BaseUrl) -> Option<String> {
+    let called = "the gateway calls `/chat/completions` below it";
+    let write = |path: &str| {
+        let url = BaseUrl {
+            path: path.to_owned(),
+            ..url.clone()
+        };
+        format!("write `base_url = \"{url}\"`")
+    };
+    let path = &*url.path;
+    let endpoints = ["/chat/completions", "/completions", "/models"];
+    if let Some(base) = endpoints.iter().find_map(|end| path.strip_suffix(end)) {
+        return Some(format!(
+            "ends with the path of one endpoint, and {called}; {}",
+            write(base)
+        ));
+    }
+    if path.contains("/v1/v1") {
+        let once = path.replace("/v1/v1", "/v1");
+        return Some(format!("has `/v1` twice; {}", write(&once)));
+    }
+    path.is_empty().then(|| {
+        format!(
+            "has no path, and {called}, where most servers have it below `/v1`; unless this one does not, {}",
+            write("/v1")
+        )
+    })
 }
 
 fn api_key(

@@ -18,12 +18,14 @@ use crate::config::address::ListenAddress;
 use crate::config::certificate::{self, Certificate};
 use crate::config::memory::Memory;
 use crate::config::proxies::{Network, TrustedProxies};
-use crate::config::raw::{RawListener, RawServer, RawService, RawStore, RawTls};
+use crate::config::raw::{RawListener, RawServer, RawService, RawSettings, RawStore, RawTls};
 use crate::config::settings::{
-    ConnectionLimits, Listener, Retention, Server, Service, Store, StoreUrl, TlsSource,
+    Admin, ConnectionLimits, Listener, Retention, Server, Service, Store, StoreUrl, TlsSource,
 };
 
 const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+/// A port for the admin address that a message proposes.
+const ADMIN_PORT: u16 = 9090;
 /// The permissions of a Unix socket by default: the gateway's user and group.
 const SOCKET_MODE: u32 = 0o660;
 /// The longest path of a socket (unix(7)), in bytes.
@@ -92,6 +94,53 @@ pub(super) fn service(
     }
 }
 
+/// Checks the addresses of the gateway against each other.
+pub(super) fn addresses(
+    raw: &RawSettings,
+    (listeners, admin, service): (&[Listener], &Admin, &Service),
+    problems: &mut Problems,
+) {
+    let address = admin.address;
+    let taken = listeners.iter().find(|listener| {
+        let listener = listener.address.tcp();
+        listener.is_some_and(|listener| {
+            let all = listener.ip().is_unspecified() || address.ip().is_unspecified();
+            address.port() != 0
+                && listener.port() == address.port()
+                && (all || listener.ip() == address.ip())
+        })
+    });
+    if let Some(listener) = taken {
+        let message = format!(
+            "is `{address}`, a port that the listener `{}` has too; give one of them another port, such as `admin.address = \"127.0.0.1:{}\"`",
+            listener.address,
+            if address.port() == ADMIN_PORT {
+                ADMIN_PORT + 1
+            } else {
+                ADMIN_PORT
+            }
+        );
+        match &raw.admin.address {
+            Some(at) => problems.note("admin.address", at, message),
+            None => problems.note_missing("admin.address", message),
+        }
+    }
+    // A proxy in front that ends TLS is the opposite case: plain listeners, and `https`.
+    let only_tls = listeners.iter().all(|listener| !listener.tls.is_empty());
+    if let Some(rest) = service.base_url.as_str().strip_prefix("http://")
+        && raw.service.base_url.is_some()
+        && !listeners.is_empty()
+        && only_tls
+    {
+        problems.warn(
+            "service.base_url",
+            format!(
+                "has the scheme `http`, and every listener has TLS: the addresses in pages and documents would not answer; write `base_url = \"https://{rest}\"`"
+            ),
+        );
+    }
+}
+
 pub(super) fn server(
     raw: &RawServer,
     context: &CheckContext<'_>,
@@ -129,6 +178,7 @@ pub(super) fn server(
                 .unwrap_or_default(),
         ),
         comment: Duration::from_secs(whole!(comment_secs)),
+        event_bytes_max: whole!(event_bytes_max) as usize,
         limits: ConnectionLimits {
             head_bytes_max: whole!(head_bytes_max) as usize,
             head_fields_max: whole!(head_fields_max) as usize,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use tollgate_openai::ProviderError;
 
 use super::call::{Beginning, Call};
 use super::connections::Connections;
@@ -87,7 +88,8 @@ impl Connections {
             let body = Box::pin(read_error(&mut link, left)).await;
             let wait = answer
                 .retry_after
-                .map(|wait| wait.wait_from(self.clock.now()));
+                .map(|wait| wait.wait_from(self.clock.now()))
+                .or_else(|| ProviderError::read(&body).retry_delay);
             let wait = wait.map(|wait| wait.min(endpoint.settings.health.retry_after_max));
             let key = endpoint.settings.api_key.as_ref();
             return Err(fault::of_status(answer.status, wait, &body, key));

@@ -123,6 +123,7 @@ async fn send_request_pooled(
         session.finish_request_body().await
     };
     sent.await.map_err(|error| delivery_error(&error, reused))?;
+    let mut has_begun = false;
     loop {
         session.read_response_header().await.map_err(|error| {
             // A stream that the provider resets is no evidence of a stale connection, and the provider has received the request.
@@ -131,11 +132,12 @@ async fn send_request_pooled(
             } else {
                 reused
             };
-            delivery_error(&error, unprocessed)
+            // After an interim response the provider has the request, and may work on it.
+            delivery_error(&error, unprocessed && !has_begun)
         })?;
         match session.response_header() {
             // Ignored (RFC 9110 section 15.2).
-            Some(head) if head.status.is_informational() => {}
+            Some(head) if head.status.is_informational() => has_begun = true,
             Some(head) => return Ok(ResponseHead::of(head)),
             None => return Err(fault::cut("the answer has no head").into()),
         }
@@ -184,12 +186,12 @@ impl ResponseHead {
                 .trim_ascii()
                 .eq_ignore_ascii_case(b"text/event-stream")
         });
-        let encoding = head.headers.get(header::CONTENT_ENCODING);
+        let encodings = head.headers.get_all(header::CONTENT_ENCODING);
         let field = |name| head.headers.get(name).map(HeaderValue::as_bytes);
         ResponseHead {
             status: head.status,
             is_stream,
-            is_encoded: encoding.is_some_and(|value| value != IDENTITY),
+            is_encoded: encodings.iter().any(|value| h1::is_coded(value.as_bytes())),
             retry_after: RetryAfter::read(field(header::RETRY_AFTER), field(RETRY_AFTER_MS)),
         }
     }

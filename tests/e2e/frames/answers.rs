@@ -162,6 +162,78 @@ async fn concurrent_responses_reach_a_client_with_small_windows() {
     rig.finish().await;
 }
 
+/// A request with an unknown key whose body is announced and not sent.
+fn refused_early(body_bytes: usize) -> Vec<u8> {
+    let lines = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":authority", "localhost"),
+        (":path", CHAT),
+        ("authorization", "Bearer sk-svc-unknown"),
+        ("content-type", "application/json"),
+        ("content-length", &body_bytes.to_string()),
+    ];
+    frame(HEADERS, END_HEADERS, 1, &fields(&lines))
+}
+
+/// Clients by nghttp2 lose an answer whose stream is reset in the same read (RFC 9113 section 8.1).
+#[tokio::test]
+async fn a_stream_that_is_answered_early_is_not_reset_while_its_body_arrives() {
+    let rig = Rig::start().await;
+    for (tls, address, trust) in [
+        (false, rig.plain, None),
+        (true, rig.tls, Some((&*rig.ca_pem, "h2"))),
+    ] {
+        let raw = RawClient::connect_narrow(address, trust).await;
+        let mut reader = Reader::over(raw.expect("a connection"), &rig).await;
+        let body = "x".repeat(200_000);
+        reader.raw.send(refused_early(body.len())).await;
+        let refusal = reader.bodies(&[1]).await.remove(0);
+        let refusal = String::from_utf8_lossy(&refusal);
+        assert!(refusal.contains("invalid_api_key"), "{refusal}");
+        // More than the windows of the stream and of the connection at their beginning: the gateway reads it.
+        let mut window = 65_535;
+        let mut rest = body.as_bytes();
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(rest.len().min(16_000).min(window));
+            if piece.is_empty() {
+                let more = reader.next().await;
+                assert_ne!(more.kind, RST_STREAM, "TLS {tls}: it is cut");
+                if more.kind == WINDOW_UPDATE && more.stream == 1 {
+                    let more = more.payload.try_into().map(u32::from_be_bytes);
+                    window += more.expect("four bytes") as usize;
+                }
+                continue;
+            }
+            rest = after;
+            window -= piece.len();
+            let flags = if rest.is_empty() { END_STREAM } else { 0 };
+            reader.raw.send(frame(DATA, flags, 1, piece)).await;
+        }
+        reader.ask(3, "GET", "/v1/models", "").await;
+        reader.bodies(&[3]).await;
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_stream_whose_body_does_not_end_is_reset_without_an_error_after_its_answer() {
+    let rig = Rig::with("[server]\nbody_secs = 1").await;
+    let mut reader = Reader::over(RawClient::connect(rig.plain).await, &rig).await;
+    reader.raw.send(refused_early(200_000)).await;
+    reader.bodies(&[1]).await;
+    let reset = loop {
+        let frame = reader.next().await;
+        if frame.stream == 1 {
+            break frame;
+        }
+    };
+    assert_eq!((reset.kind, &reset.payload[..]), (RST_STREAM, &[0; 4][..]));
+    reader.ask(3, "GET", "/v1/models", "").await;
+    reader.bodies(&[3]).await;
+    rig.finish().await;
+}
+
 /// How a field line is written (RFC 7541 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {

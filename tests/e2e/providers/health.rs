@@ -182,7 +182,7 @@ async fn probes_open_and_close_the_circuit_of_a_provider() {
 
 #[tokio::test]
 async fn retry_after_of_a_provider_is_respected() {
-    for status in [429, 503] {
+    for (status, in_body) in [(429, false), (429, true), (503, false)] {
         //   Retry-After in seconds, and the requests before it has passed
         for (secs, before) in [("3600", 4), ("1", 1)] {
             let (rig, others) = ProviderFixture {
@@ -191,8 +191,13 @@ async fn retry_after_of_a_provider_is_respected() {
             }
             .open()
             .await;
+            // As Google has it (`google.rpc.RetryInfo`).
+            let body = format!(
+                r#"[{{"error":{{"message":"quota","details":[{{"retryDelay":"{secs}s"}}]}}}}]"#
+            );
             let busy = Script {
-                retry_after: Some(secs.to_owned()),
+                retry_after: (!in_body).then(|| secs.to_owned()),
+                failure: in_body.then_some(Failure::Text(body)),
                 ..Script::status(status)
             };
             rig.provider.script(busy.once());

@@ -311,24 +311,29 @@ async fn no_event_of_an_odd_stream_carries_a_usage_that_was_not_requested() {
 
 #[tokio::test]
 async fn an_event_that_is_too_large_ends_the_stream() {
-    let rig = Rig::start().await;
-    let huge = Script {
-        event_bytes: Some(9 << 20),
+    let huge = |bytes: usize| Script {
+        event_bytes: Some(bytes),
         ..Script::default()
     };
-    check(
-        &rig,
-        true,
-        vec![(
-            "an event of 9 MB",
-            huge,
-            Broken {
-                words: 0,
-                code: "upstream_invalid",
-            },
-            0,
-        )],
-    )
-    .await;
-    rig.finish().await;
+    for (settings, accepted, refused) in [
+        ("", 7 << 20, 9 << 20),
+        ("[server]\nevent_bytes_max = 65536", 60_000, 70_000),
+        ("[server]\nevent_bytes_max = 16777216", 9 << 20, 17 << 20),
+    ] {
+        let rig = Rig::with(settings).await;
+        let invalid = Broken {
+            words: 0,
+            code: "upstream_invalid",
+        };
+        let cases = vec![(
+            "an event below the limit",
+            huge(accepted),
+            Answer { words: 16 },
+            PRICE_OF_A_CHAT,
+        )];
+        check(&rig, true, cases).await;
+        let cases = vec![("an event above the limit", huge(refused), invalid, 0)];
+        check(&rig, true, cases).await;
+        rig.finish().await;
+    }
 }

@@ -114,6 +114,13 @@ impl Named<'_> {
             },
         };
         let secret = text.trim();
+        if is_quoted(secret) {
+            let message = format!(
+                "names `{}`, which contains a {noun} in quotes; they are sent as a part of it: leave them out",
+                at.value
+            );
+            problems.warn(key(name), message);
+        }
         if secret.is_empty() || !is_good(secret) {
             problems.note(
                 key(name),
@@ -135,6 +142,14 @@ pub fn world_readable(path: &Path) -> String {
         "names `{}`, which every user of this machine can read; restrict it to the gateway's user (`chmod 600`, or 640 with its group)",
         path.display()
     )
+}
+
+/// Whether a text is between two quotes, as a shell would have it.
+fn is_quoted(text: &str) -> bool {
+    text.len() >= 2
+        && ['"', '\'']
+            .iter()
+            .any(|quote| text.starts_with(*quote) && text.ends_with(*quote))
 }
 
 /// Whether this can be the name of an environment variable.

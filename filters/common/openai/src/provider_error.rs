@@ -1,6 +1,7 @@
 //! Provider errors, sanitised for clients and logs.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use crate::json::{Kind, Reader, SyntaxError};
 
@@ -18,6 +19,8 @@ pub struct ProviderError {
     pub code: Option<String>,
     /// The provider's `param`.
     pub param: Option<String>,
+    /// The wait that it asks for: `retryDelay` in one of the `details` of the error, as Google has it (`google.rpc.RetryInfo`).
+    pub retry_delay: Option<Duration>,
 }
 
 impl ProviderError {
@@ -72,6 +75,29 @@ impl ProviderError {
         Ok(())
     }
 
+    /// Reads the wait in a list of details, of which the first counts.
+    fn details(&mut self, reader: &mut Reader<'_>) -> Result<(), SyntaxError> {
+        let mut first = true;
+        reader.enter()?;
+        while reader.item(&mut first)? {
+            if reader.kind()? != Kind::Object {
+                reader.skip()?;
+                continue;
+            }
+            let mut first = true;
+            reader.enter()?;
+            while let Some(key) = reader.key(&mut first)? {
+                let is_text = reader.kind()? == Kind::String;
+                if key.text.raw == b"retryDelay" && is_text && self.retry_delay.is_none() {
+                    self.retry_delay = seconds(&reader.string()?.decode_lossy());
+                } else {
+                    reader.skip()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn object(&mut self, reader: &mut Reader<'_>, level: u32) -> Result<(), SyntaxError> {
         let mut first = true;
         reader.enter()?;
@@ -80,6 +106,10 @@ impl ProviderError {
             let slot = match key.text.raw {
                 b"error" | b"message" | b"detail" | b"msg" => {
                     self.value(reader, level + 1)?;
+                    continue;
+                }
+                b"details" if kind == Kind::Array => {
+                    self.details(reader)?;
                     continue;
                 }
                 b"type" => &mut self.kind,
@@ -100,6 +130,16 @@ impl ProviderError {
         }
         Ok(())
     }
+}
+
+/// A duration as Protocol Buffers have it in JSON: seconds, perhaps with a fraction, and `s`.
+fn seconds(text: &str) -> Option<Duration> {
+    let number = text.strip_suffix('s')?;
+    let is_plain = number
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let seconds = number.parse::<f64>().ok().filter(|_| is_plain)?;
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// One line of at most 400 characters: consecutive white space and control characters become one space.

@@ -13,8 +13,8 @@ use crate::upstream::transport::retry_after::RetryAfter;
 /// Maximum size of an answer's head; a longer one is refused.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum number of its fields.
-const FIELDS_MAX: usize = 100;
+/// Fields for which there is room on the stack. A head with more, within its maximum size, is parsed a second time.
+const FIELDS_USUAL: usize = 100;
 
 /// The prepared heads of the requests to one provider. No field of a client's head is in them: above all not its credential.
 ///
@@ -110,21 +110,54 @@ impl Head {
 
 /// The first head in `input` and its length, `None` when more has to be read.
 pub(super) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, &'static str> {
-    let mut fields = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; FIELDS_MAX];
+    let mut usual = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; FIELDS_USUAL];
+    match parse_in(input, &mut usual) {
+        Err(ParseError::TooManyFields) if input.len() <= HEAD_BYTES_MAX => {
+            let mut all = vec![MaybeUninit::uninit(); lines(input)];
+            parse_in(input, &mut all)
+        }
+        parsed => parsed,
+    }
+    .map_err(|error| match error {
+        ParseError::TooManyFields => "the head of the answer is too long",
+        ParseError::Refused(why) => why,
+    })
+}
+
+/// Lines of a head, which has at most as many fields.
+fn lines(input: &[u8]) -> usize {
+    input.iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// Why a head is refused.
+enum ParseError {
+    /// There is no room for all of its fields.
+    TooManyFields,
+    Refused(&'static str),
+}
+
+impl From<&'static str> for ParseError {
+    fn from(why: &'static str) -> ParseError {
+        ParseError::Refused(why)
+    }
+}
+
+fn parse_in<'i>(
+    input: &'i [u8],
+    fields: &mut [MaybeUninit<httparse::Header<'i>>],
+) -> Result<Option<(Head, usize)>, ParseError> {
     let mut response = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
         &mut response,
         input,
-        &mut fields,
+        fields,
     );
     let length = match parsed {
         Ok(httparse::Status::Complete(length)) if length <= HEAD_BYTES_MAX => length,
         Ok(httparse::Status::Partial) if input.len() <= HEAD_BYTES_MAX => return Ok(None),
-        Ok(_) => return Err("the head of the answer is too long"),
-        Err(httparse::Error::TooManyHeaders) => {
-            return Err("the head of the answer has too many fields");
-        }
-        Err(_) => return Err("the head of the answer is not HTTP"),
+        Ok(_) => return Err("the head of the answer is too long".into()),
+        Err(httparse::Error::TooManyHeaders) => return Err(ParseError::TooManyFields),
+        Err(_) => return Err("the head of the answer is not HTTP".into()),
     };
     let status = response
         .code
@@ -135,7 +168,7 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, &'static str>
         seen.note(field.name, field.value)?;
     }
     if status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err("the answer switches protocols, which was not requested");
+        return Err("the answer switches protocols, which was not requested".into());
     }
     let is_newer = response.version == Some(1);
     let framing = seen.framing(status);
@@ -158,7 +191,7 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, &'static str>
 
 /// Every field of a head that [`parse`] has accepted.
 pub(super) fn fields(head: &[u8]) -> Result<HeaderMap, &'static str> {
-    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut fields = vec![httparse::EMPTY_HEADER; lines(head)];
     let mut response = httparse::Response::new(&mut fields);
     match response.parse(head) {
         Ok(httparse::Status::Complete(_)) => {}
@@ -233,7 +266,7 @@ impl Fields {
                 self.retry_after_ms = Some(value.into());
             }
             16 if name.eq_ignore_ascii_case("content-encoding") => {
-                self.is_encoded |= !value.trim_ascii().eq_ignore_ascii_case(b"identity");
+                self.is_encoded |= is_coded(value);
             }
             17 if name.eq_ignore_ascii_case("transfer-encoding") => {
                 if self.is_chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
@@ -258,6 +291,18 @@ impl Fields {
             (false, false, None) => Framing::UntilClose,
         }
     }
+}
+
+/// Whether a value of `Content-Encoding` names a coding (RFC 9110 section 8.4). `identity`, nothing, and the character set that some providers
+/// write there are none.
+pub(in crate::upstream::transport) fn is_coded(value: &[u8]) -> bool {
+    let none = |coding: &[u8]| {
+        let none = [&b""[..], b"identity", b"utf-8", b"utf8"];
+        none.iter().any(|none| coding.eq_ignore_ascii_case(none))
+    };
+    !value
+        .split(|&byte| byte == b',')
+        .all(|coding| none(coding.trim_ascii()))
 }
 
 /// Digits only (RFC 9110 section 8.6), perhaps the same number several times in a list.

@@ -43,7 +43,7 @@ use super::request::RequestIds;
 
 use self::body::Framing;
 pub(crate) use self::fuzz::answer as fuzz_answer;
-pub(super) use self::head::{Head, Heads};
+pub(super) use self::head::{Head, Heads, is_coded};
 pub(super) use self::streamed::{RequestFraming, Step, Streamed};
 
 /// Buffer space for a read while the remaining length is unknown.

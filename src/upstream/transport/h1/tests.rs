@@ -170,7 +170,7 @@ async fn a_chunk_size_line_has_a_limit_in_pieces_of_any_size() {
 #[tokio::test]
 async fn ambiguous_framing_is_refused() {
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(70_000));
-    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(11_000));
     let invalid = [
         "SSH-2.0-OpenSSH_9.6\r\n",
         "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
@@ -222,6 +222,37 @@ async fn field_names_are_read_in_any_case() {
     let wait = RetryAfter::Wait(std::time::Duration::from_secs(7));
     assert_eq!(head.retry_after, Some(wait));
     assert!(head.is_stream && head.is_encoded);
+}
+
+#[tokio::test]
+async fn a_head_may_have_many_fields() {
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\n{}content-length: 5\r\n\r\nhello",
+        "a: b\r\n".repeat(2_000)
+    );
+    for piece in [1000, 1 << 16] {
+        let exchanged = exchange(answer.clone().into_bytes(), piece).await;
+        let (_, body, kept) = exchanged.expect("an answer");
+        assert!(body == b"hello" && kept, "in pieces of {piece}");
+    }
+}
+
+#[tokio::test]
+async fn a_content_encoding_without_a_coding_is_none() {
+    for (value, is_encoded) in [
+        ("", false),
+        ("identity, identity", false),
+        ("UTF-8", false),
+        ("utf8", false),
+        ("gzip", true),
+        ("identity, br", true),
+        ("utf-16", true),
+    ] {
+        let answer =
+            format!("HTTP/1.1 200 OK\r\ncontent-encoding: {value}\r\ncontent-length: 0\r\n\r\n");
+        let (head, _, _) = exchange(answer.into(), 1 << 16).await.expect("an answer");
+        assert_eq!(head.is_encoded, is_encoded, "{value}");
+    }
 }
 
 #[tokio::test]

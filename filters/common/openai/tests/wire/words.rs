@@ -233,6 +233,31 @@ fn the_rest_of_a_provider_error_is_kept_as_text() {
     assert_eq!(error.code.as_deref(), Some("40001"));
 }
 
+#[test]
+fn the_wait_in_the_details_of_a_provider_error_is_read() {
+    let google = |delay: Value| {
+        json!([{"error": {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED", "details": [
+            {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [{"message": "other"}]},
+            {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
+        ]}}])
+    };
+    for (delay, wait) in [
+        (json!("34.5s"), Some(34_500)),
+        (json!("2s"), Some(2_000)),
+        (json!("0s"), Some(0)),
+        (json!("-2s"), None),
+        (json!("infs"), None),
+        (json!("2"), None),
+        (json!(2), None),
+    ] {
+        let error = ProviderError::read(google(delay.clone()).to_string().as_bytes());
+        let wait = wait.map(std::time::Duration::from_millis);
+        assert_eq!(error.retry_delay, wait, "{delay}");
+        assert_eq!(error.message.as_deref(), Some("quota"), "{delay}");
+        assert_eq!(error.code.as_deref(), Some("429"), "{delay}");
+    }
+}
+
 proptest! {
     #[test]
     fn a_provider_error_message_is_one_short_printable_line(body in prop_oneof![any::<Vec<u8>>(), "\\PC{0,600}".prop_map(String::into_bytes), "[\\s\\x00a<{\"]{0,900}".prop_map(String::into_bytes)]) {
