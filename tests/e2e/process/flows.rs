@@ -407,7 +407,7 @@ async fn credits_held_at_a_refund_are_spent_at_no_node() {
         for _ in 0..STREAMS_EACH {
             let stream = client.stream(CHAT, &chat(true)).await;
             assert_eq!(stream.status, 200);
-            streams.push((client.clone(), stream));
+            streams.push((Client::new(&node.url).with_key(&key), stream));
         }
     }
     assert!(flows.paypal.refund(&order, 2_000).await);
