@@ -105,10 +105,9 @@ async fn a_provider_without_money_refuses_and_not_the_client() {
             let warning = "provider `stand-in` refuses requests: the account there has no money";
             assert!(ready.text().contains(warning), "{what}: {}", ready.text());
             if alone {
+                // The last candidate is called by trial requests.
                 let again = rig.client().post(CHAT, &chat(stream)).await;
-                assert_eq!(again.status, 503, "{what}");
-                assert!(again.header("retry-after").is_some(), "{what}");
-                assert_eq!(rig.provider.call_count(), 1, "{what}");
+                assert_eq!(again.status, 502, "{what}");
                 assert!(!again.text().contains("credit"), "{what}: {}", again.text());
             }
             rig.finish().await;

@@ -67,7 +67,7 @@ pub fn error_body(status: u16) -> Value {
     let (kind, code, message) = match status {
         400 => (
             "invalid_request_error",
-            "context_length_exceeded",
+            "invalid_value",
             "This prompt is longer than the model can read.",
         ),
         401 => (
