@@ -13,6 +13,8 @@ use crate::rig::{Rig, SECRETS, Setup, Token, add_login, poll};
 use crate::sign_in::{ask, with_mailbox};
 
 const ADA: &str = "ada@example.com";
+/// The page about keys; with `.md` behind it, as Markdown.
+const CHAPTER: &str = "/docs/lifecycle";
 
 async fn revoke(rig: &Rig, key: &str) -> Answer {
     let client = Client::new(&rig.url()).with_key(key);
@@ -227,8 +229,8 @@ async fn the_address_is_described_where_keys_are() {
     let client = Client::new(&rig.url());
     for path in [
         "/llms.txt",
-        "/docs/lifecycle.md",
-        "/docs/lifecycle",
+        &*format!("{CHAPTER}.md"),
+        CHAPTER,
         "/openapi.json",
     ] {
         let answer = client.get(path).await;
