@@ -60,6 +60,12 @@ pub(super) fn check(
 fn warnings(settings: &Settings) -> Vec<Warning> {
     let mut found = settings.warnings();
     found.extend(settings.expiring_certificates(Clock::system().now()));
+    if settings.catalog.models().is_empty() {
+        found.push(Warning {
+            key: String::from("model"),
+            message: "is missing: every completion is refused; add a `[[model]]` with `id`, `providers` and `price`".into(),
+        });
+    }
     let StoreUrl::Sqlite(database) = &settings.store.url else {
         if let Err(error) = control::Socket::check(&database::control_socket(&settings.store)) {
             found.push(Warning {

@@ -323,7 +323,7 @@ fn the_start_of_the_process_is_a_metric() {
 }
 
 #[test]
-fn a_scrape_of_sixty_routes_and_twenty_models_in_use_is_below_100_kb_and_5_ms() {
+fn a_scrape_of_sixty_routes_and_twenty_models_in_use_is_below_200_kb_and_5_ms() {
     let mut settings = SETTINGS.to_owned();
     for model in 1..20 {
         settings.push_str(&format!(
@@ -369,7 +369,7 @@ fn a_scrape_of_sixty_routes_and_twenty_models_in_use_is_below_100_kb_and_5_ms() 
         (thread_time() - began, page.len())
     });
     let (time, bytes) = times.min().expect("twenty");
-    assert!(bytes < 100_000, "{bytes} bytes");
+    assert!(bytes < 200_000, "{bytes} bytes");
     assert!(time < Duration::from_millis(5), "{time:?}");
 }
 

@@ -46,12 +46,6 @@ pub(super) fn catalog(
         }
         models.extend(model(index, one, raw, service, providers, problems));
     }
-    if raw.model.is_empty() {
-        problems.warn(
-            "model",
-            "is missing: nothing is sold, and every completion is refused; add a `[[model]]` with `id`, `providers` and `price`",
-        );
-    }
     let default = raw.service.default_model.as_ref();
     if let Some(at) = default
         && !ids.contains(&at.value)

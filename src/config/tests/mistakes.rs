@@ -78,7 +78,6 @@ fn a_mistake_that_may_be_meant_is_warned_of_with_what_to_write() {
         ),
         (good, "'sk-test-only'", true, "leave them out"),
         (good, "\"sk-test-only\"", true, "leave them out"),
-        (good, "sk", false, "add a `[[model]]`"),
     ] {
         let found = warnings(base_url, key, model);
         assert!(
