@@ -20,11 +20,10 @@ use crate::allotment_counters::AllotmentCounters;
 use crate::allotment_state::{Allotment, CapState};
 use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError};
-use crate::debts::Debts;
 use crate::hold::{Durability, Hold};
 use crate::hold_request::{HoldError, HoldRequest};
 use crate::observer::CommitObserver;
-use crate::resident::{LoadCounters, Loading, Resident};
+use crate::resident::{Debts, LoadCounters, Loading, Resident};
 use crate::settlement::{AttachedPart, Settlement};
 use crate::units::{charged_at, log_refusal, settled, unit, unit_with};
 

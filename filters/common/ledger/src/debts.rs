@@ -3,12 +3,11 @@
 //! A node that is alone reserves them in the balance in memory. Several nodes leave that to the shared balance, in the database, and have the account
 //! recalled as long as it owes any: no node then has credit that it does not hold.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use tollgate_clock::{Deadline, Timestamp};
 use tollgate_money::{AccountId, Micros};
-use tollgate_store::{Debt, DebtKey, Purse};
+use tollgate_store::{Debt, Purse};
 
 use crate::accounts::{BALANCE_MAX, Inner, Shard};
 use crate::charge::StartError;
@@ -17,9 +16,6 @@ use crate::hold_request::{HoldError, HoldRequest};
 
 /// The most payments that are read at the start: all there are.
 const READ_MAX: usize = i32::MAX as usize;
-
-/// What the payments of one account owe.
-pub(crate) type Debts = HashMap<DebtKey, Micros>;
 
 impl Inner {
     /// Reads what payments owe, for the start.

@@ -1,10 +1,12 @@
 //! An account in memory, and what is known of the load of one that is not.
 
+use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use tokio::sync::oneshot;
-use tollgate_store::{CommitError, Failure, ReadError};
+use tollgate_money::Micros;
+use tollgate_store::{CommitError, DebtKey, Failure, ReadError};
 
 use crate::account::Balance;
 
@@ -45,6 +47,9 @@ impl DerefMut for Resident {
         &mut self.balance
     }
 }
+
+/// What the returned payments of one account owe.
+pub(crate) type Debts = HashMap<DebtKey, Micros>;
 
 /// A load under way.
 #[derive(Debug, Default)]

@@ -28,6 +28,8 @@ mod caps;
 mod handover;
 #[path = "nodes/loading.rs"]
 mod loading;
+#[path = "nodes/owed.rs"]
+mod owed;
 #[path = "nodes/refusals.rs"]
 mod refusals;
 #[path = "nodes/removed_months.rs"]

@@ -108,6 +108,54 @@ fn credit_and_its_purchase_are_written_together_or_not_at_all() {
     assert_eq!((available(), version()), (100, 2));
 }
 
+/// They were spendable until they were taken back.
+#[test]
+fn credits_that_a_returned_payment_owes_are_not_spendable() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    let mut ledger = ledger_with_purchase(&store);
+    let owing = |version, owed| {
+        let owed = Micros::new(owed);
+        let row = TopUpRow {
+            owed,
+            ..row(version)
+        };
+        vec![Part::TopUp(Box::new(TopUpPart::Change(row)))]
+    };
+    wait(ledger.top_up_with(credit(1, 100, "capture"), change(1))).expect("it is booked");
+    let hold = ledger.hold(request(account(1), 11, 80)).expect("it fits");
+    let returned = ledger.take_back(credit(2, -20, "returned"), owing(2, 80));
+    wait(returned).expect("what is not held");
+    hold.release(NOW);
+    for is_started_again in [false, true] {
+        if is_started_again {
+            store.close();
+            drop((store, ledger));
+            store = open(folder.path());
+            ledger = start(&store);
+            wait(ledger.load(account(1))).expect("it is loaded");
+        }
+        assert_eq!(ledger.available(account(1)), Some(Micros::new(80)));
+        let held = ledger.hold(request(account(1), 12, 1));
+        assert!(
+            matches!(held, Err(HoldError::InsufficientCredit { available, .. }) if available == Micros::ZERO),
+            "{held:?}"
+        );
+        let other = wait(ledger.correct_with(credit(3, -1, "other"), Vec::new()));
+        assert!(other.is_err(), "{other:?}");
+    }
+    // What comes in goes to the debt first.
+    wait(ledger.top_up_with(credit(4, 30, "more"), owing(3, 80).remove(0))).expect("it is booked");
+    drop(
+        ledger
+            .hold(request(account(1), 13, 30))
+            .expect("30 are not owed"),
+    );
+    assert!(ledger.hold(request(account(1), 14, 31)).is_err());
+    wait(ledger.take_back(credit(5, -80, "returned/80"), owing(4, 0))).expect("it is owed");
+    assert!(ledger.hold(request(account(1), 15, 30)).is_ok());
+}
+
 #[test]
 fn a_correction_is_undone_when_its_purchase_changed_concurrently() {
     let folder = tempfile::tempdir().expect("a folder");
