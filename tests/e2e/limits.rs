@@ -81,7 +81,8 @@ async fn each_prompt_of_a_text_request_is_a_concurrent_request() {
     let texts = |prompts: &[&str]| json!({"model": "small", "prompt": prompts, "max_tokens": 1});
     rig.provider.script(Script::hold_head("gate").once());
     let held = tokio::spawn({
-        let (client, body) = (one.clone(), texts(&["a", "b", "c"]));
+        let client = Client::new(&rig.url()).with_key(&key);
+        let body = texts(&["a", "b", "c"]);
         async move { client.post(TEXT, &body).await }
     });
     rig.provider.gate("gate").reached_by(1).await;
