@@ -1,10 +1,10 @@
 //! Limits of an owner: concurrent requests, tokens, spending caps of keys.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tollgate_money::{CapPeriod, Micros, SpendingCap};
 use tollgate_testing::{Answer, Client, Ended, Script};
 
-use crate::rig::{CHAT, IN, OUT, PRICE_OF_A_CHAT, Rig, chat};
+use crate::rig::{CHAT, IN, OUT, PRICE_OF_A_CHAT, Rig, TEXT, chat};
 
 fn error(answer: &Answer) -> Value {
     answer.json()["error"].clone()
@@ -65,6 +65,46 @@ async fn concurrent_requests_are_limited_by_class_and_streams_count_until_their_
     // After the end of a response its permit is free.
     for client in [&one, &two].repeat(10) {
         let answer = client.post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        rig.record_charge(&answer.json());
+    }
+    rig.finish().await;
+}
+
+/// A request with sixteen prompts is sixteen calls of a provider that only chats, and counted as one.
+#[tokio::test]
+async fn each_prompt_of_a_text_request_is_a_concurrent_request() {
+    let rig =
+        Rig::with("[limits.classes.free]\nquota = 100\nwindow_secs = 60\nconcurrent = 4").await;
+    let key = free(&rig).await;
+    let [one, two] = clients(&rig, &key);
+    let texts = |prompts: &[&str]| json!({"model": "small", "prompt": prompts, "max_tokens": 1});
+    rig.provider.script(Script::hold_head("gate").once());
+    let held = tokio::spawn({
+        let client = Client::new(&rig.url()).with_key(&key);
+        let body = texts(&["a", "b", "c"]);
+        async move { client.post(TEXT, &body).await }
+    });
+    rig.provider.gate("gate").reached_by(1).await;
+    // One permit is left.
+    for (prompts, status) in [(&["a", "b"][..], 429), (&["a"][..], 200)] {
+        let answer = two.post(TEXT, &texts(prompts)).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        match status {
+            200 => rig.record_charge(&answer.json()),
+            _ => {
+                assert_eq!(error(&answer)["code"], "concurrency_exceeded");
+                0
+            }
+        };
+    }
+    rig.provider.gate("gate").open();
+    let answer = held.await.expect("no panic");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    rig.record_charge(&answer.json());
+    // All permits are free again: a request with more prompts than the limit needs all of them.
+    for prompts in [&["a", "b", "c", "d"][..], &["a", "b", "c", "d", "e"]] {
+        let answer = one.post(TEXT, &texts(prompts)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         rig.record_charge(&answer.json());
     }

@@ -248,6 +248,38 @@ async fn a_suspended_account_is_refused_until_reactivated() {
     rig.finish().await;
 }
 
+/// A stream that had begun went on to its end.
+#[tokio::test]
+async fn a_stream_of_an_account_that_is_suspended_ends_and_what_was_delivered_is_charged() {
+    let rig = Rig::with("[meter]\nafter_leaving = \"stop\"").await;
+    for (what, client) in rig.both() {
+        let set = async |status| {
+            let now = Clock::system().now();
+            let changed = set_status(&*rig.books.store, rig.account, status, now).await;
+            changed.expect("changed");
+        };
+        let before = rig.available(rig.account);
+        rig.provider.script(Script::hold(5, what).once());
+        let mut stream = client.stream(CHAT, &chat(true)).await;
+        assert_eq!(stream.status, 200, "{what}");
+        stream.next_event().await.expect("the role");
+        rig.provider.gate(what).reached_by(1).await;
+        set(AccountStatus::Suspended).await;
+        rig.provider.gate(what).open();
+        let (events, _) = stream.rest().await;
+        assert!(!events.iter().any(|event| event.is_done()), "{what}");
+        rig.quiet().await;
+        let charged = before - rig.available(rig.account);
+        assert!(
+            0 < charged && charged < PRICE_OF_A_CHAT,
+            "{what}: {charged} for a part"
+        );
+        rig.add_expected_charge(charged);
+        set(AccountStatus::Active).await;
+    }
+    rig.finish().await;
+}
+
 #[tokio::test]
 async fn invalid_and_insufficient_credentials_are_refused() {
     let rig = Rig::start().await;

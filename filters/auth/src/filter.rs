@@ -165,6 +165,22 @@ impl Auth {
         }
     }
 
+    /// The same for a request that is served; a stream of the API ends when the account is suspended.
+    fn admit(
+        &self,
+        exchange: &mut Exchange,
+        credential: &Credential,
+        now: Timestamp,
+    ) -> Result<Principal, Refusal> {
+        let principal = self.judge(credential, now)?;
+        if self.access.resource == Resource::Api {
+            let account = Arc::clone(&credential.account);
+            let is_active = move || account.status() == AccountStatus::Active;
+            exchange.put(CredentialCheck::new(is_active));
+        }
+        Ok(principal)
+    }
+
     fn digest(&self, text: &[u8]) -> Option<Digest> {
         self.forms.iter().find_map(|form| form.digest(text))
     }
@@ -300,7 +316,7 @@ impl Filter for Auth {
             Err(refusal) => return Step::Now(self.decide(exchange, Err(refusal))),
         };
         if let Some(credential) = self.find(&digest) {
-            let judged = self.judge(&credential, now);
+            let judged = self.admit(exchange, &credential, now);
             return Step::Now(self.decide(exchange, judged));
         }
         Step::later(async move {
@@ -308,7 +324,7 @@ impl Filter for Auth {
             let found = self.look_up(digest, client, now).await;
             exchange.invalidate_now();
             let now = self.now(exchange);
-            let judged = found.and_then(|credential| self.judge(&credential, now));
+            let judged = found.and_then(|credential| self.admit(exchange, &credential, now));
             self.decide(exchange, judged)
         })
     }

@@ -1,34 +1,43 @@
-//! `/.well-known/ucp`: the UCP profile of the service (UCP 2026-04-08, Overview, "Profile Structure").
+//! `/.well-known/ucp`: the UCP profile of the service (UCP 2026-08-25, Overview, "Profile Structure" and "Protocol Version"). The profile of an older
+//! version has an address of its own below it.
 
 use serde_json::{Value, json};
 use tollgate_filter::Scope;
 
-use crate::ucp::{CHECKOUT, IDENTITY, SHOPPING, VERSION};
+use crate::ucp::{CHECKOUT, CURRENT, IDENTITY, OLDER, SHOPPING};
 
-/// The profile of a service at this address.
+/// The profile of the current version of a service at this address, which names that of the older one.
+pub(crate) fn profile(base_url: &str) -> Value {
+    let mut profile = profile_of(base_url, CURRENT);
+    let older = format!("{base_url}/.well-known/ucp/{OLDER}");
+    profile["ucp"]["supported_versions"] = json!({OLDER: older});
+    profile
+}
+
+/// The profile of one version.
 ///
 /// Names below `dev.ucp` may only reference the site of the protocol (Overview, "Namespace Governance"). No payment handler: payment
 /// happens on a page of this service, where the account owner approves. No signing key, since nothing is signed.
-pub(crate) fn profile(base_url: &str) -> Value {
-    let site = format!("https://ucp.dev/{VERSION}");
+pub(crate) fn profile_of(base_url: &str, version: &str) -> Value {
+    let site = format!("https://ucp.dev/{version}");
     json!({
         "ucp": {
-            "version": VERSION,
+            "version": version,
             "services": {SHOPPING: [{
-                "version": VERSION,
+                "version": version,
                 "transport": "rest",
-                "endpoint": format!("{base_url}/ucp/{VERSION}"),
+                "endpoint": format!("{base_url}/ucp/{version}"),
                 "spec": format!("{site}/specification/overview"),
                 "schema": format!("{site}/services/shopping/rest.openapi.json"),
             }]},
             "capabilities": {
                 CHECKOUT: [{
-                    "version": VERSION,
+                    "version": version,
                     "spec": format!("{site}/specification/checkout"),
                     "schema": format!("{site}/schemas/shopping/checkout.json"),
                 }],
                 IDENTITY: [{
-                    "version": VERSION,
+                    "version": version,
                     "spec": format!("{site}/specification/identity-linking"),
                     "schema": format!("{site}/schemas/common/identity_linking.json"),
                     "config": {"scopes": {Scope::CheckoutManage.name(): {}}},

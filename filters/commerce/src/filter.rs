@@ -22,6 +22,7 @@ use crate::product;
 use crate::ucp::checkout_sessions::{self, CheckoutFormat, CheckoutPath, CheckoutSessions};
 use crate::ucp::profiles::Profiles;
 use crate::ucp::wire::MerchantInfo;
+use crate::ucp::{CURRENT, OLDER};
 use crate::webhooks::{PayPal, Webhooks};
 
 /// Maximum body size, in bytes: a webhook notification has a few thousand, a checkout a few hundred.
@@ -30,8 +31,8 @@ const BODY_BYTES: usize = 64 * 1024;
 /// Services shared by the commerce routes.
 pub struct CommerceServices {
     webhooks: Webhooks,
-    /// `None` where no checkout can be paid.
-    profile: Option<Document>,
+    /// Of the current version of UCP and of the older one; `None` where no checkout can be paid.
+    profiles: Option<[Document; 2]>,
     product: Snapshot<Product>,
     checkouts: CheckoutSessions,
 }
@@ -76,8 +77,10 @@ impl CommerceServices {
         };
         Ok(Arc::new(CommerceServices {
             webhooks: Webhooks::new(deps.paypal),
-            profile: (deps.protocols.paypal)
-                .then(|| Document::json(&discovery::profile(deps.base_url))),
+            profiles: (deps.protocols.paypal).then(|| {
+                let older = discovery::profile_of(deps.base_url, OLDER);
+                [discovery::profile(deps.base_url), older].map(|it| Document::json(&it))
+            }),
             product: deps.product.clone(),
             checkouts: CheckoutSessions {
                 merchant: MerchantInfo {
@@ -132,47 +135,68 @@ pub struct Commerce {
 enum Endpoint {
     /// Webhook of a payment provider.
     Webhooks,
-    /// UCP profile of the service.
-    Profile,
+    /// UCP profile of the service: of the current version (0), or of the older one (1).
+    Profile(usize),
     /// The product.
     Product,
     /// Checkouts.
     Checkouts(checkout_sessions::CheckoutRoute),
 }
 
-/// The endpoint of checkouts in a format.
-const fn checkout(format: CheckoutFormat, path: CheckoutPath) -> Endpoint {
-    Endpoint::Checkouts(checkout_sessions::CheckoutRoute { format, path })
+/// The endpoint of checkouts in a format and a version of UCP.
+const fn checkout(format: CheckoutFormat, version: &'static str, path: CheckoutPath) -> Endpoint {
+    Endpoint::Checkouts(checkout_sessions::CheckoutRoute {
+        format,
+        version,
+        path,
+    })
 }
 
 /// Path suffix of each endpoint.
-const ENDPOINTS: [(&str, Endpoint); 9] = [
+const ENDPOINTS: [(&str, Endpoint); 14] = [
     ("/webhooks/paypal", Endpoint::Webhooks),
-    ("/.well-known/ucp", Endpoint::Profile),
+    ("/.well-known/ucp", Endpoint::Profile(0)),
+    ("/.well-known/ucp/2026-04-08", Endpoint::Profile(1)),
     ("/commerce/products/{plan}", Endpoint::Product),
     (
         "/ucp/v1/checkout-sessions",
-        checkout(CheckoutFormat::Service, CheckoutPath::All),
+        checkout(CheckoutFormat::Service, OLDER, CheckoutPath::All),
     ),
     (
         "/ucp/v1/checkout-sessions/{session}",
-        checkout(CheckoutFormat::Service, CheckoutPath::One),
+        checkout(CheckoutFormat::Service, OLDER, CheckoutPath::One),
+    ),
+    (
+        "/ucp/2026-08-25/checkout-sessions",
+        checkout(CheckoutFormat::Protocol, CURRENT, CheckoutPath::All),
+    ),
+    (
+        "/ucp/2026-08-25/checkout-sessions/{session}",
+        checkout(CheckoutFormat::Protocol, CURRENT, CheckoutPath::One),
+    ),
+    (
+        "/ucp/2026-08-25/checkout-sessions/{session}/complete",
+        checkout(CheckoutFormat::Protocol, CURRENT, CheckoutPath::Complete),
+    ),
+    (
+        "/ucp/2026-08-25/checkout-sessions/{session}/cancel",
+        checkout(CheckoutFormat::Protocol, CURRENT, CheckoutPath::Cancel),
     ),
     (
         "/ucp/2026-04-08/checkout-sessions",
-        checkout(CheckoutFormat::Protocol, CheckoutPath::All),
+        checkout(CheckoutFormat::Protocol, OLDER, CheckoutPath::All),
     ),
     (
         "/ucp/2026-04-08/checkout-sessions/{session}",
-        checkout(CheckoutFormat::Protocol, CheckoutPath::One),
+        checkout(CheckoutFormat::Protocol, OLDER, CheckoutPath::One),
     ),
     (
         "/ucp/2026-04-08/checkout-sessions/{session}/complete",
-        checkout(CheckoutFormat::Protocol, CheckoutPath::Complete),
+        checkout(CheckoutFormat::Protocol, OLDER, CheckoutPath::Complete),
     ),
     (
         "/ucp/2026-04-08/checkout-sessions/{session}/cancel",
-        checkout(CheckoutFormat::Protocol, CheckoutPath::Cancel),
+        checkout(CheckoutFormat::Protocol, OLDER, CheckoutPath::Cancel),
     ),
 ];
 
@@ -206,7 +230,7 @@ impl Filter for Commerce {
         Contract {
             phases: Phase::Request.into(),
             body: match self.endpoint {
-                Endpoint::Profile | Endpoint::Product => Body::Unread,
+                Endpoint::Profile(_) | Endpoint::Product => Body::Unread,
                 Endpoint::Webhooks => Body::Bytes {
                     bytes_max: BODY_BYTES,
                 },
@@ -221,8 +245,8 @@ impl Filter for Commerce {
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         match self.endpoint {
             Endpoint::Webhooks => self.services.webhooks.answer(exchange),
-            Endpoint::Profile => Step::now(match &self.services.profile {
-                Some(profile) => Outcome::reply(profile.reply(&exchange.request)),
+            Endpoint::Profile(version) => Step::now(match &self.services.profiles {
+                Some(profiles) => Outcome::reply(profiles[version].reply(&exchange.request)),
                 None => Outcome::refuse(ApiError::new(
                     ErrorCode::NotFound,
                     "Checkouts are not configured on this service.",

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, header};
 use tollgate_filter::{
     AnswerProgress, AnswerUsage, Api, ApiError, Body, Catalog, Contract, DeferredHeaders, Event,
     Exchange, FailureMode, Filter, FilterError, Forward, ForwardBody, Model, Outcome, Phase,
-    Principal, Step, Tail,
+    Principal, Prompts, Step, Tail,
 };
 use tollgate_memory::{MemoryUse, OverBudget};
 use tollgate_openai::text_as_chat::ChatPlan;
@@ -127,6 +127,9 @@ impl Completions {
         exchange.record.model = Some(Arc::clone(&model.id));
         exchange.record.stream = request.stream;
         exchange.defer_headers(NotKept);
+        if request.prompts > 1 {
+            exchange.put(Prompts(request.prompts));
+        }
         exchange.put_boxed(request);
         exchange.put(forward);
         exchange.put(state);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{
     Body, Contract, Ending, Exchange, FailureMode, Filter, Forward, Outcome, Phase, Phases,
-    Principal, Step, Tail,
+    Principal, Prompts, Step, Tail,
 };
 
 use crate::concurrency::{ConcurrencyLimit, Permit};
@@ -253,6 +253,42 @@ impl RateLimit {
         outcome
     }
 
+    /// Acquires the permits of a request's prompts beyond its first, or refuses it. One with more prompts than the limit needs all permits.
+    async fn count_prompts(&self, exchange: &mut Exchange, prompts: u64) -> Outcome {
+        let Some((partition, class)) = self.counted_as(exchange) else {
+            return Outcome::Continue;
+        };
+        let class = &self.limits.classes[class];
+        let Some(concurrent) = &class.concurrent else {
+            return Outcome::Continue;
+        };
+        let (max, fields) = (concurrent.0, concurrent.1.clone());
+        let more = prompts.min(u64::from(max.get())) - 1;
+        let is_complete = match &self.shared {
+            None => {
+                let acquire = |_| ConcurrencyLimit::acquire(&self.counters, partition, max);
+                let permits: Option<Vec<_>> = (0..more).map(acquire).collect();
+                keep_permits(exchange, permits)
+            }
+            Some(shared) => {
+                let partition = self.shared_partition(partition, class);
+                let mut permits = Vec::new();
+                while (permits.len() as u64) < more {
+                    match shared.permits.acquire(&partition, max).await {
+                        Some(permit) => permits.push(permit),
+                        None => break,
+                    }
+                }
+                exchange.invalidate_now();
+                keep_permits(exchange, (permits.len() as u64 == more).then_some(permits))
+            }
+        };
+        match is_complete {
+            true => Outcome::Continue,
+            false => refuse_permit(exchange, &fields, max),
+        }
+    }
+
     /// Reserves the tokens that a request may use, or refuses it.
     fn reserve<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let Some((partition, class)) = self.counted_as(exchange) else {
@@ -341,11 +377,8 @@ impl Filter for RateLimit {
     fn contract(&self) -> Contract {
         let mut phases: Phases = Phase::Request.into();
         let tokens = self.limits.any_tokens();
-        if tokens {
-            phases = phases | Phase::Forward;
-        }
         if tokens || self.limits.any_concurrent() {
-            phases = phases | Phase::Tail | Phase::End;
+            phases = phases | Phase::Forward | Phase::Tail | Phase::End;
         }
         Contract {
             phases,
@@ -362,7 +395,18 @@ impl Filter for RateLimit {
     }
 
     fn on_forward<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        self.reserve(exchange)
+        let Some(Prompts(prompts)) = exchange.get::<Prompts>().copied() else {
+            return self.reserve(exchange);
+        };
+        Step::later(async move {
+            match self.count_prompts(exchange, prompts).await {
+                Outcome::Continue => match self.reserve(exchange) {
+                    Step::Now(decided) => decided,
+                    Step::Later(later) => later.await,
+                },
+                refused => Ok(refused),
+            }
+        })
     }
 
     /// The answer is complete except for its last bytes. A client with those can send the next request at once, and its permit and tokens
@@ -378,8 +422,7 @@ impl Filter for RateLimit {
         if let Some(reservation) = exchange.take::<SharedReservation>() {
             reservation.settle(used);
         }
-        drop(exchange.take::<Permit>());
-        drop(exchange.take::<SharedPermit>());
+        release_permits(exchange);
         Step::now(Outcome::Continue)
     }
 
@@ -387,8 +430,7 @@ impl Filter for RateLimit {
     fn on_end(&self, exchange: &mut Exchange, _: Ending) {
         drop(exchange.take::<TokenReservation>());
         drop(exchange.take::<SharedReservation>());
-        drop(exchange.take::<Permit>());
-        drop(exchange.take::<SharedPermit>());
+        release_permits(exchange);
     }
 }
 
@@ -415,6 +457,26 @@ impl Call {
         let (partition, quota) = (&request.partition, &request.quota);
         let asked = shared.ask(partition, quota, self.cells, &filter.clock);
         asked.await.unwrap_or(self.by_share)
+    }
+}
+
+/// The permits of a request's prompts beyond its first.
+struct MorePermits<P> {
+    _held: Vec<P>,
+}
+
+/// Keeps all the permits that a request needs more, if it got them.
+fn keep_permits<P: Send + Sync + 'static>(exchange: &mut Exchange, all: Option<Vec<P>>) -> bool {
+    let kept = all.map(|held| exchange.put(MorePermits { _held: held }));
+    kept.is_some()
+}
+
+fn release_permits(exchange: &mut Exchange) {
+    drop(exchange.take::<Permit>());
+    drop(exchange.take::<SharedPermit>());
+    if exchange.get::<Prompts>().is_some() {
+        drop(exchange.take::<MorePermits<Permit>>());
+        drop(exchange.take::<MorePermits<SharedPermit>>());
     }
 }
 

@@ -270,7 +270,7 @@ impl Call<'_> {
         self.names.first().copied().unwrap_or_default()
     }
 
-    /// The `Idempotency-Key`: a token of 1 to 255 characters.
+    /// The `Idempotency-Key`: 1 to 255 characters, with spaces between them.
     fn idempotency_key(&self) -> Result<String, ApiError> {
         let mut fields = self.headers.get_all("idempotency-key").iter();
         let (Some(field), None) = (fields.next(), fields.next()) else {
@@ -278,10 +278,10 @@ impl Call<'_> {
             return Err(ApiError::new(ErrorCode::InvalidHeader, message));
         };
         let key = field.to_str().unwrap_or_default();
-        let is_good = |byte: u8| byte.is_ascii_graphic();
+        let is_good = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
         if key.is_empty() || key.len() > 255 || !key.bytes().all(is_good) {
             let message =
-                "`Idempotency-Key` has to be 1 to 255 visible ASCII characters without spaces.";
+                "`Idempotency-Key` has to be 1 to 255 visible ASCII characters and spaces.";
             return Err(ApiError::new(ErrorCode::InvalidHeader, message));
         }
         Ok(key.to_owned())

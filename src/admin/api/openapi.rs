@@ -80,7 +80,7 @@ fn operation(endpoint: &Endpoint, generator: &mut SchemaGenerator) -> Value {
             "name": "Idempotency-Key",
             "in": "header",
             "required": true,
-            "description": "The reference of the booking: 1 to 255 visible ASCII characters, such as an invoice number.",
+            "description": "The reference of the booking: 1 to 255 visible ASCII characters and spaces, such as an invoice number.",
             "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
         }));
     }

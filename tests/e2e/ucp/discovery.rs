@@ -24,11 +24,17 @@ async fn the_ucp_profile_names_the_protocols_endpoint() {
         let profile = answer.json();
         assert_keeps_to(PROFILE, &profile);
         let ucp = &profile["ucp"];
-        let service = &ucp["services"]["dev.ucp.shopping"][0];
-        assert_eq!(
-            service["endpoint"],
-            "https://api.example.com/ucp/2026-04-08"
-        );
+        assert_of_version(ucp, "2026-08-25");
+        // A platform of the older version finds the profile of that one, which names no other.
+        let older = "https://api.example.com/.well-known/ucp/2026-04-08";
+        let versions = serde_json::json!({"2026-04-08": older});
+        assert_eq!(ucp["supported_versions"], versions);
+        let answer = client.get("/.well-known/ucp/2026-04-08").await;
+        assert_eq!(answer.status, 200, "{what}");
+        let leaf = answer.json();
+        assert_keeps_to(PROFILE, &leaf);
+        assert_of_version(&leaf["ucp"], "2026-04-08");
+        assert_eq!(leaf["ucp"].get("supported_versions"), None);
         assert_eq!(ucp["payment_handlers"], serde_json::json!({}));
         assert_keeps_to(
             IDENTITY,
@@ -36,4 +42,17 @@ async fn the_ucp_profile_names_the_protocols_endpoint() {
         );
     }
     rig.finish().await;
+}
+
+/// A profile of a version has only capabilities and services of that version.
+fn assert_of_version(ucp: &serde_json::Value, version: &str) {
+    assert_eq!(ucp["version"], version);
+    let service = &ucp["services"]["dev.ucp.shopping"][0];
+    let endpoint = format!("https://api.example.com/ucp/{version}");
+    assert_eq!(service["endpoint"], *endpoint);
+    assert_eq!(service["version"], version);
+    let capabilities = ucp["capabilities"].as_object().expect("capabilities");
+    for (name, entries) in capabilities {
+        assert_eq!(entries[0]["version"], version, "{name}");
+    }
 }

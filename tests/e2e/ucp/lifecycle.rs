@@ -50,6 +50,19 @@ async fn a_checkout_of_an_active_plan_is_refused_in_both_formats() {
             ["terms_of_service", "privacy_policy", "refund_policy"]
         );
 
+        const CURRENT: &str = "/ucp/2026-08-25/checkout-sessions";
+        let current = platform.post(CURRENT, &plan()).await;
+        assert_eq!(current.status, 201, "{what}: {}", current.text());
+        let checkout = current.json();
+        let location = format!("{ORIGIN}{}", one(CURRENT, &checkout));
+        assert_eq!(current.header("location"), Some(&*location), "{what}");
+        assert_eq!(checkout["ucp"]["version"], "2026-08-25", "{what}");
+        assert_eq!(
+            checkout["ucp"]["capabilities"]["dev.ucp.shopping.checkout"][0]["version"],
+            "2026-08-25"
+        );
+        assert_eq!(checkout["order"], session["order"], "{what}");
+
         let other = platform.send("POST", SERVICE, None, &[]).await;
         assert_eq!(other.status, 201, "{what}");
         let checkout = other.json();

@@ -1,4 +1,4 @@
-//! `UCP-Agent`: the platform of a request (UCP 2026-04-08, Overview, "Platform Advertisement on Request"; RFC 8941 section 3.2).
+//! `UCP-Agent`: the platform of a request (UCP 2026-08-25, Overview, "Platform Advertisement on Request"; RFC 8941 section 3.2).
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use http::HeaderMap;
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 use url::{Host, Url};
 
-use super::VERSION;
+use super::VERSIONS;
 
 /// Maximum length of a profile URL, in bytes.
 const BYTES_MAX: usize = 2048;
@@ -42,7 +42,7 @@ impl AgentError {
                 "The profile in UCP-Agent must be an https URL with a host name."
             }
             AgentError::Version => {
-                "The version in UCP-Agent is not supported; this service supports 2026-04-08."
+                "The version in UCP-Agent is not supported; this service supports 2026-08-25 and 2026-04-08."
             }
         }
     }
@@ -70,7 +70,7 @@ pub(crate) fn read(headers: &HeaderMap, loopback: bool) -> Result<Option<UcpAgen
     let version = item.params.get("version");
     let is_ours = match version {
         None => true,
-        Some(BareItem::String(version)) => version.as_str() == VERSION,
+        Some(BareItem::String(version)) => VERSIONS.contains(&version.as_str()),
         Some(_) => false,
     };
     if !is_ours {

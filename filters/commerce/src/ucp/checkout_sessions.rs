@@ -18,11 +18,11 @@ use tollgate_purchase::plan::{PaymentState, RetryAction};
 use tollgate_store::{Endpoint, Part};
 
 use super::agent::{self, AgentError, UcpAgent};
+use super::idempotency_key;
 use super::negotiate::{NegotiationError, negotiate};
 use super::profiles::Profiles;
 use super::request::{self, CheckoutChange, InvalidRequest};
 use super::wire::{self, MerchantInfo, Negotiated, Notice};
-use super::{VERSION, idempotency_key};
 use crate::config::UcpSettings;
 
 /// `Retry-After` while the plan cannot be sold.
@@ -38,6 +38,8 @@ const REPLAYED: &str = "idempotent-replayed";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CheckoutRoute {
     pub(crate) format: CheckoutFormat,
+    /// The version of the protocol.
+    pub(crate) version: &'static str,
     pub(crate) path: CheckoutPath,
 }
 
@@ -325,7 +327,7 @@ impl CheckoutSessions {
             operation,
             principal,
             agent,
-            negotiated: Negotiated::granted(),
+            negotiated: Negotiated::granted(route.version),
             idempotency_key: key,
             request_hash: digest(&[
                 request.method.as_str().as_bytes(),
@@ -387,9 +389,9 @@ impl CheckoutSessions {
     async fn negotiate(&self, request: &CheckoutRequest) -> Result<Negotiated, Failure> {
         match (&self.profiles, &request.agent) {
             (Some(profiles), Some(agent)) if request.route.format == CheckoutFormat::Protocol => {
-                Ok(negotiate(profiles, agent).await?)
+                Ok(negotiate(profiles, agent, request.route.version).await?)
             }
-            _ => Ok(Negotiated::granted()),
+            _ => Ok(Negotiated::granted(request.route.version)),
         }
     }
 
@@ -497,6 +499,7 @@ impl CheckoutSessions {
             CheckoutFormat::Protocol => Failure::BusinessOutcome(
                 StatusCode::NOT_FOUND,
                 wire::error(
+                    request.route.version,
                     "not_found",
                     "This account has no such checkout session.",
                     None,
@@ -523,7 +526,7 @@ impl CheckoutSessions {
             (InvalidRequest::UnknownProduct { path }, CheckoutFormat::Protocol) => {
                 Failure::BusinessOutcome(
                     StatusCode::OK,
-                    wire::error("not_found", &message(), Some(&path)),
+                    wire::error(request.route.version, "not_found", &message(), Some(&path)),
                 )
             }
         })
@@ -540,7 +543,7 @@ impl CheckoutSessions {
         let session = wire::protocol(view, &self.merchant, &request.negotiated, notices);
         let (session, family) = match request.route.format {
             CheckoutFormat::Service => (wire::service(session), "v1"),
-            CheckoutFormat::Protocol => (session, VERSION),
+            CheckoutFormat::Protocol => (session, request.route.version),
         };
         let mut answer = answer_of(status, &session);
         if status == StatusCode::CREATED {

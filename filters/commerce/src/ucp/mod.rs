@@ -1,4 +1,4 @@
-//! The Universal Commerce Protocol, version 2026-04-08: the part that this service supports.
+//! The Universal Commerce Protocol, versions 2026-08-25 and 2026-04-08: the part that this service supports, in which checkouts have one form.
 
 pub(crate) mod agent;
 pub(crate) mod checkout_sessions;
@@ -9,8 +9,14 @@ pub(crate) mod profiles;
 pub(crate) mod request;
 pub(crate) mod wire;
 
-/// The version of the protocol.
-pub(crate) const VERSION: &str = "2026-04-08";
+/// The supported versions of the protocol, the current one first. Each has an address of its own.
+pub(crate) static VERSIONS: [&str; 2] = [CURRENT, OLDER];
+
+/// The current version.
+pub(crate) const CURRENT: &str = "2026-08-25";
+
+/// The version before, which the service's own address reports.
+pub(crate) const OLDER: &str = "2026-04-08";
 
 /// The service of checkouts.
 pub(crate) const SHOPPING: &str = "dev.ucp.shopping";

@@ -9,6 +9,7 @@ use super::agent::{AgentError, UcpAgent};
 use super::negotiation::Mismatch;
 use super::profiles::{ProfileError, Profiles};
 use super::wire::{self, Negotiated};
+use super::{CHECKOUT, VERSIONS};
 
 /// `Retry-After` while the plan cannot be sold.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -22,14 +23,19 @@ pub(crate) enum NegotiationError {
     BusinessOutcome(Value),
 }
 
-/// Negotiates capabilities with the profile that the platform names.
+/// Negotiates capabilities with the profile that the platform names, at the address of a version.
 pub(crate) async fn negotiate(
     profiles: &Profiles,
     agent: &UcpAgent,
+    version: &'static str,
 ) -> Result<Negotiated, NegotiationError> {
     let outcome = profiles.at(&agent.profile).await.map_err(profile_error)?;
-    let common = outcome.map_err(mismatch_error)?;
-    Ok(Negotiated::of(&common))
+    let common = outcome.map_err(|mismatch| mismatch_error(mismatch, version))?;
+    if common.get(CHECKOUT) != Some(&version) {
+        // A profile of the other version.
+        return Err(mismatch_error(Mismatch::Version, version));
+    }
+    Ok(Negotiated::of(version, &common))
 }
 
 fn profile_error(failure: ProfileError) -> NegotiationError {
@@ -52,23 +58,28 @@ fn profile_error(failure: ProfileError) -> NegotiationError {
         .retry_after(RETRY_AFTER),
         ProfileError::Malformed => error(
             ErrorCode::ProfileMalformed,
-            "The document at the URL in UCP-Agent is not a profile of UCP 2026-04-08. Nothing was done.",
+            "The document at the URL in UCP-Agent is not a profile of UCP. Nothing was done.",
         ),
     };
     NegotiationError::Rejected(Box::new(error))
 }
 
-fn mismatch_error(mismatch: Mismatch) -> NegotiationError {
+fn mismatch_error(mismatch: Mismatch, version: &'static str) -> NegotiationError {
     match mismatch {
         Mismatch::Version => {
-            let message =
-                "The platform's profile has another version; this service supports 2026-04-08.";
+            let message = format!(
+                "The platform's profile has another version than this address, which is of {version}; this service supports {}.",
+                VERSIONS.join(" and ")
+            );
             let error = ApiError::new(ErrorCode::VersionUnsupported, message).param("UCP-Agent");
             NegotiationError::Rejected(Box::new(error))
         }
         Mismatch::Capabilities => NegotiationError::BusinessOutcome(wire::error(
+            version,
             "capabilities_incompatible",
-            "The platform's profile does not list dev.ucp.shopping.checkout in version 2026-04-08, the only capability offered here.",
+            &format!(
+                "The platform's profile does not list dev.ucp.shopping.checkout in version {version}, the only capability offered here."
+            ),
             None,
         )),
     }
@@ -81,6 +92,7 @@ mod tests {
     use tollgate_clock::{Clock, Timestamp};
     use tollgate_fetch::FetchError;
 
+    use super::super::OLDER;
     use super::super::agent;
     use super::super::profiles::tests::{Has, SOUND, profiles};
     use super::*;
@@ -90,7 +102,7 @@ mod tests {
     #[tokio::test]
     async fn a_platform_is_negotiated_with_by_its_profile() {
         let found = meet(AGENT, || Ok(SOUND)).await.expect("it can buy");
-        assert_eq!(found, Negotiated::granted());
+        assert_eq!(found, Negotiated::granted(OLDER));
 
         let cases: [(&str, Has, u16, &str); 6] = [
             (
@@ -148,6 +160,6 @@ mod tests {
         let agent = agent::read(&headers, false).expect("it can be read");
         let (clock, _) = Clock::manual(Timestamp::from_secs(1));
         let (profiles, _) = profiles(has, clock);
-        negotiate(&profiles, &agent.expect("it names one")).await
+        negotiate(&profiles, &agent.expect("it names one"), OLDER).await
     }
 }

@@ -1,10 +1,10 @@
-//! Capability negotiation with platforms (UCP 2026-04-08, Overview, "Intersection Algorithm").
+//! Capability negotiation with platforms (UCP 2026-08-25, Overview, "Version Selection" and "Intersection Algorithm").
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{CHECKOUT, IDENTITY, VERSION};
+use super::{CHECKOUT, IDENTITY, VERSIONS};
 
 /// The negotiated part of a platform profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,19 +42,14 @@ impl Capability {
     }
 }
 
-/// All capabilities, as in the profile of the service.
-const CAPABILITIES: [Capability; 2] = [
-    Capability {
-        name: CHECKOUT,
-        versions: &[VERSION],
+/// All capabilities, as in the profile of the service for a version of the protocol: each has that version.
+fn capabilities(version: &'static &'static str) -> [Capability; 2] {
+    [CHECKOUT, IDENTITY].map(|name| Capability {
+        name,
+        versions: std::slice::from_ref(version),
         extends: &[],
-    },
-    Capability {
-        name: IDENTITY,
-        versions: &[VERSION],
-        extends: &[],
-    },
-];
+    })
+}
 
 /// Negotiated capabilities with their version.
 pub(crate) type Common = BTreeMap<&'static str, &'static str>;
@@ -92,16 +87,15 @@ pub(crate) fn parse(document: &[u8]) -> Result<Profile, Malformed> {
     })
 }
 
-/// The negotiated capabilities of a checkout: the checkout capability and its extensions.
+/// The negotiated capabilities of a checkout in the version of the platform's profile: the checkout capability and its extensions.
 pub(crate) fn for_checkout(profile: &Profile) -> Result<Common, Mismatch> {
-    if profile.version != VERSION {
-        return Err(Mismatch::Version);
-    }
-    let mut common = intersect(&CAPABILITIES, profile);
+    let version = VERSIONS.iter().find(|one| **one == profile.version);
+    let ours = capabilities(version.ok_or(Mismatch::Version)?);
+    let mut common = intersect(&ours, profile);
     if !common.contains_key(CHECKOUT) {
         return Err(Mismatch::Capabilities);
     }
-    for one in CAPABILITIES.iter().filter(|one| !one.is_of_checkouts()) {
+    for one in ours.iter().filter(|one| !one.is_of_checkouts()) {
         common.remove(one.name);
     }
     Ok(common)
@@ -147,6 +141,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::ucp::{CURRENT, OLDER};
 
     fn profile(version: &str, capabilities: &[(&str, &[&str])]) -> Profile {
         let capabilities = capabilities.iter().map(|(name, versions)| {
@@ -203,7 +198,10 @@ mod tests {
     fn a_checkout_needs_a_platform_with_this_version_and_capability() {
         use Mismatch::{Capabilities, Version};
         type Listed<'a> = &'a [(&'a str, &'a [&'a str])];
-        let cases: [(&str, Listed<'_>, Result<&str, Mismatch>); 9] = [
+        const VERSION: &str = CURRENT;
+        let cases: [(&str, Listed<'_>, Result<&str, Mismatch>); 11] = [
+            (OLDER, &[(CHECKOUT, &[OLDER])], Ok(OLDER)),
+            (VERSION, &[(CHECKOUT, &[OLDER])], Err(Capabilities)),
             (VERSION, &[(CHECKOUT, &[VERSION])], Ok(VERSION)),
             (
                 VERSION,
@@ -274,7 +272,7 @@ mod tests {
             (&[("a.discount", now), ("a.cart", &["2025-01-01"])], &[]),
         ];
         for (listed, left) in cases {
-            let found = intersect(&ours, &profile(VERSION, listed));
+            let found = intersect(&ours, &profile(OLDER, listed));
             let left: Vec<(&str, &str)> = left.to_vec();
             assert_eq!(found.into_iter().collect::<Vec<_>>(), left, "{listed:?}");
         }

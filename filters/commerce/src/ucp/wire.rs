@@ -8,8 +8,8 @@ use tollgate_purchase::checkouts::{Status, View};
 use tollgate_purchase::plan::{PRICE, PaymentState, Plan, RetryAction};
 use tollgate_purchase::wire::Product;
 
+use super::CHECKOUT;
 use super::negotiation::Common;
-use super::{CHECKOUT, VERSION};
 
 /// Id of the only line item.
 const LINE: &str = "1";
@@ -37,21 +37,27 @@ pub(crate) enum Notice {
     EligibilityNotAccepted,
 }
 
-/// Negotiated capabilities with their version.
+/// Negotiated version of the protocol, and capabilities with theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Negotiated(Map<String, Value>);
+pub(crate) struct Negotiated {
+    version: &'static str,
+    capabilities: Map<String, Value>,
+}
 
 impl Negotiated {
     /// Capabilities assumed for a platform without negotiation.
-    pub(crate) fn granted() -> Negotiated {
-        Negotiated::of(&Common::from([(CHECKOUT, VERSION)]))
+    pub(crate) fn granted(version: &'static str) -> Negotiated {
+        Negotiated::of(version, &Common::from([(CHECKOUT, version)]))
     }
 
     /// The negotiated capabilities.
-    pub(crate) fn of(common: &Common) -> Negotiated {
+    pub(crate) fn of(version: &'static str, common: &Common) -> Negotiated {
         let entry =
             |(name, version): (&&str, &&str)| ((*name).to_owned(), json!([{"version": version}]));
-        Negotiated(common.iter().map(entry).collect())
+        Negotiated {
+            version,
+            capabilities: common.iter().map(entry).collect(),
+        }
     }
 }
 
@@ -72,9 +78,9 @@ pub(crate) fn protocol(
     let (payment_state, retry_action) = next_step(status);
     let mut session = json!({
         "ucp": {
-            "version": VERSION,
+            "version": negotiated.version,
             "status": "success",
-            "capabilities": negotiated.0,
+            "capabilities": negotiated.capabilities,
             "payment_handlers": {},
         },
         "id": view.row.id.to_string(),
@@ -125,7 +131,7 @@ pub(crate) fn service(mut session: Value) -> Value {
 }
 
 /// An error response without a checkout (`schemas/shopping/types/error_response.json`).
-pub(crate) fn error(code: &str, content: &str, path: Option<&str>) -> Value {
+pub(crate) fn error(version: &str, code: &str, content: &str, path: Option<&str>) -> Value {
     let mut message = json!({
         "type": "error",
         "code": code,
@@ -135,7 +141,7 @@ pub(crate) fn error(code: &str, content: &str, path: Option<&str>) -> Value {
     if let Some(path) = path {
         message["path"] = path.into();
     }
-    json!({"ucp": {"version": VERSION, "status": "error"}, "messages": [message]})
+    json!({"ucp": {"version": version, "status": "error"}, "messages": [message]})
 }
 
 fn lines(merchant: &MerchantInfo, has_plan: bool, totals: &Value) -> Value {

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_clock::Clock;
 use tollgate_filter::{
-    AfterLeaving, AnswerProgress, AnswerUsage, ApiError, Disposition, Ending, ErrorShape, Event,
-    EventKind, Forward, HeldEvent, Tail, UpstreamFault,
+    AfterLeaving, AnswerProgress, AnswerUsage, ApiError, CredentialCheck, Disposition, Ending,
+    ErrorShape, Event, EventKind, Forward, HeldEvent, Tail, UpstreamFault,
 };
 use tollgate_memory::OverBudget;
 use tollgate_openai::event::{self, EventCutter};
@@ -96,6 +96,15 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
         tokio::select! {
             biased;
             piece = call.read() => {
+                if relay.is_suspended() {
+                    if !relay.started {
+                        return Ending::GoneBefore;
+                    }
+                    relay.client_disconnected();
+                    if relay.closes_upstream(limits.after_leaving) {
+                        break None;
+                    }
+                }
                 match relay.take_ready(&mut cutter, piece, &mut call) {
                     Ok(end) => body = end,
                     Err(error) => break Some(error),
@@ -120,6 +129,12 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
                 relay.client_disconnected();
             }
             () = timer.as_mut() => {
+                if relay.is_suspended() {
+                    if !relay.started {
+                        return Ending::GoneBefore;
+                    }
+                    relay.client_disconnected();
+                }
                 let silence = clock.elapsed().saturating_sub(last_write);
                 if !relay.gone && silence >= limits.keep_alive && !relay.closing.is_over(clock) {
                     last_write = clock.elapsed();
@@ -386,6 +401,15 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
                 self.held.push(HeldEvent { kind, data });
             }
         }
+    }
+
+    /// Whether the account was suspended while its client is there. Its stream ends like that of a client that disconnects.
+    fn is_suspended(&self) -> bool {
+        if self.gone {
+            return false;
+        }
+        let check = self.run.exchange.get::<CredentialCheck>();
+        check.is_some_and(|check| !check.is_valid())
     }
 
     /// The client has disconnected: the rest is read for its usage alone.

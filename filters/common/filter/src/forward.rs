@@ -77,6 +77,10 @@ impl Words for CapMember {
     ];
 }
 
+/// The prompts of a request with more than one: each counts as a concurrent request. Put on the exchange by the filter that validated the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prompts(pub u64);
+
 /// Marks a request whose output was capped at what its account can pay. Put on the exchange in `on_forward`, which runs after the cache
 /// lookup: a response shortened for lack of credit is not valid for other accounts and is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -45,7 +45,7 @@ pub use event::{Disposition, Event, EventKind, HeldEvent, Tail};
 pub use exchange::{Exchange, OldTls, Protocol, Request};
 pub use filter::{Body, Contract, FailureMode, Filter, FilterError, Outcome, Phase, Phases, Step};
 pub use filter_code::FilterCode;
-pub use forward::{CapMember, Clamped, Forward, ForwardBody, OutputCap};
+pub use forward::{CapMember, Clamped, Forward, ForwardBody, OutputCap, Prompts};
 pub use log_fields::{LogField, LogFields, LogValue};
 pub use payment::{PaymentCredential, PaymentField};
 pub use principal::{

@@ -38,8 +38,8 @@ pub enum CacheSharing {
     Off,
 }
 
-/// A later check whether the credential of an exchange is still valid, for long-lived exchanges. Put there by `auth` where requests are
-/// relayed.
+/// A later check whether an exchange may go on, for long-lived exchanges. Put there by `auth`: where requests are relayed, whether the credential is
+/// still valid; for the API, whose responses end by themselves, whether the account is still active.
 pub struct CredentialCheck(Box<dyn Fn() -> bool + Send + Sync>);
 
 impl CredentialCheck {
@@ -48,7 +48,7 @@ impl CredentialCheck {
         CredentialCheck(Box::new(check))
     }
 
-    /// Whether it is valid now. In memory, and fast.
+    /// Whether it may go on now. In memory, and fast.
     pub fn is_valid(&self) -> bool {
         (self.0)()
     }

@@ -15,8 +15,21 @@ const MCP_BYTES: usize = 4 * 1024 * 1024;
 const SHOWN: &[Method] = &[Method::GET];
 const SENT: &[Method] = &[Method::GET, Method::POST];
 
-/// Checkouts of the Universal Commerce Protocol, version 2026-04-08.
+/// Checkouts of the Universal Commerce Protocol, in each supported version.
 const UCP: &[(&str, &[Method])] = &[
+    ("/ucp/2026-08-25/checkout-sessions", &[Method::POST]),
+    (
+        "/ucp/2026-08-25/checkout-sessions/{session}",
+        &[Method::GET, Method::PUT],
+    ),
+    (
+        "/ucp/2026-08-25/checkout-sessions/{session}/complete",
+        &[Method::POST],
+    ),
+    (
+        "/ucp/2026-08-25/checkout-sessions/{session}/cancel",
+        &[Method::POST],
+    ),
     ("/ucp/2026-04-08/checkout-sessions", &[Method::POST]),
     (
         "/ucp/2026-04-08/checkout-sessions/{session}",
@@ -164,7 +177,11 @@ pub(super) fn built_in() -> Vec<Route> {
             &["address-limit", "auth", "rate-limit", "pay"],
         ));
     }
-    for path in ["/commerce/products/{plan}", "/.well-known/ucp"] {
+    for path in [
+        "/commerce/products/{plan}",
+        "/.well-known/ucp",
+        "/.well-known/ucp/2026-04-08",
+    ] {
         routes.push(Route {
             chain: ["rate-limit", "commerce"].map(Arc::from).to_vec(),
             ..document(path)
