@@ -59,7 +59,7 @@ pub(in crate::gateway) struct Followed {
     pub(in crate::gateway) ledger: Ledger,
     pub(in crate::gateway) proxy: Arc<Proxy>,
     pub(in crate::gateway) clock: Clock,
-    served: Mutex<Vec<Served>>,
+    served: Mutex<Vec<EarlierProcess>>,
     /// The threads that serve one each.
     running: AtomicUsize,
     /// Set before the first one is passed on: from then on the successor releases what earlier processes leave.
@@ -67,7 +67,7 @@ pub(in crate::gateway) struct Followed {
 }
 
 /// An earlier process that a thread serves.
-struct Served {
+struct EarlierProcess {
     /// Its place among those that this process was started to serve.
     place: usize,
     epoch: Option<i64>,
@@ -98,7 +98,7 @@ impl Followed {
         }
     }
 
-    fn served(&self) -> MutexGuard<'_, Vec<Served>> {
+    fn served(&self) -> MutexGuard<'_, Vec<EarlierProcess>> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -119,7 +119,7 @@ impl Followed {
             let (wanted, is_wanted) = UnixStream::pair()?;
             // Without a place in the channel the connection is passed on only to who takes it.
             let (pass, passed) = sync_channel(0);
-            let served = Served {
+            let served = EarlierProcess {
                 place,
                 epoch: one.epoch,
                 process: process(&one.link),

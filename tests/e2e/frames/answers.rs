@@ -190,7 +190,7 @@ async fn a_stream_that_is_answered_early_is_not_reset_while_its_body_arrives() {
         reader.raw.send(refused_early(body.len())).await;
         let refusal = reader.bodies(&[1]).await.remove(0);
         let refusal = String::from_utf8_lossy(&refusal);
-        assert!(refusal.contains("invalid_api_key"), "{refusal}");
+        assert!(refusal.contains("invalid_credential"), "{refusal}");
         // More than the windows of the stream and of the connection at their beginning: the gateway reads it.
         let mut window = 65_535;
         let mut rest = body.as_bytes();

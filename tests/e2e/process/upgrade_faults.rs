@@ -321,6 +321,7 @@ async fn the_schema_is_brought_up_to_date_before_the_store_is_handed_over() {
         ALTER TABLE cap_recalls DROP COLUMN need, DROP COLUMN short_at;
          ALTER TABLE oauth_clients DROP COLUMN network;
          DROP TABLE signup_grant_addresses;
+        DROP TABLE notices;
         DROP TABLE node_settings;
         UPDATE meta SET v = '20' WHERE k = 'schema'",
     );

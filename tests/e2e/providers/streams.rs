@@ -316,9 +316,8 @@ async fn an_event_that_is_too_large_ends_the_stream() {
         ..Script::default()
     };
     for (settings, accepted, refused) in [
-        ("", 7 << 20, 9 << 20),
+        ("", 2 << 20, 9 << 20),
         ("[server]\nevent_bytes_max = 65536", 60_000, 70_000),
-        ("[server]\nevent_bytes_max = 16777216", 9 << 20, 17 << 20),
     ] {
         let rig = Rig::with(settings).await;
         let invalid = Broken {

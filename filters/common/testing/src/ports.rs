@@ -1,6 +1,5 @@
 //! Free and unused addresses on loopback.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
@@ -8,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::net::TcpSocket;
+use tollgate_clock::Entropy;
 
 /// Below 32768, where Linux begins with the ports that it gives to port 0 and to outgoing connections: no socket of a test that runs beside
 /// takes one of these before the program that it is meant for listens.
@@ -21,7 +21,7 @@ const PORTS: Range<u16> = 16_384..32_768;
 pub fn free_port() -> io::Result<u16> {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     static START: OnceLock<u64> = OnceLock::new();
-    let start = START.get_or_init(|| RandomState::new().hash_one(std::process::id()) >> 1);
+    let start = START.get_or_init(|| u64::from(u32::from_ne_bytes(Entropy::system().bytes())));
     PORTS
         .map(|_| {
             let call = CALLS.fetch_add(1, Ordering::Relaxed);

@@ -635,16 +635,6 @@ fn requests_above_the_concurrency_limit_are_refused_with_that_limit() {
     );
 }
 
-#[test]
-fn phases_that_no_class_needs_cost_nothing() {
-    let bench = bench();
-    let plain = bench.limits.rate_limit(None).expect("no class is named");
-    let phases = plain.contract().phases;
-    assert!(phases.has(Phase::Request) && !phases.has(Phase::Forward));
-    let phases = tight(&bench).contract().phases;
-    assert!(phases.has(Phase::Forward) && phases.has(Phase::Tail));
-}
-
 fn model() -> Arc<Model> {
     Arc::new(Model {
         id: "m".into(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy, Timestamp};
-use tollgate_filter::{Filter, Phase};
+use tollgate_filter::Filter;
 use tollgate_module::{BuildError, Built, Module, RouteContext, Services};
 use tollgate_rate_limit::RateLimitModule;
 
@@ -79,14 +79,4 @@ fn after_a_reload_filters_have_the_new_quotas_and_classes_and_keep_the_counts() 
         6,
         "a class that is gone is `free`"
     );
-}
-
-#[test]
-fn a_reload_brings_the_first_limit_of_tokens() {
-    let (built, before) = built();
-    let phases = |filter: &dyn Filter| filter.contract().phases;
-    assert!(!phases(&*before).has(Phase::Forward));
-    let text = SETTINGS.replace("quota = 4", "quota = 4\ntokens_per_window = 5");
-    let after = reloaded(&built, &text, None);
-    assert!(phases(&*after).has(Phase::Forward));
 }

@@ -320,17 +320,17 @@ fn credits_held_at_a_refund_are_reversed_when_the_hold_ends() {
     bed.begin(id(1)).expect("alive").expect("begins");
     approve(&bed, 1);
     reconcile(&mut bed, 1);
-    bed.hold(CREDITS);
+    bed.hold(CREDITS / 2);
+    bed.hold(CREDITS / 2);
     bed.provider
         .change(&id(1).to_string(), |made| made.returned = PRICE);
     reconcile(&mut bed, 1);
     let owed = |bed: &TestBed| bed.row(id(1)).expect("stored").owed.get();
     assert_eq!(owed(&bed), CREDITS, "all of it is held");
     let counted = bed.count(TopUpEvent::Returned);
-    // Half of the hold is released, and later the rest; without any notification.
+    // One hold is released, and later the other one; without any notification.
     for left in [CREDITS / 2, 0] {
-        bed.release();
-        bed.hold(left);
+        bed.release_one();
         bed.settle();
         assert_eq!((owed(&bed), bed.available()), (left, 0));
         bed.check_books();
@@ -355,7 +355,8 @@ fn credits_held_at_a_refund_are_reversed_as_soon_as_the_hold_ends() {
     bed.begin(id(1)).expect("alive").expect("begins");
     approve(&bed, 1);
     reconcile(&mut bed, 1);
-    bed.hold(CREDITS);
+    bed.hold(CREDITS / 2);
+    bed.hold(CREDITS / 2);
     bed.provider
         .change(&id(1).to_string(), |made| made.returned = PRICE);
     reconcile(&mut bed, 1);
@@ -369,8 +370,7 @@ fn credits_held_at_a_refund_are_reversed_as_soon_as_the_hold_ends() {
     assert_eq!(attempts(&mut bed), vain, "nothing is free");
     // No time passes.
     for left in [CREDITS / 2, 0] {
-        bed.release();
-        bed.hold(left);
+        bed.release_one();
         attempts(&mut bed);
         assert_eq!((owed(&bed), bed.available()), (left, 0));
     }

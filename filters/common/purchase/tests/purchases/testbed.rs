@@ -142,6 +142,11 @@ impl TestBed {
         self.holds.push(hold.expect("there is enough"));
     }
 
+    /// Releases the last hold.
+    pub(crate) fn release_one(&mut self) {
+        drop(self.holds.pop());
+    }
+
     /// Releases every hold.
     pub(crate) fn release(&mut self) {
         self.holds.clear();

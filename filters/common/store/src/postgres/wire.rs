@@ -105,8 +105,8 @@ impl Wire {
             // What a commit reads after it has waited for a lock is what the other one has written.
             ("default_transaction_isolation", "read committed"),
             ("DateStyle", "ISO"),
-            // No table of another schema stands before the store's, nor a temporary one.
-            ("search_path", "public, pg_temp"),
+            // No table of another schema stands before the store's, whatever the role or the database has set.
+            ("search_path", "public"),
         ];
         frontend::startup_message(parameters, &mut wire.out).map_err(unusable)?;
         wire.flush()?;

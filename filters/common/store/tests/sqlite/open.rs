@@ -176,7 +176,7 @@ fn a_file_of_a_newer_version_is_not_changed_unless_it_says_that_it_may_be() {
 }
 
 /// The migrations.
-const STEPS: [&str; 23] = [
+const STEPS: [&str; 24] = [
     include_str!("../../src/migrations/001.sql"),
     include_str!("../../src/migrations/002.sql"),
     include_str!("../../src/migrations/003.sql"),
@@ -200,6 +200,7 @@ const STEPS: [&str; 23] = [
     include_str!("../../src/migrations/021.sql"),
     include_str!("../../src/migrations/022.sql"),
     include_str!("../../src/migrations/023.sql"),
+    include_str!("../../src/migrations/024.sql"),
 ];
 
 /// Reverts all migrations after this schema.

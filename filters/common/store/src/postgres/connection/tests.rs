@@ -34,7 +34,7 @@ fn sessions_have_settings_of_their_own_where_the_defaults_of_the_database_are_ot
         ),
         ("statement_timeout", "30s", "0"),
         ("lock_timeout", "30s", "0"),
-        ("search_path", "pg_catalog", "public, pg_temp"),
+        ("search_path", "pg_catalog", "public"),
     ] {
         let set = format!("ALTER DATABASE {name} SET {setting} = '{default}'");
         server.run("postgres", &set);
