@@ -324,14 +324,15 @@ async fn an_event_that_is_too_large_ends_the_stream() {
             words: 0,
             code: "upstream_invalid",
         };
-        let cases = vec![(
-            "an event below the limit",
-            huge(accepted),
-            Answer { words: 16 },
-            PRICE_OF_A_CHAT,
-        )];
-        check(&rig, true, cases).await;
-        let cases = vec![("an event above the limit", huge(refused), invalid, 0)];
+        let cases = vec![
+            (
+                "an event below the limit",
+                huge(accepted),
+                Answer { words: 16 },
+                PRICE_OF_A_CHAT,
+            ),
+            ("an event above the limit", huge(refused), invalid, 0),
+        ];
         check(&rig, true, cases).await;
         rig.finish().await;
     }
