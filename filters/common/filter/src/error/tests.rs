@@ -1,3 +1,5 @@
+//! Tests of errors as clients see them.
+
 use std::collections::HashSet;
 
 use super::*;
