@@ -70,7 +70,7 @@ test('a program buys the plan with MPP', async () => {
   const buyer = newAccount('mpp');
   const buy = () => runs('pay-mpp.py', [demo.base_url, buyer.key, demo.paypal_url]);
   assert.match(await buy(), /the plan is active/);
-  await has(buyer, /PayPal charges every month/, buy);
+  await has(buyer, /PayPal charges [^.]+\.00 USD next on [^,]+, and every month after it/, buy);
 });
 
 test('a program buys the plan with UCP, and its owner finishes the checkout', async () => {
@@ -83,5 +83,5 @@ test('a program buys the plan with UCP, and its owner finishes the checkout', as
     });
   assert.match(await buy(), /the account has the plan/);
   assert.match(await finished, /is active/);
-  await has(buyer, /PayPal charges every month/, buy);
+  await has(buyer, /PayPal charges [^.]+\.00 USD next on [^,]+, and every month after it/, buy);
 });
