@@ -1,16 +1,16 @@
-//! `/.well-known/ucp`: the UCP profile of the service (UCP 2026-08-25, Overview, "Profile Structure" and "Protocol Version"). The profile of an older
-//! version has an address of its own below it.
+//! `/.well-known/ucp`: the UCP profile of the service (UCP 2026-08-25, Overview, "Profile Structure" and "Protocol Version"). The profile of the
+//! newer version has an address of its own below it, which the first one names.
 
 use serde_json::{Value, json};
 use tollgate_filter::Scope;
 
 use crate::ucp::{CHECKOUT, CURRENT, IDENTITY, OLDER, SHOPPING};
 
-/// The profile of the current version of a service at this address, which names that of the older one.
+/// The profile of a service at this address: of the version that its first clients speak, which names that of the newer one.
 pub(crate) fn profile(base_url: &str) -> Value {
-    let mut profile = profile_of(base_url, CURRENT);
-    let older = format!("{base_url}/.well-known/ucp/{OLDER}");
-    profile["ucp"]["supported_versions"] = json!({OLDER: older});
+    let mut profile = profile_of(base_url, OLDER);
+    let newer = format!("{base_url}/.well-known/ucp/{CURRENT}");
+    profile["ucp"]["supported_versions"] = json!({CURRENT: newer});
     profile
 }
 

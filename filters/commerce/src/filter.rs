@@ -78,8 +78,8 @@ impl CommerceServices {
         Ok(Arc::new(CommerceServices {
             webhooks: Webhooks::new(deps.paypal),
             profiles: (deps.protocols.paypal).then(|| {
-                let older = discovery::profile_of(deps.base_url, OLDER);
-                [discovery::profile(deps.base_url), older].map(|it| Document::json(&it))
+                let newer = discovery::profile_of(deps.base_url, CURRENT);
+                [discovery::profile(deps.base_url), newer].map(|it| Document::json(&it))
             }),
             product: deps.product.clone(),
             checkouts: CheckoutSessions {
@@ -156,7 +156,7 @@ const fn checkout(format: CheckoutFormat, version: &'static str, path: CheckoutP
 const ENDPOINTS: [(&str, Endpoint); 14] = [
     ("/webhooks/paypal", Endpoint::Webhooks),
     ("/.well-known/ucp", Endpoint::Profile(0)),
-    ("/.well-known/ucp/2026-04-08", Endpoint::Profile(1)),
+    ("/.well-known/ucp/2026-08-25", Endpoint::Profile(1)),
     ("/commerce/products/{plan}", Endpoint::Product),
     (
         "/ucp/v1/checkout-sessions",

@@ -10,8 +10,6 @@ import urllib.request
 # What belongs to one connection, and what is made anew.
 OWN = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding"}
 PROFILE = "/.well-known/ucp"
-# The suite speaks this version, and a platform finds its profile in `supported_versions`.
-VERSIONED = PROFILE + "/2026-04-08"
 # Documents that have to lie at the address that they name.
 METADATA = "/.well-known/oauth-"
 
@@ -42,7 +40,7 @@ class Proxy:
                 headers = {name: value for name, value in self.headers.items() if name.lower() not in OWN}
                 headers.setdefault("Authorization", f"Bearer {key}")
                 request = urllib.request.Request(
-                    demo["tls_url"] + (VERSIONED if self.path == PROFILE else self.path), data=body, headers=headers, method=self.command
+                    demo["tls_url"] + self.path, data=body, headers=headers, method=self.command
                 )
                 try:
                     answer = opener.open(request, timeout=60)

@@ -24,16 +24,16 @@ async fn the_ucp_profile_names_the_protocols_endpoint() {
         let profile = answer.json();
         assert_keeps_to(PROFILE, &profile);
         let ucp = &profile["ucp"];
-        assert_of_version(ucp, "2026-08-25");
-        // A platform of the older version finds the profile of that one, which names no other.
-        let older = "https://api.example.com/.well-known/ucp/2026-04-08";
-        let versions = serde_json::json!({"2026-04-08": older});
+        assert_of_version(ucp, "2026-04-08");
+        // A platform of the newer version finds the profile of that one, which names no other.
+        let newer = "https://api.example.com/.well-known/ucp/2026-08-25";
+        let versions = serde_json::json!({"2026-08-25": newer});
         assert_eq!(ucp["supported_versions"], versions);
-        let answer = client.get("/.well-known/ucp/2026-04-08").await;
+        let answer = client.get("/.well-known/ucp/2026-08-25").await;
         assert_eq!(answer.status, 200, "{what}");
         let leaf = answer.json();
         assert_keeps_to(PROFILE, &leaf);
-        assert_of_version(&leaf["ucp"], "2026-04-08");
+        assert_of_version(&leaf["ucp"], "2026-08-25");
         assert_eq!(leaf["ucp"].get("supported_versions"), None);
         assert_eq!(ucp["payment_handlers"], serde_json::json!({}));
         assert_keeps_to(

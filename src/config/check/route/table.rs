@@ -180,7 +180,7 @@ pub(super) fn built_in() -> Vec<Route> {
     for path in [
         "/commerce/products/{plan}",
         "/.well-known/ucp",
-        "/.well-known/ucp/2026-04-08",
+        "/.well-known/ucp/2026-08-25",
     ] {
         routes.push(Route {
             chain: ["rate-limit", "commerce"].map(Arc::from).to_vec(),
