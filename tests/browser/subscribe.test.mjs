@@ -26,7 +26,7 @@ for (const javaScriptEnabled of [true, false]) {
     await page.getByRole("button", { name: "Agree and subscribe" }).click();
     await page.getByRole("heading", { name: "You have Pro" }).waitFor();
     await page.getByRole("link", { name: "See your plan" }).click();
-    await page.getByText("PayPal charges every month.").waitFor();
+    await page.getByText(/PayPal charges .+ next on .+ every month/).waitFor();
     await page.getByRole("link", { name: "Cancel plan" }).click();
     await page.getByRole("heading", { name: "Cancel Pro?" }).waitFor();
     await page.getByRole("button", { name: "Cancel plan" }).click();
@@ -38,7 +38,7 @@ for (const javaScriptEnabled of [true, false]) {
     await page.getByText(/You pay 199.00 USD on .*, and every month after it\./).waitFor();
     if (javaScriptEnabled) await every(page, "plan-resume");
     await page.getByRole("button", { name: "Resume Pro" }).click();
-    await page.getByText("PayPal charges every month.").waitFor();
+    await page.getByText(/PayPal charges .+ next on .+ every month/).waitFor();
     await page.getByRole("link", { name: "Cancel plan" }).waitFor();
     assert.equal(await page.getByRole("link", { name: "Resume Pro" }).count(), 0);
     assert.deepEqual(page.complaints, []);
