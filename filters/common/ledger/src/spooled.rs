@@ -18,7 +18,7 @@ use tollgate_clock::{Deadline, Month, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    Admission, CommitError, Done, EntryKind, IdempotencyPart, IdempotencyRow, KeyUse, OpenHold,
+    Admission, CommitError, Done, EntryKind, IdempotencyPart, IdempotencyRow, OpenHold,
     Part, Refusal, SpooledUnit, Store, UnitOfWork, UsageRow, block_on, reading,
 };
 
@@ -28,7 +28,7 @@ use crate::credit::Credit;
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
 use crate::settlement::{AttachedPart, SettleError};
-use crate::units::{charge_of_key, log_refusal};
+use crate::units::{charge_of_key, is_claim_lost, log_refusal};
 
 /// How long a start retries for credit that other nodes have. Recalls are not answered meanwhile.
 const WAITED_MAX: Duration = Duration::from_secs(10);
@@ -484,10 +484,6 @@ impl Inner {
             held => held.map(Some),
         }
     }
-}
-
-fn is_claim_lost(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::KeyInUse(KeyUse::Lost))
 }
 
 /// Commits a unit; where another part of it is refused, its charge alone.

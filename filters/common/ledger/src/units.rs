@@ -3,7 +3,7 @@
 use tollgate_clock::Timestamp;
 use tollgate_money::{CredentialId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::{Admission, CommitError, Part, UnitOfWork};
+use tollgate_store::{Admission, CommitError, KeyUse, Part, Refusal, UnitOfWork};
 
 use crate::account::{Balance, ChargeOutcome};
 use crate::settlement::{AttachedPart, Settled};
@@ -35,10 +35,17 @@ pub(crate) fn unit_with(
     }
 }
 
+/// Logs a refusal that no balance explains. A lost claim of an idempotency key is an outcome: another request has the key, and its answer.
 pub(crate) fn log_refusal(result: Result<tollgate_store::Receipt, CommitError>) {
-    if let Err(CommitError::Refused(refusal)) = result {
+    if let Err(CommitError::Refused(refusal)) = result
+        && !is_claim_lost(&refusal)
+    {
         tracing::error!(%refusal, "store refused a decided ledger entry; run `tollgate audit`");
     }
+}
+
+pub(crate) fn is_claim_lost(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::KeyInUse(KeyUse::Lost))
 }
 
 /// The time of a charge. Never before its request began, also where the clock was set back meanwhile: the spending cap of a month counts what began in it,

@@ -24,6 +24,8 @@ pub(super) struct Tally(Mutex<Seen>);
 pub(super) struct Seen {
     /// The charges in whole responses, by request id, each with the number of its account.
     pub(super) charges: HashMap<String, (usize, i64)>,
+    /// Requests that were answered, and whose repeat with the same idempotency key has not got that answer.
+    pub(super) unconfirmed: HashSet<String>,
     /// Requests whose repeats with the same idempotency key got other answers.
     pub(super) repeated_anew: Vec<String>,
     /// Requests whose answer was not received in full, as far as the client knows their ids.
@@ -87,14 +89,17 @@ pub(super) async fn visit<C: Borrow<Client>>(
         match (answer.status, &first) {
             (200, None) => {
                 // Once more, to see that it is the same.
+                let id = request_id(&answer);
+                tally.with(|seen| seen.unconfirmed.insert(id));
                 first = Some(answer);
                 manners = Manners::Stays;
             }
             (200, Some(first)) => {
-                if answer.text() != first.text() {
-                    let id = first.header("x-request-id").expect("an id").to_owned();
-                    tally.with(|seen| seen.repeated_anew.push(id));
-                }
+                let id = request_id(first);
+                tally.with(|seen| match answer.text() == first.text() {
+                    true => drop(seen.unconfirmed.remove(&id)),
+                    false => seen.repeated_anew.push(id),
+                });
                 return;
             }
             (409, _) => {
@@ -106,6 +111,10 @@ pub(super) async fn visit<C: Borrow<Client>>(
             _ => {}
         }
     }
+}
+
+fn request_id(answer: &Answer) -> String {
+    answer.header("x-request-id").expect("an id").to_owned()
 }
 
 /// Sends a request once. Returns the answer if it is complete.

@@ -5,7 +5,8 @@
 //!
 //! At the end no hold is left, the books balance, no operation was charged twice or otherwise than its client has seen, no complete answer is
 //! without its charge, and each account has what it was given less its charges. A node that was recovered while it was cut off charges late: the
-//! account that runs out may lack credit for that.
+//! account that runs out may lack credit for the late charge, and a request that was answered again under its idempotency key is charged for the
+//! second answer alone.
 
 use std::collections::HashMap;
 use std::sync::Arc;

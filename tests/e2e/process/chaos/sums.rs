@@ -142,8 +142,11 @@ impl Compared {
             }
         })
         .expect("the operations are read");
-        // Nothing is booked late where the account has nothing.
-        missing.retain(|_, (by, _)| runs_out != Some(*by));
+        // Nothing is booked late where the account has nothing, or where the request was answered again under its idempotency key.
+        let unconfirmed = tally.look(|seen| seen.unconfirmed.clone());
+        missing.retain(|id, (by, _)| {
+            runs_out.is_none_or(|runs_out| runs_out != *by && !unconfirmed.contains(id))
+        });
         assert!(
             missing.is_empty(),
             "clients received charges that are not in the ledger: {missing:?}"
