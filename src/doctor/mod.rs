@@ -7,6 +7,7 @@
 mod certificates;
 mod checks;
 mod finding;
+mod listeners;
 mod machine;
 mod mcp;
 mod network;
@@ -22,6 +23,7 @@ use tollgate_clock::Clock;
 use crate::config::{Report, Settings};
 use checks::Checks;
 pub(crate) use finding::{Finding, Status};
+use store::Running;
 
 /// Checks everything; blocks for some seconds. The error is of the system: no thread can be started.
 pub(crate) fn check(
@@ -53,9 +55,12 @@ async fn check_all(settings: Result<Arc<Settings>, Report>, clock: &Clock) -> Ve
             for finding in self::settings(&settings, clock) {
                 checks.known(finding);
             }
-            let (process, gateway) = store::gateway(&settings).await;
+            let (running, gateway) = store::gateway(&settings).await;
             checks.known(gateway);
-            machine::start(&mut checks, Some(&settings), process);
+            machine::start(&mut checks, Some(&settings), running.process());
+            if running == Running::None {
+                listeners::start(&mut checks, &settings);
+            }
             store::start(&mut checks, &settings);
             certificates::start(&mut checks, &settings);
             network::start(&mut checks, &settings);

@@ -140,7 +140,7 @@ fn describe_models(
     };
     let missing: Vec<&str> = models
         .iter()
-        .filter(|model| !listed.contains(*model))
+        .filter(|model| !is_listed(model, &listed))
         .map(String::as_str)
         .collect();
     if missing.is_empty() {
@@ -151,6 +151,16 @@ fn describe_models(
         "these models are sold, but not in the provider's list: correct `model` in `[[model]] providers`, if it does not take names that it \
          does not list",
     )
+}
+
+/// Whether a provider lists a model. Ollama lists the tag of a model that is named without one: `llama3` is `llama3:latest`.
+fn is_listed(model: &str, listed: &BTreeSet<String>) -> bool {
+    const TAG: &str = ":latest";
+    let other = match model.strip_suffix(TAG) {
+        Some(name) => name.to_owned(),
+        None => format!("{model}{TAG}"),
+    };
+    listed.contains(model) || listed.contains(&other)
 }
 
 /// The ids in a list of models.
@@ -185,6 +195,20 @@ async fn check_shared(settings: SharedSettings, clock: &Clock) -> Finding {
 mod tests {
     use super::*;
     use crate::doctor::finding::Status;
+
+    #[test]
+    fn a_model_is_listed_with_or_without_the_tag_latest() {
+        let listed = BTreeSet::from(["llama3:latest".to_owned(), "qwen".to_owned()]);
+        for (model, expected) in [
+            ("llama3", true),
+            ("llama3:latest", true),
+            ("llama3:8b", false),
+            ("qwen:latest", true),
+            ("qwe", false),
+        ] {
+            assert_eq!(is_listed(model, &listed), expected, "{model}");
+        }
+    }
 
     #[test]
     fn an_answer_tells_the_key_the_models_and_the_clock() {

@@ -31,8 +31,27 @@ const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 /// Time limit of the running gateway's answer.
 const GATEWAY_LIMIT: Duration = Duration::from_secs(3);
 
-/// Asks the gateway at the control socket. Returns its process, where one runs, and the finding.
-pub(super) async fn gateway(settings: &Settings) -> (Option<u32>, Finding) {
+/// The gateway of the settings on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Running {
+    /// None has the control socket.
+    None,
+    /// One does not tell its process.
+    Unknown,
+    Process(u32),
+}
+
+impl Running {
+    pub(super) fn process(self) -> Option<u32> {
+        match self {
+            Running::Process(id) => Some(id),
+            Running::None | Running::Unknown => None,
+        }
+    }
+}
+
+/// Asks the gateway at the control socket.
+pub(super) async fn gateway(settings: &Settings) -> (Running, Finding) {
     let name = "gateway";
     let socket = database::control_socket(&settings.store);
     let ask =
@@ -49,10 +68,11 @@ pub(super) async fn gateway(settings: &Settings) -> (Option<u32>, Finding) {
                     env!("CARGO_PKG_VERSION")
                 )),
             };
-            return (Some(process), finding);
+            return (Running::Process(process), finding);
         }
         Ok(Ok(Err(ControlError::NoGateway { .. }))) => {
-            Finding::ok(name, "none runs with this database on this machine")
+            let finding = Finding::ok(name, "none runs with this database on this machine");
+            return (Running::None, finding);
         }
         Ok(Ok(Err(ControlError::Refused(_)) | Ok(_))) => {
             Finding::warning(name, "one of an earlier release runs")
@@ -67,7 +87,7 @@ pub(super) async fn gateway(settings: &Settings) -> (Option<u32>, Finding) {
         )
         .remedy("see its log; `/live` at the admin address says which worker is stuck"),
     };
-    (None, finding)
+    (Running::Unknown, finding)
 }
 
 pub(super) fn start(checks: &mut Checks, settings: &Arc<Settings>) {

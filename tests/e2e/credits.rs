@@ -610,6 +610,8 @@ async fn credits_held_at_a_refund_are_spent_by_no_request() {
         let answer = client.post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 402, "{}", answer.text());
     }
+    // Taken back by a task, after the holds have ended.
+    fixture.wait_until_credited().await;
     fixture.close().await;
 }
 
