@@ -150,6 +150,26 @@ impl DownstreamSession {
         Self::limited(limit, pin!(progressing(memory, work.as_mut()))).await
     }
 
+    /// Writes an event over HTTP/2. The time limit is of a piece: a large event takes longer to a slow client that reads all the time.
+    async fn write_pieces(
+        session: &mut ServerSession,
+        limit: Duration,
+        memory: &RequestMemory,
+        event: &mut BytesMut,
+        is_last: bool,
+    ) -> Result<(), Gone> {
+        let mut event = event.split().freeze();
+        loop {
+            let piece = event.split_to(event.len().min(PIECE_BYTES));
+            let is_end = event.is_empty();
+            let write = session.write_response_body(piece, is_last && is_end);
+            Self::bounded(limit, memory, write).await?;
+            if is_end {
+                return Ok(());
+            }
+        }
+    }
+
     async fn limited<T>(
         limit: Duration,
         work: impl Future<Output = pingora_core::Result<T>>,
@@ -363,10 +383,7 @@ impl Downstream for DownstreamSession {
                 piece.clear();
                 written.map(|_| ())
             }
-            other => {
-                let piece = piece.split().freeze();
-                Self::bounded(limit, memory, other.write_response_body(piece, false)).await
-            }
+            other => Self::write_pieces(other, limit, memory, piece, false).await,
         }
     }
 
@@ -393,10 +410,7 @@ impl Downstream for DownstreamSession {
                 last.clear();
                 written?;
             }
-            other => {
-                let last = last.split().freeze();
-                Self::bounded(limit, memory, other.write_response_body(last, true)).await?;
-            }
+            other => Self::write_pieces(other, limit, memory, last, true).await?,
         }
         self.finished = true;
         Ok(())

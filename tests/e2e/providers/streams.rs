@@ -316,7 +316,7 @@ async fn an_event_that_is_too_large_ends_the_stream() {
         ..Script::default()
     };
     for (settings, accepted, refused) in [
-        ("", 2 << 20, 9 << 20),
+        ("", 7 << 20, 9 << 20),
         ("[server]\nevent_bytes_max = 65536", 60_000, 70_000),
     ] {
         let rig = Rig::with(settings).await;

@@ -293,14 +293,18 @@ impl EventStream {
     ///
     /// How the stream ended, when there is no further event.
     pub async fn next_event(&mut self) -> Result<Event, StreamEnd> {
+        let mut may_end = true;
         loop {
-            if let Some(event) = event::take(&mut self.inbox) {
+            if may_end && let Some(event) = event::take(&mut self.inbox) {
                 return Ok(event);
             }
             match within("an event", self.body.frame()).await {
-                Some(Ok(frame)) => self
-                    .inbox
-                    .extend_from_slice(&frame.into_data().unwrap_or_default()),
+                Some(Ok(frame)) => {
+                    let data = frame.into_data().unwrap_or_default();
+                    // A large event is not searched again for each frame of it.
+                    may_end = data.contains(&b'\n') || data.contains(&b'\r');
+                    self.inbox.extend_from_slice(&data);
+                }
                 Some(Err(problem)) => return Err(StreamEnd::Cut(problem.to_string())),
                 None => return Err(event::end(&self.inbox)),
             }
