@@ -42,9 +42,8 @@ fn check_tcp(name: String, address: SocketAddr) -> Finding {
 }
 
 fn in_use(name: String) -> Finding {
-    Finding::failed(name, "another process listens there").remedy(
-        "find the process (`ss -ltnp`) and stop it, or change the address in the settings",
-    )
+    Finding::failed(name, "another process listens there")
+        .remedy("find the process (`ss -ltnp`) and stop it, or change the address in the settings")
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use tollgate_clock::{Deadline, Month, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    Admission, CommitError, Done, EntryKind, IdempotencyPart, IdempotencyRow, OpenHold,
-    Part, Refusal, SpooledUnit, Store, UnitOfWork, UsageRow, block_on, reading,
+    Admission, CommitError, Done, EntryKind, IdempotencyPart, IdempotencyRow, OpenHold, Part,
+    Refusal, SpooledUnit, Store, UnitOfWork, UsageRow, block_on, reading,
 };
 
 use crate::accounts::Inner;
