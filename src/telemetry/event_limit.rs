@@ -342,9 +342,12 @@ mod tests {
             let file = module.replace("::", "/");
             let mut folders = match package.strip_prefix("tollgate_") {
                 None => vec!["src".to_owned()],
-                Some(filter) => ["filters", "filters/common"]
-                    .map(|folder| format!("{folder}/{filter}/src"))
-                    .to_vec(),
+                Some(name) => std::fs::read_dir(root.join("crates"))
+                    .expect("the layers")
+                    .map(|layer| layer.expect("a folder").path())
+                    .chain([root.join("filters")])
+                    .map(|layer| format!("{}/{name}/src", layer.display()))
+                    .collect(),
             };
             folders.retain(|folder| {
                 let at = root.join(folder).join(&file);

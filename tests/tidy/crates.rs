@@ -6,33 +6,19 @@ use crate::check;
 use crate::source::lines_with;
 use crate::tree::{Manifest, Tree};
 
-/// Lower never names higher, and neighbours never name each other. A crate of `filters/common` that is not here has no place
-/// yet; filters stand above all of these, then the root package, then the benchmarks.
-const RANKS: [(&str, u8); 20] = [
-    ("tollgate-counters", 0),
-    ("tollgate-evm", 0),
-    ("tollgate-memory", 0),
-    ("tollgate-service", 0),
-    ("tollgate-clock", 1),
-    ("tollgate-money", 2),
-    ("tollgate-fetch", 3),
-    ("tollgate-filter", 3),
-    ("tollgate-openai", 3),
-    ("tollgate-store", 3),
-    ("tollgate-chain", 4),
-    ("tollgate-identity", 4),
-    ("tollgate-ledger", 4),
-    ("tollgate-module", 4),
-    ("tollgate-pages", 5),
-    ("tollgate-outbox", 5),
-    ("tollgate-purchase", 5),
-    ("tollgate-shared", 5),
-    ("tollgate-paypal", 6),
-    ("tollgate-testing", 6),
+/// The layers of `crates/`: a crate names crates of its own layer and of lower ones; layers of one rank never name each other. Filters stand
+/// above all of them, then the root package, then the benchmarks.
+const LAYERS: [(&str, u8); 6] = [
+    ("contract", 0),
+    ("forwarding", 1),
+    ("accounting", 1),
+    ("identity", 2),
+    ("payments", 2),
+    ("testing", 3),
 ];
-const FILTER_RANK: u8 = 7;
-const ROOT_RANK: u8 = 8;
-const BENCH_RANK: u8 = 9;
+const FILTER_RANK: u8 = 4;
+const ROOT_RANK: u8 = 5;
+const BENCH_RANK: u8 = 6;
 
 /// Crates that speak HTTP. A crate that depends on one of them, directly or not, knows HTTP.
 const HTTP_CRATES: [&str; 12] = [
@@ -66,19 +52,19 @@ const DATA_CRATES: [&str; 9] = [
 /// What the feature of one crate is set for by naming it where nothing else of it is used.
 const NAMED_FOR_FEATURES: [(&str, &str); 0] = [];
 
-fn rank(manifest: &Manifest) -> Option<u8> {
-    rank_of(manifest.name(), &manifest.folder)
-}
-
-fn rank_of(name: &str, folder: &str) -> Option<u8> {
-    match folder {
-        "" => Some(ROOT_RANK),
-        folder if !folder.starts_with("filters/") => Some(BENCH_RANK),
-        folder if folder.starts_with("filters/common/") => RANKS
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, rank)| *rank),
-        _ => Some(FILTER_RANK),
+/// The layer of a crate, with its rank.
+fn layer(folder: &str) -> Option<(&str, u8)> {
+    if folder.is_empty() {
+        return Some(("", ROOT_RANK));
+    }
+    let (top, rest) = folder.split_once('/').unwrap_or((folder, ""));
+    match top {
+        "filters" => Some(("filters", FILTER_RANK)),
+        "crates" => {
+            let name = rest.split('/').next().unwrap_or_default();
+            LAYERS.into_iter().find(|(known, _)| *known == name)
+        }
+        _ => Some((top, BENCH_RANK)),
     }
 }
 
@@ -90,9 +76,9 @@ fn crates_depend_only_downwards() {
             let mut complaints = Vec::new();
             for manifest in &manifests {
                 let path = manifest.path();
-                let Some(own) = rank(manifest) else {
+                let Some((own, rank)) = layer(&manifest.folder) else {
                     complaints.push(format!(
-                        "{path}: `{}` has no place in the direction of crates; give it one in tests/tidy/crates.rs",
+                        "{path}: `{}` is in no layer; move it to one of tests/tidy/crates.rs",
                         manifest.name()
                     ));
                     continue;
@@ -106,8 +92,10 @@ fn crates_depend_only_downwards() {
                     let other = manifests
                         .iter()
                         .find(|other| other.name() == dependency.name);
-                    if let Some(other) = other.and_then(rank)
-                        && other >= own
+                    let other = other.and_then(|other| layer(&other.folder));
+                    if let Some((other, other_rank)) = other
+                        && other != own
+                        && other_rank >= rank
                     {
                         complaints.push(format!(
                             "{path}: `{}` names `{}`, which is not below it",
@@ -121,15 +109,15 @@ fn crates_depend_only_downwards() {
         },
         &[
             (
-                "filters/common/money/Cargo.toml",
+                "crates/contract/money/Cargo.toml",
                 "[package]\nname = 'tollgate-money'\n[dependencies]\ntollgate-store.workspace = true",
             ),
             (
-                "filters/common/store/Cargo.toml",
+                "crates/accounting/store/Cargo.toml",
                 "[package]\nname = 'tollgate-store'\n[dev-dependencies]\ntollgate-openai.workspace = true",
             ),
             (
-                "filters/common/new/Cargo.toml",
+                "crates/new/new/Cargo.toml",
                 "[package]\nname = 'tollgate-new'",
             ),
         ],
@@ -165,7 +153,7 @@ fn no_filter_imports_another_filter() {
                 }
             }
             let meeting =
-                "; filters meet through typed values on the exchange, and in filters/common";
+                "; filters meet through typed values on the exchange, and in crates/";
             complaints
                 .into_iter()
                 .map(|complaint| complaint + meeting)
@@ -181,7 +169,7 @@ fn no_filter_imports_another_filter() {
     );
 }
 
-/// `filters/rate-limit` is `tollgate-rate-limit`, `filters/common/store` is `tollgate-store`.
+/// `filters/rate-limit` is `tollgate-rate-limit`, `crates/accounting/store` is `tollgate-store`.
 fn package_of(folder: &str) -> String {
     match folder.rsplit('/').next() {
         Some("") | None => "tollgate".to_owned(),
@@ -229,11 +217,11 @@ fn money_ledger_store_identity_and_purchase_know_no_http() {
         },
         &[
             (
-                "filters/common/money/Cargo.toml",
+                "crates/contract/money/Cargo.toml",
                 "[package]\nname = 'tollgate-money'\n[dependencies]\nhttp.workspace = true",
             ),
             (
-                "filters/common/ledger/Cargo.toml",
+                "crates/accounting/ledger/Cargo.toml",
                 "[package]\nname = 'tollgate-ledger'\n[dependencies]\ntollgate-filter.workspace = true",
             ),
         ],
@@ -251,8 +239,8 @@ fn only_the_store_opens_data() {
                     let for_tests = dependency.section == "dev-dependencies";
                     let place = match dependency.name.as_str() {
                         // What all nodes may lose; everything durable is in the store.
-                        "redis" => "filters/common/shared",
-                        _ => "filters/common/store",
+                        "redis" => "crates/forwarding/shared",
+                        _ => "crates/accounting/store",
                     };
                     if DATA_CRATES.contains(&dependency.name.as_str())
                         && manifest.folder != place
@@ -285,7 +273,8 @@ fn the_stand_ins_are_for_tests_and_for_the_demo() {
                     let for_tests = dependency.section == "dev-dependencies";
                     if dependency.name == "tollgate-testing"
                         && !for_tests
-                        && manifest.folder.starts_with("filters/")
+                        && (manifest.folder.starts_with("filters/")
+                            || manifest.folder.starts_with("crates/"))
                     {
                         complaints.push(format!(
                             "{}: ships the stand-ins; make them a dev-dependency",
@@ -294,8 +283,8 @@ fn the_stand_ins_are_for_tests_and_for_the_demo() {
                     }
                 }
             }
-            for (path, source) in tree.rust(&["src/", "filters/"]) {
-                if path.starts_with("src/demo") || path.starts_with("filters/common/testing/") {
+            for (path, source) in tree.rust(&["src/", "filters/", "crates/"]) {
+                if path.starts_with("src/demo") || path.starts_with("crates/testing/") {
                     continue;
                 }
                 for line in lines_with(&source.shipped, "tollgate_testing") {
@@ -336,7 +325,7 @@ fn features_add_no_behaviour() {
                     ));
                 }
             }
-            for (path, source) in tree.rust(&["src/", "filters/"]) {
+            for (path, source) in tree.rust(&["src/", "filters/", "crates/"]) {
                 let branches = ["cfg!(feature", "not(feature", "cfg_attr(feature"];
                 for line in branches
                     .iter()

@@ -59,19 +59,22 @@ const PINGORA: [&str; 8] = [
 fn nothing_under_filters_names_pingora_or_the_root_package() {
     check(
         |tree| {
-            let message = "what lies under filters/ runs without the gateway around it";
+            let message = "filters and their libraries run without the gateway around them";
             let all: fn(&Source) -> &str = |source| &source.code;
-            let mut complaints = in_code(tree, &["filters/"], &[], &PINGORA, all, message);
+            let mut complaints = in_code(tree, &["filters/", "crates/"], &[], &PINGORA, all, message);
             complaints.extend(in_code(
                 tree,
-                &["filters/"],
+                &["filters/", "crates/"],
                 &[],
                 &["tollgate::"],
                 all,
                 message,
             ));
             for manifest in tree.manifests() {
-                if !manifest.folder.starts_with("filters/") {
+                if !["filters/", "crates/"]
+                    .iter()
+                    .any(|folder| manifest.folder.starts_with(folder))
+                {
                     continue;
                 }
                 for dependency in manifest.dependencies() {
@@ -124,10 +127,10 @@ fn only_proxy_and_upstream_name_pingora() {
 fn only_the_ledger_makes_rows_of_the_ledger() {
     check(
         |tree| {
-            let exempt = ["filters/common/ledger/", "filters/common/store/"];
-            let message = "only filters/common/ledger makes rows of the ledger; ask it for the part of the unit of work";
+            let exempt = ["crates/accounting/ledger/", "crates/accounting/store/"];
+            let message = "only crates/accounting/ledger makes rows of the ledger; ask it for the part of the unit of work";
             let makers = ["LedgerPart", "Part::Ledger", "entries::Entry"];
-            words(tree, &["src/", "filters/"], &exempt, &makers, message)
+            words(tree, &["src/", "filters/", "crates/"], &exempt, &makers, message)
         },
         &[(
             "filters/meter/src/new.rs",
@@ -144,11 +147,11 @@ const PURCHASES: [(&[&str], &str); 5] = [
     ),
     (
         &["TopUpPart::Change", "Versioned<TopUpRow>"],
-        "filters/common/purchase/src/topups/top_up.rs",
+        "crates/payments/purchase/src/topups/top_up.rs",
     ),
     (
         &["MandatePart::Change", "Versioned<MandateRow>"],
-        "filters/common/purchase/src/mandates/mandate.rs",
+        "crates/payments/purchase/src/mandates/mandate.rs",
     ),
     (
         &[
@@ -156,11 +159,11 @@ const PURCHASES: [(&[&str], &str); 5] = [
             "CheckoutPart::Change",
             "Versioned<CheckoutRow>",
         ],
-        "filters/common/purchase/src/checkouts/session.rs",
+        "crates/payments/purchase/src/checkouts/session.rs",
     ),
     (
         &["PlanPart::ChangePayment"],
-        "filters/common/purchase/src/plan/payment.rs",
+        "crates/payments/purchase/src/plan/payment.rs",
     ),
 ];
 
@@ -170,13 +173,13 @@ fn only_transitions_change_a_purchase() {
         |tree| {
             let complaints = PURCHASES.iter().flat_map(|(makers, owner)| {
                 let exempt = [
-                    "filters/common/store/",
-                    "filters/common/purchase/src/versioned.rs",
+                    "crates/accounting/store/",
+                    "crates/payments/purchase/src/versioned.rs",
                     *owner,
                 ];
                 let message =
                     format!("only {owner} changes this row; use or add a transition there");
-                words(tree, &["src/", "filters/"], &exempt, makers, &message)
+                words(tree, &["src/", "filters/", "crates/"], &exempt, makers, &message)
             });
             complaints.collect()
         },
@@ -186,19 +189,19 @@ fn only_transitions_change_a_purchase() {
                 "fn a(row: AuthorizationRow) { write(AuthorizationPart::Change(row)) }",
             ),
             (
-                "filters/common/purchase/src/topups/new.rs",
+                "crates/payments/purchase/src/topups/new.rs",
                 "fn a(row: TopUpRow) { write(TopUpPart::Change(row)) }",
             ),
             (
-                "filters/common/purchase/src/mandates/new.rs",
+                "crates/payments/purchase/src/mandates/new.rs",
                 "fn a(row: MandateRow) { write(MandatePart::Change(row)) }",
             ),
             (
-                "filters/common/purchase/src/checkouts/new.rs",
+                "crates/payments/purchase/src/checkouts/new.rs",
                 "fn a(row: CheckoutRow) { write(CheckoutPart::Change(row)) }",
             ),
             (
-                "filters/common/purchase/src/plan/new.rs",
+                "crates/payments/purchase/src/plan/new.rs",
                 "fn a(row: PaymentRow) { write(PlanPart::ChangePayment { row, before }) }",
             ),
         ],
@@ -212,8 +215,8 @@ fn only_the_transitions_of_purchases_wrap_versioned_rows() {
         |tree| {
             let owners = PURCHASES.iter().map(|(_, owner)| *owner);
             let own = [
-                "filters/common/purchase/src/scheduled.rs",
-                "filters/common/purchase/src/versioned.rs",
+                "crates/payments/purchase/src/scheduled.rs",
+                "crates/payments/purchase/src/versioned.rs",
             ];
             let exempt: Vec<_> = own.into_iter().chain(owners).collect();
             let message = "a versioned row is wrapped and changed by its transitions alone";
@@ -224,10 +227,10 @@ fn only_the_transitions_of_purchases_wrap_versioned_rows() {
                 "Scheduled::stored",
                 "Scheduled::asked",
             ];
-            words(tree, &["src/", "filters/"], &exempt, &makers, message)
+            words(tree, &["src/", "filters/", "crates/"], &exempt, &makers, message)
         },
         &[(
-            "filters/common/purchase/src/topups/new.rs",
+            "crates/payments/purchase/src/topups/new.rs",
             "fn a(row: TopUpRow) { write(Versioned::stored(row).next(now, |row| row.state = x).part()) }",
         )],
     );
@@ -238,11 +241,11 @@ fn only_the_store_speaks_sql() {
     check(
         |tree| {
             let mut complaints = Vec::new();
-            for (path, source) in tree.rust(&["src/", "filters/"]) {
+            for (path, source) in tree.rust(&["src/", "filters/", "crates/"]) {
                 // The second one makes the database raise errors.
                 let speaks = [
-                    "filters/common/store/",
-                    "filters/common/testing/src/raised_errors.rs",
+                    "crates/accounting/store/",
+                    "crates/testing/src/raised_errors.rs",
                 ];
                 if speaks.iter().any(|known| path.starts_with(known)) {
                     continue;
@@ -261,7 +264,7 @@ fn only_the_store_speaks_sql() {
                         .any(|statement| text.trim_start().starts_with(statement))
                     {
                         complaints.push(format!(
-                            "{path}:{line}: a statement of SQL outside filters/common/store"
+                            "{path}:{line}: a statement of SQL outside crates/accounting/store"
                         ));
                     }
                 }
@@ -269,7 +272,7 @@ fn only_the_store_speaks_sql() {
             complaints
         },
         &[(
-            "filters/common/ledger/src/new.rs",
+            "crates/accounting/ledger/src/new.rs",
             "fn a() { b(\"DELETE FROM holds\") }",
         )],
     );
@@ -302,7 +305,7 @@ const ONE_ENGINE_PHRASES: [&str; 3] = ["INSERT OR", "LIMIT -1", "IS ?"];
 fn statements_of_all_engines_use_what_all_engines_have() {
     check(
         |tree| {
-            let store = "filters/common/store/src/";
+            let store = "crates/accounting/store/src/";
             let folders = ["tables/", "postgres/", "migrations/"].map(|at| format!("{store}{at}"));
             let mut complaints = Vec::new();
             let mut see = |path: &str, line: usize, text: &str| {
@@ -332,19 +335,19 @@ fn statements_of_all_engines_use_what_all_engines_have() {
         },
         &[
             (
-                "filters/common/store/src/tables/new.rs",
+                "crates/accounting/store/src/tables/new.rs",
                 "fn a() { b(\"DELETE FROM holds WHERE rowid = ?1\") }",
             ),
             (
-                "filters/common/store/src/postgres/new.rs",
+                "crates/accounting/store/src/postgres/new.rs",
                 "fn a() { b(\"SELECT pg_advisory_lock(1)\") }",
             ),
             (
-                "filters/common/store/src/postgres/schema.sql",
+                "crates/accounting/store/src/postgres/schema.sql",
                 "CREATE TABLE t (id BIGSERIAL PRIMARY KEY)",
             ),
             (
-                "filters/common/store/src/tables/replace.rs",
+                "crates/accounting/store/src/tables/replace.rs",
                 "fn a() { b(\"INSERT OR REPLACE INTO t VALUES (?1)\") }",
             ),
         ],
@@ -375,8 +378,8 @@ fn only_config_reads_files_or_environment_for_settings() {
                 // Writes the settings it then reads.
                 "src/demo",
                 // Opens data, which is no setting.
-                "filters/common/store/",
-                "filters/common/testing/",
+                "crates/accounting/store/",
+                "crates/testing/",
             ];
             exempt.extend(READERS.iter().map(|(path, _)| *path));
             let readers = [
@@ -391,7 +394,7 @@ fn only_config_reads_files_or_environment_for_settings() {
             ];
             words(
                 tree,
-                &["src/", "filters/"],
+                &["src/", "filters/", "crates/"],
                 &exempt,
                 &readers,
                 "only src/config reads files and environment; take the checked setting",
@@ -414,7 +417,7 @@ fn only_config_reads_files_or_environment_for_settings() {
 fn time_is_asked_of_the_clock() {
     check(
         |tree| {
-            let exempt = ["filters/common/clock/src/clock.rs", "benches/"];
+            let exempt = ["crates/contract/clock/src/clock.rs", "benches/"];
             let clocks = [
                 "SystemTime::now",
                 "Instant::now",
@@ -427,7 +430,7 @@ fn time_is_asked_of_the_clock() {
                 "clock_gettime",
             ];
             // Tests too: one that reads a real clock depends on how busy the machine is.
-            let folders = ["src/", "filters/", "tests/"];
+            let folders = ["src/", "filters/", "crates/", "tests/"];
             let code: fn(&Source) -> &str = |source| &source.code;
             let message = "take the time from tollgate_clock::Clock";
             let complaints = in_code(tree, &folders, &exempt, &clocks, code, message);
@@ -465,7 +468,7 @@ fn time_is_asked_of_the_clock() {
 fn randomness_is_drawn_from_entropy() {
     check(
         |tree| {
-            let exempt = ["filters/common/clock/src/entropy.rs"];
+            let exempt = ["crates/contract/clock/src/entropy.rs"];
             let sources = [
                 "getrandom",
                 "rand::",
@@ -478,7 +481,7 @@ fn randomness_is_drawn_from_entropy() {
             ];
             words(
                 tree,
-                &["src/", "filters/"],
+                &["src/", "filters/", "crates/"],
                 &exempt,
                 &sources,
                 "draw from tollgate_clock::Entropy",
@@ -493,12 +496,12 @@ fn randomness_is_drawn_from_entropy() {
 
 /// Where a ban of .clippy.toml may be lifted in code that ships.
 const BANS_LIFTED: [&str; 5] = [
-    "filters/common/clock/src/clock.rs",
-    "filters/common/clock/src/entropy.rs",
-    "filters/common/testing/",
+    "crates/contract/clock/src/clock.rs",
+    "crates/contract/clock/src/entropy.rs",
+    "crates/testing/",
     "src/config",
     // The pause before another attempt to reach a database server.
-    "filters/common/store/src/threads.rs",
+    "crates/accounting/store/src/threads.rs",
 ];
 
 #[test]
@@ -508,7 +511,7 @@ fn bans_are_lifted_only_where_they_point() {
             let message = "lifts a ban of .clippy.toml; use what the ban names instead";
             words(
                 tree,
-                &["src/", "filters/"],
+                &["src/", "filters/", "crates/"],
                 &BANS_LIFTED,
                 &["disallowed_methods"],
                 message,
@@ -526,11 +529,11 @@ fn no_float_holds_money_quota_or_usage() {
     check(
         |tree| {
             let folders = [
-                "filters/common/money/",
-                "filters/common/ledger/",
-                "filters/common/store/",
-                "filters/common/purchase/",
-                "filters/common/openai/src/usage",
+                "crates/contract/money/",
+                "crates/accounting/ledger/",
+                "crates/accounting/store/",
+                "crates/payments/purchase/",
+                "crates/forwarding/openai/src/usage",
                 "filters/meter/",
                 "filters/rate-limit/",
             ];
@@ -553,7 +556,7 @@ fn no_float_holds_money_quota_or_usage() {
 fn no_filter_sees_a_whole_body_without_a_byte_maximum() {
     check(
         |tree| {
-            let path = "filters/common/filter/src/filter.rs";
+            let path = "crates/contract/filter/src/filter.rs";
             let mut complaints = Vec::new();
             let contract = [path];
             let source = tree
@@ -574,15 +577,15 @@ fn no_filter_sees_a_whole_body_without_a_byte_maximum() {
                     "{path}: the contract no longer says with `Body` what a filter sees"
                 ));
             }
-            let exempt = ["filters/common/testing/"];
+            let exempt = ["crates/testing/"];
             let collectors = ["BodyExt", "to_bytes", "Incoming", "Collected"];
             let message = "collects a body; ask for it in the contract, with a maximum";
-            complaints.extend(words(tree, &["filters/"], &exempt, &collectors, message));
+            complaints.extend(words(tree, &["filters/", "crates/"], &exempt, &collectors, message));
             complaints
         },
         &[
             (
-                "filters/common/filter/src/filter.rs",
+                "crates/contract/filter/src/filter.rs",
                 "pub enum Body {\n    Unread,\n    Json { bytes_max: usize },\n    Raw,\n}\n",
             ),
             ("filters/auth/src/new.rs", "use http_body_util::BodyExt;"),
@@ -620,7 +623,7 @@ fn the_services_own_word_is_a_setting() {
     check(
         |tree| {
             let mut complaints = Vec::new();
-            for (path, source) in tree.rust(&["src/", "filters/"]) {
+            for (path, source) in tree.rust(&["src/", "filters/", "crates/"]) {
                 if NAME_IS_SET.iter().any(|place| path.starts_with(place)) {
                     continue;
                 }

@@ -141,13 +141,11 @@ impl Tree {
         manifests.collect()
     }
 
-    /// The folders of the filters: `filters/auth`, but not what lies under `filters/common`.
+    /// The folders of the filters, e.g. `filters/auth`.
     pub(crate) fn filters(&self) -> Vec<String> {
         let folders = self.manifests().into_iter().map(|manifest| manifest.folder);
         folders
-            .filter(|folder| {
-                folder.starts_with("filters/") && !folder.starts_with("filters/common/")
-            })
+            .filter(|folder| folder.starts_with("filters/"))
             .collect()
     }
 }

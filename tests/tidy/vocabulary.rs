@@ -82,7 +82,7 @@ const NAMES: [(&str, &str); 41] = [
 const EXEMPT: [&str; 4] = [
     "tests/tidy/vocabulary.rs",
     "tests/ucp-schemas/",
-    "filters/common/identity/src/signin/keys.rs",
+    "crates/identity/identity/src/signin/keys.rs",
     "tests/golden/settings.toml",
 ];
 

@@ -1,6 +1,6 @@
 //! The module `paypal`: what it provides to the modules after it.
 
-#[path = "../../common/purchase/tests/support/mod.rs"]
+#[path = "../../../crates/payments/purchase/tests/support/mod.rs"]
 mod support;
 
 use std::time::Duration;

@@ -45,7 +45,7 @@ NOT_TESTED = {
     "payment.handlers_context_filtered": "no payment handler is offered",
     "totals.sublines_sum_invariant": "totals have no lines below them",
     "eligibility.": "no claim of a buyer is ever recognised",
-    "idempotency.": "they need hooks into the server's clock and store; tests/e2e/ucp and filters/common/purchase/tests/idempotency.rs have them",
+    "idempotency.": "they need hooks into the server's clock and store; tests/e2e/ucp and crates/payments/purchase/tests/idempotency.rs have them",
 }
 
 

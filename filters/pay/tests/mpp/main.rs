@@ -1,6 +1,6 @@
 //! The MPP route: challenges, credentials and receipts by the tables of the scheme, against an in-memory payment provider.
 
-#[path = "../../../common/purchase/tests/support/mod.rs"]
+#[path = "../../../../crates/payments/purchase/tests/support/mod.rs"]
 mod support;
 mod testbed;
 

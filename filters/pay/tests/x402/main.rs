@@ -4,7 +4,7 @@ mod facilitator_answers;
 mod other_nodes;
 mod other_rails;
 mod random;
-#[path = "../../../common/purchase/tests/support/mod.rs"]
+#[path = "../../../../crates/payments/purchase/tests/support/mod.rs"]
 mod support;
 mod testbed;
 
