@@ -3,13 +3,14 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use parking_lot::Mutex;
 
 use crate::config::AcmeOrder;
 
@@ -60,7 +61,7 @@ impl DirectoryClient {
     /// How long the authority wants to receive nothing, by its last refusal.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         let retry_after = self.retry_after.lock();
-        *retry_after.unwrap_or_else(PoisonError::into_inner)
+        *retry_after
     }
 
     async fn send(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
@@ -78,10 +79,7 @@ impl DirectoryClient {
         let mut response = sent.await.map_err(failed)?;
         let status = response.status();
         if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-            let mut retry_after = self
-                .retry_after
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut retry_after = self.retry_after.lock();
             *retry_after = seconds(response.headers());
         }
         let mut answer = BytesMut::new();

@@ -15,9 +15,10 @@ mod renewal;
 mod status;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollgate_clock::{Clock, Entropy};
@@ -159,7 +160,7 @@ impl Context {
     /// Answers the challenges of orders of other gateways.
     fn answer_for_others(&self, shared: Vec<SharedResponses>) {
         let of_others = self.of_others.lock();
-        let mut of_others = of_others.unwrap_or_else(PoisonError::into_inner);
+        let mut of_others = of_others;
         of_others.replace(shared, &self.deps.challenges);
     }
 

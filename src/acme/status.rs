@@ -1,8 +1,9 @@
 //! The state of the certificates by ACME, for `/ready` and the metrics.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_counters::{Counters, Metric, Source, labels};
 
 use crate::config::AcmeOrder;
@@ -74,7 +75,7 @@ impl AcmeStatus {
 
     fn certificates(&self) -> MutexGuard<'_, BTreeMap<String, State>> {
         let certificates = self.shared.certificates.lock();
-        certificates.unwrap_or_else(PoisonError::into_inner)
+        certificates
     }
 
     /// What an operator has to know. They do not make the gateway unready: a load balancer would withhold the authority's requests.

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;

@@ -2,8 +2,9 @@
 //! them the authorities of clients' certificates.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustls::pki_types::ServerName;
 use tollgate_module::Snapshot;
 
@@ -99,7 +100,7 @@ impl ListenerCertificates {
 
     fn state(&self) -> MutexGuard<'_, State> {
         let state = self.shared.state.lock();
-        state.unwrap_or_else(PoisonError::into_inner)
+        state
     }
 
     fn apply(&self, state: &State) {

@@ -3,11 +3,12 @@
 //! `/ready` shows them, and the log has a line when one begins and one when it ends. Each has a metric for alerts.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tollgate_clock::Clock;
 use tollgate_module::Snapshot;
 use tollgate_store::{OtherSettings, Outage, Store};
@@ -163,7 +164,7 @@ impl Conditions {
 
     /// Whether the commit queue has refused a unit within the last minute.
     fn has_refused(&self, count: u64, elapsed: Duration) -> bool {
-        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusals = self.refusals.lock();
         if refusals.count != count {
             *refusals = Refusals {
                 count,
@@ -178,7 +179,7 @@ impl Conditions {
     pub(super) fn log_changes(&self) {
         let Ready { reasons, warnings } = self.check();
         let found: BTreeSet<String> = reasons.into_iter().chain(warnings).collect();
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock();
         for cause in found.difference(&logged) {
             tracing::warn!(cause, "health condition began");
         }

@@ -6,10 +6,11 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use secrecy::ExposeSecret;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -276,7 +277,7 @@ impl Reloader {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Reads and checks the file, and what each module says of it.

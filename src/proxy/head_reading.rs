@@ -4,9 +4,10 @@
 //! longer than most is counted at its longest from then on.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_memory::{AddressMemory, RequestMemory};
 
 /// Bytes of a head that are not counted before it is complete.
@@ -105,6 +106,6 @@ impl HeadReading {
 
     fn lock(&self) -> MutexGuard<'_, Option<Head>> {
         // Only the connection's task uses it.
-        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+        self.head.lock()
     }
 }

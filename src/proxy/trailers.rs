@@ -2,8 +2,9 @@
 //! each is counted in the memory of the client's address, at its longest. They are found by the frames' heads, as they arrive.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_memory::{AddressMemory, OverBudget, RequestMemory};
 
 /// Bytes that a list of fields occupies, for each byte of its limit: a field of one letter and no value counts 33 bytes there.
@@ -54,7 +55,7 @@ impl Trailers {
 
     fn held(&self) -> MutexGuard<'_, Vec<RequestMemory>> {
         // All streams of a connection are on its thread.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 

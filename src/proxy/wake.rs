@@ -6,9 +6,10 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 thread_local! {
@@ -60,8 +61,8 @@ impl WakeQueue {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Waker>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Vec<Waker>> {
+        self.waiting.lock()
     }
 }
 

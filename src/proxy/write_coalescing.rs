@@ -8,10 +8,11 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use pingora_core::protocols::raw_connect::ProxyDigest;
 use pingora_core::protocols::tls::SslDigest;
 use pingora_core::protocols::{
@@ -60,7 +61,7 @@ impl<S> CoalescedStream<S> {
 }
 
 fn lock<S>(stream: &Mutex<Corked<S>>) -> MutexGuard<'_, Corked<S>> {
-    stream.lock().unwrap_or_else(PoisonError::into_inner)
+    stream.lock()
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WriteCoalescer<S> {

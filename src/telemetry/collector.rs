@@ -1,7 +1,8 @@
 //! Prometheus collector of the values that other parts keep themselves, read at each scrape.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use tollgate_counters::{Samples, Source};
@@ -12,10 +13,7 @@ pub(super) struct Sources(Arc<Mutex<Vec<Source>>>);
 
 impl Sources {
     pub(super) fn add(&self, source: Source) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(source);
+        self.0.lock().push(source);
     }
 }
 
@@ -27,7 +25,7 @@ impl Collector for Sources {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let mut samples = Samples::default();
-        let sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sources = self.0.lock();
         for source in &*sources {
             source(&mut samples);
         }

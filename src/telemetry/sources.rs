@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tollgate_clock::Clock;
 use tollgate_counters::{Metric, Samples, Source};
 use tollgate_identity::Credentials;
@@ -177,7 +178,7 @@ fn kept(
     now: Duration,
     sum: impl FnOnce() -> Micros,
 ) -> Micros {
-    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = last.lock();
     match *last {
         Some((at, sum)) if now.saturating_sub(at) < SUM_KEPT => sum,
         _ => last.insert((now, sum())).1,

@@ -152,8 +152,7 @@ fn no_filter_imports_another_filter() {
                     }
                 }
             }
-            let meeting =
-                "; filters meet through typed values on the exchange, and in crates/";
+            let meeting = "; filters meet through typed values on the exchange, and in crates/";
             complaints
                 .into_iter()
                 .map(|complaint| complaint + meeting)

@@ -161,15 +161,11 @@ fn no_crate_is_an_empty_shell() {
     check(
         |tree| {
             let mut complaints = Vec::new();
-            for manifest in tree
-                .manifests()
-                .iter()
-                .filter(|manifest| {
-                    ["filters/", "crates/"]
-                        .iter()
-                        .any(|folder| manifest.folder.starts_with(folder))
-                })
-            {
+            for manifest in tree.manifests().iter().filter(|manifest| {
+                ["filters/", "crates/"]
+                    .iter()
+                    .any(|folder| manifest.folder.starts_with(folder))
+            }) {
                 let folder = format!("{}/src/", manifest.folder);
                 if !tree
                     .rust(&[&folder])

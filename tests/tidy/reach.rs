@@ -61,7 +61,8 @@ fn nothing_under_filters_names_pingora_or_the_root_package() {
         |tree| {
             let message = "filters and their libraries run without the gateway around them";
             let all: fn(&Source) -> &str = |source| &source.code;
-            let mut complaints = in_code(tree, &["filters/", "crates/"], &[], &PINGORA, all, message);
+            let mut complaints =
+                in_code(tree, &["filters/", "crates/"], &[], &PINGORA, all, message);
             complaints.extend(in_code(
                 tree,
                 &["filters/", "crates/"],
@@ -130,7 +131,13 @@ fn only_the_ledger_makes_rows_of_the_ledger() {
             let exempt = ["crates/accounting/ledger/", "crates/accounting/store/"];
             let message = "only crates/accounting/ledger makes rows of the ledger; ask it for the part of the unit of work";
             let makers = ["LedgerPart", "Part::Ledger", "entries::Entry"];
-            words(tree, &["src/", "filters/", "crates/"], &exempt, &makers, message)
+            words(
+                tree,
+                &["src/", "filters/", "crates/"],
+                &exempt,
+                &makers,
+                message,
+            )
         },
         &[(
             "filters/meter/src/new.rs",
@@ -179,7 +186,13 @@ fn only_transitions_change_a_purchase() {
                 ];
                 let message =
                     format!("only {owner} changes this row; use or add a transition there");
-                words(tree, &["src/", "filters/", "crates/"], &exempt, makers, &message)
+                words(
+                    tree,
+                    &["src/", "filters/", "crates/"],
+                    &exempt,
+                    makers,
+                    &message,
+                )
             });
             complaints.collect()
         },
@@ -227,7 +240,13 @@ fn only_the_transitions_of_purchases_wrap_versioned_rows() {
                 "Scheduled::stored",
                 "Scheduled::asked",
             ];
-            words(tree, &["src/", "filters/", "crates/"], &exempt, &makers, message)
+            words(
+                tree,
+                &["src/", "filters/", "crates/"],
+                &exempt,
+                &makers,
+                message,
+            )
         },
         &[(
             "crates/payments/purchase/src/topups/new.rs",
@@ -580,7 +599,13 @@ fn no_filter_sees_a_whole_body_without_a_byte_maximum() {
             let exempt = ["crates/testing/"];
             let collectors = ["BodyExt", "to_bytes", "Incoming", "Collected"];
             let message = "collects a body; ask for it in the contract, with a maximum";
-            complaints.extend(words(tree, &["filters/", "crates/"], &exempt, &collectors, message));
+            complaints.extend(words(
+                tree,
+                &["filters/", "crates/"],
+                &exempt,
+                &collectors,
+                message,
+            ));
             complaints
         },
         &[

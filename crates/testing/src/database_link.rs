@@ -4,10 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
+use parking_lot::{Condvar, Mutex};
 use tempfile::TempDir;
 
 /// Forwards connections to a server, unless it is interrupted.
@@ -103,8 +104,8 @@ impl DatabaseLink {
 }
 
 impl Shared {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     fn connect(self: &Arc<Self>, client: UnixStream) {
@@ -140,10 +141,8 @@ impl Shared {
     fn forward(&self, mut from: UnixStream, mut to: UnixStream, is_answer: bool) {
         let mut buffer = vec![0; 16 << 10];
         while let Ok(count @ 1..) = from.read(&mut buffer) {
-            let waited = self
-                .changed
-                .wait_while(self.state(), |state| state.mode == Mode::Stalled);
-            drop(waited);
+            self.changed
+                .wait_while(&mut self.state(), |state| state.mode == Mode::Stalled);
             if is_answer {
                 self.received.fetch_add(count, Relaxed);
             }

@@ -2,9 +2,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::Redis;
 
@@ -59,8 +61,8 @@ impl RedisLink {
 }
 
 impl Shared {
-    fn delay(&self) -> std::sync::MutexGuard<'_, Duration> {
-        self.delay.lock().unwrap_or_else(PoisonError::into_inner)
+    fn delay(&self) -> parking_lot::MutexGuard<'_, Duration> {
+        self.delay.lock()
     }
 
     fn connect(self: &Arc<Self>, client: TcpStream) -> std::io::Result<()> {
@@ -75,10 +77,10 @@ impl Shared {
     }
 
     fn hold_back(&self) {
-        let delay = self.delay();
+        let mut delay = self.delay();
         let before = *delay;
         let is_same = |delay: &mut Duration| *delay == before;
-        drop(self.changed.wait_timeout_while(delay, before, is_same));
+        self.changed.wait_while_for(&mut delay, is_same, before);
     }
 }
 

@@ -1,9 +1,10 @@
 //! The limit of look-ups of credentials that do not exist, per address: each is a read of the database.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::Timestamp;
 use tollgate_filter::AddressPrefix;
 
@@ -74,7 +75,7 @@ pub(crate) struct LookUp {
 
 impl LookUpMisses {
     fn prefixes(&self) -> MutexGuard<'_, Prefixes> {
-        self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.prefixes.lock()
     }
 
     /// Counts a read before it is made. A trusted proxy's own address is shared by many clients, and not counted.

@@ -5,10 +5,11 @@
 //! is dropped with its message, so the lead goes to the next follower: it is never lost, and never held twice.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use crate::entry::Entry;
@@ -96,7 +97,7 @@ impl SingleFlight {
     /// How many followers wait now.
     pub(crate) fn waiting(&self) -> usize {
         let of = |shard: &Shard| {
-            let table = shard.table.lock().unwrap_or_else(PoisonError::into_inner);
+            let table = shard.table.lock();
             let waiting = table.values().flatten();
             waiting.filter(|one| !one.is_closed()).count()
         };
@@ -106,7 +107,7 @@ impl SingleFlight {
     fn table(&self, key: &Key) -> MutexGuard<'_, Table> {
         // Every change is one insertion or removal, so a panic elsewhere leaves nothing half done.
         let table = &self.shard(key).table;
-        table.lock().unwrap_or_else(PoisonError::into_inner)
+        table.lock()
     }
 
     fn shard(&self, key: &Key) -> &Shard {
@@ -204,7 +205,7 @@ mod tests {
         flight
             .shards
             .iter()
-            .all(|shard| shard.table.lock().expect("no panic").is_empty())
+            .all(|shard| shard.table.lock().is_empty())
     }
 
     #[test]

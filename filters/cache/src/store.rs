@@ -8,9 +8,10 @@
 mod tests;
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 
@@ -127,7 +128,7 @@ impl EntryStore {
     fn write<T>(&self, key: Key, change: impl FnOnce(Key) -> T) -> T {
         // Not one of the bytes that the cache chooses its shard by.
         let lock = &self.write_locks[usize::from(key.0[8]) % WRITE_LOCKS];
-        let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = lock.lock();
         change(key)
     }
 

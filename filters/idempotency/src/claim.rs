@@ -1,9 +1,10 @@
 //! The claim of an idempotency key by one request.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::Deadline;
 use tollgate_store::{IdempotencyKey, IdempotencyPart, Part};
 
@@ -31,9 +32,7 @@ impl Claim {
     /// The answer so far.
     pub(crate) fn recording(&self) -> MutexGuard<'_, Recording> {
         // A panic leaves an incomplete recording, which is never marked as kept.
-        self.recording
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.recording.lock()
     }
 
     /// The part that stores the answer.
@@ -109,7 +108,7 @@ impl OpenClaims {
 
     fn claims(&self) -> MutexGuard<'_, Claims> {
         // No invariant spans two fields.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

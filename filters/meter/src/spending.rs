@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::{Month, Timestamp};
 use tollgate_ledger::{CapHold, CountedCharge};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
@@ -161,7 +162,7 @@ impl Spending {
     }
 
     fn loading(&self) -> MutexGuard<'_, HashMap<CredentialId, bool>> {
-        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
+        self.loading.lock()
     }
 
     /// The cell of a credential in memory. Where there is none, what is being loaded is out of date.

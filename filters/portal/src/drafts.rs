@@ -4,9 +4,9 @@
 //! store, so that requests from anyone cannot fill it; a restart loses these forms.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tollgate_clock::Timestamp;
 use tollgate_identity::SessionValue;
 use tollgate_store::Draft;
@@ -24,7 +24,7 @@ pub(crate) struct Drafts(Mutex<HashMap<[u8; 32], (Timestamp, Draft)>>);
 impl Drafts {
     /// Keeps a form until the browser signs in.
     pub(crate) fn keep(&self, browser: &SessionValue, draft: Draft, now: Timestamp) {
-        let mut drafts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drafts = self.0.lock();
         drafts.retain(|_, (kept_at, _)| now.duration_since(*kept_at) < LIFE);
         drafts.insert(browser.digest(), (now, draft));
         if drafts.len() > DRAFTS_MAX {
@@ -37,7 +37,7 @@ impl Drafts {
 
     /// The form of a browser that signs in.
     pub(crate) fn take(&self, browser: &SessionValue, now: Timestamp) -> Option<Draft> {
-        let mut drafts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drafts = self.0.lock();
         let (kept_at, draft) = drafts.remove(&browser.digest())?;
         (now.duration_since(kept_at) < LIFE).then_some(draft)
     }

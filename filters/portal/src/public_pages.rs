@@ -1,9 +1,9 @@
 //! Conditional requests and compression of pages that any cache may keep: the documentation for readers who are signed out.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use http::{HeaderValue, StatusCode, header};
+use parking_lot::Mutex;
 use tollgate_filter::{Document, Reply, ReplyBody, Request};
 
 /// What makes a reply one of them; every other page is `no-store`.
@@ -39,7 +39,7 @@ impl PublicPages {
             return reply;
         }
         let page = Document::with_headers(reply.headers.clone(), body.clone());
-        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = self.0.lock();
         let kept = pages
             .entry(request.path.to_string())
             .or_insert_with(|| page.clone());

@@ -1,8 +1,9 @@
 //! Corrections of counts that the server has not executed, until it can be asked again.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tollgate_clock::RandomKeyHash;
 
 /// Counts with a correction. Those of more stay as they are, and drain.
@@ -50,7 +51,7 @@ pub(crate) struct Corrections(Mutex<HashMap<Arc<str>, (Correction, u64), RandomK
 impl Corrections {
     /// Keeps a correction, together with an earlier one of the same count.
     pub(crate) fn keep(&self, key: Arc<str>, mut correction: Correction, now: u64) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         if kept.len() >= COUNTS_MAX && !kept.contains_key(&key) {
             return;
         }
@@ -64,7 +65,7 @@ impl Corrections {
 
     /// Takes all, with the keys of their counts.
     pub(crate) fn take(&self, now: u64) -> Vec<(Arc<str>, Correction)> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         let kept = std::mem::take(&mut *kept).into_iter();
         kept.map(|(key, (one, at))| (key, one.after(now.saturating_sub(at))))
             .filter(|(_, one)| one.nanos != 0)

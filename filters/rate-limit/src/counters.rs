@@ -1,6 +1,6 @@
 //! The counters of all filters: partitions by account and by address, tokens and concurrent requests.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use crate::concurrency::ConcurrencyLimit;
 use crate::partitions::Partitions;
@@ -50,7 +50,7 @@ impl Counters {
     }
 
     pub(crate) fn lane(&self, class: &str) -> u16 {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lanes = self.lanes.lock();
         let at = lanes
             .iter()
             .position(|lane| **lane == *class)

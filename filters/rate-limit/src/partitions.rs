@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, TryLockError};
 
 use dashmap::DashMap;
+use parking_lot::Mutex;
 use tollgate_clock::RandomKeyHash;
 use tollgate_filter::AddressPrefix;
 use tollgate_money::AccountId;
@@ -105,10 +105,8 @@ impl Partitions {
     /// Evicts expired entries, and live ones while the table is full.
     fn sweep(&self, now: u64) {
         // One thread sweeps; the others do not wait for it.
-        let _sweeping = match self.sweeping.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
+        let Some(_sweeping) = self.sweeping.try_lock() else {
+            return;
         };
         let before = self.population();
         self.forget_until(now);

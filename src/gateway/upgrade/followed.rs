@@ -8,11 +8,12 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::net::sockopt::socket_peercred;
@@ -99,7 +100,7 @@ impl Followed {
     }
 
     fn served(&self) -> MutexGuard<'_, Vec<EarlierProcess>> {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+        self.served.lock()
     }
 
     /// Serves earlier processes until each has ended.

@@ -24,10 +24,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -131,7 +132,7 @@ pub(super) struct UpgradeState {
 impl UpgradeState {
     /// Whether one is under way, or done: the new process has read the settings, or soon will.
     pub(super) fn has_begun(&self) -> bool {
-        self.is_done.try_lock().map_or(true, |is_done| *is_done)
+        self.is_done.try_lock().is_none_or(|is_done| *is_done)
     }
 }
 
@@ -179,10 +180,8 @@ impl Upgrader {
         if std::process::id() == FIRST_PROCESS {
             return Err(UpgradeError::FirstProcess);
         }
-        let mut is_done = match self.state.is_done.try_lock() {
-            Ok(is_done) => is_done,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err(UpgradeError::Busy),
+        let Some(mut is_done) = self.state.is_done.try_lock() else {
+            return Err(UpgradeError::Busy);
         };
         if *is_done {
             return Err(UpgradeError::Busy);
@@ -326,7 +325,7 @@ impl Upgrader {
     }
 
     fn stop(&self) -> MutexGuard<'_, StopRequest> {
-        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stop.lock()
     }
 
     fn is_stop_requested(&self) -> bool {
@@ -348,13 +347,11 @@ impl Upgrader {
     }
 
     fn listeners(&self) -> MutexGuard<'_, Vec<(ListenAddress, ListenSocket)>> {
-        self.listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.listeners.lock()
     }
 
     fn tasks(&self) -> MutexGuard<'_, Vec<AbortHandle>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock()
     }
 
     /// Adds a task that writes to the store.
@@ -363,7 +360,7 @@ impl Upgrader {
     }
 
     fn admin(&self) -> MutexGuard<'_, Option<AdminSockets>> {
-        self.admin.lock().unwrap_or_else(PoisonError::into_inner)
+        self.admin.lock()
     }
 
     /// Starts the program as this process was started.

@@ -4,15 +4,16 @@
 //! counted.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc as std_mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tollgate_clock::Entropy;
 
@@ -113,7 +114,7 @@ impl Exporter {
     /// Sends what is queued, and ends the thread, within twice [`FINAL_EXPORT`].
     pub(super) fn close(&self) {
         self.closing.send_replace(true);
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.ended.lock();
         // The thread sends nothing: it is awaited by the end of its sender.
         let _ = ended.recv_timeout(2 * FINAL_EXPORT);
     }

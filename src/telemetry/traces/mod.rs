@@ -9,10 +9,11 @@ mod otlp;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::HeaderValue;
+use parking_lot::Mutex;
 use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_counters::Samples;
 use tollgate_filter::{Ending, Exchange, Principal, UpstreamFault};
@@ -215,11 +216,7 @@ impl Trace {
 
     /// Exports the span of the request, and those of its attempts.
     pub(super) fn report(&self, exchange: &Exchange, ended: &Ended<'_>) {
-        let attempts = self
-            .ended
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let attempts = self.ended.lock().take();
         let Some(attempts) = attempts else {
             return;
         };
@@ -299,7 +296,7 @@ impl Trace {
     }
 
     fn attempt_ended(&self, attempt: Attempt) {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = self.ended.lock();
         match &mut *ended {
             Some(list) => list.push(attempt),
             None => self.queue.push(attempt.span(self, None)),

@@ -12,10 +12,11 @@
 mod tests;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tollgate_clock::Clock;
 
 use super::log_file::{Followed, Output};
@@ -141,12 +142,8 @@ impl LineWriter {
         state.flushing = true;
         self.shared.rouse();
         let open = |state: &mut State| state.finished < goal && !state.ended;
-        state = self
-            .shared
-            .progress
-            .wait_timeout_while(state, limit, open)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0;
+        let progress = &self.shared.progress;
+        progress.wait_while_for(&mut state, open, limit);
         state.finished >= goal
     }
 
@@ -158,12 +155,8 @@ impl LineWriter {
         }
         state.closed = true;
         self.shared.rouse();
-        state = self
-            .shared
-            .progress
-            .wait_timeout_while(state, limit, |state| !state.ended)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0;
+        let progress = &self.shared.progress;
+        progress.wait_while_for(&mut state, |state| !state.ended, limit);
         // The thread may be in a write that never returns; it is abandoned there and ends with the process. A thread that panicked
         // leaves unwritten lines behind, too.
         state.abandoned = true;
@@ -190,7 +183,7 @@ struct Turn {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn rouse(&self) {
@@ -230,38 +223,23 @@ impl Shared {
         if batch.is_empty() {
             let idle =
                 |state: &mut State| state.waiting.is_empty() && !state.closed && !state.reopen;
-            state = match reports.due_in(self) {
-                None => self
-                    .work
-                    .wait_while(state, idle)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(due) => {
-                    self.work
-                        .wait_timeout_while(state, due, idle)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
-                }
-            };
+            match reports.due_in(self) {
+                None => self.work.wait_while(&mut state, idle),
+                Some(due) => drop(self.work.wait_while_for(&mut state, idle, due)),
+            }
             let gathering = |state: &mut State| {
                 let eager = state.waiting.len() >= EAGER_BYTES || state.flushing;
                 !eager && !state.closed && !state.reopen
             };
             if !state.waiting.is_empty() && !self.options.linger.is_zero() {
-                state = self
-                    .urgent
-                    .wait_timeout_while(state, self.options.linger, gathering)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+                let linger = self.options.linger;
+                self.urgent.wait_while_for(&mut state, gathering, linger);
             }
             batch.take(&mut state.waiting);
             state.taken_lines = std::mem::take(&mut state.waiting_lines);
         } else {
             let pausing = |state: &mut State| !state.reopen && !state.abandoned;
-            state = self
-                .urgent
-                .wait_timeout_while(state, RETRY, pausing)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            self.urgent.wait_while_for(&mut state, pausing, RETRY);
         }
         Turn {
             reopen: std::mem::take(&mut state.reopen),

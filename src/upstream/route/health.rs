@@ -4,11 +4,12 @@
 //! until they expire.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use Ordering::Relaxed;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::circuit::{Circuit, CircuitSettings, State};
 use super::evidence::{Account, Activity, Evidence, Failure};
@@ -246,7 +247,7 @@ impl CandidateHealth {
 
     fn lock(&self) -> MutexGuard<'_, FailureState> {
         // The state behind it is never left half written.
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failed.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Table test of provider peculiarities: the bodies of `quirks.toml` from a provider's socket, what a client sees, and the exact bill.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tollgate_testing::provider::{Plan, Step};
 
@@ -339,14 +340,7 @@ fn differences(row: &Row, include_usage: bool, received: &Received, charged: i64
 async fn check_rows(operation: Operation, rows: &[Row], stream: bool) {
     let current: Arc<Mutex<Plan>> = Arc::default();
     let played = current.clone();
-    let custom = move |_: &tollgate_testing::provider::Request| {
-        Some(
-            played
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
-        )
-    };
+    let custom = move |_: &tollgate_testing::provider::Request| Some(played.lock().clone());
     let settings = "[[model]]\nprice = { input = \"150\", output = \"600\", request = \"0.01\" }";
     let setup = Setup {
         custom: Some(Arc::new(custom)),
@@ -358,8 +352,7 @@ async fn check_rows(operation: Operation, rows: &[Row], stream: bool) {
     for row in rows {
         for ((protocol, client), write_bytes) in rig.both().into_iter().zip([None, Some(1)]) {
             for include_usage in [false, true] {
-                *current.lock().unwrap_or_else(PoisonError::into_inner) =
-                    row.plan(operation, stream, write_bytes);
+                *current.lock() = row.plan(operation, stream, write_bytes);
                 let request = row.request(operation, stream, include_usage && stream);
                 let received = receive(&client, operation, &request).await;
                 rig.quiet().await;

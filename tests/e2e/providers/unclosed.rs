@@ -1,10 +1,11 @@
 //! Answers that are there, whose providers do not close them: complete, whatever becomes of the connection.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
+use parking_lot::Mutex;
 use tollgate_testing::provider::{Plan, Step};
 
 use super::fixture::{ProviderFixture, state};
@@ -70,7 +71,7 @@ struct Played(Arc<Mutex<Plan>>);
 impl Played {
     fn custom(&self) -> tollgate_testing::provider::Custom {
         let plan = self.0.clone();
-        Arc::new(move |_| Some(plan.lock().unwrap_or_else(PoisonError::into_inner).clone()))
+        Arc::new(move |_| Some(plan.lock().clone()))
     }
 
     fn play(&self, rig: &Rig, kind: &'static str, pieces: &[String], then: Then) {
@@ -102,7 +103,7 @@ impl Played {
             }
             End => {}
         }
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Plan {
+        *self.0.lock() = Plan {
             steps,
             write_bytes: None,
         };

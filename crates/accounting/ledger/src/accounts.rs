@@ -5,8 +5,9 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tollgate_clock::{Clock, Reading, Timestamp};
 use tollgate_money::{AccountId, CredentialId, IdHasher, Micros, OperationId};
@@ -125,7 +126,7 @@ impl Inner {
     }
 
     pub(crate) fn adopted(&self) -> MutexGuard<'_, AdoptedHolds> {
-        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.adopted.lock()
     }
 
     pub(crate) fn latest(&self) -> Timestamp {
@@ -609,5 +610,5 @@ impl fmt::Debug for Inner {
 
 pub(crate) fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     // A panic under the lock is a broken invariant of one account; the others must continue.
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+    shard.lock()
 }

@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use tokio::sync::oneshot;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};

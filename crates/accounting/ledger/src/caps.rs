@@ -4,8 +4,9 @@
 //! an allotment of its cap, with a reservation or without: the cap may have been set while the request ran. What no
 //! reservation and nothing available covers counts in the database all the same ([`AllotmentPart::Overspent`]).
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{CapPeriod, CredentialId, Micros, OperationId};
 use tollgate_store::{

@@ -1,8 +1,9 @@
 //! The observer of the store: what other callers commit, and what other nodes change.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_money::{AccountId, CredentialId, Micros};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
@@ -39,7 +40,7 @@ impl CommitObserver {
     }
 
     fn changed_elsewhere(&self) -> MutexGuard<'_, Changed> {
-        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changed.lock()
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tollgate_money::{Micros, OperationId};
 use tollgate_store::{CommitError, Failure, Part, Receipt, Refusal};
@@ -121,7 +122,7 @@ impl Undo {
     }
 
     fn state(&self) -> MutexGuard<'_, UndoState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::error::ReadError;
@@ -122,9 +123,7 @@ where
 
 impl<K, V> Loads<K, V> {
     fn under_way(&self) -> MutexGuard<'_, HashMap<K, Waiting<V>>> {
-        self.under_way
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.under_way.lock()
     }
 }
 
@@ -182,7 +181,7 @@ mod tests {
                 let (loads, reads, gate) = (loads.clone(), reads.clone(), gate.clone());
                 asking.spawn(async move {
                     let read = move || {
-                        let gate = gate.lock().expect("no panic");
+                        let gate = gate.lock();
                         gate.recv().expect("the gate opens");
                         Ok(reads.fetch_add(1, SeqCst))
                     };
@@ -199,7 +198,7 @@ mod tests {
             }
             open.send(()).expect("the gate is there");
             let read = move || {
-                gate.lock().expect("no panic").recv().expect("it is open");
+                gate.lock().recv().expect("it is open");
                 Ok(5)
             };
             let again = loads.load(1, read).await;
@@ -211,28 +210,28 @@ mod tests {
     fn loads_beyond_the_bound_of_reads_wait_for_one_before_them() {
         run(async {
             let loads = Arc::<Loads<usize, usize>>::default();
-            let gate = Arc::new((Mutex::new((0, false)), std::sync::Condvar::new()));
+            let gate = Arc::new((Mutex::new((0, false)), parking_lot::Condvar::new()));
             let mut asking = JoinSet::new();
             for key in 0..READS_MAX + 4 {
                 let (loads, gate) = (loads.clone(), gate.clone());
                 asking.spawn(async move {
                     let read = move || {
                         let (state, changed) = &*gate;
-                        let mut state = state.lock().expect("no panic");
+                        let mut state = state.lock();
                         state.0 += 1;
-                        let wait = changed.wait_while(state, |state| !state.1);
-                        wait.expect("no panic").0 -= 1;
+                        changed.wait_while(&mut state, |state| !state.1);
+                        state.0 -= 1;
                         Ok(key)
                     };
                     (key, loads.load(key, read).await)
                 });
             }
-            let reading = || gate.0.lock().expect("no panic").0;
+            let reading = || gate.0.lock().0;
             while loads.waiting(&(READS_MAX + 3)) == 0 || reading() < READS_MAX {
                 tokio::task::yield_now().await;
             }
             assert_eq!(reading(), READS_MAX, "the others have not begun");
-            gate.0.lock().expect("no panic").1 = true;
+            gate.0.lock().1 = true;
             gate.1.notify_all();
             while let Some(asked) = asking.join_next().await {
                 let (key, loaded) = asked.expect("no panic");

@@ -1,7 +1,8 @@
 //! What nodes know of each other's settings: each records a digest of those that all must have in common, and reads which others differ.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::Timestamp;
 
 /// What a node has recorded of its settings.
@@ -61,7 +62,7 @@ impl NodeSettings {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -6,9 +6,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tollgate_clock::Clock;
 
@@ -146,7 +146,7 @@ impl Outage {
     /// [`Outage::began`].
     pub(crate) fn refresh(&self, changed: impl FnOnce(bool)) {
         let refreshing = self.refreshing.lock();
-        let _refreshing = refreshing.unwrap_or_else(PoisonError::into_inner);
+        let _refreshing = refreshing;
         let now = self.clock.since_boot();
         let is = self.times.is_cut_off(now, self.renewal(), self.commit());
         if is != self.is_cut_off() {

@@ -1,10 +1,12 @@
 //! The bounded queue in front of the writer: admission control, load shedding, and the batches of group commit.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{CommitError, Failure, SubmitError};
 use crate::gauges::Gauges;
@@ -242,7 +244,7 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // No operation under the lock can leave the state half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

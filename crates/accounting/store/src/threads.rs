@@ -3,9 +3,10 @@
 use std::future::Future;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 #[cfg(feature = "simulation")]
 use crate::simulation::Actor;
@@ -105,7 +106,7 @@ pub fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, St
 
 /// A condition variable, for waits with a condition.
 #[derive(Default)]
-pub(crate) struct Condvar(std::sync::Condvar);
+pub(crate) struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
     pub(crate) fn notify_one(&self) {
@@ -120,7 +121,7 @@ impl Condvar {
     pub(crate) fn wait_while<'m, T>(
         &self,
         mutex: &'m Mutex<T>,
-        guard: MutexGuard<'m, T>,
+        mut guard: MutexGuard<'m, T>,
         condition: impl FnMut(&mut T) -> bool,
     ) -> MutexGuard<'m, T> {
         #[cfg(feature = "simulation")]
@@ -128,15 +129,15 @@ impl Condvar {
             return actor.wait_while(self.address(), mutex, guard, Duration::MAX, condition);
         }
         let _ = mutex;
-        let waited = self.0.wait_while(guard, condition);
-        waited.unwrap_or_else(PoisonError::into_inner)
+        self.0.wait_while(&mut guard, condition);
+        guard
     }
 
     /// The same, at most for a time.
     pub(crate) fn wait_within<'m, T>(
         &self,
         mutex: &'m Mutex<T>,
-        guard: MutexGuard<'m, T>,
+        mut guard: MutexGuard<'m, T>,
         time: Duration,
         condition: impl FnMut(&mut T) -> bool,
     ) -> MutexGuard<'m, T> {
@@ -145,8 +146,8 @@ impl Condvar {
             return actor.wait_while(self.address(), mutex, guard, time, condition);
         }
         let _ = mutex;
-        let waited = self.0.wait_timeout_while(guard, time, condition);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        self.0.wait_while_for(&mut guard, condition, time);
+        guard
     }
 
     #[cfg(feature = "simulation")]

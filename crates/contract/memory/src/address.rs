@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::{FREE_PER_OWNER, MemoryBudget, OverBudget};
@@ -85,9 +86,7 @@ impl OpenRequests {
 
     fn addresses(&self) -> MutexGuard<'_, HashMap<u128, Weak<AddressMemory>>> {
         // Each change is one call of the map.
-        self.addresses
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.addresses.lock()
     }
 }
 

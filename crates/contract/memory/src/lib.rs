@@ -3,11 +3,12 @@
 mod address;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use address::OpenRequests;
 pub use address::{AddressMemory, CONNECTION_BYTES, REQUEST_BYTES, RequestMemory};
+use parking_lot::{Mutex, MutexGuard};
 
 /// Bytes that each request may hold without being counted.
 pub const FREE_BYTES: usize = 16 * 1024;
@@ -140,7 +141,7 @@ impl MemoryBudget {
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
         // Both fields are changed together, without a panic between.
-        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.taken.lock()
     }
 }
 

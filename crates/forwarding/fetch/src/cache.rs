@@ -1,8 +1,10 @@
 //! Cache of fetched documents: fresh entries, negative entries, and a rate limit for each host.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Entries in each table.
 const ENTRIES_MAX: usize = 1000;
@@ -102,7 +104,7 @@ impl<T> DocumentCache<T> {
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // Every change is a single insertion or removal, so a poisoned lock holds consistent state.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

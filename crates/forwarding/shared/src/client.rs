@@ -4,10 +4,11 @@
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -292,7 +293,7 @@ impl Shared {
             }
         };
         state.results.inc(result);
-        *state.cause.lock().unwrap_or_else(PoisonError::into_inner) = cause;
+        *state.cause.lock() = cause;
         // Calls that were under way together are one failure: they all fail in one short stall. An error is an answer, and heartbeats decide
         // whether the server works.
         let counted = failures + 1;
@@ -375,6 +376,6 @@ impl Shared {
     /// Why the last call failed.
     pub(crate) fn last_failure(&self) -> String {
         let cause = self.state.cause.lock();
-        cause.unwrap_or_else(PoisonError::into_inner).clone()
+        cause.clone()
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use dashmap::DashMap;
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, GrantId, SpendingCap};
 use tollgate_store::{
@@ -256,7 +257,7 @@ impl Credentials {
 
     pub(crate) fn roster(&self) -> MutexGuard<'_, Roster> {
         // Every change is a single insertion or removal, so a poisoned lock holds consistent state.
-        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+        self.roster.lock()
     }
 
     /// Removes credentials that have expired by `now`, which bounds the memory for short-lived tokens.

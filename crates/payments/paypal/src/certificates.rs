@@ -1,9 +1,10 @@
 //! Certificates that sign webhook events: fetched from PayPal only, and verified against the public roots.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
@@ -57,14 +58,14 @@ impl Certificates {
     }
 
     pub(crate) fn cached(&self, address: &str, now: Duration) -> Option<Chain> {
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = self.cache.lock();
         let (chain, until) = cache.get(address)?;
         (now < *until).then(|| chain.clone())
     }
 
     /// Caches a valid chain, whatever it has signed: forged events cause one fetch only.
     pub(crate) fn insert(&self, address: &str, chain: Chain, now: Duration) {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.lock();
         cache.retain(|_, (_, until)| now < *until);
         if cache.len() >= CACHE_ENTRIES_MAX {
             cache.clear();

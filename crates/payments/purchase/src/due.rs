@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::error::Error as _;
 use std::fmt;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 use tollgate_clock::{Clock, Deadline, Timestamp};
@@ -213,7 +214,7 @@ impl<W: DueWork> DueWorker<W> {
     }
 
     fn held(&self) -> MutexGuard<'_, Held<W::Key>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 
@@ -256,7 +257,7 @@ impl<K: Clone + Eq + Hash> UnderWay<K> {
 impl<K: Clone + Eq + Hash> Drop for UnderWay<K> {
     fn drop(&mut self) {
         let elapsed = self.clock.elapsed();
-        let mut rows = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.held.lock();
         // Another reconciliation, such as a buyer's, may have ended what failed here: such entries would stay for ever.
         rows.retain(|_, hold| {
             hold.until
@@ -307,20 +308,20 @@ mod tests {
         const NAME: &'static str = "rows";
 
         async fn due(&self, _: Timestamp, limit: usize) -> Result<Vec<Due<u32>>, ReadError> {
-            let due = self.due.lock().expect("no panic");
+            let due = self.due.lock();
             Ok(due.values().take(limit).copied().collect())
         }
 
         async fn reconcile(&self, key: u32) -> bool {
-            self.attempts.lock().expect("no panic").push(key);
+            self.attempts.lock().push(key);
             if self.slow.contains(&key) {
                 self.go.notified().await;
             }
             assert!(key != 99, "the row that panics");
-            if self.failing.lock().expect("no panic").contains(&key) {
+            if self.failing.lock().contains(&key) {
                 return false;
             }
-            self.due.lock().expect("no panic").remove(&key);
+            self.due.lock().remove(&key);
             true
         }
     }
@@ -334,18 +335,18 @@ mod tests {
         }
 
         fn fail(self, keys: impl IntoIterator<Item = u32>) -> Rows {
-            self.failing.lock().expect("no panic").extend(keys);
+            self.failing.lock().extend(keys);
             self
         }
 
         /// Stores a change of a row.
         fn change(&self, key: u32, change: impl FnOnce(&mut Due<u32>)) {
-            let mut due = self.due.lock().expect("no panic");
+            let mut due = self.due.lock();
             change(due.get_mut(&key).expect("a row"));
         }
 
         fn attempts(&self) -> Vec<u32> {
-            std::mem::take(&mut *self.attempts.lock().expect("no panic"))
+            std::mem::take(&mut *self.attempts.lock())
         }
     }
 
@@ -375,7 +376,7 @@ mod tests {
         attempts.sort_unstable();
         assert_eq!(attempts, (0..40).collect::<Vec<_>>(), "each once");
         time.advance(RETRY.first);
-        rows.failing.lock().expect("no panic").clear();
+        rows.failing.lock().clear();
         while worker.run_once().await > 0 {}
         assert_eq!(rows.attempts().len(), 20, "those that failed, once more");
         assert!(worker.held().is_empty(), "nothing is kept of them");
@@ -435,7 +436,7 @@ mod tests {
         let worker = Arc::new(worker);
         let running = worker.clone();
         let run = tokio::spawn(async move { running.run().await });
-        while rows.due.lock().expect("no panic").len() > 1 {
+        while rows.due.lock().len() > 1 {
             tokio::task::yield_now().await;
         }
         assert_eq!(rows.attempts().len(), 30, "the slow one is under way");
@@ -444,7 +445,7 @@ mod tests {
         // The worker is gone, and the row is not cut off.
         rows.go.notify_one();
         tasks.wait().await;
-        assert!(rows.due.lock().expect("no panic").is_empty());
+        assert!(rows.due.lock().is_empty());
     }
 
     #[tokio::test]

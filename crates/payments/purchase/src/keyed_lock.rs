@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 /// A lock for each key, of this process alone. A key takes memory only while it is locked or waited for.
@@ -25,7 +26,7 @@ impl<K: Eq + Hash> KeyedLock<K> {
     /// Acquires the lock of a key, in the order of the calls.
     pub async fn acquire(&self, key: K) -> OwnedMutexGuard<()> {
         let lock = {
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut locks = self.locks.lock();
             locks.retain(|_, lock| lock.strong_count() > 0);
             let known = locks.get(&key).and_then(Weak::upgrade);
             known.unwrap_or_else(|| {

@@ -1,9 +1,9 @@
 //! The state of the facilitator stand-in, and its responses.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tollgate_clock::Clock;
 use tollgate_evm::{Address, Authorization, Signature, TxHash};
@@ -68,7 +68,7 @@ impl Shared {
     }
 
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.state.lock())
     }
 
     /// Answers a call; `None` cuts the connection instead.

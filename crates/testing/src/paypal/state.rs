@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tollgate_clock::{Clock, Timestamp};
 
 use super::fault::{Effect, Operation};
@@ -82,7 +82,7 @@ impl Shared {
     }
 
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.state.lock())
     }
 
     /// Changes a subscription; false when the id is unknown.

@@ -1,9 +1,10 @@
 //! Health of the facilitator by periodic checks and failed calls: an offer that it would not settle is not shown.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tollgate_clock::Clock;
 
@@ -119,18 +120,12 @@ impl Health {
     /// Records a result: `good`, or a failed call.
     fn record(&self, good: bool) {
         *self.lock() = good.then(|| self.clock.elapsed());
-        *self
-            .last
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(good);
+        *self.last.lock() = Some(good);
     }
 
     /// The last result; `None` before the first.
     fn last_result(&self) -> Option<bool> {
-        *self
-            .last
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.last.lock()
     }
 
     /// Whether offers may be shown.
@@ -140,10 +135,8 @@ impl Health {
             .is_some_and(|at| now.saturating_sub(at) <= FRESH)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Duration>> {
-        self.good
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Option<Duration>> {
+        self.good.lock()
     }
 }
 

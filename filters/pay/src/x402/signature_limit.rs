@@ -4,9 +4,9 @@
 //! costs a call to the facilitator, so an account has few of them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tollgate_money::AccountId;
 
 /// The burst.
@@ -27,7 +27,7 @@ pub(crate) struct UnverifiedSignatureLimit {
 impl UnverifiedSignatureLimit {
     /// Admits one at `now` (a monotonic clock), or returns the time until the next one is admitted.
     pub(crate) fn take(&self, account: AccountId, now: Duration) -> Result<(), Duration> {
-        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut full_at = self.full_at.lock();
         if full_at.len() >= ACCOUNTS_MAX {
             full_at.retain(|_, at| *at > now);
         }

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tollgate_money::AccountId;
 use tollgate_purchase::PurchaseTasks;
@@ -115,7 +116,7 @@ pub(crate) async fn finished<T: Clone>(mut completion: Completion<T>) -> Option<
 }
 
 fn lock<K, V>(map: &Mutex<HashMap<K, V>>) -> MutexGuard<'_, HashMap<K, V>> {
-    map.lock().unwrap_or_else(PoisonError::into_inner)
+    map.lock()
 }
 
 #[cfg(test)]

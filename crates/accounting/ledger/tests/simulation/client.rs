@@ -1,9 +1,10 @@
 //! The requests of clients at a node: completions, payments, and credit that is taken back.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::{Deadline, Timestamp};
 use tollgate_ledger::{CapHold, CreditError, HoldError, HoldRequest, Ledger, Settle, SettleError};
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
@@ -69,7 +70,7 @@ type Freed = BTreeSet<Owner>;
 
 impl Client {
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock()
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -1,9 +1,10 @@
 //! One run: nodes, their clients, what happens to them, and what has to be true after it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tempfile::TempDir;
 use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, SpendingCap};
@@ -173,7 +174,7 @@ impl Cluster {
     }
 
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock()
     }
 
     pub(crate) fn violation(&self, text: impl Into<String>) {

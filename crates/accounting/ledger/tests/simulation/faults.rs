@@ -1,8 +1,9 @@
 //! Faults that are put in at the seams of the simulation: the statements on their way to the server, and the units on their way to the store.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::Submitter;
 use tollgate_store::simulation::{SimulatedProcess, Simulation, Statement};
@@ -181,7 +182,7 @@ fn failing_when_lost(process: &SimulatedProcess, done: Done) -> Done {
     // A unit that is not queued has no callback.
     let lost = Arc::downgrade(&first);
     let take_done = |place: &Mutex<Option<Done>>| {
-        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = place.lock();
         place.take()
     };
     process.on_lost_commit(move || {
@@ -207,7 +208,7 @@ fn refusing_late(
     let (clock, waiting) = (process.clock().clone(), Arc::clone(waiting));
     Box::new(move |mut result| {
         let now_us = clock.elapsed().as_micros() as u64;
-        let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = waiting.lock();
         let key = format!("{purse:?}");
         match result.as_mut().map(|receipt| &mut receipt.taken) {
             Ok(Some(Taken::Short { is_pending, .. })) if *is_pending => {

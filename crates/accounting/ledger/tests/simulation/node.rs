@@ -1,12 +1,13 @@
 //! A node of a run: its process from the start of its store to its end, and the requests that it serves meanwhile.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::Timestamp;
 use tollgate_ledger::Ledger;
 use tollgate_store::postgres::{
@@ -96,7 +97,7 @@ pub(crate) struct Run {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Run {

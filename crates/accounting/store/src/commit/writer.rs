@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::batch::Batch;
 use super::serve::{acknowledge, derive_days, post, serve};
@@ -63,10 +65,7 @@ impl Shared {
     }
 
     pub(crate) fn observers(&self) -> Vec<Arc<dyn Observer>> {
-        let observers = self
-            .observers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let observers = self.observers.read();
         observers.clone()
     }
 
@@ -84,7 +83,7 @@ impl Shared {
     }
 
     fn handover(&self) -> MutexGuard<'_, Option<HandoverRequest>> {
-        self.handover.lock().unwrap_or_else(PoisonError::into_inner)
+        self.handover.lock()
     }
 
     /// Stops the store for good. Only the first failure is reported.
@@ -197,11 +196,7 @@ impl Writing {
             kind: FailureKind::Closed,
             message: Arc::from("the store was closed"),
         });
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = self.thread.lock().take();
         // The last owner may be a callback, which runs on the writer's own thread; that thread then ends by itself.
         let elsewhere = thread.filter(|thread| thread.thread().id() != std::thread::current().id());
         let Some(thread) = elsewhere else { return };
@@ -218,7 +213,7 @@ impl Writing {
         let (Some(outage), Some(spool)) = (&self.shared.outage, &self.shared.spool) else {
             return true;
         };
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.ended.lock();
         while let Err(RecvTimeoutError::Timeout) = threads::receive_within(&ended, CLOSE_INTERVAL) {
             if spool.is_in_use() && outage.is_unrenewed() && spool.has_all() {
                 let (units, path) = spool.left();
@@ -260,12 +255,7 @@ where
     }
 
     fn observe(&self, observer: Arc<dyn Observer>) {
-        self.writing
-            .shared
-            .observers
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(observer);
+        self.writing.shared.observers.write().push(observer);
     }
 
     fn follow_changes(&self) {

@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use postgres_protocol::message::backend::DataRowBody;
 use postgres_protocol::message::frontend;
 use rustls::ClientConfig;
@@ -71,12 +72,11 @@ impl Target {
 
     pub(super) fn password(&self) -> Option<Arc<[u8]>> {
         let password = self.password.lock();
-        password.unwrap_or_else(PoisonError::into_inner).clone()
+        password.clone()
     }
 
     pub(super) fn replace_password(&self, new: Option<&[u8]>) {
-        let password = self.password.lock();
-        *password.unwrap_or_else(PoisonError::into_inner) = new.map(Arc::from);
+        *self.password.lock() = new.map(Arc::from);
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::Clock;
 
 use super::connection::{Connection, Target, WAIT};
@@ -74,7 +75,7 @@ impl Pool {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::commit::Shared;
 use crate::error::{Failure, FailureKind};
@@ -46,14 +48,14 @@ impl Ticker {
 
 /// Waits for the interval; `true` when the thread has been stopped.
 fn waited((flag, wake): &(Mutex<bool>, Condvar), interval: Duration) -> bool {
-    let stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
+    let stopped = flag.lock();
     *wake.wait_within(flag, stopped, interval, |stopped| !*stopped)
 }
 
 impl Drop for Ticker {
     fn drop(&mut self) {
         let (flag, wake) = &*self.stop;
-        *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *flag.lock() = true;
         wake.notify_one();
         if let Some(thread) = self.thread.take() {
             // Its panic has stopped the store.

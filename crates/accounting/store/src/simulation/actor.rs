@@ -3,12 +3,14 @@
 use std::cell::RefCell;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::process::Process;
 use super::scheduler::{Scheduler, Wait};
@@ -158,7 +160,7 @@ impl Actor {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// This thread is the driver of a simulation, and again what it was before when this is dropped.

@@ -5,8 +5,9 @@
 //! when it begins, and the writes of its own transaction, whose rows no other session can have changed since, for they are locked.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rusqlite::types::Value as Sqlite;
 
 use super::sql::{Kind, Lock, Translated};
@@ -105,7 +106,7 @@ impl Database {
         let touched = Arc::<Mutex<Vec<RowKey>>>::default();
         let writes = Arc::clone(&touched);
         file.update_hook(Some(move |_, _: &str, table: &str, row: i64| {
-            let mut touched = writes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut touched = writes.lock();
             touched.push((table.to_owned(), row));
         }))
         .expect("a hook");
@@ -474,8 +475,8 @@ impl Database {
         statement.execute([]).expect("it runs");
     }
 
-    fn touched(&self) -> std::sync::MutexGuard<'_, Vec<RowKey>> {
-        self.touched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn touched(&self) -> parking_lot::MutexGuard<'_, Vec<RowKey>> {
+        self.touched.lock()
     }
 
     fn run(
@@ -565,7 +566,7 @@ impl From<rusqlite::Error> for SqlError {
 /// Copies the empty database of the current schema, which is made once.
 fn template(file: &mut rusqlite::Connection) {
     static MADE: Mutex<Option<rusqlite::Connection>> = Mutex::new(None);
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut made = MADE.lock();
     let made = made.get_or_insert_with(|| {
         let made = rusqlite::Connection::open_in_memory().expect("a database in memory");
         for step in DIALECT.steps(0) {

@@ -15,8 +15,8 @@ mod server;
 mod sql;
 mod value;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tollgate_clock::{Clock, Timestamp};
@@ -222,7 +222,7 @@ impl SimulatedProcess {
     /// Calls `callback` once when the process loses a connection with a commit under way.
     pub fn on_lost_commit(&self, callback: impl FnOnce() + Send + 'static) {
         let callbacks = self.process.on_lost_commit.lock();
-        let mut callbacks = callbacks.unwrap_or_else(PoisonError::into_inner);
+        let mut callbacks = callbacks;
         callbacks.push(Box::new(callback));
     }
 

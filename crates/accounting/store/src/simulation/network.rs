@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::actor::Actor;
@@ -106,8 +106,7 @@ impl SimulatedSocket {
             .note(&format!("loses the connection {how}: {what}"));
         self.is_lost = true;
         if what.contains("COMMIT") || what.contains("INSERT INTO journal") {
-            let callbacks = self.process.on_lost_commit.lock();
-            let callbacks = std::mem::take(&mut *callbacks.unwrap_or_else(PoisonError::into_inner));
+            let callbacks = std::mem::take(&mut *self.process.on_lost_commit.lock());
             callbacks.into_iter().for_each(|callback| callback());
         }
         Ok(())

@@ -1,11 +1,12 @@
 //! What a run has: a scheduler, a server, and processes with clocks of their own.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::{Clock, ManualClock, Timestamp};
 
 use super::actor;
@@ -53,7 +54,7 @@ impl World {
     }
 
     pub(super) fn server(&self) -> MutexGuard<'_, Server> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+        self.server.lock()
     }
 
     /// Passes on what a server has to say after it has run something.
@@ -67,13 +68,11 @@ impl World {
     }
 
     pub(super) fn driver(&self) -> MutexGuard<'_, Option<Arc<Process>>> {
-        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+        self.driver.lock()
     }
 
     pub(super) fn processes(&self) -> MutexGuard<'_, Vec<Arc<Process>>> {
-        self.processes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.processes.lock()
     }
 }
 

@@ -1,8 +1,10 @@
 //! The scheduler: one thread at a time runs, and which one is next follows from the seed.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Lines of the trace that are kept.
 const TRACE_MAX: usize = 600;
@@ -110,7 +112,7 @@ impl Scheduler {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn now_us(&self) -> u64 {
@@ -196,10 +198,10 @@ impl Scheduler {
         drop(self.turn(self.lock(), actor));
     }
 
-    fn turn<'s>(&'s self, state: MutexGuard<'s, State>, actor: usize) -> MutexGuard<'s, State> {
+    fn turn<'s>(&'s self, mut state: MutexGuard<'s, State>, actor: usize) -> MutexGuard<'s, State> {
         let turn = Arc::clone(&state.actors[actor].turn);
-        turn.wait_while(state, |state| state.running != Some(actor))
-            .unwrap_or_else(PoisonError::into_inner)
+        turn.wait_while(&mut state, |state| state.running != Some(actor));
+        state
     }
 
     /// Ends the turn of the running actor until it is chosen again.
@@ -220,7 +222,7 @@ impl Scheduler {
         match state.running {
             Some(actor) => state.actors[actor].turn.notify_one(),
             None => self.driver.notify_one(),
-        }
+        };
     }
 
     /// The last turn of an actor.
@@ -264,10 +266,8 @@ impl Scheduler {
         state.turns = turns;
         self.next_turn(&mut state);
         let has_run = state.running.is_some();
-        let ended = self
-            .driver
-            .wait_while(state, |state| state.running.is_some());
-        drop(ended.unwrap_or_else(PoisonError::into_inner));
+        self.driver
+            .wait_while(&mut state, |state| state.running.is_some());
         has_run
     }
 

@@ -10,8 +10,10 @@
 mod file;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use self::file::{Frame, Owner, SpoolFile, fuzz, unfit};
 use crate::error::{CommitError, SubmitError};
@@ -311,11 +313,11 @@ impl Spool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn file(&self) -> MutexGuard<'_, Option<SpoolFile>> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+        self.file.lock()
     }
 }
 

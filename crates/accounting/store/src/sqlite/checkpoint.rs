@@ -5,12 +5,13 @@
 //! writer waits for the sync of what the thread has moved since the last restart: pages of a few seconds, or those of a long read.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 
@@ -61,7 +62,7 @@ impl Drop for Checkpointer {
     /// Stops the thread and waits for it.
     fn drop(&mut self) {
         let (flag, wake) = &*self.stop;
-        *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *flag.lock() = true;
         wake.notify_one();
         if self
             .thread
@@ -85,11 +86,9 @@ fn run(
     let mut epoch = fence.prepare(connection).map_err(stopped_by)?;
     let mut seen = 0;
     let (flag, wake) = stop;
-    let mut stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stopped = flag.lock();
     while !*stopped {
-        (stopped, _) = wake
-            .wait_timeout(stopped, EVERY)
-            .unwrap_or_else(PoisonError::into_inner);
+        wake.wait_for(&mut stopped, EVERY);
         if *stopped {
             break;
         }

@@ -9,7 +9,8 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::name::FileId;
 
@@ -134,5 +135,5 @@ impl Drop for Descriptor {
 }
 
 fn lock() -> MutexGuard<'static, BTreeMap<FileId, Shared>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    OPEN.lock()
 }

@@ -3,8 +3,8 @@
 use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rusqlite::Connection;
 
 use super::descriptor::Descriptor;
@@ -48,11 +48,7 @@ impl Connections for Pool {
     type View = Connection;
 
     fn acquire(&self, what: &'static str) -> Result<Connection, ReadError> {
-        let idle = self
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
+        let idle = self.idle.lock().pop();
         match idle {
             Some(connection) => Ok(connection),
             None => file::connect_read(&self.path).map_err(|error| ReadError::Engine {
@@ -63,7 +59,7 @@ impl Connections for Pool {
     }
 
     fn release(&self, connection: Connection) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(connection);
         }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tollgate_clock::{Clock, Timestamp};
 use tollgate_money::{AccountId, CheckoutId};
 use tollgate_store::{
@@ -426,11 +427,7 @@ impl Checkouts {
 
     /// Whether a read may reconcile now; notes that it does.
     fn may_reconcile(&self, view: &View) -> bool {
-        let mut reconciled_at = self
-            .inner
-            .reconciled_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut reconciled_at = self.inner.reconciled_at.lock();
         reconciled_at.retain(|_, at| (*at..*at + FRESH_FOR).contains(&view.now));
         reconciled_at.insert(view.row.id, view.now).is_none()
     }

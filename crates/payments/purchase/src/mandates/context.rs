@@ -1,7 +1,8 @@
 //! What every operation on mandates shares: store, provider, clock, locks, and the writes of rows.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tollgate_clock::Clock;
 use tollgate_counters::Counters;

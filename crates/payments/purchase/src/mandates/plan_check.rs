@@ -1,8 +1,9 @@
 //! Check that the provider's plan matches the plan on sale. A change of the plan at the provider must not change the price.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use tollgate_clock::Timestamp;
 
 use super::context::Inner;
@@ -133,9 +134,7 @@ impl Inner {
     }
 
     fn known(&self) -> MutexGuard<'_, PlanCheck> {
-        self.plan_check
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.plan_check.lock()
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tollgate_clock::{Clock, Timestamp};
 use tollgate_counters::Counters;

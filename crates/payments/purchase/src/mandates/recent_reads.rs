@@ -1,9 +1,9 @@
 //! Mandates that were read at the provider a moment ago, in memory: a caller that repeats its question causes no further read.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::Deadline;
 use tollgate_money::MandateId;
 use tollgate_store::MandateRow;
@@ -48,6 +48,6 @@ impl RecentReads {
     }
 
     fn reads(&self) -> MutexGuard<'_, HashMap<MandateId, RecentRead>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

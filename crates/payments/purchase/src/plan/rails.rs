@@ -4,10 +4,11 @@
 //! reconciles what it has open for the account at its source.
 
 use std::error::Error;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tollgate_money::AccountId;
 use tollgate_store::Route;
 
@@ -49,7 +50,7 @@ pub(super) struct Rails {
 
 impl Rails {
     pub(super) fn add(&self, rail: &Arc<dyn Rail>) {
-        let mut rails = self.rails.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rails = self.rails.lock();
         rails.push(Arc::downgrade(rail));
     }
 
@@ -62,7 +63,7 @@ impl Rails {
         question: Question,
     ) -> bool {
         let rails: Vec<_> = {
-            let rails = self.rails.lock().unwrap_or_else(PoisonError::into_inner);
+            let rails = self.rails.lock();
             rails.iter().filter_map(Weak::upgrade).collect()
         };
         let others = async {

@@ -1,8 +1,8 @@
 //! Purchases whose refunded credits are owed: due as soon as their account has free credit, and not only at the time that they store.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_ledger::Ledger;
 use tollgate_money::{AccountId, TopUpId};
 use tollgate_store::TopUpRow;
@@ -46,6 +46,6 @@ impl Owing {
     }
 
     fn rows(&self) -> MutexGuard<'_, Option<BTreeMap<TopUpId, AccountId>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

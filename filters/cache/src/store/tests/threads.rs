@@ -1,8 +1,9 @@
 //! The store while several threads use it.
 
 use std::collections::HashMap;
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::MutexGuard;
 
 use super::*;
 
@@ -40,7 +41,7 @@ impl Mixed {
     }
 
     fn purged(&self) -> MutexGuard<'_, HashMap<CacheEntryId, usize>> {
-        self.purged.lock().unwrap_or_else(PoisonError::into_inner)
+        self.purged.lock()
     }
 
     /// Stores an answer whose id and text tell whose it is. No two ids are equal.

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::disk::SECTOR;
 use super::vfs;
@@ -97,7 +99,7 @@ const RECORD: &str = "t.db.committed";
 
 impl Log {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Does something under the lock, so that the log has the order of what was done, and records it if it succeeds.

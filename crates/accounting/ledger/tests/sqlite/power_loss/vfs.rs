@@ -11,8 +11,9 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Once, OnceLock};
 
+use parking_lot::{Mutex, MutexGuard};
 use rusqlite::ffi;
 
 use super::log::Log;
@@ -68,7 +69,7 @@ pub(super) fn stop(folder: &Path) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 fn register() {
