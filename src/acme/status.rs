@@ -74,8 +74,7 @@ impl AcmeStatus {
     }
 
     fn certificates(&self) -> MutexGuard<'_, BTreeMap<String, State>> {
-        let certificates = self.shared.certificates.lock();
-        certificates
+        self.shared.certificates.lock()
     }
 
     /// What an operator has to know. They do not make the gateway unready: a load balancer would withhold the authority's requests.

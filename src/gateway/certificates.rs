@@ -99,8 +99,7 @@ impl ListenerCertificates {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        let state = self.shared.state.lock();
-        state
+        self.shared.state.lock()
     }
 
     fn apply(&self, state: &State) {

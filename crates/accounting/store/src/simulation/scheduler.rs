@@ -186,8 +186,7 @@ impl Scheduler {
     }
 
     pub(super) fn actor_of(&self, thread: ThreadId) -> Option<usize> {
-        let state = self.lock();
-        state
+        self.lock()
             .actors
             .iter()
             .position(|actor| actor.id == Some(thread))
