@@ -8,7 +8,7 @@ use clap_complete::Shell;
 
 /// An edge gateway that sells access to OpenAI-compatible model backends.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "tollgate", version, about, propagate_version = true)]
+#[command(name = "tollgate", version = crate::release::DESCRIPTION, about, propagate_version = true)]
 pub struct Args {
     /// The command to run.
     #[command(subcommand)]

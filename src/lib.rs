@@ -13,6 +13,7 @@ pub mod fuzz;
 mod gateway;
 mod proxy;
 mod registry;
+mod release;
 pub mod telemetry;
 mod trace_context;
 mod upstream;

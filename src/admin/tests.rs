@@ -137,7 +137,7 @@ fn health_and_metrics_answer_on_loopback() {
     let metrics = fixture.get("GET /metrics");
     assert!(metrics.starts_with("HTTP/1.1 200 "), "{metrics}");
     assert!(
-        metrics.contains("tollgate_build_info{version="),
+        metrics.contains("tollgate_build_info{commit=\"\",version="),
         "{metrics}"
     );
     assert!(

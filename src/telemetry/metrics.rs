@@ -23,6 +23,7 @@ use super::collector::Sources;
 use super::models::{ModelMetrics, ModelSeries, NO_PROVIDER};
 use super::names;
 use crate::config::Settings;
+use crate::release;
 
 /// Upper bounds of whole exchanges of a route, in seconds: from a list to a long stream, close enough for a 95th percentile. A scrape has them
 /// for every route.
@@ -177,7 +178,7 @@ impl Metrics {
         let first_byte = make.histograms(names::UPSTREAM_SECONDS, LONG);
         let rate_limit = make.counters(names::RATE_LIMIT);
         make.gauges(names::BUILD)
-            .with_label_values(&[env!("CARGO_PKG_VERSION")])
+            .with_label_values(&[release::VERSION, release::COMMIT])
             .set(1);
         let sources = make.register(Ok(Sources::default()));
         let metrics = Metrics {

@@ -178,6 +178,6 @@ metrics! {
         "Memory of the process that is in use.";
     OPEN_FILES = "tollgate_open_files", Gauge, [],
         "Files and sockets the process has open.";
-    BUILD = "tollgate_build_info", Gauge, ["version"],
-        "Always 1; the label is the version of the running release.";
+    BUILD = "tollgate_build_info", Gauge, ["version", "commit"],
+        "Always 1; the labels are the version of the running release, and the commit of a release build.";
 }
