@@ -129,13 +129,14 @@ mod tests {
     #[test]
     fn the_reference_the_alerts_and_the_dashboards_name_metrics_that_exist() {
         let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
-        let page = std::fs::read_to_string(conf.join("README.md")).expect("the reference");
+        let page = conf.with_file_name("docs").join("metrics.md");
+        let page = std::fs::read_to_string(page).expect("the list of metrics");
         let rows: Vec<&str> = page
             .lines()
             .filter(|line| line.starts_with("| `tollgate_"))
             .collect();
         let wanted: Vec<String> = metrics().iter().map(reference_row).collect();
-        assert_eq!(rows, wanted, "conf/README.md has one row for each metric");
+        assert_eq!(rows, wanted, "docs/metrics.md has one row for each metric");
 
         let mut files = vec![conf.join("prometheus/alerts.yml")];
         let dashboards = std::fs::read_dir(conf.join("grafana")).expect("the dashboards");

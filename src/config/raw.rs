@@ -86,7 +86,7 @@ pub(crate) struct RawServer {
     /// Grace period for open requests after a stop was requested.
     pub(crate) grace_secs: Whole<600, 1, 86_400>,
     /// For how long a gateway that was requested to stop serves on while its `/ready` is 503, so that load balancers send new requests elsewhere
-    /// before connections are refused. Longer than they take to notice, and 0 without any. See "Stop".
+    /// before connections are refused. Longer than they take to notice, and 0 without any. See `docs/operations.md`, "Stop".
     pub(crate) drain_delay_secs: Whole<0, 0, 3_600>,
     /// Maximum size of a request's head; beyond it 431.
     pub(crate) head_bytes_max: Whole<32_768, 4_096, 1_048_576>,
@@ -122,12 +122,12 @@ pub(crate) struct RawServer {
     /// as well; the start reports it where it is lower.
     pub(crate) accept_queue: Whole<4_096, 1, 65_535>,
     /// A file with variables, a line `NAME=value` for each, as for systemd's `EnvironmentFile=`. They take precedence over those of the
-    /// process, and each reload reads them again. See "Reload".
+    /// process, and each reload reads them again. See `docs/reload.md`.
     ///
     /// Type: path
     pub(crate) environment_file: Option<At<String>>,
     /// Reloads the settings when their file, or a file with a secret or with authorities that it names, has changed and stayed as it is for
-    /// two seconds. Certificates with their keys are read again without this setting. See "Reload".
+    /// two seconds. Certificates with their keys are read again without this setting. See `docs/reload.md`.
     pub(crate) watch_settings: Switch<false>,
     /// Memory that the process may use. Bodies and buffers of all requests get two fifths of it, an account a fifth of that at most: what
     /// does not fit is refused with 503 and `Retry-After`, a body that could never fit with 413. Open requests get another fifth: 24 KiB for
@@ -144,7 +144,7 @@ pub(crate) struct RawServer {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawListener {
-    /// The address to listen on, or `unix:` and the path of a Unix socket. See "Unix sockets".
+    /// The address to listen on, or `unix:` and the path of a Unix socket. See `docs/proxy.md`, "Unix sockets".
     ///
     /// Type: address and port, or path
     /// Default: required
@@ -171,7 +171,7 @@ pub(crate) struct RawListener {
     /// which are at the admin address.
     pub(crate) health: Switch<false>,
     /// Trusted proxies. On connections from these addresses the client is the one that the proxy reports; on all others it is the peer, and
-    /// the fields are ignored. See "Behind a proxy".
+    /// the fields are ignored. See `docs/proxy.md`.
     ///
     /// Type: list of ranges
     /// Range: IP addresses and ranges (`10.0.0.0/8`, `2001:db8::/32`), not all addresses
@@ -212,7 +212,7 @@ pub(crate) struct RawTls {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawAcme {
-    /// The DNS names of the certificate, all of which have to lead to this gateway. See "Certificates by ACME".
+    /// The DNS names of the certificate, all of which have to lead to this gateway. See `docs/certificates.md`.
     ///
     /// Type: list of names
     /// Default: required in `acme`

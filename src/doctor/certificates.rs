@@ -70,7 +70,7 @@ fn of_row(name: String, row: Option<&AcmeCertificateRow>, now: Timestamp) -> Fin
         Some(note) if failures > 0 => format!("; the last of {failures} orders failed: {note}"),
         _ => String::new(),
     };
-    let remedy = "see `conf/README.md`, \"Certificates by ACME\", and the gateway's log";
+    let remedy = "see `docs/certificates.md`, \"ACME\", and the gateway's log";
     let Some((row, expires_at)) = row.and_then(|row| Some((row, row.expires_at?))) else {
         let measured = format!("none is stored{failed}");
         return match failures {

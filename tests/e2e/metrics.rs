@@ -14,8 +14,8 @@ const MODELS: usize = 20;
 
 #[tokio::test]
 async fn unlabelled_metrics_exist_from_the_start() {
-    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/README.md");
-    let reference = std::fs::read_to_string(reference).expect("the reference");
+    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
+    let reference = std::fs::read_to_string(reference).expect("the list of metrics");
     let rows: Vec<[&str; 2]> = reference
         .lines()
         .filter_map(|line| {
