@@ -23,6 +23,24 @@ impl Successor {
         Successor(upgraded["process"].as_u64().expect("a process"))
     }
 
+    /// The successor of a process that has just reached its database again: an upgrade is refused until the lease is renewed.
+    pub(super) async fn of_recovered(installation: &Installation) -> Successor {
+        let upgraded = async {
+            loop {
+                let command = installation.command(&["upgrade", "--json"]);
+                let mut process = installation.spawn(command);
+                if ended(&mut process).await.success() {
+                    let output = process.output();
+                    let line = output.lines().find(|line| line.starts_with('{'));
+                    let told: serde_json::Value =
+                        serde_json::from_str(line.expect("an object")).expect("JSON");
+                    return Successor(told["process"].as_u64().expect("a process"));
+                }
+            }
+        };
+        within("an upgrade", upgraded).await
+    }
+
     pub(super) fn signal(&self, name: &str) {
         let id = self.0.to_string();
         let _ = Command::new("sh")

@@ -101,7 +101,7 @@ async fn an_upgrade_is_refused_at_once_while_the_database_does_not_answer() {
     link.restore();
     admitted(&client).await;
     assert!(serving.process.has_ended().is_none());
-    let successor = Successor::of(&installation).await;
+    let successor = Successor::of_recovered(&installation).await;
     drop(client);
     assert_eq!(first_ended(&mut serving).await, Some(0));
     successor.stop().await;

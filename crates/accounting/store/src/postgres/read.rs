@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -41,6 +42,8 @@ pub(super) struct Pool {
     target: Arc<Target>,
     /// The one that was released last is the last.
     idle: Mutex<Vec<Idle>>,
+    /// Whether the pool has made a connection.
+    is_connected: AtomicBool,
     clock: Clock,
 }
 
@@ -54,6 +57,7 @@ impl Pool {
         Pool {
             target,
             idle: Mutex::default(),
+            is_connected: AtomicBool::new(false),
             clock: clock(),
         }
     }
@@ -100,8 +104,13 @@ impl Connections for Pool {
         let reused = std::iter::from_fn(|| self.pop()).find(Connection::is_reusable);
         let connection = match reused {
             Some(connection) => Ok(connection),
+            // The first login belongs to a start or a command, which tries once: it has the time of an opening.
+            None if !self.is_connected.load(Ordering::Relaxed) => Connection::open(&self.target),
             None => Connection::reopen(&self.target),
         };
+        if connection.is_ok() {
+            self.is_connected.store(true, Ordering::Relaxed);
+        }
         let limited = connection.and_then(|connection| {
             if let Some(limit) = LIMIT.get() {
                 connection.limit(limit)?;
