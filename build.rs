@@ -30,10 +30,10 @@ fn variable(name: &str) -> Option<String> {
 
 fn of_the_clone() -> Option<String> {
     let mut git = Command::new("git");
-    let told = git
+    let answer = git
         .args(["rev-parse", "--short=12", "HEAD"])
         .output()
         .ok()?;
-    let text = String::from_utf8(told.stdout).ok()?;
-    told.status.success().then(|| text.trim().to_owned())
+    let text = String::from_utf8(answer.stdout).ok()?;
+    answer.status.success().then(|| text.trim().to_owned())
 }

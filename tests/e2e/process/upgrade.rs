@@ -32,9 +32,9 @@ impl Successor {
                 if ended(&mut process).await.success() {
                     let output = process.output();
                     let line = output.lines().find(|line| line.starts_with('{'));
-                    let told: serde_json::Value =
+                    let printed: serde_json::Value =
                         serde_json::from_str(line.expect("an object")).expect("JSON");
-                    return Successor(told["process"].as_u64().expect("a process"));
+                    return Successor(printed["process"].as_u64().expect("a process"));
                 }
             }
         };

@@ -122,7 +122,7 @@ async fn an_upgrade_is_refused_while_the_database_has_no_room() {
     refused_for_the_database(&installation).await;
     errors.stop();
     admitted(&client).await;
-    let successor = Successor::of(&installation).await;
+    let successor = Successor::of_recovered(&installation).await;
     drop(client);
     assert_eq!(first_ended(&mut serving).await, Some(0));
     successor.stop().await;

@@ -406,7 +406,8 @@ fn the_documented_rights_are_the_commands_that_are_sent() {
     let mut used: BTreeSet<String> = ["evalsha", "script|load", "select", "get", "set"]
         .map(str::to_owned)
         .into();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let mut folders = vec![root.join("filters"), root.join("crates")];
     while let Some(folder) = folders.pop() {
         for entry in folder.read_dir().expect("a folder") {
             let path = entry.expect("an entry").path();
