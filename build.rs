@@ -8,8 +8,10 @@ fn main() {
     let named = variable("TOLLGATE_COMMIT");
     let commit = match variable("PROFILE").as_deref() {
         Some("release") if named.is_none() => {
-            println!("cargo::rerun-if-changed=.git/logs/HEAD");
-            of_the_clone()
+            if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+                println!("cargo::rerun-if-changed={log}");
+            }
+            git(&["rev-parse", "--short=12", "HEAD"])
         }
         _ => named,
     };
@@ -28,12 +30,9 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn of_the_clone() -> Option<String> {
-    let mut git = Command::new("git");
-    let answer = git
-        .args(["rev-parse", "--short=12", "HEAD"])
-        .output()
-        .ok()?;
+/// The answer of git, where this is a clone and git is there.
+fn git(arguments: &[&str]) -> Option<String> {
+    let answer = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(answer.stdout).ok()?;
     answer.status.success().then(|| text.trim().to_owned())
 }

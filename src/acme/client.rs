@@ -60,8 +60,7 @@ impl DirectoryClient {
 
     /// How long the authority wants to receive nothing, by its last refusal.
     pub(super) fn retry_after(&self) -> Option<Duration> {
-        let retry_after = self.retry_after.lock();
-        *retry_after
+        *self.retry_after.lock()
     }
 
     async fn send(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {

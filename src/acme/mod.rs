@@ -159,9 +159,7 @@ impl Acme {
 impl Context {
     /// Answers the challenges of orders of other gateways.
     fn answer_for_others(&self, shared: Vec<SharedResponses>) {
-        let of_others = self.of_others.lock();
-        let mut of_others = of_others;
-        of_others.replace(shared, &self.deps.challenges);
+        (self.of_others.lock()).replace(shared, &self.deps.challenges);
     }
 
     fn install(&self, order: &AcmeOrder, certificate: Certificate) {

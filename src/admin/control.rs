@@ -33,7 +33,7 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(180);
 const RETENTION_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Time for the answers to requests that have arrived when the gateway stops.
-pub(super) const ANSWERS_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
+pub(super) const ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A requested change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use tollgate_filter::{AddressPrefix, ApiError, ErrorCode, ErrorShape};
 use super::access::Access;
 use super::api::Api;
 use super::changes::{Actor, Changes};
-use super::control::{ANSWERS_TIMEOUT, Applied, Change};
+use super::control::{Applied, Change};
 use super::origin;
 use super::running::{JsonSource, Liveness, Readiness, Workers};
 use crate::config::AdminRole;
@@ -50,6 +50,8 @@ pub(super) struct Endpoints {
     pub(super) service: Arc<dyn Changes>,
     pub(super) access: Arc<Access>,
     pub(super) api: Option<Api>,
+    /// Time for the answers to requests that have arrived when the gateway stops.
+    pub(super) answers_within: Duration,
 }
 
 /// The client of a connection.
@@ -80,6 +82,7 @@ pub(super) async fn serve(
         endpoints.telemetry.clone(),
         ConnectionSide::Admin,
     );
+    let answers_within = endpoints.answers_within;
     let endpoints = Arc::new(endpoints);
     loop {
         let accepted = tokio::select! {
@@ -128,7 +131,7 @@ pub(super) async fn serve(
     }
     drop(listener);
     let _ = stopped.wait_for(|stop| *stop).await;
-    let _ = tokio::time::timeout(ANSWERS_TIMEOUT, connections.all_ended()).await;
+    let _ = tokio::time::timeout(answers_within, connections.all_ended()).await;
 }
 
 async fn serve_connection(

@@ -183,6 +183,7 @@ impl Admin {
                         readiness,
                         providers,
                         service: service.clone(),
+                        answers_within: control::ANSWERS_TIMEOUT,
                     };
                     tokio::join!(
                         http::serve(listener, endpoints, stopped.clone(), released.clone()),

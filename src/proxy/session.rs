@@ -31,7 +31,7 @@ const DISCARDED_BYTES_MAX: usize = 64 << 10;
 /// A write without progress for this long ends when the memory of the client's address is short.
 const STALLED: Duration = Duration::from_secs(1);
 
-/// A whole answer is written in pieces of this size, each of which is progress.
+/// A whole answer, or an event, is written in pieces of this size. The write limit is of a piece, since each piece is progress.
 const PIECE_BYTES: usize = 64 << 10;
 
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
@@ -150,7 +150,7 @@ impl DownstreamSession {
         Self::limited(limit, pin!(progressing(memory, work.as_mut()))).await
     }
 
-    /// Writes an event over HTTP/2. The time limit is of a piece: a large event takes longer to a slow client that reads all the time.
+    /// Writes an event over HTTP/2.
     async fn write_pieces(
         session: &mut ServerSession,
         limit: Duration,
@@ -379,9 +379,17 @@ impl Downstream for DownstreamSession {
         let (limit, memory) = (self.limits.write, &self.memory);
         match &mut *self.session {
             ServerSession::H1(h1) => {
-                let written = Self::bounded(limit, memory, pin!(h1.write_body(piece))).await;
+                let mut written = Ok(());
+                for part in piece.chunks(PIECE_BYTES) {
+                    written = Self::bounded(limit, memory, pin!(h1.write_body(part)))
+                        .await
+                        .map(|_| ());
+                    if written.is_err() {
+                        break;
+                    }
+                }
                 piece.clear();
-                written.map(|_| ())
+                written
             }
             other => Self::write_pieces(other, limit, memory, piece, false).await,
         }
@@ -392,6 +400,10 @@ impl Downstream for DownstreamSession {
         match &mut *self.session {
             ServerSession::H1(h1) => {
                 let cork = self.cork.clone();
+                while last.len() > PIECE_BYTES {
+                    let part = last.split_to(PIECE_BYTES);
+                    Self::bounded(limit, memory, pin!(h1.write_body(&part))).await?;
+                }
                 let write = async {
                     if !last.is_empty() {
                         // The last chunk is sent with the last event.

@@ -1,5 +1,7 @@
 //! Event streams: how failures in them are reported and charged.
 
+use std::time::Duration;
+
 use super::*;
 
 #[tokio::test]
@@ -336,4 +338,25 @@ async fn an_event_that_is_too_large_ends_the_stream() {
         check(&rig, true, cases).await;
         rig.finish().await;
     }
+}
+
+/// 448 frames at HTTP/2: several seconds in all, and no piece of 64 KiB as much as one.
+#[tokio::test]
+async fn a_slow_client_has_the_write_limit_for_each_piece_of_a_large_event() {
+    let rig = Rig::with("[server]\nwrite_secs = 1").await;
+    for (protocol, client) in rig.both() {
+        let large = Script {
+            event_bytes: Some(7 << 20),
+            ..Script::default()
+        };
+        rig.provider.script(large.once());
+        let mut answer = client.stream(CHAT, &chat(true)).await;
+        answer.read_slowly(Duration::from_millis(10));
+        let (events, end) = answer.rest().await;
+        assert_eq!(end, StreamEnd::Proper, "{protocol}");
+        assert!(events.last().is_some_and(Event::is_done), "{protocol}");
+        rig.quiet().await;
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
+    }
+    rig.finish().await;
 }

@@ -145,8 +145,7 @@ impl Outage {
     /// Reads the clock. If the node is cut off now and was not, or the reverse, calls `changed` with that, and then wakes what waits in
     /// [`Outage::began`].
     pub(crate) fn refresh(&self, changed: impl FnOnce(bool)) {
-        let refreshing = self.refreshing.lock();
-        let _refreshing = refreshing;
+        let _refreshing = self.refreshing.lock();
         let now = self.clock.since_boot();
         let is = self.times.is_cut_off(now, self.renewal(), self.commit());
         if is != self.is_cut_off() {

@@ -375,7 +375,6 @@ impl Shared {
 
     /// Why the last call failed.
     pub(crate) fn last_failure(&self) -> String {
-        let cause = self.state.cause.lock();
-        cause.clone()
+        self.state.cause.lock().clone()
     }
 }

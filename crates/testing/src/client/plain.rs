@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -54,6 +55,8 @@ pub struct EventStream {
     pub headers: HeaderMap,
     body: Incoming,
     inbox: BytesMut,
+    /// When the next frame is read, for a client that is slow.
+    pace: Option<tokio::time::Interval>,
 }
 
 impl Client {
@@ -142,6 +145,7 @@ impl Client {
             headers: head.headers,
             body,
             inbox: BytesMut::new(),
+            pace: None,
         })
     }
 
@@ -287,6 +291,11 @@ impl EventStream {
         one_value(&self.headers, name)
     }
 
+    /// Reads one frame of the body in each period from now on: a client that is slow, and reads all the time.
+    pub fn read_slowly(&mut self, period: Duration) {
+        self.pace = Some(tokio::time::interval(period));
+    }
+
     /// The next event.
     ///
     /// # Errors
@@ -297,6 +306,9 @@ impl EventStream {
         loop {
             if may_end && let Some(event) = event::take(&mut self.inbox) {
                 return Ok(event);
+            }
+            if let Some(pace) = &mut self.pace {
+                pace.tick().await;
             }
             match within("an event", self.body.frame()).await {
                 Some(Ok(frame)) => {

@@ -65,8 +65,7 @@ impl Shared {
     }
 
     pub(crate) fn observers(&self) -> Vec<Arc<dyn Observer>> {
-        let observers = self.observers.read();
-        observers.clone()
+        self.observers.read().clone()
     }
 
     /// The writer waits for its database from now on.

@@ -71,8 +71,7 @@ impl Target {
     }
 
     pub(super) fn password(&self) -> Option<Arc<[u8]>> {
-        let password = self.password.lock();
-        password.clone()
+        self.password.lock().clone()
     }
 
     pub(super) fn replace_password(&self, new: Option<&[u8]>) {

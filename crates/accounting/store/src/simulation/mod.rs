@@ -221,9 +221,7 @@ impl SimulatedProcess {
 
     /// Calls `callback` once when the process loses a connection with a commit under way.
     pub fn on_lost_commit(&self, callback: impl FnOnce() + Send + 'static) {
-        let callbacks = self.process.on_lost_commit.lock();
-        let mut callbacks = callbacks;
-        callbacks.push(Box::new(callback));
+        self.process.on_lost_commit.lock().push(Box::new(callback));
     }
 
     /// Ends the process (SIGKILL). Its threads run on, and get an error from everything.
