@@ -12,12 +12,12 @@ pub struct Backoff {
     pub max: Duration,
 }
 
-/// The part of a wait that jitter may take away: one in this number.
+/// Greatest share of a wait removed by jitter: 1/`JITTER`.
 const JITTER: u32 = 8;
 
 impl Backoff {
-    /// The wait after `attempts` attempts for the row of this key: up to an eighth shorter than the exact doubling, so that rows which
-    /// failed together are not tried together for ever. Derived from the key and not drawn: the same row waits as long in each run.
+    /// The wait after `attempts` attempts for the row of `key`: exact doubling, shortened by at most an eighth. Jitter spreads rows that
+    /// failed together. The jitter derives from the key, so a row waits equally long in each run.
     pub fn after(self, attempts: u32, key: impl Hash) -> Duration {
         let exact = self
             .first

@@ -1,14 +1,14 @@
-//! Conflicts of writes: another node has changed a row since it was read. The locks of a process keep its own tasks apart; the versions of
-//! rows keep nodes apart, and an operation that loses reads the rows again.
+//! Write conflicts: another node has changed a row since the read. Locks separate the tasks of a process; row versions separate nodes. The
+//! loser of a conflict reads the rows again.
 
 use tollgate_store::{CommitError, Refusal};
 
-/// Attempts of an operation while other nodes keep changing its rows.
+/// Attempts of an operation while other nodes keep changing the rows.
 pub(crate) const ATTEMPTS: usize = 8;
 
 /// An error of an operation on rows that have versions.
 pub(crate) trait WriteConflict {
-    /// Whether nothing was written because a row has changed since it was read.
+    /// Whether a row changed since the read and the write was refused.
     fn is_conflict(&self) -> bool;
 }
 
@@ -27,7 +27,7 @@ impl WriteConflict for CommitError {
     }
 }
 
-/// Runs an operation, and runs it again while it ends with a conflict. It has to read its rows itself.
+/// Runs an operation, and repeats the operation after each conflict. The operation has to read the rows itself.
 pub(crate) async fn repeated<T, E: WriteConflict, F: Future<Output = Result<T, E>>>(
     operation: impl Fn() -> F,
 ) -> Result<T, E> {

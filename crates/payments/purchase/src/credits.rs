@@ -7,7 +7,7 @@ use crate::Offer;
 /// The value of a credit, and where to buy more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credits {
-    /// US dollars for one credit; without it the model list names no prices in dollars.
+    /// US dollars for one credit; `None`: the model list names no prices in dollars.
     pub usd_per_credit: Option<UsdPerCredit>,
     /// URL of the page for clients with too few credits.
     pub topup_url: String,

@@ -1,8 +1,8 @@
 //! The worker of due work: reconciles stored rows at their time, with bounded concurrency and exponential backoff.
 //!
-//! Top-ups, mandates, signed transfers and owed credits each have one. A row that is under way or that failed holds back itself alone: the
-//! read of due rows is widened by their number, so that the rows behind them are always reached. The wait after a failure is for the version
-//! that failed: a row that was written since is started at the time that it stores.
+//! Top-ups, mandates, signed transfers and owed credits each have a worker. A row under way or in backoff delays no other row: the read of
+//! due rows is widened by the number of such rows. A backoff belongs to the failed version of the row: a newer version starts at its stored
+//! time.
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -28,16 +28,16 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Rows reconciled concurrently.
 const CONCURRENCY_MAX: usize = 8;
 
-/// The wait after a failed reconciliation that did not write the row. One that did is due at the time that the row stores.
+/// The wait after a failed reconciliation without a write. A reconciliation with a write is due at the time stored in the row.
 const RETRY: Backoff = Backoff {
     first: Duration::from_secs(2),
     max: Duration::from_mins(1),
 };
 
-/// Rows of one kind that have to be reconciled at a stored time, or after a notification.
+/// Rows of one kind, each reconciled at a stored time or after a notification.
 #[async_trait]
 pub trait DueWork: Send + Sync + 'static {
-    /// What identifies a row.
+    /// Identity of a row.
     type Key: Clone + Eq + Hash + Send + Sync + 'static;
 
     /// The kind of rows, for the log.
@@ -50,7 +50,7 @@ pub trait DueWork: Send + Sync + 'static {
     /// The store could not be read; the worker reads it again later.
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due<Self::Key>>, ReadError>;
 
-    /// Reconciles one row; `false` when that failed and is retried.
+    /// Reconciles one row; `false` after a failure, which is retried.
     async fn reconcile(&self, key: Self::Key) -> bool;
 }
 
@@ -59,11 +59,12 @@ pub trait DueWork: Send + Sync + 'static {
 pub struct Due<K> {
     /// The row.
     pub key: K,
-    /// Its version, or where it has none, a value that grows with each of its writes.
+    /// Version of the row. For rows without a version: a value that grows with each write.
     pub version: i64,
-    /// Notifications that were stored about it, which change no version: a further one ends its backoff. 0 where there are none.
+    /// Stored notifications about the row. A notification leaves the version unchanged but ends the backoff. 0 for rows without
+    /// notifications.
     pub notifications: i64,
-    /// The time that it stores for its next attempt; later than now where it is due by a notification.
+    /// The stored time of the next attempt; in the future for a row due by a notification.
     pub next_attempt_at: Option<Timestamp>,
 }
 
@@ -78,7 +79,7 @@ pub struct DueWorker<W: DueWork> {
     is_read_failing: AtomicBool,
 }
 
-/// Rows that are not started although the store names them as due.
+/// Rows named as due by the store but not started.
 type Held<K> = HashMap<K, Hold>;
 
 #[derive(Clone, Copy)]
@@ -91,7 +92,7 @@ struct Hold {
 }
 
 impl<W: DueWork> DueWorker<W> {
-    /// A worker, which works while [`DueWorker::run`] runs.
+    /// A worker; idle until [`DueWorker::run`].
     pub fn new(work: Arc<W>, clock: Clock, tasks: PurchaseTasks) -> DueWorker<W> {
         DueWorker {
             work,
@@ -103,7 +104,7 @@ impl<W: DueWork> DueWorker<W> {
         }
     }
 
-    /// Leaves a row alone for the first wait of its backoff: another caller has just tried it in vain.
+    /// Leaves a row alone for the first wait of its backoff: another caller's attempt has just failed.
     pub fn hold_back(&self, key: W::Key) {
         let until = Deadline::after(self.clock.elapsed(), RETRY.after(0, &key));
         self.held().entry(key).or_insert(Hold {
@@ -114,12 +115,12 @@ impl<W: DueWork> DueWorker<W> {
         });
     }
 
-    /// Reads due rows now: one has been notified.
+    /// Reads due rows now, after a notification.
     pub fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// Reconciles due rows until it is dropped, or the tasks are closed. Work that an earlier run left unfinished is due at once.
+    /// Reconciles due rows until the future is dropped or the tasks are closed. Unfinished work of an earlier run is due at once.
     pub async fn run(&self) {
         let mut running = JoinSet::new();
         loop {
@@ -127,8 +128,8 @@ impl<W: DueWork> DueWorker<W> {
             tokio::select! {
                 () = self.wake.notified() => {}
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
-                // A place is free: the next row may start before the others end, but after a failure not at once, since the provider may
-                // be down for all of them.
+                // A slot is free: the next row may start before the others end. After a failure the worker waits first, since the provider
+                // may be down for every row.
                 Some(ended) = running.join_next() => {
                     if !matches!(ended, Ok(true)) {
                         tokio::time::sleep(POLL_INTERVAL).await;
@@ -138,7 +139,7 @@ impl<W: DueWork> DueWorker<W> {
         }
     }
 
-    /// Reconciles what is due, up to the bound, and waits for it; returns the number of rows.
+    /// Reconciles due rows, up to the bound, and waits for the end; returns the number of rows.
     pub async fn run_once(&self) -> usize {
         let mut running = JoinSet::new();
         let count = self.start_due(&mut running).await;
@@ -146,7 +147,7 @@ impl<W: DueWork> DueWorker<W> {
         count
     }
 
-    /// Starts due rows while there are free places; returns how many.
+    /// Starts due rows while slots are free; returns the number started.
     async fn start_due(&self, running: &mut JoinSet<bool>) -> usize {
         // Held until the rows are started: a shutdown in between waits for them.
         let Some(_round) = self.tasks.background() else {
@@ -205,7 +206,7 @@ impl<W: DueWork> DueWorker<W> {
             None => true,
             Some(Hold { until: None, .. }) => false,
             Some(hold) if due.notifications > hold.notifications => true,
-            // It was written since: by the attempt that failed, or by another call that did not.
+            // The row was written since, by the failed attempt or by another call.
             Some(hold) if due.version > hold.version => {
                 due.next_attempt_at.is_none_or(|at| at <= self.clock.now())
             }
@@ -258,7 +259,7 @@ impl<K: Clone + Eq + Hash> Drop for UnderWay<K> {
     fn drop(&mut self) {
         let elapsed = self.clock.elapsed();
         let mut rows = self.held.lock();
-        // Another reconciliation, such as a buyer's, may have ended what failed here: such entries would stay for ever.
+        // Another reconciliation, such as a buyer's, may have ended a row that failed here; the entry would stay for ever.
         rows.retain(|_, hold| {
             hold.until
                 .is_none_or(|until| !until.has_passed(elapsed.saturating_sub(RETRY.max)))

@@ -1,11 +1,11 @@
-//! Idempotency keys of purchases: a repeated request gets the stored answer and is not carried out again.
+//! Idempotency keys of purchases: a repeated request gets the stored answer without a second execution.
 //!
-//! A key is claimed before anything is done, and the answer is stored in the same unit of work as what was bought. A repeated request with
-//! the same key gets that answer, byte for byte.
+//! A request claims its key before any effect. The unit of work of the purchase stores the answer. A repeated request with the key gets
+//! that answer, byte for byte.
 //!
-//! A claim ends when its answer is durable, when it is dropped, or with the process: the next start of its node, or its recovery by another
-//! node, frees every key that the process had claimed, and the purchase behind it is found in its own rows. So a claim has no timeout, and a
-//! second request cannot take it over while the first is in progress.
+//! A claim ends when the answer is durable, when the claim is dropped, or with the process. The next start of the node, or the node's
+//! recovery by another node, frees every key claimed by the process; the rows of the purchase show its state. So a claim needs no timeout,
+//! and a second request cannot take a claim over while the first is in progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -33,15 +33,14 @@ struct Inner {
     tokens: AtomicI64,
 }
 
-/// Outcome of a claim.
 #[derive(Debug)]
 #[must_use]
 pub enum ClaimOutcome {
-    /// The key was free: carry the request out and store its answer.
+    /// The key was free: carry the request out and store the answer.
     Claimed(Claim),
-    /// The same request was answered before.
+    /// The request was answered before.
     Answered(Answer),
-    /// The same request is in progress.
+    /// The request is in progress.
     InProgress,
     /// The key was used for a different request.
     OtherRequest,
@@ -65,16 +64,15 @@ pub enum ClaimError {
 /// A stored answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The status, 200 to 299: no other answer is stored.
+    /// Status, 200 to 299; other answers are not stored.
     pub status: u16,
     /// The relevant header fields, in order; no value contains a line break.
     pub fields: Vec<(String, String)>,
-    /// The body.
     pub body: Arc<[u8]>,
 }
 
 impl IdempotencyKeys {
-    /// Claims over one store; claims of an earlier run of this node are freed. Must be constructed before the first request is admitted.
+    /// Claims over one store; claims of an earlier run of this node are freed. Must be constructed before admission of the first request.
     pub fn new(store: Arc<dyn Store>, clock: Clock) -> IdempotencyKeys {
         let tokens = AtomicI64::new(first_token(store.node(), store.epoch()));
         let token = first_token(store.node(), store.earliest_epoch());
@@ -90,8 +88,8 @@ impl IdempotencyKeys {
         once
     }
 
-    /// Claims the idempotency key `key` for one account and endpoint, or returns its state. `request_hash` ([`digest`]) detects a different
-    /// request under the same key.
+    /// Claims the idempotency key `key` for one account and endpoint, or returns the state of the key. `request_hash` ([`digest`]) detects
+    /// a different request under `key`.
     pub async fn claim(
         &self,
         account: AccountId,
@@ -137,7 +135,7 @@ impl IdempotencyKeys {
                         Some(kept) => Answer::read(kept).map(ClaimOutcome::Answered),
                         None => Ok(ClaimOutcome::InProgress),
                     },
-                    // It expired between the two reads; the next attempt claims it anew.
+                    // The key expired between the two reads; the next attempt claims the key anew.
                     None => Ok(ClaimOutcome::InProgress),
                 }
             }
@@ -167,14 +165,14 @@ impl Inner {
                 tracing::error!(%refusal, "updating idempotency key failed: refused by the store");
             }
         });
-        // A stopped store ends the process, and its next start or its recovery frees its claims.
+        // A stopped store ends the process; the node's next start or recovery frees the claims.
         let _ = self
             .store
             .submit(UnitOfWork::of(part(change), Admission::Always), done);
     }
 }
 
-/// A claimed key, held by the request that carries it out. Freed when it is dropped without an answer.
+/// A claimed key, held by the request in execution. A drop without an answer frees the key.
 pub struct Claim {
     inner: Arc<Inner>,
     key: IdempotencyKey,
@@ -184,7 +182,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The part that stores the answer, for the unit of work of what was bought. May be built again when that unit is retried.
+    /// The part that stores the answer, for the purchase's unit of work. May be built again for a retry of the unit.
     ///
     /// # Panics
     ///
@@ -202,7 +200,7 @@ impl Claim {
         })
     }
 
-    /// The part that consumes the key for good, where there is no answer to replay.
+    /// The part that consumes the key for good, for a request without an answer to replay.
     pub fn consume_part(&self) -> Part {
         self.answer_part(&Answer {
             status: 204,

@@ -1,5 +1,5 @@
-//! One asynchronous lock for each key, within this process: its work on the same purchase or account is serialized, other work is not.
-//! Nodes are kept apart by the versions of rows (`conflict.rs`) and by claimed idempotency keys.
+//! One asynchronous lock for each key, within this process. Work on one purchase or account is serialized, other work is not. Row versions
+//! (`conflict.rs`) and claimed idempotency keys separate nodes.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// A lock for each key, of this process alone. A key takes memory only while it is locked or waited for.
+/// A lock for each key, of this process alone. A key takes memory only while locked or awaited.
 #[derive(Debug)]
 pub struct KeyedLock<K> {
     locks: Mutex<HashMap<K, Weak<AsyncMutex<()>>>>,

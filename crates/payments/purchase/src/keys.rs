@@ -2,11 +2,11 @@
 
 use sha2::{Digest, Sha256};
 
-/// 64 hex digits, the same for the same parts and different for any others.
+/// 64 hex digits: equal for equal parts, different for different parts.
 pub fn key_of(parts: &[&str]) -> String {
     let mut digest = Sha256::new();
     for part in parts {
-        // Prefixed with the length, so that two lists of parts cannot concatenate to the same bytes.
+        // Length prefixes: two different lists of parts cannot concatenate to equal bytes.
         digest.update((part.len() as u64).to_be_bytes());
         digest.update(part);
     }

@@ -1,8 +1,9 @@
-//! Rows that are reconciled on a schedule: their attempts, the time of the next one, and whether a reconciliation counts as one.
+//! Rows reconciled on a schedule: attempts, the time of the next attempt, and whether a reconciliation counts as an attempt.
 //!
-//! The worker's reconciliations are the attempts: each lengthens the wait, and one that finds a row which needs manual resolution raises
-//! the alert. A buyer, an agent or another rail that asks changes neither, however often it asks: the worker's next attempt stays where it
-//! was, or comes earlier.
+//! | Caller | Attempt | Next attempt | Alert for manual resolution |
+//! |---|---|---|---|
+//! | worker | yes | later by the backoff | yes |
+//! | buyer, agent, other rail | no | unchanged or earlier | no |
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,11 +15,11 @@ use crate::versioned::{Versioned, VersionedRow};
 
 /// A row with a schedule.
 pub(crate) trait ScheduledRow: VersionedRow {
-    /// The fields of its schedule.
+    /// Schedule fields.
     fn schedule(&mut self) -> Schedule<'_>;
 }
 
-/// The fields of a row that its schedule uses.
+/// The schedule fields of a row.
 pub(crate) struct Schedule<'r> {
     attempts: &'r mut u32,
     next_attempt_at: &'r mut Option<Timestamp>,
@@ -45,7 +46,7 @@ macro_rules! scheduled {
 
 scheduled!(MandateRow, TopUpRow);
 
-/// A stored row with a schedule, and who has caused its reconciliation.
+/// A stored row with a schedule, and the cause of the reconciliation.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduled<R> {
     row: Versioned<R>,
@@ -53,7 +54,7 @@ pub(crate) struct Scheduled<R> {
 }
 
 impl<R: ScheduledRow> Scheduled<R> {
-    /// A row that the worker reconciles, or a change that is no reconciliation.
+    /// A row reconciled by the worker, or a change without reconciliation.
     pub(crate) fn stored(row: R) -> Scheduled<R> {
         Scheduled {
             row: Versioned::stored(row),
@@ -61,7 +62,7 @@ impl<R: ScheduledRow> Scheduled<R> {
         }
     }
 
-    /// A row that is reconciled because it is asked for, which is no attempt.
+    /// A row reconciled on request, which is no attempt.
     pub(crate) fn asked(row: R) -> Scheduled<R> {
         Scheduled {
             is_asked: true,
@@ -101,7 +102,7 @@ impl<R: ScheduledRow> Scheduled<R> {
         counted.next_attempt(now, next)
     }
 
-    /// The next attempt is at this time; one that was planned earlier stays where the row is asked for.
+    /// Sets the next attempt; a reconciliation on request keeps an earlier planned attempt.
     pub(crate) fn next_attempt(
         &self,
         now: Timestamp,
@@ -115,7 +116,7 @@ impl<R: ScheduledRow> Scheduled<R> {
         })
     }
 
-    /// It needs manual resolution; `next`: an attempt in case it resolves itself.
+    /// The row needs manual resolution; `next`: an attempt in case the cause disappears.
     pub(crate) fn stuck(&self, why: &str, now: Timestamp, next: Option<Timestamp>) -> Scheduled<R> {
         self.change(now, |row| *row.schedule().note = Some(Arc::from(why)))
             .attempted(now, |_| next)
@@ -126,7 +127,7 @@ impl<R: ScheduledRow> Scheduled<R> {
         self.row.part()
     }
 
-    /// The same after its part was committed.
+    /// The row after the commit of its part.
     pub(crate) fn written(self) -> Scheduled<R> {
         Scheduled {
             is_asked: self.is_asked,

@@ -1,8 +1,8 @@
-//! Tasks of purchases, tracked so that a graceful shutdown waits for them.
+//! Tasks of purchases, tracked so that a graceful shutdown waits for their end.
 //!
-//! A purchase runs in a task of its own, independent of the buyer's request, and may be between the provider call that moves money and the
-//! commit that records it. A crash at that point is recovered by reconciliation in the next run; a graceful shutdown avoids it and waits for
-//! the tracked tasks within its grace period.
+//! A purchase runs in a separate task, independent of the buyer's request, and may be between the provider call that moves money and the
+//! commit of the record. After a crash at this point, reconciliation in the next run recovers the purchase. A graceful shutdown waits for
+//! the tracked tasks within the grace period.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// Spawns and tracks the tasks of purchases. Cheap to clone; one for all processors.
+/// Spawns and tracks the tasks of purchases. Cheap to clone; shared by the processors.
 #[derive(Clone, Debug)]
 pub struct PurchaseTasks {
     runtime: Handle,
@@ -19,7 +19,7 @@ pub struct PurchaseTasks {
 }
 
 impl PurchaseTasks {
-    /// A tracker without tasks, which spawns on this runtime.
+    /// A tracker without tasks on this runtime.
     pub fn new(runtime: Handle) -> PurchaseTasks {
         PurchaseTasks {
             runtime,
@@ -27,7 +27,7 @@ impl PurchaseTasks {
         }
     }
 
-    /// Spawns a task for a buyer, after [`PurchaseTasks::close`] too. It is tracked until it ends, by a panic or an abort too.
+    /// Spawns a task for a buyer, even after [`PurchaseTasks::close`]. Tracked until the end of the task, including a panic or an abort.
     pub fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -35,10 +35,10 @@ impl PurchaseTasks {
         self.tracker.spawn_on(work, &self.runtime)
     }
 
-    /// Admits a round of background work, such as reconciliation of what is due; tracked until the token is dropped. `None` after
-    /// [`PurchaseTasks::close`]: the next run does that work.
+    /// Admits a round of background work, such as reconciliation of due rows; tracked until the token is dropped. `None` after
+    /// [`PurchaseTasks::close`]: the next run does the work.
     pub fn background(&self) -> Option<TaskTrackerToken> {
-        // The token before the check: a close in between waits for it.
+        // The token before the check: a concurrent close waits for the token.
         let token = self.tracker.token();
         (!self.tracker.is_closed()).then_some(token)
     }

@@ -1,4 +1,4 @@
-//! Rows under optimistic locking: a change names the version that it is based on, and is refused when that is no longer the stored one.
+//! Rows under optimistic locking: a change names its base version, and is refused when the stored version differs.
 
 use std::ops::Deref;
 
@@ -10,7 +10,7 @@ use tollgate_store::{
 
 /// A stored row with a version.
 pub trait VersionedRow: Clone {
-    /// Its version, and the time of its last change.
+    /// Version, and time of the last change.
     fn stamp(&mut self) -> (&mut i64, &mut Timestamp);
 
     /// The part that replaces the previous version.
@@ -38,16 +38,15 @@ versioned! {
     AuthorizationRow: AuthorizationPart in Authorization;
 }
 
-/// A row that is read freely and changed only by the transitions of the type that wraps it.
+/// A row with free reads; changed only by the transitions of the wrapping type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Versioned<R> {
     row: R,
-    /// The version that the store has.
+    /// Version in the store.
     stored: i64,
 }
 
 impl<R: VersionedRow> Versioned<R> {
-    /// A row as it is stored.
     pub fn stored(mut row: R) -> Versioned<R> {
         let stored = *row.stamp().0;
         Versioned { row, stored }
@@ -69,7 +68,7 @@ impl<R: VersionedRow> Versioned<R> {
         self.row.clone().change()
     }
 
-    /// The row; stored, if its part was committed.
+    /// The row; stored after the commit of its part.
     pub fn into_row(self) -> R {
         self.row
     }

@@ -158,7 +158,7 @@ impl Subscription {
     }
 }
 
-/// The start of the period at `now`. A transfer that renews the plan moves the end of the row alone: what it paid ahead is a period of its own.
+/// The start of the period at `now`. A renewing transfer moves only the end of the row: the time paid ahead is a further period.
 fn period_start(row: &SubscriptionRow, now: Timestamp) -> Timestamp {
     let mut start = row.period_start;
     if row.route == Route::X402 {

@@ -10,7 +10,7 @@ use crate::plan::PlanError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckoutError {
-    /// It has ended, or its owner has already agreed to it.
+    /// The checkout has ended, or the owner has already agreed.
     #[error("the checkout is `{}` and can no longer be changed", .0.word())]
     NotModifiable(Status),
     /// The plan cannot be sold by monthly payment at the moment.
@@ -31,7 +31,7 @@ pub enum CheckoutError {
     /// Writing to the store failed.
     #[error("could not write the checkout")]
     Store(#[source] CommitError),
-    /// Concurrent writers kept changing it.
+    /// Concurrent writers kept changing the checkout.
     #[error("the checkout kept changing; try again")]
     Busy,
     /// The process is shutting down.
@@ -52,7 +52,7 @@ impl From<VerifyError> for CheckoutError {
             VerifyError::Plan(error) => CheckoutError::Plan(error),
             VerifyError::Read(error) => CheckoutError::Read(error),
             VerifyError::Store(error) => CheckoutError::Store(error),
-            // The mandate was read just before, so it exists; the process is shutting down.
+            // The mandate was read just before and exists; the process is shutting down.
             _ => CheckoutError::Ending,
         }
     }

@@ -19,7 +19,7 @@ use crate::mandates::{Mandates, OpenError, Urls, Verified, is_past_due};
 use crate::plan::{PlanState, Plans, Question};
 use crate::topups::Draw;
 
-/// Waiting checkouts that an account may have. The oldest is cancelled for a new one.
+/// Waiting checkouts per account. A new checkout cancels the oldest above this number.
 const WAITING_MAX: u32 = 20;
 
 /// Attempts at a write under optimistic locking.
@@ -37,11 +37,10 @@ pub struct CheckoutDeps {
     pub store: Arc<dyn Store>,
     /// Subscriptions of accounts.
     pub plans: Plans,
-    /// Mandates; without them nothing is sold by checkout.
+    /// Mandates; `None` disables sales by checkout.
     pub mandates: Option<Mandates>,
-    /// How long a checkout waits for its owner.
+    /// Lifetime of a checkout that waits for the owner.
     pub lifetime: Duration,
-    /// The clock.
     pub clock: Clock,
     /// Fills a slice with random bytes.
     pub draw: Draw,
@@ -59,21 +58,20 @@ struct Inner {
     reconciled_at: Mutex<HashMap<CheckoutId, Timestamp>>,
 }
 
-/// A checkout at one moment.
+/// A checkout at a point in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The checkout.
     pub row: Checkout,
-    /// Its owner's subscription while that gives access.
+    /// The owner's subscription while access lasts.
     pub active: Option<SubscriptionRow>,
-    /// Whether the owner has no pending payment on another route: while there is one, no other payment is offered.
+    /// Whether the owner has no pending payment on another route. A pending payment there withholds every offer here.
     pub is_clear: bool,
     /// The moment.
     pub now: Timestamp,
 }
 
 impl View {
-    /// The status.
     pub fn status(&self) -> Status {
         Status::of(&self.row, self.now)
     }
@@ -104,8 +102,8 @@ impl Checkouts {
         &self.inner.deps
     }
 
-    /// Creates a checkout, and writes the parts of `attach` in the same unit of work. One with the plan first asks the other rails for open
-    /// payments, for at most five seconds, and may read the provider's plan.
+    /// Creates a checkout, and writes the parts of `attach` in the same unit of work. A checkout with the plan first asks the other rails
+    /// for open payments, for at most five seconds, and may read the provider's plan.
     ///
     /// # Errors
     ///
@@ -132,7 +130,7 @@ impl Checkouts {
         let subscription = active.as_ref().map(|row| row.id);
         let mut row = Checkout::begin(id, new, subscription, (now, deps.lifetime));
         if let Some(mandate) = agreed {
-            // Already agreed to by another way: this checkout waits for the same payment.
+            // The owner agreed to a mandate by another way: this checkout waits for that payment.
             row = row.decided(OwnerDecision::Agreed, now).unwrap_or(row);
             row = row.linked(mandate.id, now).unwrap_or(row);
         }
@@ -154,7 +152,7 @@ impl Checkouts {
         Ok((plans.state_across_rails(account, Route::PayPal, Question::Offer)).await?)
     }
 
-    /// Checks that the plan can be sold to the account now; returns the mandate that its owner has agreed to, if any.
+    /// Checks that the plan can be sold to the account now; returns the mandate the owner has agreed to, if any.
     async fn check_open(&self, state: &PlanState) -> Result<Option<MandateRow>, CheckoutError> {
         let Some(mandates) = &self.deps().mandates else {
             return Err(CheckoutError::Closed(String::from(
@@ -173,7 +171,7 @@ impl Checkouts {
         }
     }
 
-    /// A checkout of an account; `None` where there is none, or it belongs to another account.
+    /// A checkout of an account; `None` for an unknown checkout or a checkout of another account.
     pub async fn find(
         &self,
         account: AccountId,
@@ -191,7 +189,7 @@ impl Checkouts {
                 now: state.now,
                 row: Checkout::stored(row),
             };
-            // Created while the plan was being paid: the unit of work that granted it did not include this checkout.
+            // Created while the plan was being paid: the unit of work of the grant did not include this checkout.
             let decision = view
                 .active
                 .as_ref()
@@ -219,7 +217,8 @@ impl Checkouts {
         self.change(view, change, attach).await
     }
 
-    /// The same for a read: a result of the last two seconds is reused, and only the mandate that this checkout has opened is reconciled.
+    /// [`reconcile`](Self::reconcile) for a read: a result of the last two seconds is reused, and only the mandate opened by this checkout is
+    /// reconciled.
     pub async fn refresh(&self, view: View) -> Result<View, CheckoutError> {
         if view.row.mandate.is_none() || !self.may_reconcile(&view) {
             return Ok(view);
@@ -227,7 +226,7 @@ impl Checkouts {
         self.reconcile(view, &attach_nothing).await
     }
 
-    /// The owner's decision as the payment provider shows it now; `None` where there is no mandate to reconcile.
+    /// The owner's decision according to the payment provider now; `None` without a mandate to reconcile.
     async fn owner_decision(&self, view: &View) -> Result<Option<OwnerDecision>, CheckoutError> {
         let waits = matches!(
             view.status(),
@@ -240,7 +239,7 @@ impl Checkouts {
             return Ok(None);
         };
         let mut verified = mandates.verify(mandate.id).await?;
-        // A mandate whose charge failed stays until another is agreed to, which this checkout may have opened.
+        // A mandate with a failed charge stays until the owner agrees to another mandate, possibly opened by this checkout.
         let is_nothing = match &verified {
             Verified::Over(_) => true,
             Verified::Unpaid(row) => is_past_due(row),
@@ -261,7 +260,7 @@ impl Checkouts {
         }))
     }
 
-    /// Records that the owner returned from the payment provider, while it could not be read.
+    /// Records the owner's return from the payment provider while the provider could not be read.
     pub async fn owner_returned(&self, view: View) -> Result<View, CheckoutError> {
         self.apply_decision(view, OwnerDecision::Returned).await
     }
@@ -279,8 +278,8 @@ impl Checkouts {
         .await
     }
 
-    /// Records a completion request by this name before it has any effect, so that a retry is recognised. Returns whether the same request
-    /// was recorded before.
+    /// Records a completion request by name before any effect, so that a retry is recognised. Returns whether this request was recorded
+    /// before.
     pub async fn note_completion_request(
         &self,
         view: View,
@@ -326,7 +325,8 @@ impl Checkouts {
         self.change(view, change, attach).await
     }
 
-    /// Opens the mandate that the owner is sent to: the existing one, or a new one. `None` when there is nothing left to agree to.
+    /// Opens the mandate for the redirect of the owner: the existing mandate, or a new one. `None` when the owner has nothing left to
+    /// approve.
     pub async fn open_mandate(
         &self,
         view: View,
@@ -425,7 +425,7 @@ impl Checkouts {
         commit(&*self.deps().store, unit).await.map(|_| ())
     }
 
-    /// Whether a read may reconcile now; notes that it does.
+    /// Whether a read may reconcile now; records the reconciliation as begun.
     fn may_reconcile(&self, view: &View) -> bool {
         let mut reconciled_at = self.inner.reconciled_at.lock();
         reconciled_at.retain(|_, at| (*at..*at + FRESH_FOR).contains(&view.now));

@@ -1,4 +1,4 @@
-//! State machine of a checkout: its transitions, which alone change its row. Pure: no I/O, no clock.
+//! State machine of a checkout. Only these transitions change a checkout row. Pure: no I/O, no clock.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -69,17 +69,17 @@ impl Status {
 /// A checkout to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCheckout {
-    /// The owner of the credential, never an account that the request names.
+    /// The owner of the credential; an account named in the request is ignored.
     pub account: AccountId,
     /// The credential of the request.
     pub credential: Option<CredentialId>,
     /// The host of the platform's profile.
     pub platform: Option<Arc<str>>,
-    /// The content that the platform sets.
+    /// Content set by the platform.
     pub content: CheckoutContent,
 }
 
-/// The content that a platform sets; always complete.
+/// Content set by a platform; always complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckoutContent {
     /// Whether the plan is among the line items.
@@ -93,7 +93,7 @@ pub struct CheckoutContent {
 pub(super) enum OwnerDecision {
     /// The owner has the plan.
     Active(SubscriptionId),
-    /// The owner has agreed, and nothing is paid yet.
+    /// The owner has agreed; no charge is paid yet.
     Agreed,
     /// The owner has not agreed, or only to something that is no longer offered.
     Open,
@@ -139,7 +139,7 @@ impl Checkout {
         })
     }
 
-    /// It has new content from the platform.
+    /// The checkout with new content from the platform.
     pub(super) fn updated(
         &self,
         content: CheckoutContent,
@@ -156,13 +156,13 @@ impl Checkout {
         }))
     }
 
-    /// It is cancelled. The mandate stays: other checkouts and other routes share it.
+    /// The checkout after cancellation. The mandate stays: other checkouts and routes share the mandate.
     pub(super) fn cancelled(&self, now: Timestamp) -> Result<Checkout, NotModifiable> {
         self.check_modifiable(now)?;
         Ok(self.change(now, |row| row.state = CheckoutState::Canceled))
     }
 
-    /// It follows the owner's decision; `None` when nothing changes.
+    /// The checkout after the owner's decision; `None` without a change.
     pub(super) fn decided(&self, decision: OwnerDecision, now: Timestamp) -> Option<Checkout> {
         use CheckoutState::{Completed, Placing, Ready, Waiting};
         let state = match (Status::of(self, now), decision) {
@@ -184,19 +184,19 @@ impl Checkout {
         }))
     }
 
-    /// Its owner was redirected to this mandate; `None` when it is recorded already.
+    /// The checkout after a redirect of the owner to this mandate; `None` when already recorded.
     pub(super) fn linked(&self, mandate: MandateId, now: Timestamp) -> Option<Checkout> {
         let is_new = self.mandate != Some(mandate);
         is_new.then(|| self.change(now, |row| row.mandate = Some(mandate)))
     }
 
-    /// Its completion was requested by this name; `None` when that is recorded already, or comes too late.
+    /// The checkout after a completion request by this name; `None` when already recorded, or too late.
     pub(super) fn completion_requested(&self, name: [u8; 32], now: Timestamp) -> Option<Checkout> {
         let is_new = self.asked != Some(name) && !Status::of(self, now).is_final();
         is_new.then(|| self.change(now, |row| row.asked = Some(name)))
     }
 
-    /// The part that stores a new checkout. Of the account's waiting ones only the newest `waiting_max` are kept.
+    /// The part that stores a new checkout. Only the newest `waiting_max` waiting checkouts of the account are kept.
     pub(super) fn begin_part(&self, waiting_max: u32) -> Part {
         let row = (**self).clone();
         part(CheckoutPart::Begin { row, waiting_max })
@@ -207,7 +207,7 @@ impl Checkout {
         self.0.part()
     }
 
-    /// The same after its part was committed.
+    /// The row after the commit of its part.
     pub(super) fn written(self) -> Checkout {
         Checkout::stored(self.0.into_row())
     }
@@ -234,7 +234,7 @@ impl Deref for Checkout {
     }
 }
 
-/// The part that completes an account's checkouts, for the unit of work that grants the plan.
+/// The part that completes an account's checkouts, for the unit of work of the plan's grant.
 pub(crate) fn completed(subscription: &SubscriptionRow, at: Timestamp) -> Part {
     part(CheckoutPart::Complete {
         account: subscription.account,

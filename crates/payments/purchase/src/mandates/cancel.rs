@@ -1,8 +1,10 @@
 //! Cancellation and resumption of a mandate. The request is stored here; reconciliation repeats the provider's call until the provider
-//! confirms it.
+//! confirms.
 //!
-//! An operator cancels for good. Its owner cancels with the end of the paid period: until then the subscription is suspended at the
-//! provider, which charges nothing, and can be activated again. Cancelling is final there, so that is left until the period ends.
+//! | Caller | Cancellation | Effect at the provider |
+//! |---|---|---|
+//! | operator | for good | cancelled, final |
+//! | owner | at the end of the paid period | suspended at once: no charge, and resumable; cancelled at the period's end |
 
 use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
@@ -16,8 +18,8 @@ use super::mandate::Mandate;
 use crate::conflict::repeated;
 use crate::plan::{PlanError, Plans, Renewal};
 
-/// Requests cancellation for good of the current mandate among those of one account at `now`; `None` where there is nothing to cancel.
-/// `attached` is written with the request.
+/// Requests cancellation for good of the current mandate of one account at `now`; `None` without a mandate to cancel. `attached` is written
+/// with the request.
 ///
 /// # Errors
 ///
@@ -32,7 +34,7 @@ pub async fn request_cancellation(
     request(plans, rows, Renewal::Ends, change, attached).await
 }
 
-/// Stores a request about the current mandate, together with the renewal of the subscription that it pays for.
+/// Stores a request about the current mandate, together with the renewal of the paid subscription.
 async fn request(
     plans: &Plans,
     rows: Vec<MandateRow>,
@@ -94,8 +96,8 @@ impl Inner {
         stored.map_err(VerifyError::Plan)
     }
 
-    /// Calls the provider about a stored request now; the worker repeats what fails. The request is not stored again when another node has
-    /// changed the row meanwhile: that may have been a later request of the owner.
+    /// Calls the provider about a stored request now; the worker repeats a failed call. After a concurrent change by another node the
+    /// request is not stored again: the change may have been a later request of the owner.
     async fn carry_out(
         &self,
         stored: Result<Option<MandateRow>, VerifyError>,

@@ -21,10 +21,10 @@ use crate::plan::Plans;
 use crate::tasks::PurchaseTasks;
 use crate::topups::Draw;
 
-/// Mandates of one account that are read: the open one, and earlier ones that may still be charged.
+/// Mandates read per account: the open mandate, and earlier mandates with possible charges.
 pub(super) const OF_ACCOUNT: usize = 64;
 
-/// Builds parts for the unit of work that records a payment, from the subscription and the mandate after it. May be called again on a write
+/// Builds parts for the unit of work of a payment, from the subscription and mandate after the payment. May be called again on a write
 /// conflict.
 pub type AttachParts = Arc<dyn Fn(&SubscriptionRow, &MandateRow) -> Vec<Part> + Send + Sync>;
 
@@ -40,8 +40,8 @@ pub(super) struct Inner {
     pub(super) reads_plan: AsyncMutex<()>,
     pub(super) draw: Draw,
     pub(super) runtime: PurchaseTasks,
-    /// One lock for each account that has mandates in work here: decisions about one mandate depend on the others. Another node may change
-    /// a row meanwhile: the write that is based on an older version is refused, and the reconciliation repeated with the stored one.
+    /// One lock for each account with mandates in work here: decisions about one mandate depend on the others. Another node may change a
+    /// row meanwhile. The write on the older version is then refused, and the reconciliation repeated with the stored row.
     pub(super) locks: KeyedLock<AccountId>,
     pub(super) recent_reads: RecentReads,
 }

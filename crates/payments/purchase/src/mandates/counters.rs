@@ -7,7 +7,7 @@ labels! {
     pub enum MandateEvent {
         /// Created.
         Begun = "begun",
-        /// Its first payment was verified.
+        /// The first payment was verified.
         Activated = "activated",
         /// A charge bought a period, including the first of the mandate.
         Paid = "paid",
@@ -15,9 +15,9 @@ labels! {
         Advanced = "advanced",
         /// A charge failed, and the provider retries it.
         PastDue = "past_due",
-        /// It ended after at least one payment.
+        /// Ended after at least one payment.
         Ended = "ended",
-        /// It was cancelled as a duplicate.
+        /// Cancelled as a duplicate.
         Duplicate = "surplus",
         /// A charge was refunded.
         Refunded = "refunded",
@@ -25,7 +25,7 @@ labels! {
         Returned = "returned",
         /// A provider call had an unknown outcome: a lost or unreadable answer.
         Unclear = "unclear",
-        /// Agreed to and unpaid, it ended because the provider does not know it any more.
+        /// Agreed to and unpaid; ended because the provider no longer knows the subscription.
         Vanished = "vanished",
         /// Reconciliation found a state that needs manual resolution.
         Stuck = "stuck",

@@ -1,8 +1,8 @@
-//! Which mandate of an account counts, and whether a subscription is paid by it.
+//! Selects the current mandate of an account, and tells whether a mandate pays a subscription.
 
 use tollgate_store::{MandatePart, MandateRow, MandateState, Part, Route, SubscriptionRow};
 
-/// The current mandate among all of an account, given newest first.
+/// The current mandate of an account; `rows` newest first.
 pub fn current_mandate(rows: Vec<MandateRow>) -> Option<MandateRow> {
     let rank = |row: &MandateRow| match row.state {
         MandateState::Active | MandateState::Agreed | MandateState::Resuming => 0,
@@ -18,7 +18,7 @@ pub(super) fn part(part: MandatePart) -> Part {
     Part::Mandate(Box::new(part))
 }
 
-/// Whether a subscription is paid by this mandate.
+/// Whether this mandate pays the subscription.
 pub(crate) fn is_own(subscription: &SubscriptionRow, row: &MandateRow) -> bool {
     subscription.route == Route::PayPal
         && row.provider_ref.as_deref() == Some(&*subscription.reference)

@@ -1,4 +1,4 @@
-//! Decision table of mandate reconciliation: what to do, given the stored mandate, its subscription and its charges. No I/O, no clock.
+//! Decision table of mandate reconciliation: the next action, given the stored mandate, its subscription and its charges. No I/O, no clock.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use super::schedule::{DROP_AGE, LISTING_ATTEMPTS_MAX, OVER_AGE};
 pub(super) enum Recorded {
     /// Not recorded.
     New,
-    /// Recorded; it bought a period.
+    /// Recorded; bought a period.
     Kept,
-    /// Recorded, and its period was taken away again.
+    /// Recorded; the period was taken away again.
     Reversed,
 }
 
-/// Which payment the account's active plan comes from.
+/// Source of the account's active plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlanSource {
     /// The plan is not active.
@@ -41,15 +41,15 @@ pub(super) struct Facts<'a> {
     /// Oldest first.
     pub(super) charges: &'a [(Charge, Recorded)],
     pub(super) runs: PlanSource,
-    /// The provider was asked to cancel it in this reconciliation.
+    /// Cancellation was requested at the provider in this reconciliation.
     pub(super) has_cancelled: bool,
-    /// The provider was asked to activate it in this reconciliation.
+    /// Activation was requested at the provider in this reconciliation.
     pub(super) has_activated: bool,
-    /// The provider was asked to suspend it in this reconciliation.
+    /// Suspension was requested at the provider in this reconciliation.
     pub(super) has_suspended: bool,
-    /// The provider has refused, for good, to suspend or activate it in this reconciliation.
+    /// The provider refused, for good, suspension or activation in this reconciliation.
     pub(super) is_refused: bool,
-    /// Charges that the provider was asked to refund in this reconciliation.
+    /// Charges with a refund request in this reconciliation.
     pub(super) refunds: &'a [String],
     /// A signed transfer of the account may still move money.
     pub(super) has_transfer: bool,
@@ -61,23 +61,23 @@ pub(super) struct Facts<'a> {
 pub(super) enum Decision {
     /// None yet.
     Wait,
-    /// The buyer has agreed, and nothing is paid yet.
+    /// The buyer has agreed; no charge is paid yet.
     Agreed,
-    /// Ask the provider to activate it: the buyer has agreed, or its owner has resumed it.
+    /// Request activation at the provider: the buyer has agreed, or the owner has resumed the mandate.
     Activate,
-    /// Ask the provider to suspend it: its owner has cancelled it with the end of the paid period.
+    /// Request suspension at the provider: the owner has cancelled with the end of the paid period.
     Suspend,
-    /// Record the charge; it pays until then.
+    /// Record the charge, which pays until `until`.
     Pay { charge: Charge, until: Timestamp },
-    /// A charge that buys the plan unless a pending signed transfer has bought it first; wait until the transfer is final.
+    /// A charge buys the plan unless a pending signed transfer has bought the plan first; wait until the transfer is final.
     AwaitTransfer,
-    /// A payment of that time is reported but not listed: grant one day provisionally.
+    /// A payment of this time is reported but not listed: grant one day provisionally.
     Advance(Timestamp),
-    /// A charge that bought a period was refunded or reversed.
+    /// A charge with a bought period was refunded or reversed.
     Returned(Charge),
-    /// Cancel the mandate as a duplicate, and refund every charge that bought nothing.
+    /// Cancel the mandate as a duplicate, and refund every charge without a period.
     Duplicate(&'static str),
-    /// Ask the provider to cancel it.
+    /// Request cancellation at the provider.
     Cancel,
     /// Refund a charge.
     Refund(Charge),
@@ -85,11 +85,11 @@ pub(super) enum Decision {
     PastDue,
     /// The provider charges again after a suspension.
     Resumed,
-    /// Its owner has resumed it a short time ago, and a node had asked the provider before that to suspend it: to be activated again.
+    /// The owner has resumed the mandate a short time ago, after a node's suspension request: activate again.
     Reactivate,
-    /// Its owner has resumed it, and the provider refuses to charge again or did not do so in time.
+    /// The owner has resumed the mandate; the provider refused to charge again, or did not comply in time.
     ResumeFailed,
-    /// The provider charges no more; what is paid for stays.
+    /// The provider charges no more; paid periods stay.
     Ended(&'static str),
     /// No longer offered.
     Dropped,
@@ -105,26 +105,26 @@ pub(super) const PAST_DUE: &str = "past due";
 /// The note of a mandate that the provider has suspended and may resume.
 pub(super) const SUSPENDED: &str = "suspended";
 
-/// The note of a mandate that its owner has resumed begins with this; the time of that follows, in seconds.
+/// Prefix of the note of a resumed mandate; the time of the resumption follows, in seconds.
 const RESUMED: &str = "resumed ";
 
-/// A suspension within this time after a resumption is attributed to the earlier cancellation: the node that requested it may have stopped, or
-/// not know that it took effect. A later one is the provider's, or the merchant's.
+/// A suspension within this time after a resumption is attributed to the earlier cancellation: the requesting node may have stopped without
+/// the confirmation. A later suspension comes from the provider or the merchant.
 const LATE_SUSPENSION_WINDOW: Duration = Duration::from_hours(1);
 
-/// The note of a mandate that its owner resumes now.
+/// The note of a mandate resumed by the owner now.
 pub(super) fn resumed_note(now: Timestamp) -> String {
     format!("{RESUMED}{}", now.as_secs())
 }
 
-/// Whether its owner has resumed a mandate recently enough that a suspension may come from the earlier cancellation.
+/// Whether the owner has resumed a mandate recently enough to attribute a suspension to the earlier cancellation.
 pub(super) fn was_resumed_recently(row: &MandateRow, now: Timestamp) -> bool {
     let note = row.note.as_deref();
     let at = note.and_then(|note| note.strip_prefix(RESUMED)?.parse().ok());
     at.is_some_and(|at| now < Timestamp::from_secs(at) + LATE_SUSPENSION_WINDOW)
 }
 
-/// Whether the last charge of a mandate failed, including its first: no charge is pending, and the provider may retry it.
+/// Whether the last charge of a mandate, possibly the first charge, failed. No charge is pending, and the provider may retry.
 pub fn is_past_due(row: &MandateRow) -> bool {
     row.note.as_deref() == Some(PAST_DUE)
 }
@@ -134,10 +134,10 @@ pub fn is_stopped(row: &MandateRow) -> bool {
     row.state == MandateState::Ended && row.note.as_deref() == Some(SUSPENDED)
 }
 
-/// The note of a duplicate: charges that are found for it later are refunded too.
+/// The note of a duplicate: charges found later are refunded too.
 const DUPLICATE: &str = "surplus";
 
-/// Compares a mandate with its subscription and its charges. Completed charges take precedence.
+/// Compares a mandate with the subscription and charges. Completed charges take precedence.
 pub(super) fn decide(facts: &Facts<'_>) -> Decision {
     let Facts { row, seen, .. } = *facts;
     if seen.mandate.as_deref() != Some(&*row.id.to_string()) {
@@ -183,7 +183,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Decision {
 }
 
 impl Facts<'_> {
-    /// Charges that are not recorded.
+    /// Charges without a record.
     fn new_charges(&self, status: ChargeStatus) -> impl Iterator<Item = &Charge> {
         self.charges
             .iter()
@@ -195,14 +195,14 @@ impl Facts<'_> {
         self.new_charges(ChargeStatus::Pending).next().is_some()
     }
 
-    /// Completed charges that bought nothing and whose refund was not requested in this reconciliation.
+    /// Completed charges without a bought period and without a refund request in this reconciliation.
     fn open_charges(&self) -> impl Iterator<Item = &Charge> {
         self.new_charges(ChargeStatus::Completed)
             .filter(|charge| !self.refunds.contains(&charge.id))
     }
 
-    /// Whether a charge older than the last recorded one is a second charge for a month that another charge has paid: it was to be refunded
-    /// then, and the provider did not do it.
+    /// Whether a charge older than the last recorded charge is a second charge for a paid month. The earlier refund request was not carried
+    /// out by the provider.
     fn is_older_second(&self, charge: &Charge) -> bool {
         let is_older = self.row.paid_at.is_some_and(|paid| charge.at < paid);
         let mut kept = self.charges.iter().filter(|one| one.1 == Recorded::Kept);
@@ -215,7 +215,7 @@ impl Facts<'_> {
     }
 }
 
-/// Decides on completed charges. Charges that buy a month come before refunds, so that a refused refund does not block a purchase.
+/// Decides on completed charges. Charges with a month to buy come before refunds, so that a refused refund does not block a purchase.
 fn charged(facts: &Facts<'_>, is_other: bool) -> Option<Decision> {
     use MandateState::{Created, Dropped, Ended, Open, Over};
     let Facts { row, seen, .. } = *facts;
@@ -270,7 +270,7 @@ fn duplicate(facts: &Facts<'_>) -> Decision {
         return Decision::Wait;
     }
     match facts.seen.status {
-        // The provider cannot cancel it before the buyer has agreed.
+        // The provider cannot cancel before the buyer's consent.
         Status::Waiting => Decision::Dropped,
         _ if facts.row.payment.is_some() => Decision::Ended(DUPLICATE),
         _ => Decision::Over(DUPLICATE),
@@ -287,12 +287,12 @@ fn waiting(facts: &Facts<'_>) -> Decision {
     }
 }
 
-/// What its owner has cancelled is suspended, and thus not charged, until the paid period ends or the plan is paid otherwise.
+/// A mandate cancelled by the owner is suspended, and thus not charged, until the paid period ends or another payment pays the plan.
 fn cancelled_at_end(facts: &Facts<'_>) -> Decision {
     let is_over = resumable_until(facts.row).is_none_or(|until| facts.now >= until);
     let is_final = is_over
         || facts.runs == PlanSource::Other
-        // It must not be charged: what cannot be suspended is cancelled.
+        // No further charge is permitted: cancel when suspension is impossible.
         || (facts.has_suspended && facts.is_refused);
     match facts.seen.status {
         _ if is_final && !facts.has_cancelled => Decision::Cancel,
@@ -328,13 +328,13 @@ fn active(facts: &Facts<'_>) -> Decision {
     }
 }
 
-/// The time of a payment that the provider reports, that is not in its list of charges, and for which nothing was granted yet.
+/// Time of a payment that the provider reports without a listed charge and without a grant so far.
 fn unlisted_payment(facts: &Facts<'_>) -> Option<Timestamp> {
     let given = facts.row.advanced_for;
     reported_payment(facts).filter(|at| !given.is_some_and(|given| period::is_same(given, *at)))
 }
 
-/// The same, whether or not something was granted for it.
+/// Time of a reported payment without a listed charge, granted or not.
 fn reported_payment(facts: &Facts<'_>) -> Option<Timestamp> {
     let (row, seen) = (facts.row, facts.seen);
     let (amount, at) = seen.last_payment?;
@@ -370,7 +370,8 @@ fn suspended(facts: &Facts<'_>) -> Decision {
     }
 }
 
-/// Its owner has resumed it while the paid period ran: once that has ended, nothing is charged that its owner no longer expects.
+/// The owner has resumed the mandate in the paid period. After the end of the period the owner no longer expects a charge, so no charge is
+/// made.
 fn resuming(facts: &Facts<'_>) -> Decision {
     let is_late = facts.row.paid_until.is_none_or(|until| facts.now >= until);
     match facts.runs {
@@ -385,7 +386,7 @@ fn ended(facts: &Facts<'_>, why: &'static str) -> Decision {
     use MandateState::{Active, CancelAtEnd, CancelPending, Ended, Over, Resuming};
     match facts.row.state {
         Active | CancelAtEnd | CancelPending | Resuming => Decision::Ended(why),
-        // It can no longer be resumed.
+        // Resumption is no longer possible.
         Ended if facts.row.note.as_deref() == Some(SUSPENDED) => Decision::Ended(why),
         Ended | Over => Decision::Wait,
         // A pending charge still buys a period, or fails.

@@ -18,7 +18,7 @@ pub enum OpenError {
     /// The buyer has agreed to a mandate whose first payment is not confirmed: money may be moving.
     #[error("the buyer has agreed, and the payment has not been confirmed yet")]
     Processing(Box<MandateRow>),
-    /// A signed transfer of the account may still move money; no other payment is offered until it is final.
+    /// A signed transfer of the account may still move money; other payments are offered after the transfer is final.
     #[error("a signed transfer of the account may still move money")]
     Transfer,
     /// The provider's plan does not match the plan on sale, or was not read yet.
@@ -41,7 +41,7 @@ pub enum OpenError {
     Ending,
 }
 
-/// Why a reconciliation failed. It is retried automatically.
+/// Why a reconciliation failed. Retried automatically.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
@@ -65,17 +65,17 @@ pub enum VerifyError {
     Ending,
 }
 
-/// Why a mandate was not cancelled or resumed at once. Where the request is stored, it is retried until the provider confirms it.
+/// Why a mandate was not cancelled or resumed at once. A stored request is retried until the provider confirms.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
-    /// The account has no mandate that could be cancelled, or resumed.
+    /// The account has no mandate to cancel or resume.
     #[error("the account has no such mandate")]
     Nothing,
     /// The request is stored; the provider has not confirmed it yet.
     #[error("the payment provider has not confirmed the request yet")]
     UnderWay(#[source] VerifyError),
-    /// The request was not stored: nothing has changed.
+    /// The request was not stored, without any change.
     #[error("could not store the change of the mandate")]
     NotStored(#[source] VerifyError),
 }
@@ -107,7 +107,7 @@ impl From<VerifyError> for OpenError {
             VerifyError::Plan(error) => OpenError::Plan(error),
             VerifyError::Read(error) => OpenError::Read(error),
             VerifyError::Store(error) => OpenError::Store(error),
-            // The mandate was read just before, so it exists; the process is shutting down.
+            // The mandate was read just before and exists; the process is shutting down.
             VerifyError::Unknown(_) | VerifyError::Ending => OpenError::Ending,
         }
     }

@@ -1,4 +1,4 @@
-//! State machine of a mandate: its transitions, which alone change its row. Pure: no I/O, no clock.
+//! State machine of a mandate. Only these transitions change a mandate row. Pure: no I/O, no clock.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -27,20 +27,20 @@ fn may_become(from: MandateState, to: MandateState) -> bool {
     };
     match (from, to) {
         (_, Created) => false,
-        // Its charges are refunded until the provider has ended it; it pays for nothing again.
+        // Charges are refunded until the provider has ended the mandate; a duplicate never pays again.
         (Duplicate, _) => matches!(to, Dropped | Ended | Over),
-        // The owner's request stays until the provider has confirmed it.
+        // The owner's request stays until the provider's confirmation.
         (CancelPending, _) => matches!(to, CancelPending | Ended | Duplicate),
-        // Its owner alone resumes it.
+        // Only the owner resumes.
         (CancelAtEnd, _) => {
             matches!(
                 to,
                 CancelAtEnd | Resuming | CancelPending | Ended | Duplicate
             )
         }
-        // One that was resumed is so again where an earlier suspension took effect after that.
+        // Resumed again, when an earlier suspension took effect after the resumption.
         (_, Resuming) => matches!(from, Resuming | Active),
-        // A charge that is found late counts, however the mandate stands here.
+        // A charge found late counts in every state.
         (_, Active | Ended | Duplicate) => true,
         (Active | Resuming, CancelAtEnd) => true,
         (Active | Resuming | Ended, CancelPending) => true,
@@ -52,18 +52,18 @@ fn may_become(from: MandateState, to: MandateState) -> bool {
     }
 }
 
-/// Until when the owner may resume a mandate that was cancelled with the end of its paid period: until the next charge would have been due.
+/// The time until which the owner may resume a mandate cancelled with the end of the paid period: the due time of the next charge.
 pub fn resumable_until(row: &MandateRow) -> Option<Timestamp> {
     let due = period::due(row)?;
     (row.state == MandateState::CancelAtEnd).then_some(due)
 }
 
-/// The same of a mandate that its owner would cancel at `now`; `None` where that is final.
+/// The end of the resumption time if the owner cancels at `now`; `None` for a final cancellation.
 pub fn resumable_after_cancel(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
     next_charge(row).filter(|due| now < *due)
 }
 
-/// When the provider charges a mandate next; `None` where it does not, or a charge has failed.
+/// Time of the provider's next charge; `None` without a next charge, or after a failed charge.
 pub fn next_charge(row: &MandateRow) -> Option<Timestamp> {
     let is_charged = matches!(row.state, MandateState::Active | MandateState::Resuming);
     period::due(row).filter(|_| is_charged && !is_past_due(row))
@@ -74,7 +74,7 @@ impl Mandate {
         Mandate(Scheduled::stored(row))
     }
 
-    /// The same, read because its buyer, an agent or another rail asks.
+    /// A stored row, read for a buyer, an agent or another rail.
     pub(super) fn asked(row: MandateRow) -> Mandate {
         Mandate(Scheduled::asked(row))
     }
@@ -83,7 +83,7 @@ impl Mandate {
         self.0.is_asked()
     }
 
-    /// The provider has a subscription for it, which the buyer may approve.
+    /// The provider has a subscription for the buyer to approve.
     pub(super) fn offered(self, subscription: &str, approve_url: &str, now: Timestamp) -> Mandate {
         let note = self.note.clone();
         self.enter(MandateState::Open, note.as_deref(), now, |row| {
@@ -97,7 +97,7 @@ impl Mandate {
         self.enter(MandateState::Open, None, now, |_| {})
     }
 
-    /// The buyer has agreed, and nothing is paid yet.
+    /// The buyer has agreed; no charge is paid yet.
     pub(super) fn agreed(self, now: Timestamp) -> Mandate {
         self.enter(MandateState::Agreed, None, now, |row| {
             row.agreed_at.get_or_insert(now);
@@ -136,7 +136,7 @@ impl Mandate {
         })
     }
 
-    /// A provisional day is granted for a payment of that time, which is reported and not listed.
+    /// A provisional day is granted for a payment of `time`, reported and not listed.
     pub(super) fn advanced(self, time: Timestamp, now: Timestamp) -> Mandate {
         let state = match self.state {
             state @ (MandateState::CancelPending | MandateState::CancelAtEnd) => state,
@@ -150,7 +150,7 @@ impl Mandate {
         })
     }
 
-    /// A charge was given back: the period of the last one ends, and the mandate is cancelled with it.
+    /// A charge was given back: the last charge's period ends, and the mandate is cancelled.
     pub(super) fn charge_returned(self, charge: &Charge, now: Timestamp) -> Mandate {
         let is_last = self.payment.as_deref() == Some(&*charge.id);
         let mandate = match self.state {
@@ -181,24 +181,24 @@ impl Mandate {
 
     /// The provider charges again after a suspension.
     pub(super) fn resumed(self, now: Timestamp) -> Mandate {
-        // The time at which its owner requested that.
+        // Time of the owner's request.
         let note = self.note.clone();
         let note = note.filter(|_| self.state == MandateState::Resuming);
         self.enter(MandateState::Active, note.as_deref(), now, |_| {})
     }
 
-    /// Its owner has resumed it before the provider suspended it for an earlier cancellation: it is to be activated again.
+    /// The owner has resumed the mandate before the suspension of an earlier cancellation took effect: to be activated again.
     pub(super) fn resumed_meanwhile(self, now: Timestamp) -> Mandate {
         let note = self.note.clone();
         self.enter(MandateState::Resuming, note.as_deref(), now, |_| {})
     }
 
-    /// It would pay for a plan that is paid otherwise: to be cancelled, and its charges refunded.
+    /// The plan is paid otherwise: cancel this mandate and refund the charges.
     pub(super) fn duplicate(self, why: &str, now: Timestamp) -> Mandate {
         self.enter(MandateState::Duplicate, Some(why), now, |_| {})
     }
 
-    /// The provider charges no more; what is paid for stays.
+    /// The provider charges no more; paid periods stay.
     pub(super) fn ended(self, why: &str, now: Timestamp) -> Mandate {
         self.enter(MandateState::Ended, Some(why), now, |_| {})
     }
@@ -218,7 +218,7 @@ impl Mandate {
         self.over("refused", now)
     }
 
-    /// The provider knows no subscription of it: read again later, since wrong settings look the same.
+    /// The provider knows no subscription of the mandate. Wrong settings look alike, so the mandate is read again later.
     pub(super) fn gone(self, now: Timestamp) -> Mandate {
         self.enter(MandateState::Dropped, Some(GONE), now, |_| {})
             .change(now, |row| {
@@ -234,12 +234,12 @@ impl Mandate {
         })
     }
 
-    /// The provider knows its subscription after all.
+    /// The provider knows the subscription after all.
     pub(super) fn found(self, now: Timestamp) -> Mandate {
         self.change(now, |row| row.note = None)
     }
 
-    /// Another mandate is offered in its place: an offer is dropped, and a suspended one, which would charge beside it, is cancelled.
+    /// Another mandate is offered instead. An offer is dropped. A suspended mandate, a possible second source of charges, is cancelled.
     pub(super) fn replaced(self, now: Timestamp) -> Mandate {
         let state = match self.state {
             MandateState::Open => MandateState::Dropped,
@@ -249,7 +249,7 @@ impl Mandate {
         self.enter(state, note.as_deref(), now, |_| {})
     }
 
-    /// Another mandate was agreed to or paid; `None` where that changes nothing.
+    /// Another mandate was agreed to or paid; `None` without a change.
     pub(super) fn superseded(self, now: Timestamp) -> Option<Mandate> {
         use MandateState::{Active, Agreed, Created, Dropped, Duplicate, Open, Over, Resuming};
         let state = match self.state {
@@ -262,7 +262,7 @@ impl Mandate {
         Some(self.enter(state, note, now, |_| {}).at_once(now))
     }
 
-    /// Its owner has requested its cancellation: with the end of the paid period, where the next charge is not due yet, and else at once.
+    /// The owner has requested cancellation: with the end of the paid period before the next charge is due, otherwise at once.
     pub(super) fn cancelled_at_end(self, now: Timestamp) -> Option<Mandate> {
         use MandateState::{Active, CancelAtEnd, Resuming};
         let is_resumable = resumable_after_cancel(&self, now).is_some();
@@ -278,7 +278,7 @@ impl Mandate {
         }
     }
 
-    /// Its owner resumes what was cancelled with the end of the paid period; `None` where it is too late, or there is nothing to resume.
+    /// The owner resumes a mandate cancelled with the end of the paid period; `None` when too late, or without such a cancellation.
     pub(super) fn resume_requested(self, now: Timestamp) -> Option<Mandate> {
         resumable_until(&self).filter(|until| now < *until)?;
         let note = resumed_note(now);
@@ -288,7 +288,7 @@ impl Mandate {
         Some(resuming.at_once(now))
     }
 
-    /// The provider did not resume it, for good or in time: it stays cancelled.
+    /// The provider refused the resumption, or did not comply in time: the mandate stays cancelled.
     pub(super) fn resume_failed(self, now: Timestamp) -> Mandate {
         let note = Some("not resumed");
         self.enter(MandateState::CancelAtEnd, note, now, |row| {
@@ -296,7 +296,7 @@ impl Mandate {
         })
     }
 
-    /// Its owner or an operator has requested its cancellation for good; `None` where there is nothing to cancel.
+    /// The owner or an operator has requested cancellation for good; `None` without a mandate to cancel.
     pub(super) fn cancelled(self, now: Timestamp) -> Option<Mandate> {
         use MandateState::{
             Active, Agreed, CancelAtEnd, CancelPending, Created, Dropped, Duplicate, Open, Over,
@@ -304,9 +304,9 @@ impl Mandate {
         };
         let state = match self.state {
             Active | CancelAtEnd | Resuming | CancelPending => CancelPending,
-            // The provider has suspended it and may resume it.
+            // Suspended by the provider, which may resume.
             _ if is_stopped(&self) => CancelPending,
-            // Nothing is paid: charges after this are refunded.
+            // No charge is paid: later charges are refunded.
             Agreed => Duplicate,
             Open => Dropped,
             Created => Over,
@@ -330,7 +330,7 @@ impl Mandate {
         Mandate(self.0.attempted(now, |row| schedule::next(row, now)))
     }
 
-    /// Nothing was attempted. `at`: the next attempt, where it is not that of the schedule.
+    /// No attempt was made. `at`: the next attempt, if different from the schedule.
     pub(super) fn unchanged(self, at: Option<Timestamp>, now: Timestamp) -> Mandate {
         let next = |row: &MandateRow| at.or_else(|| schedule::next(row, now));
         Mandate(self.0.next_attempt(now, next))
@@ -341,7 +341,7 @@ impl Mandate {
         Mandate(self.0.attempted(now, |row| schedule::retry(row, now)))
     }
 
-    /// It needs manual resolution.
+    /// The mandate needs manual resolution.
     pub(super) fn stuck(self, why: &str, now: Timestamp) -> Mandate {
         Mandate(self.0.stuck(why, now, schedule::stuck(now)))
     }
@@ -351,7 +351,7 @@ impl Mandate {
         self.0.part()
     }
 
-    /// The same after its part was committed.
+    /// The row after the commit of its part.
     pub(super) fn written(self) -> Mandate {
         Mandate(self.0.written())
     }
@@ -360,7 +360,7 @@ impl Mandate {
         self.0.into_row()
     }
 
-    /// What the provider is to do is due at once.
+    /// Work for the provider is due at once.
     fn at_once(self, now: Timestamp) -> Mandate {
         use MandateState::{CancelAtEnd, CancelPending, Duplicate, Resuming};
         match self.state {

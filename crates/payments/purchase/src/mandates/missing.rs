@@ -11,7 +11,7 @@ use super::schedule::RECURRING_OFFERED;
 use crate::topups::FailureKind;
 
 impl Inner {
-    /// A mandate without a known subscription: the buyer never got an approval link, so nothing can have been paid.
+    /// A mandate without a known subscription: the buyer never got an approval link, so no payment is possible.
     pub(super) async fn without_subscription(&self, row: Mandate) -> Result<Mandate, VerifyError> {
         let now = self.clock.now();
         let age = now.duration_since(row.created_at);
@@ -21,7 +21,7 @@ impl Inner {
         self.save(row.unchanged(None, now)).await
     }
 
-    /// A failed read decides nothing, with one exception: a subscription that was never agreed to and no longer exists is over.
+    /// A failed read decides nothing, except for a subscription that was never agreed to and no longer exists: over.
     pub(super) async fn unreadable(
         &self,
         row: Mandate,
@@ -32,7 +32,7 @@ impl Inner {
             match row.state {
                 Created | Open | Dropped => return self.subscription_gone(row).await,
                 Agreed => return self.agreed_subscription_gone(row).await,
-                // The provider does not keep subscriptions for ever, and this one is finished.
+                // The provider does not keep subscriptions for ever; this mandate is finished.
                 Ended | Over => {
                     return self.save(row.waits(self.clock.now())).await;
                 }
@@ -67,12 +67,12 @@ impl Inner {
         self.save(row.over(GONE, now)).await
     }
 
-    /// Agreed to, not paid, and unknown to the provider. It blocks the other rails, so it is over after a second read a day later; a charge
-    /// that is listed after that is found by its notification, or by the reconciliations of a mandate that is over.
+    /// Agreed to, not paid, and unknown to the provider. The mandate blocks the other rails, so a second read a day later ends the mandate.
+    /// A charge listed afterwards is found by notification, or by the reconciliations of an ended mandate.
     async fn agreed_subscription_gone(&self, row: Mandate) -> Result<Mandate, VerifyError> {
         let now = self.clock.now();
         if row.note.as_deref() != Some(GONE) {
-            // Also where a question found it: the worker reads it again only when it is to be ended.
+            // Also for a read on request: the worker's next read is the read that ends the mandate.
             self.counters.inc(MandateEvent::Stuck);
             tracing::error!(mandate = %row.id, account = %row.account, subscription = ?row.provider_ref,
                 "agreed subscription is unknown to the payment provider: it ends if that is so tomorrow, check the settings and the merchant account");

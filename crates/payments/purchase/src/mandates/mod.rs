@@ -1,17 +1,17 @@
-//! Mandates: consent of an account's owner to a monthly charge for the plan, and the reconciliation of every charge made under it.
+//! Mandates: consent of an account's owner to a monthly charge for the plan, and the reconciliation of every charge made under the consent.
 //!
-//! Invariants in addition to those of the crate:
+//! Invariants in addition to the crate's:
 //!
-//! 1. An account has at most one offered mandate and one that is agreed to or charged; both at once only after a failed charge. Opening is
-//!    idempotent: it returns the same mandate again.
-//! 2. An active subscription at the provider is no proof of payment. A listed charge buys a period, once, in the unit of work that records
-//!    it; a payment that is reported but not listed yet grants one provisional day.
-//! 3. Every charge buys a period or is refunded. A duplicate mandate, whose charges would pay for a plan that is paid by another route, is
-//!    cancelled at the provider and refunded; this is stored first and retried until the provider confirms it.
-//! 4. A mandate that its owner has cancelled is suspended at the provider and can be resumed until the next charge would have been due; it is
-//!    cancelled there, which is final, only then. A subscription that the provider or the merchant has suspended is not resumed here; for an
-//!    hour after a resumption it counts as suspended by the cancellation before.
-//! 5. A mandate that was offered once stays under reconciliation: a buyer may agree to it long after another was created.
+//! 1. An account has at most one offered mandate and one mandate agreed to or charged; both at once only after a failed charge. Opening is
+//!    idempotent: a repeated call returns the existing mandate.
+//! 2. An active subscription at the provider is no proof of payment. A listed charge buys a period, once, in the unit of work of its
+//!    record; a payment reported but not listed yet grants one provisional day.
+//! 3. Every charge buys a period or is refunded. A duplicate mandate would charge for a plan paid by another route; the duplicate is
+//!    cancelled at the provider and refunded. The decision is stored first and retried until the provider confirms.
+//! 4. A mandate cancelled by the owner is suspended at the provider and can be resumed until the next charge would have been due. Only then
+//!    follows the final cancellation there. A subscription suspended by the provider or the merchant is not resumed here. Exception: within
+//!    an hour after a resumption, a suspension is attributed to the earlier cancellation.
+//! 5. A mandate offered once stays under reconciliation: a buyer may agree long after the creation of another mandate.
 
 mod cancel;
 mod context;

@@ -21,7 +21,7 @@ use crate::topups::FailureKind;
 /// Rounds of reconciliation before something new is offered. Each round ends a mandate or the opening.
 const RECONCILE_ROUNDS: usize = 4;
 
-/// Mandates that an account may create within a day: each is a subscription at the provider and a row that is reconciled for a month.
+/// Mandates an account may create within a day: each is a subscription at the provider and a row reconciled for a month.
 const CREATED_PER_DAY_MAX: usize = 10;
 
 /// URLs that the provider redirects the buyer to. `{mandate}` stands for the mandate's id.
@@ -39,7 +39,7 @@ impl Inner {
         account: AccountId,
         urls: &Urls,
     ) -> Result<MandateRow, OpenError> {
-        // Before the lock: the other rail may be asking this one.
+        // Before the lock: the other rail may be waiting for this rail's answer.
         let across = self
             .plans
             .state_across_rails(account, Route::PayPal, Question::Offer);
@@ -113,7 +113,7 @@ impl Inner {
                 let row = self.begin(account, urls, &rows, None).await?;
                 return self.make(row).await;
             };
-            // The last reconciliation of an expired offer, the first of a new one, or a check whether a dropped one was agreed to.
+            // The last reconciliation of an expired offer, the first of a new offer, or a check of a dropped offer for consent.
             let reconciled = self.reconcile_locked(row, None).await?;
             match reconciled.state {
                 MandateState::Open => {
@@ -146,7 +146,7 @@ impl Inner {
         Ok(state.map_err(OpenError::Plan)?.is_active())
     }
 
-    /// Stores a new mandate and the changes of those that it replaces in one unit of work.
+    /// Stores a new mandate and the changes of the replaced mandates in one unit of work.
     async fn begin(
         &self,
         account: AccountId,
@@ -168,7 +168,7 @@ impl Inner {
             )));
         }
         let mut parts: Vec<Part> = Vec::new();
-        // The provider may resume a suspended mandate, which would then charge beside the new one.
+        // The provider may resume a suspended mandate, a second source of charges.
         let stopped = others.iter().filter(|row| is_stopped(row));
         for row in stopped.cloned().chain(replaced) {
             parts.push(Mandate::stored(row).replaced(now).part());

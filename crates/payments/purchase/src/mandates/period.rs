@@ -1,4 +1,4 @@
-//! The period that a charge pays for, in calendar months as the provider counts them.
+//! The period paid by a charge, in calendar months as counted by the provider.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use tollgate_store::{MandateRow, Route};
 use super::recurring::{Charge, ChargeStatus};
 use super::schedule::{DAY, days};
 
-/// Access after the next charge is due, so that a slightly late charge interrupts no access.
+/// Access after the due time of the next charge, so that a slightly late charge interrupts no access.
 const GRACE: Duration = DAY;
 
-/// Charges closer together than this pay for the same month. The provider retries a failed charge for ten days, and the next one stays due
-/// at its own time.
+/// Charges closer together than this pay for one month. The provider retries a failed charge for ten days; the next charge keeps its due
+/// time.
 const NEAR: Duration = days(15);
 
-/// The end of the period that a charge pays for: the time at which the next charge was made or is due, plus a day.
+/// The end of the period paid by a charge: the time of the next charge, made or due, plus a day.
 ///
-/// The provider may report a charge before it has computed the next due time; then one calendar month counts.
+/// The provider may report a charge before computing the next due time; then one calendar month counts.
 pub(super) fn end<T>(
     charge: &Charge,
     charges: &[(Charge, T)],
@@ -38,7 +38,7 @@ pub(super) fn end<T>(
     later.map_or(month, |at| at.min(month + NEAR)) + GRACE
 }
 
-/// The end of a subscription or a payment without the day of grace, which is the operator's and not paid for. A transfer (x402) has none.
+/// The end of a subscription or a payment without the unpaid day of grace. A transfer (x402) has no such day.
 pub fn without_grace(route: Route, end: Timestamp) -> Timestamp {
     match route {
         Route::X402 => end,
@@ -56,7 +56,7 @@ pub(super) fn is_same(one: Timestamp, other: Timestamp) -> bool {
     one.abs_diff(other) < NEAR
 }
 
-/// Whether a charge was made for a month that is already paid.
+/// Whether a charge was made for a paid month.
 pub(super) fn is_second(row: &MandateRow, charge: &Charge) -> bool {
     let (Some(paid_at), Some(paid_until)) = (row.paid_at, row.paid_until) else {
         return false;
@@ -66,7 +66,7 @@ pub(super) fn is_second(row: &MandateRow, charge: &Charge) -> bool {
         && paid_until.duration_since(charge.at) > NEAR
 }
 
-/// The same day of the next month, or the last day of a shorter one.
+/// This day of the next month, or the last day of a shorter month.
 pub(super) fn month_after(at: Timestamp) -> Timestamp {
     let month = jiff::Timestamp::from(at)
         .to_zoned(TimeZone::UTC)

@@ -70,7 +70,7 @@ impl Inner {
                 "the settings name no plan of the payment provider",
             ));
         };
-        // Single flight: one caller reads, the others wait for its result.
+        // Single flight: one caller reads, the others wait for the result.
         let _reading = self.reads_plan.lock().await;
         let now = self.clock.now();
         let (before, is_first, is_due) = {
@@ -109,8 +109,8 @@ impl Inner {
         closed
     }
 
-    /// Whether the last check matched; `None` before the first. A check that is due is made in a task of its own, for the next caller: only
-    /// the node with the duties makes it without being asked.
+    /// Whether the last check matched; `None` before the first check. A due check runs in a separate task, for the next caller. Unasked,
+    /// only the node with the duties checks.
     pub(super) fn is_sold(self: &Arc<Self>) -> Option<bool> {
         let (is_sold, is_due) = {
             let known = self.known();

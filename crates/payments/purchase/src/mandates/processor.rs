@@ -38,28 +38,27 @@ pub struct MandateDeps {
     pub plans: Plans,
     /// The payment provider.
     pub recurring: Arc<dyn Recurring>,
-    /// The provider's plan; without one no mandate is created, and existing ones stay under reconciliation.
+    /// The provider's plan. `None`: no mandate is created, and existing mandates stay under reconciliation.
     pub plan_id: Option<String>,
-    /// Provider environment (its address): part of idempotency keys, so that two installations do not share them.
+    /// Provider environment (its address), part of idempotency keys: two installations share no key.
     pub environment: String,
-    /// The clock.
     pub clock: Clock,
     /// Fills a slice with random bytes.
     pub draw: Draw,
-    /// Runs the work in tasks of its own, so that a disconnected caller does not cancel it.
+    /// Runs the work in separate tasks, so that a disconnected caller does not cancel the work.
     pub runtime: PurchaseTasks,
 }
 
-/// A notification of the provider. It only triggers reconciliation; its content is not trusted.
+/// A notification of the provider, untrusted: only a trigger of reconciliation.
 #[derive(Clone, Debug)]
 pub struct MandateNotification {
     /// The provider's event id.
     pub id: String,
     /// The event type.
     pub kind: String,
-    /// The mandates it names.
+    /// Mandates named in the notification.
     pub mandates: Vec<MandateSubject>,
-    /// The purchases of credits it names.
+    /// Purchases of credits named in the notification.
     pub top_ups: Vec<TopUpSubject>,
 }
 
@@ -70,9 +69,9 @@ pub enum Verified {
     Paid(SubscriptionRow, MandateRow),
     /// The buyer has not agreed yet.
     Waiting(MandateRow),
-    /// The buyer has agreed, and nothing is paid yet.
+    /// The buyer has agreed; no charge is paid yet.
     Unpaid(MandateRow),
-    /// No payment will come of it: ended, superseded, or a duplicate.
+    /// No payment will follow: ended, superseded, or a duplicate.
     Over(MandateRow),
 }
 
@@ -81,7 +80,7 @@ pub enum Verified {
 pub struct Mandates {
     pub(super) inner: Arc<Inner>,
     worker: Arc<DueWorker<Inner>>,
-    /// Kept for the plans, which hold it weakly.
+    /// Owned here; the plans hold a weak reference.
     _rail: Arc<dyn Rail>,
 }
 
@@ -114,7 +113,6 @@ impl Mandates {
         }
     }
 
-    /// Counters of mandate events.
     pub fn counters(&self) -> &Counters<MandateEvent> {
         &self.inner.counters
     }
@@ -124,15 +122,14 @@ impl Mandates {
         self.inner.plan_id.is_some()
     }
 
-    /// Why mandates cannot be opened now; `None` when they can.
+    /// Why mandates cannot be opened now; `None` if possible.
     pub async fn closed(&self) -> Option<String> {
         let this = self.clone();
         let closed = self.spawn(async move { this.inner.closed().await }).await;
         closed.unwrap_or_else(|| Some(String::from("the process is shutting down")))
     }
 
-    /// Whether the last plan check allows opening mandates. Waits for the provider only before the first check; a later one that is due is
-    /// begun.
+    /// Whether the last plan check allows opening mandates. Waits for the provider only before the first check; a later due check is begun.
     pub async fn is_sold(&self) -> bool {
         match self.inner.is_sold() {
             Some(is_sold) => is_sold,
@@ -140,7 +137,7 @@ impl Mandates {
         }
     }
 
-    /// The mandate offered to an account: the open one, or a new one. Its approval URL is known on return.
+    /// The mandate offered to an account: the open mandate, or a new one, with a known approval URL.
     pub async fn open(&self, account: AccountId, urls: Urls) -> Result<MandateRow, OpenError> {
         let this = self.clone();
         self.spawn(async move { this.inner.open(account, &urls).await })
@@ -153,7 +150,7 @@ impl Mandates {
         self.verify_with(id, None).await
     }
 
-    /// The same; if the reconciliation records a payment, the parts built by `attach` are written in the same unit of work.
+    /// [`verify`](Self::verify); a recorded payment writes the parts built by `attach` in one unit of work.
     pub async fn verify_with(
         &self,
         id: MandateId,
@@ -171,7 +168,7 @@ impl Mandates {
         Ok(current_mandate(rows))
     }
 
-    /// Cancels the current mandate for its owner. Paid periods stay, and until the next charge would have been due it can be resumed
+    /// Cancels the current mandate for the owner. Paid periods stay. The owner can resume until the next charge would have been due
     /// ([`super::resumable_until`]).
     pub async fn cancel(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
         let this = self.clone();
@@ -180,7 +177,7 @@ impl Mandates {
             .unwrap_or(Err(ChangeError::NotStored(VerifyError::Ending)))
     }
 
-    /// Resumes what its owner has cancelled; a repeated request changes nothing.
+    /// Resumes a mandate cancelled by the owner; a repeated request changes nothing.
     pub async fn resume(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
         let this = self.clone();
         self.spawn(async move { this.inner.resume(account).await })
@@ -188,7 +185,7 @@ impl Mandates {
             .unwrap_or(Err(ChangeError::NotStored(VerifyError::Ending)))
     }
 
-    /// Stores a notification and marks what it names for reconciliation. Durable on return; `false` for a duplicate.
+    /// Stores a notification and marks the named rows for reconciliation. Durable on return; `false` for a duplicate.
     pub async fn record_notification(
         &self,
         notification: MandateNotification,
@@ -215,7 +212,7 @@ impl Mandates {
         }
     }
 
-    /// Reconciles due mandates and checks the provider's plan, until it is dropped. Work that an earlier run left unfinished is due at
+    /// Reconciles due mandates and checks the provider's plan, until the future is dropped. Unfinished work of an earlier run is due at
     /// once.
     pub async fn run(&self) {
         let plan = async {
@@ -228,12 +225,12 @@ impl Mandates {
         tokio::join!(plan, self.worker.run());
     }
 
-    /// Reconciles what is due, once; returns the number of mandates.
+    /// Reconciles due mandates once; returns the number of mandates.
     pub async fn reconcile_due(&self) -> usize {
         self.worker.run_once().await
     }
 
-    /// Runs work in a task of its own; `None` when the runtime is shutting down.
+    /// Runs work in a separate task; `None` when the runtime is shutting down.
     async fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -265,7 +262,7 @@ impl DueWork for Inner {
     }
 
     async fn reconcile(&self, id: MandateId) -> bool {
-        // A failed reconciliation is logged where it failed.
+        // The failure is logged at its place.
         self.attempt(id).await.is_ok()
     }
 }

@@ -1,7 +1,7 @@
 //! The mandates of an account as one rail of payment: reconciled with the provider before another rail takes a payment.
 //!
-//! An offer that its buyer has not approved cannot be cancelled at the provider. It does not block other rails: an approval after the
-//! read is found by reconciliation, cancelled and refunded. One that cannot be read blocks them for as long as its approval page is offered.
+//! An offer not approved by the buyer cannot be cancelled at the provider. The offer does not block other rails: reconciliation finds a
+//! later approval, cancels and refunds. An unreadable offer blocks the rails while its approval page is offered.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::mandate::GONE;
 use super::schedule::RECURRING_OFFERED;
 use crate::plan::{Question, Rail};
 
-/// Age up to which a read of a dropped offer counts, so that an account with many of them is not read from the start each time.
+/// Maximum age of a counted read of a dropped offer, so that an account with many dropped offers is not read from the start each time.
 const DROPPED_FRESH_FOR: Duration = Duration::from_mins(1);
 
 pub(super) struct MandateRail(pub(super) Arc<Inner>);
@@ -36,9 +36,9 @@ impl Rail for MandateRail {
         question: Question,
     ) -> Result<bool, Box<dyn Error + Send + Sync>> {
         let inner = self.0.clone();
-        // Waited for by the caller itself: one that stops waiting leaves the queue, and leaves no read of the provider behind.
+        // The caller itself waits here: a caller that leaves the queue leaves no read of the provider behind.
         let lock = inner.lock(account).await;
-        // In a task of its own: a caller that stops waiting does not cut a reconciliation off.
+        // In a separate task: a caller that stops waiting does not cut a reconciliation off.
         let asked = self.0.runtime.spawn(async move {
             let _lock = lock;
             inner.has_open(account, question).await
@@ -57,7 +57,7 @@ impl Inner {
             }
             let is_offered = now < row.created_at + RECURRING_OFFERED;
             let mut is_pending = false;
-            // Read again: reconciling another one may have changed it.
+            // Read again: reconciling another mandate may have changed this row.
             let row = self.row(row.id).await?;
             let is_agreed = row.state == MandateState::Agreed;
             let recent = match question {
@@ -75,7 +75,7 @@ impl Inner {
                 Ok(row) if row.state == MandateState::Agreed && !is_past_due(&row) => {
                     return Ok(true);
                 }
-                // Not found just after it was made: as good as unreadable.
+                // Not found just after creation: as good as unreadable.
                 Ok(row) if is_offered && row.note.as_deref() == Some(GONE) => return Ok(true),
                 Ok(_) if is_pending => return Ok(true),
                 Ok(_) => {}
@@ -97,7 +97,7 @@ fn may_be_charged(row: &MandateRow, now: Timestamp) -> bool {
         | MandateState::Active
         | MandateState::Resuming => true,
         MandateState::Dropped => row.updated_at + DROPPED_FRESH_FOR <= now,
-        // Without a link nothing was approved; a charge of any other state is refunded or was the last.
+        // Without a link no approval exists. A charge in another state is refunded or was the last.
         _ => false,
     }
 }

@@ -1,4 +1,4 @@
-//! Mandates that were read at the provider a moment ago, in memory: a caller that repeats its question causes no further read.
+//! Mandates read at the provider a moment ago, in memory: a repeated question causes no further read.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,14 +17,14 @@ pub(super) struct RecentReads(Mutex<HashMap<MandateId, RecentRead>>);
 
 #[derive(Debug)]
 struct RecentRead {
-    /// The row after it: a later change needs a read of its own.
+    /// The row version after the read: a later change needs a new read.
     version: i64,
     is_pending: bool,
     until: Deadline,
 }
 
 impl RecentReads {
-    /// Notes a successful read that left this row, and whether a charge was pending.
+    /// Records a successful read: the resulting row, and whether a charge was pending.
     pub(super) fn note(&self, row: &MandateRow, is_pending: bool, elapsed: Duration) {
         let mut reads = self.reads();
         reads.retain(|_, read| !read.until.has_passed(elapsed));
@@ -36,7 +36,7 @@ impl RecentReads {
         reads.insert(row.id, read);
     }
 
-    /// Whether a charge was pending, where this row is what a recent read has left.
+    /// Whether a charge was pending, if this row is the result of a recent read.
     pub(super) fn find(&self, row: &MandateRow, elapsed: Duration) -> Option<bool> {
         let reads = self.reads();
         let read = reads.get(&row.id)?;

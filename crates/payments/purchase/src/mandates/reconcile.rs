@@ -1,4 +1,4 @@
-//! Reconciliation of one mandate: reads its subscription and charges at the provider, and carries out the decision of [`super::decide`].
+//! Reconciliation of one mandate: reads the subscription and charges at the provider, and carries out the decision of [`super::decide`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ const CANCEL_REASON: &str = "Cancelled by the owner of the account";
 const RESUME_REASON: &str = "Resumed by the owner of the account";
 const DUPLICATE_REASON: &str = "The account has the plan by another payment";
 
-/// Provider calls made in this reconciliation, so that each is made once.
+/// Provider calls made in this reconciliation, each at most once.
 #[derive(Default)]
 struct ProviderCalls {
     cancel: bool,
@@ -84,12 +84,12 @@ impl Inner {
     ) -> Result<MandateRow, VerifyError> {
         let account = self.row(id).await?.account;
         let _lock = self.lock(account).await;
-        // It may have changed while this waited for the lock.
+        // The row may have changed during the wait for the lock.
         let row = begin(self.row(id).await?);
         self.reconcile_noted(row, attach, &mut false).await
     }
 
-    /// The same, with the account's lock held.
+    /// [`reconcile`](Self::reconcile) with the account's lock held.
     pub(super) async fn reconcile_locked(
         &self,
         row: MandateRow,
@@ -98,7 +98,7 @@ impl Inner {
         self.reconcile_with(row, attach, &mut false).await
     }
 
-    /// The same; reports whether a charge is pending.
+    /// [`reconcile_locked`](Self::reconcile_locked); reports whether a charge is pending.
     pub(super) async fn reconcile_with(
         &self,
         row: MandateRow,
@@ -109,7 +109,7 @@ impl Inner {
             .await
     }
 
-    /// The same because another rail asks, which is no attempt of the schedule and raises no alert.
+    /// [`reconcile_with`](Self::reconcile_with) for another rail: no attempt of the schedule, and no alert.
     pub(super) async fn reconcile_asked(
         &self,
         row: MandateRow,
@@ -119,7 +119,7 @@ impl Inner {
             .await
     }
 
-    /// Repeated with the row that is stored, where another node has changed it meanwhile: what its owner has requested last counts.
+    /// Repeated with the stored row after a concurrent change by another node: the owner's last request counts.
     async fn reconcile_noted(
         &self,
         mut row: Mandate,
@@ -129,7 +129,7 @@ impl Inner {
         let (id, is_asked) = (row.id, row.is_asked());
         let mut attempts = 1..ATTEMPTS;
         let row = loop {
-            // Each reconciliation reads the whole state, so it covers every notification so far; a failed read is retried soon.
+            // Each reconciliation reads the whole state and so covers every notification so far. A failed read is retried soon.
             let row_read = row.acknowledged(self.clock.now());
             match self.reconcile_row(row_read, attach, is_pending).await {
                 Err(error) if error.is_conflict() && attempts.next().is_some() => {}
@@ -154,7 +154,7 @@ impl Inner {
         let Some(subscription) = row.provider_ref.clone() else {
             return self.without_subscription(row).await;
         };
-        // The key identifies the provider environment. Another environment knows nothing about this subscription.
+        // The key identifies the provider environment. Another environment does not know this subscription.
         if *row.create_key != keys::create(&self.environment, row.account, row.id) {
             return self.other_environment(row).await;
         }
@@ -265,10 +265,10 @@ impl Inner {
         // The subscription before the charges: a charge made after the first read is in the list, never the other way round.
         let seen = self.recurring.read(subscription).await?;
         let now = self.clock.now();
-        // Begins well before the creation: the list holds only this subscription's charges, and a wrong clock must not hide one.
+        // Begins well before the creation: the list holds only this subscription's charges, and a wrong clock must not hide a charge.
         let from = (row.created_at.min(now) - LIST_LEAD).max(now - CHARGE_AGE_MAX);
         let mut charges = match seen.status {
-            // Nothing is charged before the buyer has agreed. A list that says otherwise is used once the status has caught up.
+            // No charge precedes the buyer's consent. A contradicting list is used once the status has caught up.
             Status::Waiting if row.agreed_at.is_none() => Vec::new(),
             _ => {
                 let charges = self
@@ -281,7 +281,7 @@ impl Inner {
         Ok((seen, charges))
     }
 
-    /// Looks up which charges are recorded.
+    /// Looks up the records of charges.
     async fn recorded(&self, charges: Vec<Charge>) -> Result<Vec<(Charge, Recorded)>, VerifyError> {
         if charges.is_empty() {
             return Ok(Vec::new());
@@ -349,7 +349,7 @@ impl Inner {
             }
             Decision::Dropped => self.save(row.dropped(self.clock.now())).await,
             Decision::Over(why) => self.save(row.over(why, self.clock.now())).await,
-            // Handled before: these do not change our rows.
+            // Handled before: no change of our rows.
             Decision::Wait
             | Decision::AwaitTransfer
             | Decision::Stuck(_)
@@ -360,7 +360,7 @@ impl Inner {
         }
     }
 
-    /// Records a charge that bought a period: payment, subscription and mandate in one unit of work.
+    /// Records a charge with a bought period: payment, subscription and mandate in one unit of work.
     async fn pay(
         &self,
         row: Mandate,
@@ -413,7 +413,7 @@ impl Inner {
         }
     }
 
-    /// Grants one day for a payment that is reported but not listed. The charge itself is recorded when it is listed.
+    /// Grants one day for a payment reported but not listed. The listed charge is recorded later.
     async fn advance(&self, row: Mandate, time: Timestamp) -> Result<Mandate, VerifyError> {
         let now = self.clock.now();
         let after = row.clone().advanced(time, now);
@@ -482,7 +482,7 @@ impl Inner {
         self.set_renewal(row, after, Renewal::Ends).await
     }
 
-    /// Changes of the account's other mandates once one is agreed to or paid, in the same unit of work.
+    /// Changes of the account's other mandates once one is agreed to or paid, for that unit of work.
     async fn superseded(&self, row: &MandateRow) -> Result<Vec<Part>, VerifyError> {
         if !matches!(row.state, MandateState::Agreed | MandateState::Active) {
             return Ok(Vec::new());
@@ -507,7 +507,7 @@ impl Inner {
         self.note_result(row, done, "refund charge", calls);
     }
 
-    /// Notes the result of a provider call. The state is taken from the subscription and its charges, not from this result.
+    /// Notes the result of a provider call. The state is taken from the subscription and charges, not from this result.
     fn note_result(
         &self,
         row: &MandateRow,
@@ -528,7 +528,7 @@ impl Inner {
         calls.failed.get_or_insert(error);
     }
 
-    /// Nothing is left to do now. Calls that failed are retried later.
+    /// No work is left now. Failed calls are retried later.
     async fn wait(
         &self,
         row: Mandate,
@@ -569,7 +569,7 @@ impl Inner {
         self.save(row.unchanged(Some(at), now)).await
     }
 
-    /// Writes a mandate together with the renewal state of the subscription that it pays for.
+    /// Writes a mandate together with the renewal state of the paid subscription.
     async fn set_renewal(
         &self,
         row: Mandate,
@@ -626,7 +626,7 @@ impl Inner {
     ) -> Result<Mandate, VerifyError> {
         if !error.is_conflict() {
             tracing::error!(mandate = %row.id, %error, "mandate reconciliation failed, retrying");
-            // Where this fails too, the cause is the same, and the worker keeps the wait in memory.
+            // A failure here has the cause of the first; the worker keeps the wait in memory.
             let _ = self.retry_later(row).await;
         }
         Err(VerifyError::Plan(error))

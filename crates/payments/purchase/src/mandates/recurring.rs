@@ -6,7 +6,7 @@ use tollgate_money::{MandateId, Usd};
 
 use crate::topups::FailureKind;
 
-/// A payment provider on which buyers agree to a monthly charge, which it then makes by itself.
+/// A payment provider with buyers' consent to a monthly charge, made by the provider.
 #[async_trait]
 pub trait Recurring: Send + Sync {
     /// Reads the plan that subscriptions are created for.
@@ -29,10 +29,10 @@ pub trait Recurring: Send + Sync {
         to: Timestamp,
     ) -> Result<Vec<Charge>, RecurringError>;
 
-    /// Suspends an active subscription: nothing is charged until it is activated again.
+    /// Suspends an active subscription: no charge until activation.
     async fn suspend(&self, subscription: &str, reason: &str) -> Result<(), RecurringError>;
 
-    /// Activates a subscription that its buyer has agreed to and that does not start by itself, or one that was suspended by us.
+    /// Activates a subscription that the buyer has agreed to and the provider does not start, or a subscription suspended by us.
     async fn activate(&self, subscription: &str, reason: &str) -> Result<(), RecurringError>;
 
     /// Cancels a subscription: nothing more is charged. The outcome is read from the subscription, not from the answer.
@@ -58,7 +58,7 @@ pub struct ProviderPlan {
 pub struct NewSubscription<'a> {
     /// Idempotency key.
     pub key: &'a str,
-    /// The mandate it is for.
+    /// Mandate of the subscription.
     pub mandate: MandateId,
     /// The provider's plan.
     pub plan_id: &'a str,
@@ -68,33 +68,30 @@ pub struct NewSubscription<'a> {
     pub cancel_url: &'a str,
 }
 
-/// A created subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatedSubscription {
     /// The provider's id.
     pub subscription: String,
-    /// Where the buyer agrees to it.
+    /// Page for the buyer's consent.
     pub approve_url: String,
 }
 
 /// A subscription as read from the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderSubscription {
-    /// Its status.
     pub status: Status,
-    /// Its plan.
     pub plan_id: String,
-    /// The mandate id that was sent when it was created.
+    /// The mandate id sent at creation.
     pub mandate: Option<String>,
-    /// Whether its billing differs from its plan: other terms, or a quantity above one.
+    /// Whether the billing differs from the plan: other terms, or a quantity above one.
     pub is_changed: bool,
     /// The next due time.
     pub next_charge: Option<Timestamp>,
-    /// The last payment: amount (`None` when it is not in US dollars) and time.
+    /// The last payment: amount (`None` if not in US dollars) and time.
     pub last_payment: Option<(Option<Usd>, Timestamp)>,
-    /// The outstanding balance; `None` when it is not given or not in US dollars.
+    /// The outstanding balance; `None` if missing or not in US dollars.
     pub outstanding: Option<Usd>,
-    /// When a charge last failed; `None` once one has succeeded again.
+    /// Time of the last failed charge; `None` after a later success.
     pub failed_at: Option<Timestamp>,
     /// Why, as the provider's reason code.
     pub failed_why: Option<String>,
@@ -105,11 +102,11 @@ pub struct ProviderSubscription {
 pub enum Status {
     /// The buyer has not agreed yet, or the provider does not show it yet.
     Waiting,
-    /// The buyer has agreed; it has to be activated.
+    /// The buyer has agreed; activation is missing.
     Approved,
-    /// Active. Payments are proved by its charges alone.
+    /// Active. Only charges prove payments.
     Active,
-    /// Suspended; it may be resumed.
+    /// Suspended; resumption is possible.
     Suspended,
     /// Cancelled by a party.
     Cancelled,
@@ -122,15 +119,13 @@ pub enum Status {
 pub struct Charge {
     /// The provider's payment id.
     pub id: String,
-    /// Its status.
     pub status: ChargeStatus,
-    /// The amount; `None` when it is not in US dollars.
+    /// The amount; `None` if not in US dollars.
     pub amount: Option<Usd>,
     /// The time.
     pub at: Timestamp,
 }
 
-/// Status of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChargeStatus {
     /// The money has arrived, whether or not part of it was refunded since.
@@ -147,7 +142,7 @@ pub enum ChargeStatus {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct RecurringError {
-    /// Its class, which decides on retries.
+    /// The class, which decides on retries.
     pub kind: FailureKind,
     /// For the log: the provider's message and its support reference.
     pub message: String,

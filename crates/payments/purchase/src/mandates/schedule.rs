@@ -14,37 +14,37 @@ const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
 pub(super) const DAY: Duration = days(1);
 
-/// Interval at which a charge that waits for a signed transfer is reconciled.
+/// Interval of reconciliation for a charge in wait for a signed transfer.
 pub(super) const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a charge waits for a signed transfer after the transfer has expired. A transfer that settled all the same adds its days.
+/// Wait of a charge for an expired signed transfer. A late settlement of the transfer still adds its days.
 pub(super) const TRANSFER_GRACE: Duration = Duration::from_mins(10);
 
 /// Interval until a mandate that the provider reported as unknown is read again.
 pub(super) const GONE_CONFIRM_INTERVAL: Duration = Duration::from_hours(3);
 
-/// How long a subscription is offered to the buyer. After that it is reconciled a last time, and another one is created.
+/// Time a subscription is offered to the buyer. Afterwards a last reconciliation follows, and a new subscription is created.
 pub const RECURRING_OFFERED: Duration = Duration::from_hours(3);
 
-/// Age after which an offer that was not agreed to is dropped.
+/// Age of an offer without consent after which it is dropped.
 pub(super) const DROP_AGE: Duration = days(3);
 
 /// Age after which a dropped offer can no longer be agreed to, as far as known.
 pub(super) const OVER_AGE: Duration = days(31);
 
-/// How long before the end of the paid period it is reconciled each hour.
+/// Time before the end of the paid period with hourly reconciliation.
 const NEAR_END: Duration = days(2);
 
 /// Times after the last payment at which an ended mandate is checked for refunds. A buyer can open a dispute for 180 days.
 const AFTER_PAYMENT: [Duration; 5] = [days(7), days(32), days(60), days(100), days(181)];
 
-/// Reconciliations of a mandate that is over, with doubling intervals: ten days in all.
+/// Reconciliations of an ended mandate, with doubling intervals: ten days in total.
 const OVER_ATTEMPTS_MAX: u32 = 8;
 
 /// Attempts to wait for a reported payment to be listed.
 pub(super) const LISTING_ATTEMPTS_MAX: u32 = 20;
 
-/// How long after its last payment a suspended mandate is reconciled each day.
+/// Time after the last payment with daily reconciliation of a suspended mandate.
 const SUSPENDED_WATCH: Duration = days(181);
 
 pub(super) const fn days(days: u64) -> Duration {
@@ -54,7 +54,7 @@ pub(super) const fn days(days: u64) -> Duration {
 /// The next attempt after a reconciliation; `None` when no change is expected any more.
 pub(super) fn next(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
     let wait = match row.state {
-        // The buyer retries, or it is over.
+        // The buyer retries, or the row is over.
         MandateState::Created => return Some(row.created_at + RECURRING_OFFERED),
         MandateState::Open if now.duration_since(row.created_at) < RECURRING_OFFERED => {
             doubled(row, 15 * SECOND, 10 * MINUTE)
@@ -64,7 +64,7 @@ pub(super) fn next(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
         MandateState::Active => {
             let near = row.paid_until.unwrap_or(now) - NEAR_END;
             match row.advanced_for.is_some() || near <= now || was_resumed_recently(row, now) {
-                // A payment that is reported but not listed yet, a charge that is due, or a suspension that may still take effect.
+                // A payment reported but not listed, a due charge, or a suspension about to take effect.
                 true => doubled(row, MINUTE, HOUR),
                 false => DAY.min(near.duration_since(now)),
             }
@@ -84,7 +84,7 @@ pub(super) fn next(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
             }
             // A payment that was only reported, or only agreed to, may be listed later.
             let paid_at = row.paid_at.or(row.advanced_for).or(row.agreed_at)?;
-            // The paid period has not ended, or the provider may resume it.
+            // The paid period has not ended, or the provider may resume the mandate.
             let runs = row.paid_until.is_some_and(|until| now < until);
             let is_stopped =
                 row.note.as_deref() == Some(SUSPENDED) && now < paid_at + SUSPENDED_WATCH;
@@ -110,7 +110,7 @@ pub(super) fn retry(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
     Some(now + doubled(row, 2 * SECOND, 15 * MINUTE))
 }
 
-/// The next attempt for a mandate that needs manual resolution, in case it resolves itself.
+/// The next attempt for a mandate in need of manual resolution, in case the cause disappears.
 pub(super) fn stuck(now: Timestamp) -> Option<Timestamp> {
     Some(now + DAY)
 }

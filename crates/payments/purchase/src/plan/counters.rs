@@ -3,7 +3,7 @@
 use tollgate_counters::labels;
 
 labels! {
-    /// What happened to a payment for the plan.
+    /// Result of a payment for the plan.
     pub enum PlanEvent {
         /// Recorded from x402.
         X402 = "x402",
@@ -11,7 +11,7 @@ labels! {
         PayPal = "paypal",
         /// It was recorded before.
         Repeated = "repeated",
-        /// It was charged for a plan that was already active by another payment.
+        /// Charged for a plan already active by another payment.
         Duplicate = "surplus",
         /// Refunded or reversed.
         Returned = "returned",

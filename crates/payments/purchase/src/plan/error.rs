@@ -6,7 +6,7 @@ use tollgate_store::{CommitError, ReadError, Refusal};
 
 use crate::conflict::WriteConflict;
 
-/// Why the subscription was not changed. Nothing was written; retry, and always do so when money has moved.
+/// Why the subscription was not changed. Nothing was written. Retry, and always after a movement of money.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -25,10 +25,10 @@ pub enum PlanError {
     /// The balance of the account, which decides how much is taken back, is not known.
     #[error("could not read the balance of the account")]
     Balance(#[source] BalanceError),
-    /// Other nodes have not returned what they do not hold of the account.
+    /// Other nodes have not returned their free allotment of the account.
     #[error("could not recall the credit of the account")]
     Recall(#[source] HoldError),
-    /// Concurrent writers kept changing it.
+    /// Concurrent writers kept changing the subscription.
     #[error("the subscription of `{0}` kept changing; try again")]
     Busy(AccountId),
 }

@@ -9,35 +9,34 @@ use tollgate_store::{Route, SubscriptionRow, SubscriptionStatus};
 
 use super::DAY;
 
-/// A payment that was made.
+/// A payment made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paid {
-    /// The account that gets the plan: the owner of the credential, never one that the payment names.
+    /// The account to get the plan: the owner of the credential. An account named in the payment is ignored.
     pub account: AccountId,
     /// The route of payment.
     pub route: Route,
-    /// The payment's reference on that route. It counts once.
+    /// The payment's reference on the route, counted once.
     pub payment: Arc<str>,
     /// The reference that the subscription shows: the transaction, or the provider's own subscription.
     pub reference: Arc<str>,
-    /// The amount.
     pub amount: Usd,
-    /// What it pays for.
+    /// The paid period.
     pub period: Period,
     /// Whether the route may charge for the next period.
     pub renews: bool,
     /// The receipt for the buyer.
     pub receipt: Option<Arc<str>>,
-    /// When it was made.
+    /// Time of the payment.
     pub at: Timestamp,
 }
 
-/// The period that a payment pays for.
+/// Period bought by a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
     /// That many days, from now or from the end of the current period.
     Days(u32),
-    /// Up to that time.
+    /// Up to a time.
     Until(Timestamp),
 }
 
@@ -46,13 +45,13 @@ pub enum Period {
 pub enum Renewal {
     /// Active.
     Runs,
-    /// The last charge failed; it is retried.
+    /// The last charge failed; the provider retries.
     PastDue,
     /// Ended. The paid period stays.
     Ends,
 }
 
-/// The subscription after a payment, and the time it paid for.
+/// The subscription after a payment, and the paid time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extended {
     pub(super) row: SubscriptionRow,
@@ -60,12 +59,12 @@ pub(super) struct Extended {
     pub(super) paid: (Timestamp, Timestamp),
 }
 
-/// A payment that the provider reports and does not list yet.
+/// A payment reported by the provider and not listed yet.
 pub(super) struct ReportedPayment<'a> {
     pub(super) account: AccountId,
     pub(super) route: Route,
     pub(super) reference: &'a str,
-    /// The end of the provisional time granted for it.
+    /// The end of the provisional time for the payment.
     pub(super) until: Timestamp,
 }
 
@@ -105,8 +104,8 @@ pub(super) fn advance(
     })
 }
 
-/// Adds a payment at `now` to the subscription; `None` when the plan is active by another mandate than the charged one: then the payment
-/// has to be refunded. A transfer cannot be refunded by us, so it always adds its days.
+/// Adds a payment at `now` to the subscription. `None` when another mandate pays the active plan: then the payment has to be refunded. A
+/// transfer cannot be refunded by us, so a transfer always adds its days.
 pub(super) fn extend(
     before: Option<&SubscriptionRow>,
     paid: &Paid,
@@ -116,7 +115,7 @@ pub(super) fn extend(
     let running = before.filter(|row| row.is_active(now));
     let version = before.map_or(0, |row| row.version + 1);
     let Some(running) = running else {
-        // No active subscription: a new one. A period that has ended before it is recorded is recorded all the same, since money has moved.
+        // No active subscription: a new one. A period ended before the record is recorded all the same, since money has moved.
         let start = match paid.period {
             Period::Days(_) => now,
             Period::Until(end) => paid.at.min(end),
@@ -125,7 +124,7 @@ pub(super) fn extend(
             Period::Days(days) => start + DAY * days,
             Period::Until(end) => end,
         };
-        // The same mandate, charged again after a gap, keeps its subscription id.
+        // A charge of the known mandate after a gap keeps the subscription id.
         let again = before.filter(|row| row.route == paid.route && row.reference == paid.reference);
         return Some(Extended {
             row: SubscriptionRow {
@@ -155,7 +154,7 @@ pub(super) fn extend(
             let start = row.period_end;
             row.period_end += span;
             if row.renews {
-                // The next charge keeps its due time and pays from then on; these days are added after it.
+                // The next charge keeps its due time and pays from there; the transfer's days follow the paid time.
                 row.extra += span;
             } else {
                 row.route = paid.route;
@@ -167,7 +166,7 @@ pub(super) fn extend(
         Period::Until(_) if !own => return None,
         Period::Until(end) => {
             row.period_start = paid.at.min(end);
-            // Of the days that a transfer has added, those that have passed before a late charge are used up.
+            // Days of a transfer that passed before a late charge are used up.
             row.extra = row
                 .extra
                 .min(running.period_end.duration_since(row.period_start));
@@ -180,7 +179,7 @@ pub(super) fn extend(
     Some(Extended { row, paid: span })
 }
 
-/// Changes the renewal state of the mandate `reference`; `None` when nothing changes.
+/// Changes the renewal state of the mandate `reference`; `None` without a change.
 pub(super) fn renewal(
     before: &SubscriptionRow,
     (route, reference): (Route, &str),
@@ -197,7 +196,7 @@ pub(super) fn renewal(
         // The last status stays: without a renewal it is read as cancelled, past due too.
         Renewal::Ends => (row.status, false),
     };
-    // A refund is not undone by a mandate that is still active.
+    // An active mandate does not undo a refund.
     if row.status != SubscriptionStatus::Canceled {
         row.status = status;
     }
@@ -221,11 +220,11 @@ pub(super) fn shorten(
     row.version += 1;
     row.updated_at = now;
     let ahead = end.duration_since(start.max(now));
-    // Never below now: time that has passed cannot be taken away.
+    // Never below now: past time cannot be taken away.
     let cut = ahead.min(row.period_end.duration_since(now));
     row.period_end -= cut;
     if route != row.route {
-        // These days were added after what the other route pays for.
+        // The days followed the other route's paid time.
         row.extra = row.extra.saturating_sub(cut);
     }
     row.extra = row.extra.min(row.period_end.duration_since(now));

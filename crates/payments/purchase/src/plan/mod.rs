@@ -1,11 +1,11 @@
 //! The plan: one subscription for each account, on every route of payment.
 //!
-//! Invariants in addition to those of the crate:
+//! Invariants in addition to the crate's:
 //!
-//! 1. An account has one subscription. A payment while it is active extends it or is refunded; there is never a second one.
-//! 2. A payment is stored under its route and that route's reference, which is unique; the time and the credits that it grants are in the
-//!    same commit.
-//! 3. Credits of a returned payment that were held or spent are owed, and taken back when they become free ([`OwedCredits`]).
+//! 1. An account has one subscription. A payment during an active subscription extends the subscription or is refunded; there is never a
+//!    second subscription.
+//! 2. A payment is stored under its route and the route's unique reference. The payment's commit also grants the time and the credits.
+//! 3. Credits of a returned payment that were held or spent are owed, and taken back as they become free ([`OwedCredits`]).
 //! 4. The rate class of the plan ends by the clock alone, without a background task.
 
 mod benefits;
@@ -37,12 +37,12 @@ use tollgate_money::{Micros, Usd};
 /// The price of one month, on every route.
 pub const PRICE: Usd = Usd::from_cents(19_900);
 
-/// Days that one transfer pays for.
+/// Days bought by one transfer.
 pub const DAYS: u32 = 30;
 
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 
-/// The protocols for buying the plan that are configured. The others are answered with 503, and no document names them.
+/// The configured protocols for buying the plan. The others answer with 503 and stay out of the documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanProtocols {
     /// Signed transfers.
@@ -78,14 +78,14 @@ pub struct Plan {
     pub name: Arc<str>,
     /// The rate class it grants.
     pub class: Arc<str>,
-    /// Credits granted by each payment; zero for none.
+    /// Credits granted by each payment; zero without credits.
     pub monthly_credits: Micros,
     /// Days before the end from which a plan without renewal may be bought again.
     pub renewal_days: u32,
-    /// Devices included; `None` where that does not apply.
+    /// Devices included; `None` if not applicable.
     pub device_slots: Option<u32>,
-    /// Tasks with a computer of its own, for each month; `None` where that does not apply.
+    /// Tasks with a dedicated computer, for each month; `None` if not applicable.
     pub computer_use_tasks: Option<u32>,
-    /// What it includes, as text.
+    /// Contents of the plan, as text.
     pub features: Arc<[String]>,
 }

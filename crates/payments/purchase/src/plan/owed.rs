@@ -1,4 +1,4 @@
-//! Credits that returned payments still owe, as due work: taken back when they become free.
+//! Credits owed for returned payments, as due work: taken back as they become free.
 
 use std::sync::Arc;
 
@@ -10,14 +10,13 @@ use super::plans::Plans;
 use crate::due::{Due, DueWork, DueWorker};
 use crate::tasks::PurchaseTasks;
 
-/// The most payments that are due as soon as their account has free credit. Those beyond are due at the times that they store.
+/// Maximum of payments due as soon as the account has free credit. Further payments are due at their stored times.
 const OWING_MAX: usize = 256;
 
 /// The payments for the plan that were given back while their credits were held or spent.
 pub struct OwedCredits(Plans);
 
 impl OwedCredits {
-    /// The worker that takes them back.
     pub fn worker(plans: &Plans, tasks: PurchaseTasks) -> DueWorker<OwedCredits> {
         let clock = plans.inner.clock.clone();
         DueWorker::new(Arc::new(OwedCredits(plans.clone())), clock, tasks)
@@ -31,12 +30,12 @@ impl DueWork for OwedCredits {
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due<Self::Key>>, ReadError> {
         let (store, ledger) = (&self.0.inner.store, &self.0.inner.ledger);
-        // All of them have a time; there are few.
+        // Every row has a time, and the rows are few.
         let owing_max = limit.max(OWING_MAX);
         let owing = reading(store, move |store| {
             store.payments_due(Timestamp::MAX, owing_max)
         });
-        // An account that is not in memory cannot spend any credit.
+        // An account outside memory cannot spend credit.
         let is_due = |row: &PaymentRow| {
             row.next_attempt_at.is_some_and(|at| at <= now) || ledger.has_free_credit(row.account)
         };

@@ -20,13 +20,12 @@ const COLLECT: Backoff = Backoff {
 pub(super) struct Payment(PaymentRow);
 
 impl Payment {
-    /// A stored payment, or one that is about to be.
+    /// A payment, stored or about to be stored.
     pub(super) fn new(row: PaymentRow) -> Payment {
         Payment(row)
     }
 
-    /// The payment after its money was given back and as many of its credits as were free, `taken`, were taken back. `None` when it was
-    /// given back before.
+    /// The payment after the return of its money. `taken` of its credits were free and taken back. `None` when given back before.
     pub(super) fn returned(&self, taken: Micros, now: Timestamp) -> Option<Payment> {
         if self.status != PaymentStatus::Paid {
             return None;
@@ -37,7 +36,7 @@ impl Payment {
         Some(Payment(row).owing(self.credits - taken, now))
     }
 
-    /// The payment after an attempt to take owed credits back, which took `taken`. `None` when nothing is owed.
+    /// The payment after a further collection of owed credits, `taken`. `None` without owed credits.
     pub(super) fn collected(&self, taken: Micros, now: Timestamp) -> Option<Payment> {
         let owed = self.owed.filter(|owed| owed.is_positive())?;
         let mut row = self.0.clone();
@@ -60,7 +59,7 @@ impl Payment {
         self
     }
 
-    /// The part that writes it in place of `before`.
+    /// The part that replaces `before`.
     pub(super) fn replacing(self, before: &Payment) -> PlanPart {
         PlanPart::ChangePayment {
             row: self.0,

@@ -9,7 +9,7 @@ macro_rules! words {
         }
 
         impl $name {
-            /// All of them, in the order of the documentation.
+            /// Every state, in the order of the documentation.
             pub const ALL: &'static [$name] = &[$($name::$case),+];
 
             /// The value in an answer.

@@ -25,18 +25,16 @@ use crate::topups::Draw;
 /// Attempts at a write under optimistic locking: each conflict is another writer's commit.
 const WRITE_ATTEMPTS: usize = 16;
 
-/// Mandates of one account that are read to find the current one.
+/// Mandates of one account read to find the current mandate.
 const MANDATES_MAX: usize = 64;
 
 /// Dependencies of [`Plans`].
 pub struct PlanDeps {
     /// Store of subscriptions and payments.
     pub store: Arc<dyn Store>,
-    /// The ledger.
     pub ledger: Ledger,
     /// The plan on sale.
     pub plan: Plan,
-    /// The clock.
     pub clock: Clock,
     /// Fills a slice with random bytes.
     pub draw: Draw,
@@ -53,9 +51,9 @@ pub struct Plans {
 /// Outcome of recording a payment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PayOutcome {
-    /// Recorded; the account has what it paid for.
+    /// Recorded; the account has the paid benefits.
     New(SubscriptionRow),
-    /// Recorded before; nothing was written. The current subscription.
+    /// Recorded before, no write. The current subscription.
     Repeated(SubscriptionRow),
     /// The plan is active by another mandate; nothing was written. The charged mandate has to be cancelled and the payment refunded.
     Duplicate(SubscriptionRow),
@@ -64,9 +62,9 @@ pub enum PayOutcome {
 /// Outcome of reversing a payment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reversal {
-    /// The time it paid for was taken away, and as many of its credits as were available.
+    /// The paid time was taken away, with the available part of the credits.
     New {
-        /// The subscription after it.
+        /// The subscription after the reversal.
         subscription: SubscriptionRow,
         /// Credits taken back.
         taken: Micros,
@@ -100,7 +98,7 @@ impl Plans {
     /// The account's subscription and pending payments.
     pub async fn state(&self, account: AccountId) -> Result<PlanState, PlanError> {
         let read = reading(&self.inner.store, move |store| {
-            // Pending payments first: they become a subscription, never the other way round.
+            // Pending payments first: a pending payment becomes a subscription, never the reverse.
             let authorization = store.authorization_open(account)?;
             let mandates = store.mandates_of(account, MANDATES_MAX)?;
             Ok((store.subscription(account)?, mandates, authorization))
@@ -114,13 +112,13 @@ impl Plans {
         })
     }
 
-    /// Adds a rail to those that [`Plans::state_across_rails`] reconciles, for as long as it exists.
+    /// Adds a rail to the reconciliation of [`Plans::state_across_rails`], for the rail's lifetime.
     pub fn add_rail(&self, rail: &Arc<dyn Rail>) {
         self.rails.add(rail);
     }
 
-    /// The account's state after every rail but `own` has reconciled the account's open purchases. Every rail reads this before it offers
-    /// or takes a payment.
+    /// The account's state after every rail but `own` has reconciled the account's open purchases. Every rail reads this state before
+    /// offering or taking a payment.
     pub async fn state_across_rails(
         &self,
         account: AccountId,
@@ -128,7 +126,7 @@ impl Plans {
         question: Question,
     ) -> Result<PlanState, PlanError> {
         let before = self.state(account).await?;
-        // Nothing more can be bought.
+        // No further purchase is possible.
         if before.is_active() && !before.may_renew() {
             return Ok(before);
         }
@@ -139,8 +137,8 @@ impl Plans {
         Ok(state)
     }
 
-    /// Records a payment: the payment, the subscription after it, the rate class, the credits, and the parts that `attached` builds from
-    /// that subscription, in one unit of work. On a write conflict the subscription is read and `attached` called again.
+    /// Records a payment in one unit of work: payment, new subscription, rate class, credits, and the parts built by `attached` from the
+    /// subscription. On a write conflict the subscription is read again and `attached` called again.
     ///
     /// # Errors
     ///
@@ -228,8 +226,8 @@ impl Plans {
         Err(PlanError::Busy(paid.account))
     }
 
-    /// Changes the renewal state of the subscription, if the given mandate pays it, together with the parts in `attached`, which are
-    /// written in any case.
+    /// Changes the renewal state of the subscription, if the given mandate pays the subscription. The parts in `attached` are written in
+    /// any case.
     pub async fn set_renewal(
         &self,
         account: AccountId,
@@ -263,9 +261,8 @@ impl Plans {
         Err(PlanError::Busy(account))
     }
 
-    /// Grants provisional time until `until` for a payment that the provider reports and does not list yet. Records no payment and no
-    /// credits; that happens when it is listed. `None` when the plan is active by another mandate; nothing was written then, `attached`
-    /// included.
+    /// Grants provisional time until `until` for a payment reported by the provider and not listed yet. Payment and credits are recorded
+    /// once listed. `None` when another mandate pays the active plan; then nothing was written, `attached` included.
     pub async fn advance(
         &self,
         account: AccountId,
@@ -305,8 +302,8 @@ impl Plans {
         Err(PlanError::Busy(account))
     }
 
-    /// Reverses a refunded payment: takes away the remaining time, and its credits as far as they are available. `attached` is written with
-    /// it, and not when there is nothing to reverse.
+    /// Reverses a refunded payment: takes away the remaining time, and the available part of its credits. `attached` is written with the
+    /// reversal, and not without one.
     pub async fn reverse_payment(
         &self,
         route: Route,
@@ -327,7 +324,7 @@ impl Plans {
             let now = inner.clock.now();
             let mut taken = self.free_of(payment.account, payment.credits).await?;
             if taken < payment.credits {
-                // Before the rest is owed, so that no node has any of it then which it does not hold.
+                // Before the rest is owed: every other node has to return free credit beyond its holds.
                 let recalled = inner.ledger.recall(payment.account, now).await;
                 recalled.map_err(PlanError::Recall)?;
                 taken = self.free_of(payment.account, payment.credits).await?;
@@ -370,7 +367,7 @@ impl Plans {
         ))
     }
 
-    /// Takes back the credits that a returned payment still owes, as far as they are free.
+    /// Takes back the free part of the credits owed for a returned payment.
     pub(super) async fn collect_owed(&self, route: Route, name: &str) -> Result<(), PlanError> {
         let mut account = None;
         for _ in 0..WRITE_ATTEMPTS {
@@ -382,13 +379,13 @@ impl Plans {
             let taken = self.free_of(payment.account, owed).await?;
             let now = self.inner.clock.now();
             if !taken.is_positive() && payment.next_attempt_at.is_some_and(|at| at > now) {
-                // The free credit that made it due has been held again.
+                // The free credit is held again.
                 return Ok(());
             }
             let Some(after) = payment.collected(taken, now) else {
                 return Ok(());
             };
-            // Each step has a reference of its own: what is owed before it shrinks with every step.
+            // Each step has a unique reference: the owed amount shrinks with every step.
             let reference = plan_reference(route, name);
             let reference = format!("{reference}/returned/{}", owed.get());
             let left = after.owed.unwrap_or_default();
@@ -420,7 +417,7 @@ impl Plans {
         Ok(credits.min(available).max(Micros::ZERO))
     }
 
-    /// Writes `parts`, with the correction of the ledger that takes `taken` credits where there are any.
+    /// Writes `parts`, with a ledger correction of `taken` credits if any.
     async fn take_back(
         &self,
         account: AccountId,

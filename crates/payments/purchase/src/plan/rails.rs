@@ -1,7 +1,7 @@
-//! The rails on which the plan is paid, and the check that precedes each payment: no other rail has a purchase of the account open.
+//! The rails of the plan's payments, and the check before each payment: no other rail has an open purchase of the account.
 //!
-//! A stored row is not enough to decide this: a buyer approves at the provider, and its notification may be lost. So each other rail first
-//! reconciles what it has open for the account at its source.
+//! A stored row is not enough for this check: a buyer approves at the provider, and the notification may be lost. So each other rail first
+//! reconciles the account's open purchases at their source.
 
 use std::error::Error;
 use std::sync::{Arc, Weak};
@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use tollgate_money::AccountId;
 use tollgate_store::Route;
 
-/// How long all rails together may take. A rail that takes longer counts as one that could not be read.
+/// Timeout of all rails together. A slower rail counts as unreadable.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why other rails are asked.
+/// Reason for the question to other rails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     /// A payment is offered. An answer of a moment ago counts.
@@ -24,17 +24,17 @@ pub enum Question {
     Payment,
 }
 
-/// A way of payment for the plan that moves money on its own.
+/// A way of payment for the plan with independent movements of money.
 #[async_trait]
 pub trait Rail: Send + Sync {
-    /// The route that its payments are recorded with.
+    /// The route recorded with the rail's payments.
     fn route(&self) -> Route;
 
-    /// Reconciles each purchase that the account has open on this rail with its source. Returns whether money may still move on it.
+    /// Reconciles each open purchase of the account on this rail with its source. Returns whether money may still move on this rail.
     ///
     /// # Errors
     ///
-    /// The source could not be read, and money may move on it.
+    /// The source could not be read, and money may move on this rail.
     async fn has_open(
         &self,
         account: AccountId,
@@ -42,7 +42,7 @@ pub trait Rail: Send + Sync {
     ) -> Result<bool, Box<dyn Error + Send + Sync>>;
 }
 
-/// The rails of a process. A rail holds the plans that hold this list, so the list holds no rail.
+/// The rails of a process. A rail holds the plans, and the plans this list; so the list holds weak references.
 #[derive(Default)]
 pub(super) struct Rails {
     rails: Mutex<Vec<Weak<dyn Rail>>>,
@@ -54,8 +54,8 @@ impl Rails {
         rails.push(Arc::downgrade(rail));
     }
 
-    /// Whether money may still move for the account on a rail other than `own`. One that cannot be read in time counts as open: a payment
-    /// that is refused is made again, one that is made twice has to be given back.
+    /// Whether money may still move for the account on a rail other than `own`. A rail not read in time counts as open: a refused payment
+    /// is made again, a double payment has to be given back.
     pub(super) async fn have_open(
         &self,
         account: AccountId,

@@ -1,4 +1,4 @@
-//! The state of an account as a buyer: its subscription and its pending payments.
+//! The state of an account as a buyer: subscription and pending payments.
 
 use tollgate_clock::Timestamp;
 use tollgate_money::Usd;
@@ -12,14 +12,13 @@ use crate::mandates::{is_own, is_past_due, next_charge, resumable_until};
 pub struct PlanState {
     /// The moment.
     pub now: Timestamp,
-    /// Its subscription, ended or not.
+    /// The subscription, ended or not.
     pub subscription: Option<SubscriptionRow>,
-    /// Its current mandate: offered, agreed to or charged, or else the latest.
+    /// The current mandate: offered, agreed to or charged, or else the latest.
     pub mandate: Option<MandateRow>,
     /// A signed transfer that may still move money.
     pub authorization: Option<AuthorizationRow>,
-    /// Whether money may still move on another rail than the one that asks, or that rail could not be read
-    /// ([`super::Plans::state_across_rails`]).
+    /// Whether money may still move on another rail, or the other rail could not be read ([`super::Plans::state_across_rails`]).
     pub is_open_elsewhere: bool,
     pub(super) renewal_days: u32,
 }
@@ -37,7 +36,7 @@ impl PlanState {
         }
     }
 
-    /// Whether a payment for the plan may be in progress on any route. While it may, no other payment is offered.
+    /// Whether a payment for the plan may be in progress on any route. Other payments are not offered meanwhile.
     pub fn money_may_move(&self) -> bool {
         self.is_open_elsewhere || self.authorization.is_some() || self.awaits_first_charge()
     }
@@ -54,21 +53,21 @@ impl PlanState {
         self.active().is_some()
     }
 
-    /// Whether the account has the plan and may still pay for the next period: it does not renew, and its end is near.
+    /// Whether the account has the plan and may still pay for the next period: no automatic renewal, and a near end.
     pub fn may_renew(&self) -> bool {
         self.active().is_some_and(|row| {
             !row.renews && row.period_end.duration_since(self.now) <= DAY * self.renewal_days
         })
     }
 
-    /// Until when the account's owner may resume the plan that was cancelled; `None` where it cannot be resumed, or is paid otherwise by now.
+    /// The time until which the owner may resume the cancelled plan; `None` if impossible, or if another payment pays the plan by now.
     pub fn resumable_until(&self) -> Option<Timestamp> {
         let mandate = self.mandate.as_ref()?;
         let until = resumable_until(mandate).filter(|until| self.now < *until)?;
         is_own(self.active()?, mandate).then_some(until)
     }
 
-    /// When and how much the provider charges next for the plan; `None` where it does not, or that time has passed without a charge.
+    /// Time and amount of the provider's next charge for the plan; `None` without one, or after a passed time without a charge.
     pub fn next_charge(&self) -> Option<(Timestamp, Usd)> {
         let mandate = self.mandate.as_ref()?;
         let row = self.active().filter(|row| row.renews)?;
@@ -76,8 +75,8 @@ impl PlanState {
         is_own(row, mandate).then_some((at, mandate.price))
     }
 
-    /// Whether a mandate was agreed to whose first payment is pending: money may move at any time, and no other payment is offered until it
-    /// is final. Not so after that payment has failed.
+    /// Whether a mandate was agreed to and the first payment is pending. Money may move at any time, and other payments are not offered
+    /// until the first payment is final. False after a failure of the first payment.
     pub fn awaits_first_charge(&self) -> bool {
         self.mandate
             .as_ref()

@@ -9,7 +9,7 @@ labels! {
         Begun = "begun",
         /// The payment was credited.
         Captured = "captured",
-        /// It ended without a payment.
+        /// Ended without a payment.
         Failed = "failed",
         /// The capture was declined.
         Declined = "declined",

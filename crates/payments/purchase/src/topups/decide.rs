@@ -1,4 +1,4 @@
-//! Decision table of purchase reconciliation: what to do, given the stored purchase and its order. No I/O, no clock.
+//! Decision table of purchase reconciliation: the next action, given the stored purchase and its order. No I/O, no clock.
 
 use tollgate_clock::Timestamp;
 use tollgate_money::Usd;
@@ -7,7 +7,7 @@ use tollgate_store::{TopUpRow, TopUpState};
 use super::orders::{CaptureStatus, Order, OrderStatus};
 use super::schedule::EXPIRES;
 
-/// Declined captures of one purchase after which it fails.
+/// Declined captures after which a purchase fails.
 pub(super) const DECLINES_MAX: u32 = 5;
 
 /// The next action.
@@ -23,7 +23,7 @@ pub(super) enum Decision {
     Pending,
     /// Not captured; the buyer has to approve again.
     Reapprove,
-    /// It ended without a payment, for this reason.
+    /// Ended without a payment, with the reason.
     Over(&'static str),
     /// Total refunded to the buyer so far.
     Returned(Usd),
@@ -33,7 +33,7 @@ pub(super) enum Decision {
     Stuck(&'static str),
 }
 
-/// Compares a purchase with its order. `is_notified`: a notification has arrived, so the buyer may have changed a declined payment method.
+/// Compares a purchase with its order. `is_notified`: after a notification, the buyer may have changed a declined payment method.
 pub(super) fn decide(row: &TopUpRow, order: &Order, is_notified: bool, now: Timestamp) -> Decision {
     use TopUpState::{Captured, Capturing, Failed, Open, Pending};
     if order.top_up.as_deref() != Some(&*row.id.to_string()) {
@@ -72,8 +72,8 @@ pub(super) fn decide(row: &TopUpRow, order: &Order, is_notified: bool, now: Time
     }
 }
 
-/// The decision about a purchase whose order the provider no longer knows; `None` where that may change. `is_notified`: a notification is
-/// not acknowledged yet.
+/// The decision about a purchase whose order the provider no longer knows; `None` if this may change. `is_notified`: a notification is not
+/// acknowledged yet.
 pub(super) fn decide_gone(row: &TopUpRow, is_notified: bool, now: Timestamp) -> Option<Decision> {
     use TopUpState::{Captured, Capturing, Created, Failed, Open, Pending};
     let is_old = now.duration_since(row.created_at) >= EXPIRES;
@@ -85,9 +85,9 @@ pub(super) fn decide_gone(row: &TopUpRow, is_notified: bool, now: Timestamp) -> 
         Capturing | Pending if is_old => Some(Decision::Stuck(
             "a capture was requested, and its order no longer exists",
         )),
-        // What is owed is known without the order.
+        // The owed amount is known without the order.
         Captured if row.owed.is_positive() => Some(Decision::Owed),
-        // The provider does not keep orders for ever, and this one is finished.
+        // The provider does not keep orders for ever; this purchase is finished.
         Captured | Failed => Some(Decision::Wait),
         _ => None,
     }

@@ -41,7 +41,7 @@ pub enum BeginError {
     Ending,
 }
 
-/// Why a reconciliation failed. It is retried automatically.
+/// Why a reconciliation failed. Retried automatically.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReconcileError {

@@ -8,13 +8,13 @@ use crate::keys::key_of;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Create,
-    /// A capture, numbered from 0: a declined one is followed by another.
+    /// A capture, numbered from 0: after a decline another capture follows.
     Capture(u32),
 }
 
-/// 64 hex digits, the same for the same step of the same purchase, in this environment only.
+/// 64 hex digits, equal for a repeated step of a purchase in one environment.
 ///
-/// Derived and not random, so that a step repeated after a crash keeps its key; stored before the call all the same.
+/// Derived and not random, so that a step repeated after a crash keeps the key; nevertheless stored before the call.
 pub(super) fn key(environment: &str, account: AccountId, top_up: TopUpId, step: Step) -> String {
     let step = match step {
         Step::Create => String::from("create"),

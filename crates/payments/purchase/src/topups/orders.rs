@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use tollgate_money::{TopUpId, Usd};
 
-/// A payment provider that creates orders, has buyers approve them, and captures the payment on request.
+/// A payment provider with orders: created by us, approved by the buyer, captured on request.
 #[async_trait]
 pub trait Orders: Send + Sync {
     /// Creates an order. Idempotent by its key.
@@ -21,9 +21,8 @@ pub trait Orders: Send + Sync {
 pub struct NewOrder<'a> {
     /// Idempotency key.
     pub key: &'a str,
-    /// The purchase it is for.
+    /// Purchase of the order.
     pub top_up: TopUpId,
-    /// The price.
     pub price: Usd,
     /// Description shown to the buyer at the provider.
     pub description: &'a str,
@@ -33,34 +32,31 @@ pub struct NewOrder<'a> {
     pub cancel_url: &'a str,
 }
 
-/// A created order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatedOrder {
     /// The provider's id.
     pub order: String,
-    /// Where the buyer approves it.
+    /// Page for the buyer's approval.
     pub approve_url: String,
 }
 
 /// An order as read from the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Its status.
     pub status: OrderStatus,
-    /// The price; `None` when it is not one amount in US dollars.
+    /// The price; `None` unless a single amount in US dollars.
     pub price: Option<Usd>,
-    /// The purchase id that was sent when it was created.
+    /// The purchase id sent at creation.
     pub top_up: Option<String>,
-    /// The payment, if there is one. An order is paid at most once.
+    /// The payment, if any. An order is paid at most once.
     pub capture: Option<Capture>,
     /// The amount refunded to the buyer.
     pub returned: Usd,
 }
 
-/// Status of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderStatus {
-    /// The buyer has not approved it yet.
+    /// The buyer has not approved yet.
     Waiting,
     /// Approved; the payment can be captured.
     Approved,
@@ -75,22 +71,19 @@ pub enum OrderStatus {
 pub struct Capture {
     /// The provider's id.
     pub id: String,
-    /// Its status.
     pub status: CaptureStatus,
-    /// The amount; `None` when it is not in US dollars.
+    /// The amount; `None` if not in US dollars.
     pub amount: Option<Usd>,
 }
 
 /// Status of a capture.
 ///
-/// In this order: of several attempts the greatest one counts.
+/// Ordered: of several attempts the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CaptureStatus {
-    /// Declined.
     Declined,
-    /// Pending.
     Pending,
-    /// Complete, whether or not part of it was refunded since.
+    /// Complete, possibly with later partial refunds.
     Completed,
 }
 
@@ -98,7 +91,7 @@ pub enum CaptureStatus {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct OrderError {
-    /// Its class, which decides on retries.
+    /// The class, which decides on retries.
     pub kind: FailureKind,
     /// For the log: the provider's message and its support reference.
     pub message: String,
@@ -117,9 +110,9 @@ pub enum FailureKind {
     Gone,
     /// The buyer has not approved yet.
     NotApproved,
-    /// The payment method was declined; another one may work.
+    /// The payment method was declined; another method may work.
     Declined,
-    /// It was carried out before.
+    /// Carried out before.
     AlreadyDone,
     /// Refused for good.
     Refused,

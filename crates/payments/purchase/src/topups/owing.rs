@@ -1,4 +1,4 @@
-//! Purchases whose refunded credits are owed: due as soon as their account has free credit, and not only at the time that they store.
+//! Purchases with refunded and owed credits: due as soon as the account has free credit, before their stored time.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use tollgate_ledger::Ledger;
 use tollgate_money::{AccountId, TopUpId};
 use tollgate_store::TopUpRow;
 
-/// The most purchases that are watched. Those beyond are due at the times that they store.
+/// Maximum of watched purchases. Further purchases are due at their stored times.
 pub(super) const OWING_MAX: usize = 256;
 
-/// Purchases whose credits are owed, with their accounts; `None` before they were read.
+/// Purchases with owed credits, and their accounts; `None` before the first read.
 #[derive(Debug, Default)]
 pub(super) struct Owing(Mutex<Option<BTreeMap<TopUpId, AccountId>>>);
 
 impl Owing {
-    /// Whether the stored ones have yet to be read.
+    /// Whether the stored rows have yet to be read.
     pub(super) fn is_unread(&self) -> bool {
         self.rows().is_none()
     }
 
-    /// Watches these, which were read at the start.
+    /// Watches the rows of the first read.
     pub(super) fn start(&self, rows: &[TopUpRow]) {
         let read = rows.iter().map(|row| (row.id, row.account));
         self.rows().get_or_insert_default().extend(read);
     }
 
-    /// Watches a purchase while its credits are owed.
+    /// Watches a purchase while credits are owed.
     pub(super) fn note(&self, row: &TopUpRow) {
         if let Some(rows) = &mut *self.rows() {
             if !row.owed.is_positive() {
@@ -37,7 +37,7 @@ impl Owing {
         }
     }
 
-    /// Those whose accounts have free credit now. An account that is not in memory cannot spend any.
+    /// Purchases of accounts with free credit now. An account outside memory cannot spend credit.
     pub(super) fn collectable(&self, ledger: &Ledger) -> Vec<TopUpId> {
         let rows = self.rows();
         let rows = rows.iter().flatten();

@@ -45,32 +45,29 @@ pub type Draw = Box<dyn Fn(&mut [u8]) + Send + Sync>;
 pub struct TopUpDeps {
     /// Store of the purchases.
     pub store: Arc<dyn Store>,
-    /// The ledger.
     pub ledger: Ledger,
     /// The payment provider.
     pub orders: Arc<dyn Orders>,
-    /// Provider environment (its address): part of idempotency keys, so that two installations do not share them.
+    /// Provider environment (its address), part of idempotency keys: two installations share no key.
     pub environment: String,
-    /// Prices and limits; without them nothing is sold, and existing purchases stay under reconciliation.
+    /// Prices and limits. `None`: no credits are sold, and existing purchases stay under reconciliation.
     pub offer: Option<Offer>,
     /// Description shown to the buyer at the provider.
     pub description: String,
-    /// The clock.
     pub clock: Clock,
     /// Fills a slice with random bytes.
     pub draw: Draw,
-    /// Runs the work in tasks of its own, so that a disconnected caller does not cancel it.
+    /// Runs the work in separate tasks, so that a disconnected caller does not cancel the work.
     pub runtime: PurchaseTasks,
 }
 
 /// A request to buy credits.
 #[derive(Clone, Debug)]
 pub struct PurchaseRequest {
-    /// The purchase id, drawn when the form was shown: a form that is submitted twice is one purchase.
+    /// The purchase id, drawn when the form was shown: a form submitted twice is one purchase.
     pub id: TopUpId,
     /// The account that gets the credits.
     pub account: AccountId,
-    /// The price.
     pub price: Usd,
     /// Redirect URL after approval.
     pub return_url: String,
@@ -78,14 +75,14 @@ pub struct PurchaseRequest {
     pub cancel_url: String,
 }
 
-/// A notification of the provider. It only triggers reconciliation; its content is not trusted.
+/// A notification of the provider, untrusted: only a trigger of reconciliation.
 #[derive(Clone, Debug)]
 pub struct Notification {
     /// The provider's event id.
     pub id: String,
     /// The event type.
     pub kind: String,
-    /// The purchase it names, if it names one.
+    /// Purchase named in the notification, if any.
     pub about: Option<TopUpSubject>,
 }
 
@@ -107,8 +104,8 @@ pub(super) struct Inner {
     description: String,
     draw: Draw,
     runtime: PurchaseTasks,
-    /// One lock for each purchase that this process has in work. It saves the provider a call; between nodes the version of the row decides:
-    /// the second writer is refused, and reconciles the row that it reads again.
+    /// One lock for each purchase in work in this process, to save provider calls. Between nodes the row version decides: the second writer
+    /// is refused, and reconciles the reread row.
     locks: KeyedLock<TopUpId>,
     pub(super) owing: Owing,
 }
@@ -151,7 +148,8 @@ impl TopUps {
         TopUpId::from_parts(ms, random)
     }
 
-    /// Creates a purchase, or returns the one with the same id. On return its order and approval URL are known, or it has ended.
+    /// Creates a purchase, or returns the existing purchase with this id. On return the order and approval URL are known, or the purchase
+    /// has ended.
     pub async fn begin(&self, request: PurchaseRequest) -> Result<TopUpRow, BeginError> {
         let this = self.clone();
         self.spawn(async move { this.inner.begin(request).await })
@@ -159,7 +157,8 @@ impl TopUps {
             .unwrap_or(Err(BeginError::Ending))
     }
 
-    /// Reconciles a purchase with the provider now, because its buyer asks: no attempt of the worker's schedule. `is_notified`: the buyer has come back, so the order may have changed.
+    /// Reconciles a purchase with the provider now, at the buyer's request: no attempt of the worker's schedule. `is_notified`: the buyer
+    /// has come back, so the order may have changed.
     pub async fn reconcile(
         &self,
         id: TopUpId,
@@ -176,7 +175,7 @@ impl TopUps {
         reconciled.await.unwrap_or(Err(ReconcileError::Ending))
     }
 
-    /// Stores a notification and marks what it names for reconciliation. Durable on return; `false` for a duplicate.
+    /// Stores a notification and marks the named purchase for reconciliation. Durable on return; `false` for a duplicate.
     pub async fn record_notification(
         &self,
         notification: Notification,
@@ -203,7 +202,7 @@ impl TopUps {
         }
     }
 
-    /// Reconciles due purchases until it is dropped. Work that an earlier run left unfinished is due at once.
+    /// Reconciles due purchases until the future is dropped. Unfinished work of an earlier run is due at once.
     pub async fn run(&self) {
         let clean_up = async {
             loop {
@@ -214,7 +213,7 @@ impl TopUps {
         tokio::join!(self.worker.run(), clean_up);
     }
 
-    /// Reconciles what is due, once; returns the number of purchases.
+    /// Reconciles due purchases once; returns the number of purchases.
     pub async fn reconcile_due(&self) -> usize {
         self.worker.run_once().await
     }
@@ -231,7 +230,7 @@ impl TopUps {
         }
     }
 
-    /// Runs work in a task of its own; `None` when the runtime is shutting down.
+    /// Runs work in a separate task; `None` when the runtime is shutting down.
     async fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -275,7 +274,7 @@ impl DueWork for Inner {
     }
 
     async fn reconcile(&self, id: TopUpId) -> bool {
-        // A failed reconciliation is logged where it failed.
+        // The failure is logged at its place.
         self.attempt(id).await.is_ok()
     }
 }
@@ -332,7 +331,7 @@ impl Inner {
                 if error.kind == FailureKind::OutcomeUnknown {
                     self.counters.inc(TopUpEvent::Unclear);
                 }
-                // If an order was created all the same, the buyer has no link to it, so nothing can be captured.
+                // If the order exists after all, the buyer has no link, so no capture is possible.
                 if error.kind == FailureKind::Refused {
                     self.counters.inc(TopUpEvent::Failed);
                     let over =

@@ -1,4 +1,4 @@
-//! Reconciliation of one purchase: reads its order at the provider and carries out the decision of [`super::decide`].
+//! Reconciliation of one purchase: reads the order at the provider and carries out the decision of [`super::decide`].
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::conflict::{WriteConflict as _, repeated};
 /// Steps of one reconciliation: read, capture, read again after an unknown outcome, credit, reverse. The bound breaks cycles.
 const STEPS_MAX: usize = 6;
 
-/// Attempts to reverse credit while it is being spent.
+/// Attempts to reverse credit under concurrent spending.
 const DEBITS_MAX: usize = 5;
 
 impl Inner {
@@ -94,7 +94,7 @@ impl Inner {
                         answer => attempt = Some(answer),
                     }
                 }
-                // The order was read after the capture, and there is no payment.
+                // The order was read after the capture, without a payment.
                 Decision::Capture | Decision::Reapprove => {
                     return match attempt {
                         // The capture of an earlier run failed.
@@ -131,7 +131,7 @@ impl Inner {
         self.retry_later(row).await
     }
 
-    /// A purchase without a known order: the buyer never got an approval link, so nothing can have been paid.
+    /// A purchase without a known order: the buyer never got an approval link, so no payment is possible.
     async fn without_order(&self, row: TopUp) -> Result<TopUp, ReconcileError> {
         let now = self.clock.now();
         let age = now.duration_since(row.created_at);
@@ -142,7 +142,7 @@ impl Inner {
         self.write(row.unchanged(now)).await
     }
 
-    /// A failed read decides nothing, with one exception: an order that was never approved and no longer exists is over.
+    /// A failed read decides nothing, except for an order that was never approved and no longer exists: over.
     async fn unreadable(
         &self,
         row: TopUp,
@@ -153,14 +153,14 @@ impl Inner {
         if error.kind == FailureKind::Gone
             && let Some(decision) = decide_gone(&row, unacknowledged, now)
         {
-            // A decision on it acknowledges the notification.
+            // A decision on the read acknowledges the notification.
             let read = row.clone().acknowledged(now);
             return match decision {
                 Decision::Over(why) => {
                     self.counters.inc(TopUpEvent::Failed);
                     self.write(read.failed(why, false, now)).await
                 }
-                // The worker raises the alert, and may find nothing but the notification.
+                // The worker raises the alert, and may find only the notification.
                 Decision::Stuck(why) if row.is_asked() => self.mark_stuck(row, why).await,
                 Decision::Stuck(why) => self.mark_stuck(read, why).await,
                 Decision::Owed => {
@@ -226,7 +226,8 @@ impl Inner {
         self.write(row.retries(self.clock.now())).await
     }
 
-    /// The same with an unacknowledged notification: a stored one stays, and a returning buyer is stored as one.
+    /// [`retry_later`](Self::retry_later) with an unacknowledged notification: a stored notification stays, and a buyer's return is stored
+    /// as a notification.
     async fn retry_with_notification(&self, row: TopUp) -> Result<TopUp, ReconcileError> {
         let now = self.clock.now();
         let mut row = row.retries(now);
@@ -286,7 +287,7 @@ impl Inner {
         let is_new = total > before.returned;
         let missing = before.missing(total);
         let name = format!("{}/returned/{}", reference(&capture), total.cents());
-        // Each step has a reference of its own: the amount taken before it grows with every step.
+        // Each step has a unique reference: the amount already taken grows with every step.
         let name: Arc<str> = match is_new {
             true => name.into(),
             false => format!("{name}/{}", before.taken_back.get()).into(),
@@ -301,7 +302,7 @@ impl Inner {
                 }
             };
             if is_new && missing > available && !is_recalled {
-                // Before the rest is owed, so that no node has any of it then which it does not hold.
+                // Before the rest is owed: every other node has to return free credit beyond its holds.
                 if let Err(error) = self.ledger.recall(before.account, self.clock.now()).await {
                     tracing::debug!(%error, "recalling the credit of a refunded payment's account failed");
                     return self.retry_later(before).await;
@@ -314,7 +315,7 @@ impl Inner {
                 .next_attempt_at
                 .is_some_and(|at| at > self.clock.now());
             if !is_new && is_early && !taken.is_positive() {
-                // The free credit that made it due has been held again.
+                // The free credit is held again.
                 return Ok(before);
             }
             let row = before.clone().returned(total, taken, self.clock.now());
@@ -359,7 +360,7 @@ impl Inner {
         let error = ReconcileError::Credit(error);
         if !error.is_conflict() {
             tracing::error!(top_up = %row.id, %error, "booking purchase failed, retrying");
-            // Where this fails too, the cause is the same, and the worker keeps the wait in memory.
+            // A failure here has the cause of the first; the worker keeps the wait in memory.
             let _ = self.retry_later(row).await;
         }
         error

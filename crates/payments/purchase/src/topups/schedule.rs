@@ -16,10 +16,10 @@ const DAY: Duration = days(1);
 /// `order.links`).
 pub const OFFERED: Duration = Duration::from_secs(3 * 3600);
 
-/// Age after which an order that was not approved fails: three hours to reach the provider, and three to approve.
+/// Age after which an order without approval fails: three hours to reach the provider, and three to approve.
 pub(super) const EXPIRES: Duration = Duration::from_hours(6);
 
-/// Times after a payment at which it is checked for refunds, in case the notification was lost. A buyer can open a dispute for 180 days.
+/// Checks for refunds, after the payment, in case a notification was lost. A buyer can open a dispute for 180 days.
 const AFTER_PAYMENT: [Duration; 5] = [DAY, days(7), days(30), days(90), days(181)];
 
 const fn days(days: u64) -> Duration {
@@ -29,7 +29,7 @@ const fn days(days: u64) -> Duration {
 /// The next attempt after a reconciliation; `None` when no change is expected any more.
 pub(super) fn next(row: &TopUpRow, now: Timestamp) -> Option<Timestamp> {
     let wait = match row.state {
-        // The buyer retries, or it is over.
+        // The buyer retries, or the row is over.
         TopUpState::Created => return Some(row.created_at + EXPIRES),
         TopUpState::Open => doubled(row, 15 * SECOND, 10 * MINUTE),
         TopUpState::Capturing => doubled(row, 2 * SECOND, 15 * MINUTE),
@@ -53,7 +53,7 @@ pub(super) fn retry(row: &TopUpRow, now: Timestamp) -> Option<Timestamp> {
     Some(now + doubled(row, 2 * SECOND, 15 * MINUTE))
 }
 
-/// The next attempt for a purchase that needs manual resolution, in case it resolves itself.
+/// The next attempt for a purchase in need of manual resolution, in case the cause disappears.
 pub(super) fn stuck(now: Timestamp) -> Option<Timestamp> {
     Some(now + DAY)
 }

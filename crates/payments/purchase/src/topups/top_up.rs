@@ -1,4 +1,4 @@
-//! State machine of a credit purchase: its transitions, which alone change its row. Pure: no I/O, no clock.
+//! State machine of a credit purchase. Only these transitions change a purchase row. Pure: no I/O, no clock.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl TopUp {
         TopUp(Scheduled::stored(row))
     }
 
-    /// The same, read because its buyer asks.
+    /// A stored row, read for the buyer.
     pub(super) fn asked(row: TopUpRow) -> TopUp {
         TopUp(Scheduled::asked(row))
     }
@@ -45,7 +45,7 @@ impl TopUp {
         self.0.is_asked()
     }
 
-    /// The provider has an order for it.
+    /// The provider has an order for the purchase.
     pub(super) fn ordered(self, order: &str, approve_url: &str, now: Timestamp) -> TopUp {
         self.enter(TopUpState::Open, None, now, |row| {
             row.order = Some(Arc::from(order));
@@ -60,7 +60,7 @@ impl TopUp {
         })
     }
 
-    /// Nothing was captured, and the buyer has to approve again. A decline counts: the next capture gets a key of its own.
+    /// Without a capture; the buyer has to approve again. A decline counts: the next capture gets a new key.
     pub(super) fn reopened(self, is_declined: bool, now: Timestamp) -> TopUp {
         let note = is_declined.then_some("declined");
         self.enter(TopUpState::Open, note, now, |row| {
@@ -86,21 +86,21 @@ impl TopUp {
         })
     }
 
-    /// The payment is complete; its credit is booked in the same unit of work.
+    /// The payment is complete; the credit is booked in this unit of work.
     pub(super) fn captured(self, payment: &str, now: Timestamp) -> TopUp {
         self.enter(TopUpState::Captured, None, now, |row| {
             row.capture = Some(Arc::from(payment));
         })
     }
 
-    /// It ended without a payment.
+    /// Ended without a payment.
     pub(super) fn failed(self, why: &str, is_declined: bool, now: Timestamp) -> TopUp {
         self.enter(TopUpState::Failed, Some(why), now, |row| {
             row.declines += u32::from(is_declined);
         })
     }
 
-    /// `total` of its price was given back so far, and `taken` of its credits are taken back in the same unit of work.
+    /// `total` of the price was given back so far; `taken` of the credits are taken back in this unit of work.
     pub(super) fn returned(self, total: Usd, taken: Micros, now: Timestamp) -> TopUp {
         assert_eq!(
             self.state,
@@ -157,7 +157,7 @@ impl TopUp {
         self.change(now, |row| row.notifications += 1)
     }
 
-    /// It needs manual resolution.
+    /// The purchase needs manual resolution.
     pub(super) fn stuck(self, why: &str, now: Timestamp) -> TopUp {
         TopUp(self.0.stuck(why, now, schedule::stuck(now)))
     }
@@ -167,7 +167,7 @@ impl TopUp {
         self.0.part()
     }
 
-    /// The same after its part was committed.
+    /// The row after the commit of its part.
     pub(super) fn written(self) -> TopUp {
         TopUp(self.0.written())
     }
