@@ -12,7 +12,7 @@ const DIGITS_MAX: usize = 78;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(Word);
 
-/// A text is not a 256-bit integer in its one decimal form.
+/// The text is not a 256-bit integer in canonical decimal form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a whole number in decimal digits without leading zeros, below 2^256")]
 pub struct AmountError;
@@ -39,7 +39,7 @@ impl FromStr for Amount {
     type Err = AmountError;
 
     fn from_str(text: &str) -> Result<Amount, AmountError> {
-        // Parties compare amounts as text: a second form of one amount is refused by some of them, after it was signed.
+        // Parties compare amounts as text: some would refuse a second form of the amount, after the signature.
         let is_padded = text.len() > 1 && text.starts_with('0');
         if text.is_empty() || is_padded || text.len() > DIGITS_MAX {
             return Err(AmountError);

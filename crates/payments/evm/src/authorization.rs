@@ -67,8 +67,8 @@ impl Authorization {
         Word::keccak(&[&[0x19, 0x01], &domain.separator().0, &self.struct_hash().0])
     }
 
-    /// Whether a plain signature is the payer's. `false` proves nothing against it: a contract wallet verifies its own signatures (EIP-1271),
-    /// and some have 65 bytes.
+    /// Whether a plain signature is the payer's. `false` does not disprove the signature: a contract wallet verifies its own signatures
+    /// (EIP-1271), and some have 65 bytes.
     pub fn is_by_payer(&self, domain: &Domain<'_>, signature: &Signature) -> bool {
         signature.signer(&self.digest(domain)) == Some(self.from)
     }

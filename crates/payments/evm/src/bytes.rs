@@ -65,7 +65,7 @@ bytes! {
 }
 
 impl Address {
-    /// The address of a public key: the end of its hash, taken without the byte that marks the key's format.
+    /// The address of a public key: the end of the key's hash, without the format byte.
     pub fn of(key: &VerifyingKey) -> Address {
         let Word(hash) = Word::keccak(&[&key.to_sec1_point(false).as_bytes()[1..]]);
         let mut bytes = [0; 20];
@@ -100,7 +100,7 @@ impl Word {
     }
 }
 
-/// An address in its original spelling, which wallets display. Not comparable: compare [`WrittenAddress::address`].
+/// An address in original spelling, as displayed by wallets. Not comparable: compare [`WrittenAddress::address`].
 #[derive(Clone, Debug)]
 pub struct WrittenAddress {
     text: String,
@@ -108,12 +108,11 @@ pub struct WrittenAddress {
 }
 
 impl WrittenAddress {
-    /// The address.
     pub fn address(&self) -> Address {
         self.address
     }
 
-    /// Whether it is in one case, or has a valid case checksum (EIP-55): in any other case a digit is wrong.
+    /// Whether the address is in one case, or has a valid case checksum (EIP-55). Otherwise a digit is wrong.
     pub fn is_plausible(&self) -> bool {
         let digits = &self.text[2..];
         digits == digits.to_ascii_lowercase()

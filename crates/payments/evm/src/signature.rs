@@ -15,7 +15,7 @@ const BYTES_MAX: usize = 8 * 1024;
 
 /// A signature: 65 bytes (`r`, `s`, `v`) for a plain wallet, longer for a contract wallet.
 ///
-/// A secret until it is used, since it can move the money: its `Debug` output is redacted.
+/// A secret until used, since a signature can move the money: the `Debug` output is redacted.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Signature(Vec<u8>);
 
@@ -28,13 +28,12 @@ impl Signature {
             .then_some(Signature(bytes))
     }
 
-    /// Its bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether it is the malleated form of a plain wallet's signature, which the token refuses: `s` in the upper half of the order, or a
-    /// recovery id other than 27 and 28.
+    /// Whether a plain wallet's signature is malleated and so refused by the token: `s` in the upper half of the order, or a recovery id
+    /// other than 27 and 28.
     pub fn is_malleated(&self) -> bool {
         let Ok([rs @ .., v]) = <&[u8; 65]>::try_from(&self.0[..]) else {
             return false;
@@ -45,7 +44,7 @@ impl Signature {
         s.is_none_or(|s| s.is_high().into()) || !matches!(v, 27 | 28)
     }
 
-    /// The address of the wallet that signed a digest; `None` for a signature that only a contract wallet can verify (EIP-1271).
+    /// The address of the wallet behind a signed digest; `None` for a signature to be verified by a contract wallet (EIP-1271).
     pub fn signer(&self, digest: &Word) -> Option<Address> {
         let (rs, [v]) = self.0.split_at_checked(64)? else {
             return None;

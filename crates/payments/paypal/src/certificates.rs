@@ -63,7 +63,7 @@ impl Certificates {
         (now < *until).then(|| chain.clone())
     }
 
-    /// Caches a valid chain, whatever it has signed: forged events cause one fetch only.
+    /// Caches a valid chain, even after a bad signature: forged events cause one fetch only.
     pub(crate) fn insert(&self, address: &str, chain: Chain, now: Duration) {
         let mut cache = self.cache.lock();
         cache.retain(|_, (_, until)| now < *until);

@@ -33,7 +33,7 @@ pub struct Settings {
     pub client_id: SecretString,
     /// The OAuth client secret.
     pub client_secret: SecretString,
-    /// The id of our webhook, which is part of what PayPal signs; without one every event is rejected.
+    /// The id of our webhook, which PayPal includes in the signed text. `None`: every event is rejected.
     pub webhook_id: Option<String>,
     /// How webhook signatures are verified.
     pub verify: Verify,
@@ -41,7 +41,6 @@ pub struct Settings {
     pub roots: Option<Vec<CertificateDer<'static>>>,
     /// The brand name on PayPal's pages, at most 127 characters.
     pub brand: String,
-    /// Timeouts.
     pub timeouts: Timeouts,
 }
 
@@ -63,14 +62,14 @@ pub struct Client {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
-    /// In place of those of the settings, which may have been rotated.
+    /// Credentials in use. Rotation replaces the credentials of the settings.
     credentials: ArcSwap<Credentials>,
     pub(crate) clock: Clock,
     pub(crate) certificates: Certificates,
     http: reqwest::Client,
 }
 
-/// The OAuth client, as which access tokens are requested, and the token.
+/// The OAuth client for access tokens, and its token.
 #[derive(Debug)]
 struct Credentials {
     id: SecretString,
@@ -235,7 +234,7 @@ impl Client {
         Ok((status, headers, body))
     }
 
-    /// Uses the OAuth client of other settings from the next call on, which requests an access token if it is another one.
+    /// Uses the OAuth client of other settings from the next call on. A changed client requests a new access token.
     pub fn replace_credentials(&self, settings: &Settings) {
         let (old, new) = (self.shared.credentials.load(), Credentials::of(settings));
         let pair =
@@ -313,7 +312,7 @@ impl Credentials {
 }
 
 impl Settings {
-    /// Whether a client of these settings can serve `other` by [`Client::replace_credentials`]. The brand counts for nothing: it is fixed.
+    /// Whether a client of these settings can serve `other` by [`Client::replace_credentials`]. The brand is ignored: a fixed setting.
     pub fn differs_in_credentials_alone(&self, other: &Settings) -> bool {
         self.environment == other.environment
             && (&self.webhook_id, &self.roots) == (&other.webhook_id, &other.roots)
@@ -345,7 +344,7 @@ async fn read(
                 return Err(Error::new(ErrorKind::OutcomeUnknown, what, detail));
             }
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            // The head has arrived, so the call was carried out or refused; which is unknown.
+            // The head has arrived, so the call was carried out or refused, with an unknown result.
             Err(error) => {
                 let mut error = Error::from_transport(what, &error);
                 error.kind = ErrorKind::OutcomeUnknown;

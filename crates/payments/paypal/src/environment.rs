@@ -1,4 +1,4 @@
-//! PayPal environments (live, sandbox, stand-in) and the hosts that belong to each.
+//! PayPal environments (live, sandbox, stand-in) and their hosts.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct Environment {
 enum Kind {
     Live,
     Sandbox,
-    /// Another host with the same API: trusted for its own pages and certificates only.
+    /// Another host with PayPal's API: trusted for its own pages and certificates only.
     Other,
 }
 
@@ -68,7 +68,7 @@ impl Environment {
         let Ok(url) = address.parse::<Url>() else {
             return false;
         };
-        // The checked URL must be the one that a browser opens: URL parsing is lenient.
+        // The checked URL must equal the URL opened by the browser: URL parsing is lenient.
         if url.as_str() != address {
             return false;
         }
@@ -86,7 +86,7 @@ impl Environment {
         }
     }
 
-    /// Whether a signing certificate may be fetched from this URL, which is untrusted input.
+    /// Whether a signing certificate may be fetched from this untrusted URL.
     pub(crate) fn is_certificate(&self, address: &str) -> bool {
         let Ok(url) = address.parse::<Url>() else {
             return false;

@@ -28,9 +28,9 @@ pub enum ErrorKind {
     Gone,
     /// The buyer has not approved yet.
     NotApproved,
-    /// The payment method was declined; another one may work.
+    /// The payment method was declined; another method may work.
     Declined,
-    /// It was carried out before, or is in progress.
+    /// Carried out before, or in progress.
     AlreadyDone,
     /// Refused for good (422).
     Refused,
@@ -131,7 +131,7 @@ impl Error {
             (404, _) => ErrorKind::Gone,
             (422, _) => ErrorKind::Refused,
             (429, _) => ErrorKind::Unavailable,
-            // 409, 5xx and others: another call with the same key may be in progress, or was interrupted.
+            // 409, 5xx and others: another call with this key may be in progress, or was interrupted.
             _ => ErrorKind::OutcomeUnknown,
         };
         let mut detail = format!("{status} {word}");

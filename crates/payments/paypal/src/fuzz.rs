@@ -1,4 +1,4 @@
-//! Entry points of fuzzing: what strangers can send to the public path of webhooks, each parsed from any bytes.
+//! Entry points of fuzzing: input of strangers on the public path of webhooks, parsed from any bytes.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::certificates::{Certificates, Chain};
 use crate::environment::Environment;
 use crate::webhook::{FIELDS, TRANSACTIONS_MAX, Transmission, parse};
 
-/// The header fields of an event, one line of the input for each, and the rest as its body; and the whole input as its body and as the
-/// chain that signed it.
+/// Reads the input in three ways: header fields of an event (one line each) with the rest as body; the whole input as body; the whole input
+/// as the signing chain.
 pub fn webhook(input: &[u8]) {
     let now = Timestamp::from_secs(1_793_534_403);
     let lines: Vec<&[u8]> = input

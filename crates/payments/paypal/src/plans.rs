@@ -9,7 +9,7 @@ use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Money, is_id, path_segment};
 
-/// Plans of a product that are listed. One is expected; failed setups leave more.
+/// Listed plans of a product. One plan is expected; failed setups leave more.
 const PLANS_PAGE_SIZE: usize = 20;
 
 /// A plan to create: a monthly price without an end date.
@@ -30,10 +30,10 @@ pub struct NewPlan<'a> {
 pub struct Plan {
     /// PayPal's id.
     pub id: String,
-    /// `ACTIVE`: subscriptions can be created for it.
+    /// `ACTIVE`: new subscriptions are possible.
     pub is_active: bool,
-    /// The monthly price without an end date. `None` for any other billing: another interval, a trial, a setup fee, an exclusive tax,
-    /// tiers, or another currency.
+    /// The monthly price without an end date. `None` for other billing: another interval, a trial, a setup fee, an exclusive tax, tiers, or
+    /// another currency.
     pub monthly: Option<Usd>,
 }
 
@@ -92,7 +92,7 @@ struct Listed {
 }
 
 impl Client {
-    /// Creates a product with our id; an existing one stays unchanged.
+    /// Creates a product with our id; an existing product stays unchanged.
     pub async fn ensure_product(&self, id: &str, name: &str, key: &str) -> Result<(), Error> {
         const WHAT: &str = "create product";
         let read = format!("/v1/catalogs/products/{}", path_segment(id, WHAT)?);
@@ -149,7 +149,7 @@ impl Client {
         Ok(active.map(|plan| plan.id).take(PLANS_PAGE_SIZE).collect())
     }
 
-    /// Creates a plan; idempotent by its key. Read the plan to check its terms.
+    /// Creates a plan; idempotent by the key of `plan`. Read the plan to check the terms.
     pub async fn create_plan(&self, plan: &NewPlan<'_>) -> Result<String, Error> {
         const WHAT: &str = "create plan";
         let name: String = plan.name.chars().take(127).collect();
@@ -166,7 +166,7 @@ impl Client {
                 "pricing_scheme": {"fixed_price": Money::from(plan.price)},
             }],
             "payment_preferences": {
-                // An unpaid month grants nothing, so it is not collected later.
+                // An unpaid month grants no access, so the charge is not collected later.
                 "auto_bill_outstanding": false,
                 "setup_fee_failure_action": "CANCEL",
                 "payment_failure_threshold": 1,

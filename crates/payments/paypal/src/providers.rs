@@ -32,7 +32,7 @@ pub struct PlanSubscriptions {
 }
 
 impl PlanSubscriptions {
-    /// Subscriptions to the plan of this id; without one existing subscriptions can be read and ended, and none is created.
+    /// Subscriptions to the plan of this id. `None`: existing subscriptions can be read and ended, and new subscriptions are impossible.
     pub fn new(client: Client, plan_id: Option<&str>) -> PlanSubscriptions {
         PlanSubscriptions {
             client,

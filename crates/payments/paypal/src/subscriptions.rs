@@ -184,19 +184,19 @@ impl Client {
         Ok(charges)
     }
 
-    /// Suspends an active subscription: it is not charged until it is activated again.
+    /// Suspends an active subscription: no charge until activation.
     pub async fn suspend_subscription(&self, id: &str, reason: &str) -> Result<(), Error> {
         self.change("suspend subscription", id, "suspend", reason)
             .await
     }
 
-    /// Activates an approved subscription (`APPROVED`), or one that was suspended by a party, not for failed payments.
+    /// Activates an approved subscription (`APPROVED`), or a subscription suspended by a party, not for failed payments.
     pub async fn activate_subscription(&self, id: &str, reason: &str) -> Result<(), Error> {
         self.change("activate subscription", id, "activate", reason)
             .await
     }
 
-    /// Cancels an active or suspended subscription. One that was not agreed to cannot be cancelled.
+    /// Cancels an active or suspended subscription. A subscription without the buyer's consent cannot be cancelled.
     pub async fn cancel_subscription(&self, id: &str, reason: &str) -> Result<(), Error> {
         self.change("cancel subscription", id, "cancel", reason)
             .await

@@ -10,7 +10,7 @@ use tollgate_clock::Clock;
 
 use crate::error::{Error, ErrorKind};
 
-/// Share of the lifetime after which it is renewed, in percent.
+/// Share of the lifetime after which the token is renewed, in percent.
 const RENEW_PERCENT: u32 = 80;
 
 /// Backoff after a failed fetch; bounds the calls to a failing token endpoint.
@@ -48,7 +48,7 @@ struct State {
 }
 
 impl Tokens {
-    /// The token, fetched by `fetch` when it is missing or about to expire. Concurrent callers wait for one fetch.
+    /// The token, fetched by `fetch` when missing or about to expire. Concurrent callers wait for one fetch.
     pub(crate) async fn get<F: Future<Output = Result<TokenResponse, Error>>>(
         &self,
         clock: &Clock,

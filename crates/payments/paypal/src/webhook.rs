@@ -1,4 +1,4 @@
-//! Webhook events: verification of the signature, and the objects that an event names. Nothing else in an event is used.
+//! Webhook events: verification of the signature, and the objects named by an event. The rest of an event is ignored.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::wire::is_id;
 /// Size limit of a certificate file, bytes.
 const CERTIFICATE_BYTES_MAX: usize = 64 * 1024;
 
-/// Timeout of fetching one.
+/// Timeout of a certificate's fetch.
 const CERTIFICATE_TIME: Duration = Duration::from_secs(5);
 
 /// Maximum age of an event: PayPal retries for three days.
@@ -29,7 +29,7 @@ const AHEAD_MAX: Duration = Duration::from_secs(5 * 60);
 /// Maximum length of a payment id. PayPal's have 17 characters.
 const CAPTURE_ID_MAX: usize = 36;
 
-/// Payments that one event may name.
+/// Maximum of payments named by one event.
 pub(crate) const TRANSACTIONS_MAX: usize = 16;
 
 /// The header fields of an event: id, time, signature, the certificate's URL, algorithm.
@@ -54,26 +54,24 @@ pub enum Verify {
 /// A verified webhook event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookEvent {
-    /// PayPal's event id; retransmissions have the same.
+    /// PayPal's event id, shared by retransmissions.
     pub id: String,
     /// The event type: `CHECKOUT.ORDER.APPROVED` and the like.
     pub kind: String,
-    /// The objects it names.
+    /// The objects named by the event.
     pub resource: Resource,
 }
 
-/// The objects that an event names.
+/// The objects named by an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resource {
     /// Our purchase id.
     pub custom_id: Option<String>,
     /// The invoice id, which is our purchase id too.
     pub invoice_id: Option<String>,
-    /// The order.
     pub order: Option<String>,
     /// The payment; a refund has only a link to it.
     pub capture: Option<String>,
-    /// The subscription.
     pub subscription: Option<String>,
     /// Payments: a charge of a subscription, or disputed ones.
     pub transactions: Vec<String>,
@@ -161,8 +159,8 @@ struct VerificationResponse {
 }
 
 impl Client {
-    /// Verifies the signature of an event and reads the objects it names. `body` must be unchanged, byte for byte: its CRC-32 is part of
-    /// the signed text.
+    /// Verifies the signature of an event and reads the named objects. `body` must be unchanged, byte for byte: its CRC-32 is part of the
+    /// signed text.
     pub async fn verify_webhook(
         &self,
         headers: &HeaderMap,
@@ -216,7 +214,7 @@ impl Client {
                     .fetch(address, CERTIFICATE_TIME, CERTIFICATE_BYTES_MAX, WHAT)
                     .await
                     .map_err(|error| match error.kind {
-                        // PayPal has no such certificate, so the event is forged.
+                        // PayPal has no such certificate: a forged event.
                         ErrorKind::Gone | ErrorKind::Misconfigured => {
                             WebhookError::Refused("its certificate does not exist")
                         }

@@ -34,14 +34,14 @@ impl From<Usd> for Money {
     }
 }
 
-/// A link of an answer (Orders v2, `link_description`). Found by its relation, never by its position.
+/// A link of an answer (Orders v2, `link_description`). Found by relation, never by position.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Link {
     href: String,
     rel: String,
 }
 
-/// The approval URL: `payer-action` where the order names a payment source, `approve` otherwise. `None` unless it is a page of PayPal's.
+/// The approval URL: `payer-action` for an order with a payment source, otherwise `approve`. `None` for a page outside PayPal.
 pub(crate) fn approval_url(links: &[Link], environment: &Environment) -> Option<String> {
     ["payer-action", "approve"]
         .iter()
