@@ -18,7 +18,7 @@ use crate::x402::endpoint::X402Endpoint;
 /// The most bytes of a body: a valid one has two short members.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// `Retry-After` while nothing can be paid.
+/// `Retry-After` while no payment is possible.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// The payment protocols of a plan, shared by all payment routes.
@@ -28,12 +28,11 @@ pub struct PaymentProtocols {
     /// The product: `svc-pro-monthly`.
     product: Arc<str>,
     mpp: Option<mpp::Processor>,
-    /// The x402 endpoint.
     x402: Option<X402Endpoint>,
 }
 
 impl PaymentProtocols {
-    /// The payment protocols for the plan of this name; an absent one is not offered.
+    /// The payment protocols for the plan of this name; an absent protocol is not offered.
     pub fn new(
         plan: Arc<str>,
         mpp: Option<mpp::Processor>,
@@ -90,7 +89,7 @@ pub struct UnknownProtocol {
 }
 
 impl Pay {
-    /// The filter for a route of this path, which may start with the path of the service's address.
+    /// The filter for a route of this path. The path may start with the path of the service's address.
     pub fn new(protocols: &Arc<PaymentProtocols>, path: &str) -> Result<Pay, UnknownProtocol> {
         let protocol = PaymentProtocol::of(path);
         let unknown = || UnknownProtocol {
@@ -102,13 +101,13 @@ impl Pay {
         })
     }
 
-    /// Whether requests to a route of this path carry a payment credential in `Authorization`, so that the account's credential is in
-    /// another field.
+    /// Whether requests to a route of this path carry a payment credential in `Authorization`, and the account's credential in another
+    /// field.
     pub fn shares_authorization(path: &str) -> bool {
         PaymentProtocol::of(path) == Some(PaymentProtocol::Mpp)
     }
 
-    /// Whether a path names the configured plan in its last but one segment.
+    /// Whether the last but one segment of a path names the configured plan.
     fn is_for_plan(&self, path: &str) -> bool {
         path.rsplit('/').nth(1) == Some(&*self.protocols.plan)
     }

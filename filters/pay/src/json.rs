@@ -1,3 +1,3 @@
-//! JSON without duplicate members, which has only one possible reading.
+//! JSON without duplicate members, for an unambiguous reading.
 
 pub(crate) use tollgate_filter::Unambiguous;

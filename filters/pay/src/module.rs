@@ -84,11 +84,11 @@ impl Module for PayModule {
         Ok(())
     }
 
-    /// The secrets of both protocols, and the form of the challenges. What is sold, by which protocols and for which payee, is fixed.
+    /// Reloads the secrets of both protocols, and the form of the challenges. Product, protocols and payee are fixed.
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
         let mpp = mpp::reload(running, settings)?;
         let x402 = x402::reload(running, settings)?;
-        // The plan is fixed, and its rate class is not.
+        // The plan is fixed; the rate class is not.
         let in_force: Option<Snapshot<Product>> = running.find();
         let product = match &in_force {
             Some(_) => Some(product(settings, running.get(NAME)?)?),
@@ -108,7 +108,7 @@ impl Module for PayModule {
     }
 }
 
-/// The plan as documents and answers describe it.
+/// The plan in documents and answers.
 fn product(services: &Services, protocols: PlanProtocols) -> Result<Product, BuildError> {
     let (plan, classes): (Plan, RateClasses) = (services.get(NAME)?, services.get(NAME)?);
     let service: ServiceIdentity = services.get(NAME)?;
@@ -116,7 +116,7 @@ fn product(services: &Services, protocols: PlanProtocols) -> Result<Product, Bui
     Ok(Product::new(&plan, quota, &service.base_url, protocols))
 }
 
-/// The protocols that the settings configure: with a monthly plan at PayPal, checkouts and, with a secret for its challenges, MPP.
+/// The protocols configured in the settings. A monthly plan at PayPal enables checkouts; a further secret for challenges enables MPP.
 ///
 /// # Errors
 ///
@@ -135,7 +135,7 @@ pub fn configured_protocols(services: &Services) -> Result<PlanProtocols, BuildE
     })
 }
 
-/// Interval at which signed transfers that may still move money are counted.
+/// Interval of the count of signed transfers with a possible movement of money.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Counts signed transfers that may still move money: not when the metrics are read, since the database may not answer.
@@ -149,7 +149,7 @@ async fn count_open(store: Arc<dyn Store>, open: Arc<AtomicU64>) {
     }
 }
 
-/// The results of signed transfers; all zero where none are accepted.
+/// The results of signed transfers; zeros without x402.
 fn source(processor: Option<Processor>, open: Arc<AtomicU64>) -> tollgate_counters::Source {
     let zero = Counters::default();
     Box::new(move |samples| {

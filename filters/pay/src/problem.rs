@@ -1,5 +1,5 @@
-//! Error responses of the payment routes: one object that is a problem (RFC 9457) and the error envelope of the service at once, so that
-//! clients of either kind can read it.
+//! Error responses of the payment routes. One object is both a problem (RFC 9457) and the error envelope of the service, so clients of
+//! either kind can read the response.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tollgate_filter::{ApiError, ErrorCode, ErrorType, Exchange, Outcome, Reply, ReplyBody};
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 
-/// Base URI of the problem types of the `Payment` scheme. Both payment routes use them.
+/// Base URI of the problem types of the `Payment` scheme, for both payment routes.
 const BASE: &str = "https://paymentauth.org/problems/";
 
 /// The media type of a problem, on routes that announce it.
@@ -82,7 +82,7 @@ impl Problem {
         }
     }
 
-    /// Adds what a payment protocol describes in the body, for clients that do not read its header fields.
+    /// Adds the payment protocol's members to the body, for clients without access to header fields.
     #[must_use]
     pub(crate) fn payment(mut self, members: Value) -> Problem {
         self.payment = Some(members);
@@ -160,8 +160,8 @@ impl Problem {
     }
 }
 
-/// The `type` of a problem and its title, which never varies. A code that the scheme does not define gets `about:blank` and the title of
-/// its status (RFC 9457 section 4.2.1).
+/// The `type` and the constant title of a problem. A code outside the scheme gets `about:blank` and the title of the status (RFC 9457
+/// section 4.2.1).
 fn kind_and_title(code: ErrorCode) -> (Cow<'static, str>, &'static str) {
     let title = match code {
         ErrorCode::PaymentRequired => "Payment Required",

@@ -1,4 +1,4 @@
-//! Validation of a purchase request: its body and idempotency key, without its payment.
+//! Validation of a purchase request, body and idempotency key, without the payment.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ const CHARS_MAX: usize = 255;
 /// A validated purchase request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ValidatedRequest {
-    /// The idempotency key, if there is one.
+    /// The idempotency key, if any.
     pub(crate) key: Option<Arc<str>>,
-    /// Distinguishes it from another request of the same key.
+    /// Distinguishes requests under one key.
     pub(crate) hash: [u8; 32],
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn read(request: &Request, product: &str) -> Result<ValidatedRequest,
     })
 }
 
-/// The idempotency key in a body: a closed object of two members, both of them optional.
+/// The idempotency key in a body: a closed object of two optional members.
 fn body(text: &[u8], product: &str) -> Result<Option<String>, ApiError> {
     let Ok(Unambiguous(body)) = serde_json::from_slice(text) else {
         return Err(ApiError::new(
@@ -95,7 +95,7 @@ fn body(text: &[u8], product: &str) -> Result<Option<String>, ApiError> {
     Ok(key)
 }
 
-/// The idempotency key in its field: a structured string, or bare. Both spellings are one key.
+/// The idempotency key in its field: a structured string, or bare. Both spellings denote one key.
 fn field(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let invalid = || {
         ApiError::new(

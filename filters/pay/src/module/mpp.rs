@@ -6,7 +6,7 @@ use tollgate_purchase::mandates::Mandates;
 use super::NAME;
 use crate::mpp::{MppDeps, Processor, Settings};
 
-/// The processor; `None` where there is no secret to bind challenges with, or no provider for the monthly charge.
+/// The processor; `None` without a secret for challenges, or without a provider of the monthly charge.
 pub(super) fn processor(build: &mut Build<'_>) -> Result<Option<Processor>, BuildError> {
     let settings: Option<Settings> = build.get()?;
     let mandates = build.find().filter(Mandates::has_plan);
@@ -27,15 +27,15 @@ pub(super) fn processor(build: &mut Build<'_>) -> Result<Option<Processor>, Buil
     })))
 }
 
-/// What a reload does to the challenges.
+/// Effect of a reload on the challenges.
 pub(super) struct Reloaded {
-    /// Whether they are offered only before, or only after it.
+    /// Whether the reload begins or ends the offer of challenges.
     pub(super) is_switched: bool,
     /// Puts the new settings in force.
     pub(super) apply: Box<dyn FnOnce() + Send>,
 }
 
-/// Prepares other secrets and forms of challenges. Whether there are any is fixed: documents and pages say so.
+/// Prepares other secrets and forms of challenges. The presence of challenges is fixed, since documents and pages depend on their presence.
 pub(super) fn reload(running: &Services, settings: &Services) -> Result<Reloaded, BuildError> {
     let (old, new): (Option<Settings>, Option<Settings>) =
         (running.get(NAME)?, settings.get(NAME)?);

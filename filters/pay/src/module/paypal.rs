@@ -53,7 +53,7 @@ impl Module for PayPalModule {
             let entropy = entropy.clone();
             Box::new(move |out: &mut [u8]| entropy.fill(out))
         };
-        // Also without a price: what was bought before it was removed, or at another node, is still captured and credited.
+        // Also without a price: purchases from before its removal, or at another node, are still captured and credited.
         let top_ups = TopUps::new(TopUpDeps {
             store: store.clone(),
             ledger: build.get()?,
@@ -65,7 +65,7 @@ impl Module for PayPalModule {
             draw: draw(),
             runtime: runtime.clone(),
         });
-        // Also without a plan at PayPal: it continues to charge existing mandates.
+        // Also without a plan at PayPal, which continues to charge existing mandates.
         let mandates = Mandates::new(MandateDeps {
             store,
             plans: build.get()?,
@@ -113,7 +113,7 @@ impl Module for PayPalModule {
     }
 }
 
-/// The results of purchases; all zero where nothing can be bought.
+/// The results of purchases; zeros without sales.
 fn source(processors: Option<(TopUps, Mandates)>) -> Source {
     let (no_top_ups, no_mandates) = (Counters::default(), Counters::default());
     Box::new(move |samples| {
@@ -126,7 +126,7 @@ fn source(processors: Option<(TopUps, Mandates)>) -> Source {
     })
 }
 
-/// Logs mandates that PayPal may charge while no processor would detect it.
+/// Logs mandates with possible charges by PayPal outside the sight of any processor.
 fn log_unattended_mandates(store: &dyn Store) {
     use MandateState::{
         Active, Agreed, CancelAtEnd, CancelPending, Created, Dropped, Duplicate, Open, Resuming,

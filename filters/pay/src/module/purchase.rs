@@ -17,7 +17,7 @@ metrics! {
         "Payments for the plan: recorded by route (x402, paypal), repeated, surplus (charged while another subscription was active), returned.";
 }
 
-/// What all routes of payment share.
+/// Shared parts of the payment routes.
 pub struct PurchaseModule;
 
 impl Module for PurchaseModule {

@@ -21,7 +21,7 @@ pub(super) struct Credentials {
 
 provided! { NAME => [Credentials, FixedBearer]; }
 
-/// Payments that are read from the store at once.
+/// Payments read from the store at once.
 const PAGE: usize = 500;
 
 /// The processor of signed transfers; `None` where x402 is not configured.
@@ -52,7 +52,7 @@ pub(super) fn processor(build: &mut Build<'_>) -> Result<Option<Processor>, Buil
     })))
 }
 
-/// The client of the facilitator, and what changes in it and in that of the node.
+/// The clients of facilitator and node, and their reloadable parts.
 pub(super) fn clients(
     settings: &X402Settings,
 ) -> Result<(HttpFacilitator, Credentials), BuildError> {
@@ -63,16 +63,16 @@ pub(super) fn clients(
     Ok((facilitator, Credentials { token, node }))
 }
 
-/// What a reload does to signed transfers.
+/// Effect of a reload on signed transfers.
 pub(super) struct Reloaded {
-    /// The settings that are fixed at the start, with whether they differ.
+    /// The settings fixed at the start, each with the information whether the value differs.
     pub(super) fixed: Vec<(&'static str, bool)>,
     /// Puts the new token and the new address of the node in force, from the next call on.
     pub(super) apply: Box<dyn FnOnce() + Send>,
 }
 
 /// Prepares another token at the facilitator and another address of the node, which may contain a key. The terms of payments stay: buyers
-/// have signed them.
+/// have signed the terms.
 pub(super) fn reload(running: &Services, settings: &Services) -> Result<Reloaded, BuildError> {
     let (old, new): (Option<X402Settings>, Option<X402Settings>) =
         (running.get(NAME)?, settings.get(NAME)?);
@@ -132,8 +132,8 @@ pub(super) fn reload(running: &Services, settings: &Services) -> Result<Reloaded
     })
 }
 
-/// Logs open payments that were started under other settings: with these they cannot be reconciled, and while one is open its account
-/// cannot pay by any route.
+/// Logs open payments started under other settings. The current settings cannot reconcile such a payment, and an open payment blocks the
+/// account's payments on every route.
 fn log_unreconcilable(settings: Option<&X402Settings>, store: &dyn Store) {
     let network = settings.map(|known| &*known.terms.network);
     let mut last = None;

@@ -14,9 +14,9 @@ const ENTRIES_MAX: usize = 64;
 
 /// The intents to send challenges for, by descending preference; never empty.
 ///
-/// A charge is always offered. The other intent is offered only to a client that names it: a client that accepts any intent may not support
-/// it. An invalid field, and entries that match no offered method or intent, have no effect (draft-httpauth-payment-00, "Client Payment
-/// Preferences").
+/// A charge is always offered. Only a client that names the subscription intent gets an offer for a subscription: a client with a wildcard
+/// may not support subscriptions. An invalid field, and entries without a matching method or intent, have no effect
+/// (draft-httpauth-payment-00, "Client Payment Preferences").
 pub fn accepted_intents(headers: &HeaderMap) -> Vec<Intent> {
     let mut lines = String::new();
     for value in headers.get_all("accept-payment") {
@@ -69,7 +69,7 @@ fn weight(entries: &[Entry<'_>], intent: Intent) -> Option<(u16, bool)> {
     Some((entry.weight, closeness == 3))
 }
 
-/// The entries of a field; `None` for a malformed one, which is ignored whole.
+/// The entries of a field; `None` for a malformed field, ignored as a whole.
 fn entries(text: &str) -> Option<Vec<Entry<'_>>> {
     let mut entries = Vec::new();
     for item in text

@@ -1,5 +1,4 @@
-//! Challenge binding: the id of a challenge is an HMAC of all its parameters, so that a returned challenge is verified without stored
-//! state.
+//! Challenge binding: the id of a challenge is an HMAC of the parameters, so a returned challenge is verified without stored state.
 
 use std::fmt;
 
@@ -20,7 +19,7 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// Secrets of at least 32 bytes each; `None` for shorter ones.
+    /// Secrets of at least 32 bytes each; `None` for shorter secrets.
     pub fn new(current: &[u8], previous: Option<&[u8]>) -> Option<Secrets> {
         let long = |secret: &[u8]| secret.len() >= SECRET_BYTES_MIN;
         (long(current) && previous.is_none_or(long)).then(|| Secrets {
@@ -39,11 +38,8 @@ impl fmt::Debug for Secrets {
 /// The bound parameters of a challenge exactly as on the wire, absent ones empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Binding<'a> {
-    /// The realm.
     pub realm: &'a str,
-    /// The method.
     pub method: &'a str,
-    /// The intent.
     pub intent: &'a str,
     /// The request, base64url.
     pub request: &'a str,
@@ -53,8 +49,8 @@ pub struct Binding<'a> {
     pub digest: &'a str,
     /// Server data that the client returns unchanged, base64url.
     pub opaque: &'a str,
-    /// The field that the credential has to come in, where it is not `Authorization`. It follows all others, and only where it is named
-    /// (draft-httpauth-payment-02); some libraries put it before `opaque`, an order that only the issuer of the challenge sees.
+    /// The field required for the credential, if other than `Authorization`. The last parameter in the bound text, present only when named
+    /// (draft-httpauth-payment-02). Some libraries put the field before `opaque`; only the issuer of the challenge sees the order.
     pub header: &'a str,
 }
 
@@ -80,7 +76,7 @@ impl Binding<'_> {
 
     /// Whether `id` was issued here for exactly these parameters.
     pub fn holds(&self, id: &str, secrets: &Secrets) -> bool {
-        // The slots are joined by `|`: one inside a slot would let different slots join to the same text.
+        // The slots are joined by `|`: a `|` inside a slot would let different slots join to equal texts.
         if self.slots().any(|slot| slot.contains('|')) {
             return false;
         }

@@ -10,7 +10,7 @@ use super::{METHOD, OWN_FIELD};
 /// The payment intent, as the scheme names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
-    /// One charge; every client supports it.
+    /// A single charge, supported by every client.
     Charge,
     /// A monthly charge (draft-payment-intent-subscription-00).
     Subscription,
@@ -40,14 +40,12 @@ pub struct Subscription {
     pub id: String,
     /// The plan: `P-...`.
     pub plan: String,
-    /// The approval URL.
     pub approval_url: String,
 }
 
 /// The content of a challenge for one buyer.
 #[derive(Clone, Debug)]
 pub struct Challenge<'a> {
-    /// The intent.
     pub intent: Intent,
     /// The host of the service.
     pub realm: &'a str,
@@ -59,17 +57,18 @@ pub struct Challenge<'a> {
     pub subscription: &'a Subscription,
     /// The expiry: RFC 3339, whole seconds, `Z`.
     pub expires: &'a str,
-    /// A short description of the product. It is not bound.
+    /// A short description of the product, not bound.
     pub description: &'a str,
     /// The public id of the buyer's account.
     pub owner: &'a str,
     /// The public id of the purchase.
     pub purchase: &'a str,
-    /// Distinguishes it from other challenges of the same second; may be empty.
+    /// Distinguishes challenges of one second; may be empty.
     pub nonce: &'a str,
-    /// The digest of the request's body, where it is bound.
+    /// The digest of the request's body, if bound.
     pub digest: Option<&'a str>,
-    /// Whether it names `Payment-Authorization` as the field of its credential. The credential is accepted in `Authorization` too.
+    /// Whether the challenge names `Payment-Authorization` as the field of its credential. The credential is accepted in `Authorization`
+    /// too.
     pub own_field: bool,
 }
 
@@ -157,8 +156,8 @@ pub(crate) fn digest(body: &[u8]) -> String {
     format!("sha-256=:{}:", STANDARD.encode(sha2::Sha256::digest(body)))
 }
 
-/// Canonical JSON, members sorted and no spaces (RFC 8785, for strings alone), in base64url. Stock clients decode and encode it again, so
-/// any other order would change in transit and break the binding.
+/// Canonical JSON, members sorted and no spaces (RFC 8785, for strings alone), in base64url. Stock clients decode and encode the text
+/// again. Any other order would change in transit and break the binding.
 pub(crate) fn canonical(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(sorted(value).to_string())
 }

@@ -16,7 +16,7 @@ use crate::json::Unambiguous;
 /// The most bytes of a credential.
 const BYTES_MAX: usize = 16 * 1024;
 
-/// A verified credential: its challenge was issued here, has not expired, and was issued for this account.
+/// A verified credential: the challenge was issued here, for this account, and has not expired.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
     /// The challenge's id, to be consumed once.
@@ -29,7 +29,7 @@ pub struct Credential {
     pub subscription: String,
 }
 
-/// What a credential is verified against.
+/// Expected values for the verification of a credential.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     /// The secrets that challenges are bound with.
@@ -38,7 +38,7 @@ pub struct Expected<'a> {
     pub owner: &'a str,
     /// The time.
     pub now: Timestamp,
-    /// The field that carried it.
+    /// The field of the credential.
     pub field: PaymentField,
     /// The request's body, unparsed.
     pub body: &'a [u8],
@@ -97,7 +97,7 @@ impl Credential {
                 "The challenge was not issued here, or was modified.",
             ));
         }
-        // Clients that ignore the field that a challenge names send its credential in `Authorization`, after its owner has paid.
+        // Some clients ignore the challenge's field and send the credential in `Authorization`, after the owner has paid.
         if binding.header.is_empty() && expected.field != PaymentField::Authorization {
             return Err(invalid(
                 "Send the credential of this challenge in `Authorization`.",
@@ -108,7 +108,7 @@ impl Credential {
                 "The challenge was issued for a request with another body.",
             ));
         }
-        // The binding holds, so a value that cannot be read from here on was not issued here.
+        // The binding holds. An unreadable value from here on was not issued here.
         let not_issued = invalid("The challenge was not issued here, or was modified.");
         let expires = Timestamp::from_rfc3339(binding.expires).ok_or(not_issued)?;
         if expires <= expected.now {
@@ -181,7 +181,7 @@ impl<'v> ReturnedChallenge<'v> {
         id.try_into().ok()
     }
 
-    /// The account and the purchase that the challenge was issued for. The binding holds, so these are the issued values.
+    /// The account and the purchase of the challenge. The binding holds, so both values are the issued values.
     fn opaque(&self) -> (Option<String>, Option<String>) {
         let opaque = decoded(self.binding.opaque).unwrap_or_default();
         let text = |name: &str| {

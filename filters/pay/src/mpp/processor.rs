@@ -35,7 +35,6 @@ use super::receipt::Receipt;
 use crate::problem::Problem;
 use crate::request::ValidatedRequest;
 
-/// Lifetime of a challenge.
 const CHALLENGE_LIFETIME: Duration = Duration::from_mins(30);
 
 /// How long a request waits for the account's lock.
@@ -62,17 +61,14 @@ pub struct MppDeps {
     pub plans: Plans,
     /// Mandates for monthly charges.
     pub mandates: Mandates,
-    /// Idempotency keys.
     pub idempotency_keys: IdempotencyKeys,
-    /// The product.
     pub product: Snapshot<Product>,
     /// Settings of challenges, those in force.
     pub settings: Snapshot<Settings>,
-    /// The clock.
     pub clock: Clock,
     /// The source of randomness.
     pub entropy: Entropy,
-    /// Runs purchases, so that a client that disconnects does not cancel them.
+    /// Runs purchases, so that a disconnected client does not cancel a purchase.
     pub runtime: PurchaseTasks,
 }
 
@@ -84,11 +80,10 @@ pub struct Processor {
 
 struct Inner {
     deps: MppDeps,
-    /// One lock per account: of two concurrent requests with the same credential the second finds the purchase of the first.
+    /// One lock per account: the second of two concurrent requests with one credential finds the purchase of the first.
     locks: KeyedLock<AccountId>,
 }
 
-/// A purchase request.
 pub(crate) struct PurchaseRequest {
     pub(crate) account: AccountId,
     pub(crate) validated: ValidatedRequest,
@@ -99,7 +94,7 @@ pub(crate) struct PurchaseRequest {
     pub(crate) intents: Vec<Intent>,
 }
 
-/// The idempotency keys that a request has claimed: its own, if it has one, and that of the challenge it answers.
+/// The idempotency keys claimed by a request: the request's key, if any, and the key of the answered challenge.
 struct Claims {
     key: Option<Claim>,
     challenge: Claim,
@@ -109,7 +104,7 @@ struct Claims {
 enum KeyState {
     Claimed(Claim),
     Replayed(Answer),
-    /// Another node has claimed it. It may have ended since, and keeps the key until it is recovered.
+    /// Claimed by another node. That node may have ended since; the key stays claimed until the node's recovery.
     InProgress,
 }
 
@@ -183,8 +178,7 @@ impl Processor {
         self.verify(&request, &credential, key).await
     }
 
-    /// The answer to a credential whose payment was recorded before it was presented, by reconciliation or after a notification: the
-    /// receipt of that payment, once.
+    /// The answer to a credential for a payment recorded before, by reconciliation or after a notification: the payment's receipt, once.
     async fn recorded_before(
         &self,
         request: &PurchaseRequest,
@@ -201,7 +195,7 @@ impl Processor {
                 self.store_answers(claims.parts(&answer)).await;
             }
             KeyState::Replayed(_) => return Ok(None),
-            // The payment is recorded, so the other request answers the same.
+            // The payment is recorded, so the other request gets an equal answer.
             KeyState::InProgress => {}
         }
         Ok(Some(PurchaseAnswer {
@@ -210,7 +204,7 @@ impl Processor {
         }))
     }
 
-    /// The same where another node has claimed the key of the request: nothing is stored under it.
+    /// [`recorded_before`](Self::recorded_before) for a key claimed by another node: no answer is stored under the key.
     async fn recorded_elsewhere(
         &self,
         request: &PurchaseRequest,
@@ -225,7 +219,7 @@ impl Processor {
         })
     }
 
-    /// The credential of a request and the mandate that it names, if that pays for the active plan.
+    /// The credential of a request and the named mandate, if the mandate pays for the active plan.
     async fn named_mandate(
         &self,
         request: &PurchaseRequest,
@@ -240,7 +234,6 @@ impl Processor {
         Ok(named.map(|row| (credential, row)))
     }
 
-    /// Claims a challenge.
     async fn claim_challenge(
         &self,
         account: AccountId,
@@ -317,7 +310,7 @@ impl Processor {
         }
     }
 
-    /// The parts that are written in one unit of work with a payment.
+    /// The parts written in one unit of work with a payment.
     fn attached_parts(&self, claims: &Arc<Claims>) -> AttachParts {
         let (this, claims) = (self.clone(), Arc::clone(claims));
         Arc::new(move |subscription: &SubscriptionRow, row: &MandateRow| {
@@ -467,7 +460,7 @@ impl Processor {
         Ok(mandate.filter(|row| row.provider_ref.as_deref() == Some(&*active.reference)))
     }
 
-    /// The answer to an account for which this mandate has just activated the plan.
+    /// The answer to an account whose plan this mandate has just activated.
     fn new_answer(&self, subscription: &SubscriptionRow, row: &MandateRow) -> Answer {
         self.answer(subscription, Some(row), false)
     }
@@ -573,7 +566,7 @@ fn answer_to(subscription: &Subscription, own_field: bool) -> Value {
     }})
 }
 
-/// The receipt of a mandate's first payment. It is the same each time it is sent.
+/// The receipt of a mandate's first payment, equal in each answer.
 fn receipt(row: &MandateRow) -> Option<String> {
     let receipt = Receipt {
         timestamp: &row.activated_at?.rfc3339(),

@@ -8,7 +8,7 @@ use super::challenge::canonical;
 /// The content of a receipt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt<'a> {
-    /// When the plan was activated: RFC 3339. The same each time the receipt is sent.
+    /// Activation time of the plan, RFC 3339; equal in each copy of the receipt.
     pub timestamp: &'a str,
     /// The id of the PayPal subscription.
     pub subscription: &'a str,

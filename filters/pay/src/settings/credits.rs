@@ -64,7 +64,7 @@ impl Section for RawCredits {
     const NAME: &'static str = "credits";
     type Settings = Credits;
 
-    /// `None` only where the price is invalid: whether it is missing is reported whatever else is wrong.
+    /// `None` only for an invalid price: a missing price is reported in any case.
     fn check(&self, context: &SectionContext<'_>, problems: &mut Problems) -> Option<Credits> {
         let service: ServiceIdentity = context.find()?;
         let key = |name: &str| context.key(name);

@@ -44,7 +44,7 @@ pub struct RawMpp {
     credential_header: Word<CredentialHeader>,
 }
 
-/// Whether challenges name a field of its own for the credential.
+/// Whether challenges name a dedicated field for the credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CredentialHeader {
     is_own: bool,

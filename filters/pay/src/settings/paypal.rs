@@ -80,7 +80,6 @@ impl Words for WebhookCheck {
 /// PayPal as the payment provider.
 #[derive(Clone, Debug)]
 pub struct PayPalSettings {
-    /// Those of the client.
     pub client: Settings,
     /// The plan that buyers subscribe to.
     pub plan_id: Option<String>,
@@ -225,7 +224,7 @@ fn secret(
             problems.note(context.key(file.0), at, message);
             return None;
         }
-        // The text is not repeated: it is likely the secret itself.
+        // The text is likely the secret itself, so the message does not repeat the text.
         (Some(at), None) if !is_variable(at) => {
             let message = "is not the name of a variable; name the variable that contains it; do not write the secret itself";
             problems.note(context.key(variable.0), at, message);

@@ -9,7 +9,7 @@ use tollgate_filter::settings::{Amount, At, Number, Problems, Whole};
 use tollgate_module::{Section, SectionContext};
 use tollgate_purchase::plan::Plan;
 
-/// The rate class of the plan: one of the built-in ones.
+/// The built-in rate class of the plan.
 const CLASS: &str = "pro";
 
 const NAME: &str = "Pro";
@@ -88,7 +88,7 @@ impl Section for RawPlan {
     }
 }
 
-/// Warns of a plan that is sold and has no credits: a buyer without credits pays for it, and is refused as before.
+/// Warns of a plan on sale without credits: a buyer without credits would pay and still be refused.
 pub(super) fn warn_without_credits(context: &SectionContext<'_>, problems: &mut Problems) {
     let plan: Option<Plan> = context.find();
     if plan.is_some_and(|plan| !plan.monthly_credits.is_positive()) {

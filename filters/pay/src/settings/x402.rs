@@ -19,8 +19,8 @@ use crate::x402::{
     Bearer, DECIMALS, FixedBearer, HttpClientError, HttpFacilitator, HttpNode, Terms,
 };
 
-/// A known token: its chain, its contract, and its name and version in the wallets' signature domain. The same token has another name on
-/// another chain, and a payment signed with the wrong one is never valid.
+/// A known token: chain, contract, and name and version in the wallets' signature domain. The token's name differs between chains, and a
+/// payment signed with the wrong name is never valid.
 const KNOWN: &[(&str, &str, &str, &str)] = &[
     (
         "eip155:8453",
@@ -130,7 +130,7 @@ pub struct X402Settings {
 provided! { "pay" => [X402Settings]; }
 
 impl X402Settings {
-    /// A client of the facilitator. Nothing is sent before the first call.
+    /// A client of the facilitator. No request is sent before the first call.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl X402Settings {
         self.facilitator_with(Arc::new(self.bearer()))
     }
 
-    /// The same, authorized by `bearer`.
+    /// [`facilitator`](Self::facilitator), authorized by `bearer`.
     pub(crate) fn facilitator_with(
         &self,
         bearer: Arc<dyn Bearer>,
@@ -147,7 +147,7 @@ impl X402Settings {
         HttpFacilitator::new(&self.facilitator_url, self.roots.as_deref(), bearer)
     }
 
-    /// What the gateway's token makes of a call to the facilitator.
+    /// Authorization of calls to the facilitator by the gateway's token.
     pub(crate) fn bearer(&self) -> FixedBearer {
         FixedBearer(self.facilitator_token.as_ref().and_then(|token| {
             let text = format!("Bearer {}", token.expose_secret());
@@ -368,7 +368,7 @@ fn address(name: &str, at: &At<String>, problems: &mut Problems) -> Option<Writt
     Some(read)
 }
 
-/// The address of a called service. The data sent there is as good as money, so it goes over TLS, or stays on this machine.
+/// The address of a called service. The sent data is as good as money, so the connection uses TLS or stays on this machine.
 fn remote(name: &str, at: &At<String>, problems: &mut Problems) -> Option<String> {
     let url: BaseUrl = problems.parse(key(name), at)?;
     if !url.tls && !is_loopback(&url.host) {
@@ -389,9 +389,9 @@ fn is_loopback(host: &str) -> bool {
     bare.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The address of a node, from the settings or, where it contains a key, from a variable or a file. Its answers decide about money, so they
-/// come over TLS or from this machine, wherever the address is configured; and the address may contain a key anywhere, so it is never
-/// repeated.
+/// The address of a node, from the settings or, for an address with a key, from a variable or a file. The node's answers decide about
+/// money, so the connection uses TLS or stays on this machine, in every configuration. The address may contain a key anywhere, so no
+/// message repeats the address.
 fn rpc(
     raw: &RawX402,
     context: &SectionContext<'_>,

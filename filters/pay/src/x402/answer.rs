@@ -1,11 +1,11 @@
-//! Parsing of the facilitator's answers, and what each proves about the payment.
+//! Parsing of the facilitator's answers, and their value as proof about the payment.
 
 use serde_json::{Map, Value};
 use tollgate_evm::{Address, TxHash, chain_id};
 
 use super::reason::{Reason, is_fault_of_facilitator, reason};
 
-/// The reason of a refusal that names none.
+/// The reason of a refusal without a reason.
 const NO_REASON: &str = "no_reason_given";
 
 /// The result of `/verify`. No money has moved in any case.
@@ -17,7 +17,7 @@ pub enum Verified {
     Refused(String),
     /// The nonce was used before: by us, or by another holder of the authorization.
     NonceSpent,
-    /// The facilitator gave no decision, for this reason. The same payment may be valid later.
+    /// The facilitator gave no decision, for this reason. The payment may be valid later.
     Fault(String),
 }
 
@@ -31,7 +31,7 @@ pub enum Settled {
         /// The wallet that paid.
         payer: Option<Address>,
     },
-    /// The facilitator says that the transfer was not sent and will not be, for this reason.
+    /// The facilitator reports, with this reason, that the transfer was not sent and never will be.
     Refused(String),
     /// It is not known yet whether money has moved. Only an identical call is safe to repeat.
     Unknown {
@@ -64,11 +64,11 @@ pub fn verified(status: u16, body: &[u8]) -> Verified {
 
 /// Parses the answer to `/settle` for a payment on `network` by `payer`.
 ///
-/// `first` says that this authorization was never submitted before, or that every earlier submission ended with a refusal that was read as
-/// one. Only then is a refusal one: after a submission whose answer was lost, a wallet that has paid may lack the money to pay again, and its
-/// authorization is spent. After a refusal the same can be true only if that refusal was false, and then this one concludes no more than it
-/// did: with a node neither ends the payment before the chain was read, and without one the payment stays refused after submission, which
-/// is never accepted as proof that nothing moved.
+/// `first`: the authorization was never submitted before, or every earlier submission ended with an answer read as a refusal. Only with
+/// `first` is a refusal taken as a refusal. After a submission with a lost answer, a refusal may have another cause: the wallet has paid,
+/// lacks the money to pay again, and the authorization is spent. After an earlier refusal this cause requires that the earlier refusal was
+/// false; the second refusal then proves no more than the first. With a node, neither refusal ends the payment before the chain was read.
+/// Without a node the payment stays refused after submission, a state never accepted as proof that no money moved.
 pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: bool) -> Settled {
     let unknown = |transaction, why| Settled::Unknown { transaction, why };
     let Some(members) = object(body) else {
@@ -79,7 +79,7 @@ pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: b
         .and_then(|text| text.parse::<TxHash>().ok());
     match members.get("success") {
         Some(Value::Bool(true)) => {
-            // A member that is missing or empty says nothing against the payment, which the identical call has named.
+            // A missing or empty member does not contradict the payment, which the call itself has named.
             let wallet = named(&members, "payer");
             let paid_by = wallet.and_then(|wallet| read_wallet(wallet, network));
             let same_network =
@@ -133,7 +133,7 @@ fn is_network(found: &Value, network: &str) -> bool {
     by_name.map(|(_, id)| *id).or(number.parse().ok()) == Some(id)
 }
 
-/// The names of EVM chains in version 1 of the protocol, by which facilitators of both versions name them in answers.
+/// The names of EVM chains in version 1 of the protocol. Facilitators of both versions use these names in answers.
 const VERSION_1_NETWORKS: &[(&str, u64)] = &[
     ("abstract", 2_741),
     ("abstract-testnet", 11_124),
@@ -150,7 +150,7 @@ const VERSION_1_NETWORKS: &[(&str, u64)] = &[
     ("sei-testnet", 1_328),
 ];
 
-/// A wallet as a facilitator writes it: its address, or that after the name of the network (CAIP-10).
+/// A wallet in a facilitator's answer: the address, possibly after the name of the network (CAIP-10).
 fn read_wallet(found: &Value, network: &str) -> Option<Address> {
     let text = found.as_str()?.trim();
     let address = text
@@ -163,7 +163,7 @@ fn object(body: &[u8]) -> Option<Map<String, Value>> {
     serde_json::from_slice(body).ok()
 }
 
-/// A reason: short, and without characters that break a log line.
+/// A reason: short, and safe in a log line.
 fn text(members: &Map<String, Value>, name: &str) -> String {
     let text = members.get(name).and_then(Value::as_str).unwrap_or("");
     text.chars()

@@ -1,9 +1,11 @@
 //! Calls to a chain node (JSON-RPC) about an authorization, and their answers.
 //!
-//! A spent nonce alone does not prove a payment, since its owner may have cancelled it; a transaction's hash alone does not either, since
-//! it does not prove the amount. The proof is the log that the nonce was used, and the transfer that the token logs for it, directly after
-//! (EIP-3009: a nonce is marked as used, then its money moves). A transfer anywhere else in the transaction proves nothing: one transaction
-//! can use many nonces, and one transfer pays for one of them.
+//! | Evidence | Proves the payment? |
+//! |---|---|
+//! | spent nonce | no: the owner may have cancelled the authorization |
+//! | hash of a transaction | no: the amount is unknown |
+//! | log of the nonce's use, directly followed by the token's log of the transfer | yes (EIP-3009 marks a nonce as used, then moves the money) |
+//! | transfer elsewhere in the transaction | no: one transaction can use many nonces, and each transfer pays for one nonce |
 
 use serde_json::{Value, json};
 use tollgate_evm::{Address, Nonce, TxHash, Word};
@@ -25,7 +27,7 @@ const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a
 /// The function selector of `decimals()` (ERC-20).
 const DECIMALS: &str = "0x313ce567";
 
-/// The function selector of `DOMAIN_SEPARATOR()`, which tokens with EIP-3009 have.
+/// The function selector of `DOMAIN_SEPARATOR()`, present in tokens with EIP-3009.
 const DOMAIN_SEPARATOR: &str = "0x3644e515";
 
 /// The state of a nonce, by its logs.
@@ -33,18 +35,17 @@ const DOMAIN_SEPARATOR: &str = "0x3644e515";
 pub enum NonceUse {
     /// No log in the searched blocks.
     Nothing,
-    /// It was used in this transaction. The transaction's receipt shows whether the price was paid to us.
+    /// Used in this transaction. The receipt of the transaction shows whether we were paid the price.
     Used(TxHash),
-    /// Its owner cancelled it.
+    /// Cancelled by the owner.
     Canceled,
 }
 
 /// A block: the node's head, or another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its number.
     pub number: u64,
-    /// Its timestamp in seconds, by the chain's own clock.
+    /// The block's timestamp in seconds, by the chain's clock.
     pub time: u64,
 }
 
@@ -53,7 +54,6 @@ pub fn chain_id_call() -> Value {
     request("eth_chainId", json!([]))
 }
 
-/// The chain id.
 pub fn read_chain_id(answer: &Value) -> Option<u64> {
     number(result(answer)?)
 }
@@ -71,7 +71,7 @@ pub fn block_call(number: u64) -> Value {
     )
 }
 
-/// Whether a node has rejected a valid call, such as one over more blocks than it searches in one call.
+/// Whether a node has rejected a valid call, such as a search over too many blocks for one call.
 pub fn is_rejected(answer: &Value) -> bool {
     answer.get("error").is_some_and(|error| !error.is_null())
 }
@@ -94,8 +94,8 @@ fn number(value: &Value) -> Option<u64> {
         .flatten()
 }
 
-/// The call for the state of a nonce as of a block. The block is named by its number: of several nodes behind one URL some lag, and one
-/// that does not have the block must not answer for it.
+/// The call for the state of a nonce as of a block. The call names the block by number: some of several nodes behind one URL lag, and a
+/// node without the block must not answer.
 pub fn state_call(terms: &Terms, from: Address, nonce: Nonce, block: u64) -> Value {
     let data = format!("{AUTHORIZATION_STATE}{:x}{nonce:x}", topic(from));
     request(
@@ -107,7 +107,7 @@ pub fn state_call(terms: &Terms, from: Address, nonce: Nonce, block: u64) -> Val
     )
 }
 
-/// Whether the nonce is spent; `None` for an answer without that value.
+/// Whether the nonce is spent; `None` for an answer without the value.
 pub fn read_state(answer: &Value) -> Option<bool> {
     let word: Word = result(answer)?.as_str()?.parse().ok()?;
     let mut states = [false, true].into_iter();
@@ -120,7 +120,7 @@ pub fn code_call(terms: &Terms) -> Value {
     request("eth_getCode", json!([asset, "latest"]))
 }
 
-/// Whether there is a contract; `None` for an answer that does not show it.
+/// Whether a contract exists; `None` for an inconclusive answer.
 pub fn read_has_code(answer: &Value) -> Option<bool> {
     let code = result(answer)?.as_str()?.strip_prefix("0x")?;
     Some(!code.is_empty())
@@ -144,7 +144,7 @@ fn token_call(terms: &Terms, selector: &str) -> Value {
     )
 }
 
-/// What a function of the token returned.
+/// Result of a function of the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returned {
     /// One word.
@@ -153,10 +153,10 @@ pub enum Returned {
     Nothing,
 }
 
-/// The answer of a function of the token; `None` for an answer that does not show it.
+/// The answer of a function of the token; `None` for an inconclusive answer.
 pub fn read_returned(answer: &Value) -> Option<Returned> {
     if let Some(error) = answer.get("error").filter(|error| !error.is_null()) {
-        // Nodes have one code or none for a call that the contract itself has failed; they share the words.
+        // Nodes have one code or none for a call failed by the contract itself; the wording is common.
         let message = error.get("message").and_then(Value::as_str).unwrap_or("");
         let is_reverted = error.get("code").and_then(Value::as_i64) == Some(3)
             || message.contains("revert")
@@ -178,7 +178,7 @@ pub fn logs_call(terms: &Terms, from: Address, nonce: Nonce, blocks: (u64, u64))
     request("eth_getLogs", json!([filter]))
 }
 
-/// The state of a nonce by its logs; `None` for an invalid answer, or one about another nonce.
+/// The state of a nonce by its logs; `None` for an invalid answer, or an answer about another nonce.
 pub fn read_logs(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> Option<NonceUse> {
     let logs = result(answer)?.as_array()?;
     let mut nonce_use = NonceUse::Nothing;
@@ -213,13 +213,13 @@ pub fn receipt_call(transaction: TxHash) -> Value {
 pub enum Proof {
     /// It used the nonce to transfer exactly the price from the wallet to us.
     Paid,
-    /// It used the nonce for another transfer: the wallet has signed two transfers with one nonce, and the other one was executed.
+    /// The transaction used the nonce for another transfer: the wallet has signed two transfers with one nonce, and the other was executed.
     OtherTransfer,
-    /// It did not use the nonce.
+    /// The transaction did not use the nonce.
     Nothing,
 }
 
-/// The effect of a transaction on a nonce; `None` for an answer that does not show it, such as one about a transaction that is in no block.
+/// The effect of a transaction on a nonce; `None` for an inconclusive answer, such as an answer about a transaction outside any block.
 pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> Option<Proof> {
     let receipt = result(answer)?;
     if receipt.is_null() {
@@ -252,7 +252,7 @@ pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) 
     })
 }
 
-/// The three topics of a log of the token; `None` for any other log.
+/// The three topics of a log of the token; `None` for other logs.
 fn event(log: &Value, terms: &Terms) -> Option<[Word; 3]> {
     log_of(log, terms)?.try_into().ok()
 }
@@ -285,7 +285,7 @@ fn log_of(log: &Value, terms: &Terms) -> Option<Vec<Word>> {
         .collect()
 }
 
-/// The data of a log, where it is one word.
+/// The data of a log, if a single word.
 fn data(log: &Value) -> Option<Word> {
     log.get("data")?.as_str()?.parse().ok()
 }

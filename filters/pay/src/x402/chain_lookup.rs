@@ -6,7 +6,7 @@ use super::chain::{self, Block, NonceUse, Proof};
 use super::facilitator::{CallError, Node};
 use super::offer::Terms;
 
-/// Blocks in one log query: what public nodes accept. A query that a node rejects is repeated over half as many.
+/// Blocks in one log query: the limit of public nodes. A rejected query is repeated over half as many blocks.
 const BLOCKS_PER_QUERY: u64 = 2_000;
 
 /// The most log queries in one lookup.
@@ -17,16 +17,16 @@ const LOG_QUERIES_MAX: u32 = 120;
 pub enum OnChainStatus {
     /// This transaction transfers the price to us.
     Paid(TxHash),
-    /// The wallet cancelled it.
+    /// Cancelled by the wallet.
     Canceled,
-    /// It was unused up to this second of the chain's clock.
+    /// Unused up to this second of the chain's clock.
     Unspent {
         /// The timestamp of the last block that was read.
         until: u64,
     },
-    /// It was used for another transfer.
+    /// Used for another transfer.
     OtherTransfer,
-    /// It was used, and its transaction was not found.
+    /// Used in a transaction that was not found.
     Spent,
 }
 
@@ -37,11 +37,10 @@ pub struct AuthorizationLookup<'a> {
     pub terms: &'a Terms,
     /// The wallet.
     pub from: Address,
-    /// Its nonce.
     pub nonce: Nonce,
-    /// A transaction that may contain it.
+    /// A transaction with the possible transfer.
     pub hint: Option<TxHash>,
-    /// The seconds, by the chain's clock, between which it can have been used.
+    /// The seconds, by the chain's clock, between which the nonce may have been used.
     pub between: (u64, u64),
 }
 
@@ -99,8 +98,8 @@ async fn proof(
     ))
 }
 
-/// The nonce's logs, newest first, in the blocks of the time in which the payment could be used. That time may be long past: the node may
-/// have been configured only today.
+/// The nonce's logs, newest first, in the blocks of the payment's possible time of use. The time may be long past: the node may have been
+/// configured only today.
 async fn find_use(
     node: &dyn Node,
     lookup: &AuthorizationLookup<'_>,
@@ -129,8 +128,8 @@ async fn find_use(
     ))
 }
 
-/// A block at or before a second, and a block after it or the head, not many blocks apart. Block times differ between chains and change; so
-/// blocks are read (exponential search, then bisection), and no block time is assumed.
+/// A block at or before a second, and a block after the second or the head, not many blocks apart. Block times differ between chains and
+/// change, so the search reads blocks (exponential search, then bisection) and assumes no block time.
 async fn blocks_around(
     node: &dyn Node,
     second: u64,

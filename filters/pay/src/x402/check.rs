@@ -8,7 +8,7 @@ use super::offer::{SCHEME, Terms};
 use super::payment::Payment;
 use super::rows::unix_seconds;
 
-/// The clock skew that a buyer may be ahead by.
+/// The maximum by which a buyer's clock may be ahead.
 const CLOCK_AHEAD_SECS: u64 = 30;
 
 /// The least remaining validity of an authorization: the facilitator's clock, and a block.
@@ -17,7 +17,7 @@ const VALIDITY_SECS_MIN: u64 = 10;
 /// How much longer than requested an authorization may be valid: a payment can stay open for that long.
 const VALIDITY_SECS_OVER: u64 = 600;
 
-/// Why a payment is refused before any remote call. The texts are those of the protocol where it defines one.
+/// Why a payment is refused before any remote call. The texts are the protocol's texts where defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// The option that was chosen was not offered.
@@ -38,7 +38,7 @@ pub enum CheckError {
     /// The transfer would stay valid for much longer than requested.
     #[error("invalid_exact_evm_payload_authorization_valid_before_too_far")]
     TooLong,
-    /// The signature is malleated: the second form of another one.
+    /// The signature is malleated, a second form of another signature.
     #[error("invalid_exact_evm_payload_signature")]
     Signature,
 }
@@ -75,8 +75,8 @@ pub fn check(payment: &Payment, terms: &Terms, now: Timestamp) -> Result<(), Che
     Ok(())
 }
 
-/// Whether the option that the buyer names is the offered one, by value: wallets format addresses and numbers in their own way and omit
-/// members that they do not know.
+/// Whether the buyer's option equals the offered option by value: wallets format addresses and numbers in their own way and omit unknown
+/// members.
 fn matches(payment: &Payment, terms: &Terms) -> bool {
     let accepted = &payment.accepted;
     let text = |name: &str| accepted.get(name).and_then(Value::as_str);

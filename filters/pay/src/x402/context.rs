@@ -1,4 +1,4 @@
-//! What all steps of a payment share: the dependencies, the attempts in progress, and the reads and writes of stored payments.
+//! Shared state of the steps of a payment: the dependencies, the attempts in progress, and the reads and writes of stored payments.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,32 +39,30 @@ pub struct X402Deps {
     pub store: Arc<dyn Store>,
     /// Subscriptions of accounts.
     pub plans: Plans,
-    /// Idempotency keys.
     pub idempotency_keys: IdempotencyKeys,
     /// The service that submits transfers to the chain.
     pub facilitator: Arc<dyn Facilitator>,
-    /// A node of the chain: with one, the chain decides a payment's outcome; without one, the facilitator is trusted, and a payment whose
-    /// outcome it does not report stays open.
+    /// A node of the chain. With a node, the chain decides a payment's outcome. Without a node, the facilitator is trusted, and a payment
+    /// without a reported outcome stays open.
     pub node: Option<Arc<dyn Node>>,
-    /// Whether the token on the chain is that of the terms.
+    /// Whether the token on the chain matches the terms.
     pub token: TokenCheck,
     /// The price, the token and the payee.
     pub terms: Terms,
     /// The product, as responses name it.
     pub product: Snapshot<Product>,
-    /// The clock.
     pub clock: Clock,
-    /// Whether other nodes use the store: a payment that this process is not submitting may be in progress on one of them.
+    /// Whether other nodes use the store: a payment not submitted by this process may be in progress on another node.
     pub is_one_of_several: bool,
     /// How long a request waits for the outcome of its payment ([`super::processor::WAIT`]).
     pub wait: Duration,
     /// How long the chain is read to confirm a reported success ([`super::processor::CONFIRM`]).
     pub confirm: Duration,
-    /// Runs attempts, so that a client that disconnects does not cancel them.
+    /// Runs attempts, so that a disconnected client does not cancel an attempt.
     pub runtime: PurchaseTasks,
 }
 
-/// The shared state of the steps, which are methods of it: each step in a file of its own.
+/// The shared state of the steps. Each step is a method in a separate file.
 pub(super) struct Context {
     pub(super) deps: X402Deps,
     pub(super) facilitator: WatchedFacilitator,
@@ -100,7 +98,7 @@ impl Context {
         self.deps.clock.now()
     }
 
-    /// The plan state of an account that is about to be offered a payment or to make one: the other rails are reconciled first.
+    /// The plan state of an account before an offer or a payment: the other rails are reconciled first.
     pub(super) async fn plan_state(
         &self,
         account: AccountId,
@@ -141,7 +139,7 @@ impl Context {
         self.sealer.seal(name.as_bytes(), &row.digest, body).into()
     }
 
-    /// The facilitator call that was stored with a payment, decrypted.
+    /// The facilitator call stored with a payment, decrypted.
     pub(super) fn unseal(&self, row: &AuthorizationRow) -> Option<StoredCall> {
         let name = rows::reference(&row.key);
         let body = self
@@ -154,8 +152,8 @@ impl Context {
         })
     }
 
-    /// Whether another node may be submitting a payment for which this one has no attempt in progress. A second call beside it would get an
-    /// answer about the first: that the nonce is used, or that the wallet has no money left.
+    /// Whether another node may be submitting a payment without an attempt in progress here. A concurrent second call would get an answer
+    /// about the first: the nonce is used, or the wallet has no money left.
     pub(super) fn is_submitted_elsewhere(&self, row: &AuthorizationRow) -> bool {
         self.deps.is_one_of_several && rows::is_being_submitted(row, self.now())
     }

@@ -1,25 +1,24 @@
 //! The decision about a purchase request, so that no buyer pays twice.
 //!
-//! Invariant: an account is never shown an offer, and none of its authorizations is ever sent to the chain, while an earlier one may still
-//! move its money.
+//! Invariant: while an earlier authorization may still move money, the account sees no offer, and no authorization of the account is sent
+//! to the chain.
 
 use tollgate_store::AuthorizationState;
 
 /// Whether an authorization in this state may still move money.
 pub(super) fn is_open(state: AuthorizationState) -> bool {
     use AuthorizationState::{Dead, Refused, RefusedAfterSubmit, Seen, Settled};
-    // A state of a later version has an unknown meaning: nothing is concluded from it.
+    // The meaning of a later version's state is unknown: no conclusion.
     !matches!(state, Seen | Settled | Dead | Refused | RefusedAfterSubmit)
 }
 
 /// The stored state of the authorization that a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredPayment {
-    /// Its state.
     pub state: AuthorizationState,
-    /// Whether the requesting account presented it first.
+    /// Whether the requesting account presented the payment first.
     pub same_owner: bool,
-    /// Whether it is byte for byte the same: another signature for the same nonce is another payment.
+    /// Whether the payment is byte for byte equal: another signature for the nonce is another payment.
     pub same_payment: bool,
 }
 
@@ -34,24 +33,23 @@ pub struct BuyerState {
     pub may_renew: bool,
 }
 
-/// The decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Show the offer.
     Offer,
     /// Answer that the plan is active. A payment in the request stays unspent.
     AlreadyActive,
-    /// Replay the stored answer of this payment.
+    /// Replay the stored answer.
     Replay,
-    /// Join the attempt that is in progress with this payment.
+    /// Join the payment's attempt in progress.
     Join,
     /// Reconcile this payment.
     Reconcile,
-    /// Look up a payment again that was refused after submission, and submit it again if another payment is allowed.
+    /// Look up a payment refused after submission again, and submit again if the account may make another payment.
     Recheck,
-    /// Verify this payment at the facilitator, then submit it.
+    /// Verify the payment at the facilitator, then submit.
     Pay,
-    /// Another account has used this payment: 409, and no offer, which a buyer's program would pay.
+    /// Another account has used this payment: 409. No offer, since a buyer's program would pay an offer.
     UsedByAnother,
     /// The payment is not acceptable: 402 with an offer.
     Refuse,
@@ -59,7 +57,7 @@ pub enum Decision {
     Wait,
 }
 
-/// Decides about a request. `payment` is `None` for a request without a payment, and `Some(None)` for a payment that is not stored yet.
+/// Decides about a request. `payment` is `None` for a request without a payment, and `Some(None)` for a payment not stored yet.
 pub fn decide(buyer: BuyerState, payment: Option<Option<StoredPayment>>) -> Decision {
     let settled_for_now = buyer.is_active && !buyer.may_renew;
     let Some(stored) = payment else {
@@ -92,7 +90,7 @@ pub fn decide(buyer: BuyerState, payment: Option<Option<StoredPayment>>) -> Deci
     }
 }
 
-/// A refusal shows an offer, so it is one only where an offer may be shown.
+/// A refusal includes an offer, and so is possible only where an offer may be shown.
 fn refused(buyer: BuyerState) -> Decision {
     match buyer {
         BuyerState { has_open: true, .. } => Decision::Wait,

@@ -1,4 +1,4 @@
-//! The x402 endpoint: the payment of a request, read from its header, and the response to the outcome of its purchase.
+//! The x402 endpoint: reads the payment of a request from the header, and answers with the outcome of the purchase.
 
 use std::sync::Arc;
 
@@ -20,7 +20,6 @@ const SIGNATURE: HeaderName = HeaderName::from_static("payment-signature");
 /// The payment header of protocol version 1.
 const VERSION_1: HeaderName = HeaderName::from_static("x-payment");
 
-/// The x402 endpoint.
 pub(crate) struct X402Endpoint {
     processor: Processor,
     responses: Responses,
@@ -71,7 +70,7 @@ impl X402Endpoint {
             idempotency_keys,
         });
         let outcome = match (outcome.await, unreadable) {
-            // An unreadable payment counts as none; its refusal is sent where an offer may be shown.
+            // An unreadable payment counts as no payment; the refusal is sent where an offer may be shown.
             (PurchaseOutcome::Offer, Some(unreadable)) => PurchaseOutcome::Unreadable(unreadable),
             (outcome, _) => outcome,
         };

@@ -69,7 +69,7 @@ pub(crate) fn offered(product: &str) -> Value {
     Value::Object(all)
 }
 
-/// The idempotency key of a payment, if it has one; `Err` for a malformed one: a key has 16 to 128 letters, digits, `-` and `_`.
+/// The idempotency key of a payment, if any; `Err` for a malformed key. A key has 16 to 128 letters, digits, `-` and `_`.
 pub(crate) fn identifier(payment: &Payment) -> Result<Option<&str>, BadIdentifier> {
     let found = payment
         .whole()

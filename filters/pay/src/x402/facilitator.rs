@@ -20,7 +20,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The last segment of its path, and its name in logs and metrics.
+    /// The last segment of the path; the name in logs and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Operation::Supported => "supported",
@@ -33,7 +33,7 @@ impl Operation {
 /// A service that verifies signed transfers and submits them to the chain.
 #[async_trait]
 pub trait Facilitator: Send + Sync {
-    /// Calls it. The body is JSON and can move the money, so it is a secret.
+    /// Calls the facilitator. The JSON body can move the money: a secret.
     async fn call(&self, operation: Operation, body: Bytes) -> Result<Response, CallError>;
 }
 
@@ -44,12 +44,10 @@ pub trait Node: Send + Sync {
     async fn call(&self, request: &Value) -> Result<Value, CallError>;
 }
 
-/// A complete HTTP response, whatever its status.
+/// A complete HTTP response with any status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Its status.
     pub status: u16,
-    /// Its body.
     pub body: Bytes,
 }
 
@@ -68,7 +66,7 @@ struct FacilitatorRequest<'a> {
 
 /// The body of `/verify` and of `/settle`.
 ///
-/// The terms are ours, never those that the buyer names: the facilitator judges a payment against them.
+/// The terms are ours, never the buyer's: the facilitator judges a payment against these terms.
 pub fn request_body(payment: &Payment, terms: &Terms) -> Bytes {
     let request_body = FacilitatorRequest {
         x402_version: VERSION,

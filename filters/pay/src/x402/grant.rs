@@ -1,4 +1,4 @@
-//! Step 4 of a payment, grant: one unit of work records it as settled and gives the account the plan.
+//! Step 4 of a payment, grant: one unit of work records the payment as settled and gives the account the plan.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::transfer::{Evidence, IllegalTransition, Settlement, Transfer};
 const WRITE_ATTEMPTS_MAX: u32 = 6;
 
 impl Context {
-    /// Settles a payment that has moved money in the books, together with the plan that it pays for.
+    /// Settles a payment with moved money in the books, together with the paid plan.
     pub(super) async fn grant(
         &self,
         paid: Paid,
@@ -48,7 +48,7 @@ impl Context {
                         false,
                     )));
                 }
-                // Activated before, and the payment not marked as settled: it is now.
+                // Activated before without the mark as settled, which is set now.
                 Ok(PayOutcome::Repeated(subscription) | PayOutcome::Duplicate(subscription)) => {
                     tracing::error!(payment = %open, "recorded settlement: the payment had activated the plan before");
                     return Ok(PurchaseOutcome::Done(self.answer(
@@ -64,7 +64,7 @@ impl Context {
                         "the facilitator names a transaction that has paid for another payment";
                     return Ok(self.leave_open(open, None, why).await?);
                 }
-                // Another node has changed the row meanwhile. The evidence stays what it is, and no other node may have it.
+                // Another node has changed the row meanwhile. The evidence is unchanged, and possibly known to this node alone.
                 Err(PlanError::AttachedPart(Refusal::AuthorizationConflict))
                     if attempt < WRITE_ATTEMPTS_MAX =>
                 {
@@ -114,7 +114,7 @@ impl Context {
             transaction,
             is_proven,
             note: None,
-            // One more lookup when its block is final; only a node can do it.
+            // Another lookup when the block is final; possible only with a node.
             final_at: self.deps.node.as_ref().map(|_| now + FINAL),
         };
         let settlement = open.settled(evidence, now);

@@ -1,4 +1,4 @@
-//! Health of the facilitator by periodic checks and failed calls: an offer that it would not settle is not shown.
+//! Health of the facilitator by periodic checks and failed calls. An offer without a chance of settlement is not shown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl WatchedFacilitator {
         self.health.is_healthy()
     }
 
-    /// Makes a call. A failed one suspends offers until a health check succeeds, which runs at once.
+    /// Makes a call. A failure suspends offers until a health check, run at once, succeeds.
     pub(super) async fn call(
         &self,
         operation: Operation,
@@ -68,7 +68,7 @@ impl WatchedFacilitator {
         response
     }
 
-    /// Runs health checks until it is dropped.
+    /// Runs health checks until the future is dropped.
     pub(super) async fn run_checks(&self) {
         loop {
             self.check().await;
@@ -76,8 +76,8 @@ impl WatchedFacilitator {
                 true => CHECK_INTERVAL,
                 false => CHECK_INTERVAL / 6,
             });
-            // One buyer's payment can cause an error at the facilitator. That suspends offers for all accounts, but only until the next
-            // health check.
+            // One buyer's payment can cause an error at the facilitator. The error suspends offers for all accounts, but only until the
+            // next health check.
             tokio::select! {
                 () = self.check_now.notified() => {}
                 () = pause => {}
@@ -103,7 +103,7 @@ struct Health {
     clock: Clock,
     /// The time of the last good result, as long as no call has failed since.
     good: Mutex<Option<Duration>>,
-    /// The last result, if there is one.
+    /// The last result, if any.
     last: Mutex<Option<bool>>,
 }
 

@@ -56,7 +56,7 @@ impl<T: Bearer> Bearer for Snapshot<T> {
 /// Why a client cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpClientError {
-    /// A URL is invalid. It is not printed, since it may contain a key.
+    /// A URL is invalid. The message omits the URL, which may contain a key.
     #[error("the address of the {0} cannot be used")]
     Address(&'static str),
     /// TLS cannot be set up.
@@ -186,7 +186,7 @@ fn client(roots: Option<&[CertificateDer<'static>]>) -> Result<Client, HttpClien
         .map_err(|error| HttpClientError::Tls(error.into()))?
         .with_root_certificates(store)
         .with_no_client_auth();
-    // The body can move money, so redirects to a host other than the configured one are not followed.
+    // The body can move money, so redirects to a host other than the configured host are not followed.
     let same_host = redirect::Policy::custom(|attempt| {
         let first = &attempt.previous()[0];
         let place = |url: &Url| {
@@ -206,7 +206,7 @@ fn client(roots: Option<&[CertificateDer<'static>]>) -> Result<Client, HttpClien
         .tls_backend_preconfigured(tls)
         .http1_only()
         .redirect(same_host)
-        // The caller decides about retries, since it knows which calls are idempotent.
+        // Only the caller knows which calls are idempotent, and decides about retries.
         .retry(retry::never())
         .no_proxy()
         .connect_timeout(CONNECT)
@@ -232,7 +232,7 @@ async fn read(mut answer: reqwest::Response) -> Result<Response, CallError> {
     })
 }
 
-/// Converts an error without its URL, which may contain the key of a node.
+/// Converts an error without the URL, which may contain the key of a node.
 fn call_error(error: reqwest::Error) -> CallError {
     let error = error.without_url();
     let mut text = error.to_string();

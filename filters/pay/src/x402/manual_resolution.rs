@@ -17,7 +17,7 @@ use super::transfer::{Evidence, Transfer};
 /// The note of a payment that an operator has closed.
 const CLOSED: &str = "closed by an operator";
 
-/// The same, paid by a transaction that has paid for another payment too.
+/// [`CLOSED`] by a transaction paid for another payment too.
 const CLOSED_SHARED: &str = "closed by an operator: the transaction has a separate transfer for it";
 
 /// The operator's finding, from a block explorer.
@@ -25,12 +25,11 @@ const CLOSED_SHARED: &str = "closed by an operator: the transaction has a separa
 pub enum Resolution {
     /// The price has come in by this transaction.
     Paid {
-        /// The transaction.
         transaction: TxHash,
-        /// Whether it has a separate transfer for this payment, in addition to that of another one.
+        /// Whether the transaction has a separate transfer for this payment, in addition to the other payment's transfer.
         is_shared: bool,
     },
-    /// Nothing has moved, and nothing can any more.
+    /// No money has moved, and none can any more.
     NotMoved,
 }
 
@@ -70,8 +69,8 @@ pub fn reference(row: &AuthorizationRow) -> String {
     rows::reference(&row.key)
 }
 
-/// The operator's action for an open payment at `now`: `wait` while the gateway reconciles it, and `resolve` once it should have expired,
-/// or where the facilitator's refusal is the only evidence.
+/// The operator's action for an open payment at `now`. `wait` while the gateway reconciles the payment. `resolve` after the expected
+/// expiry, or when the facilitator's refusal is the only evidence.
 pub fn action(row: &AuthorizationRow, now: Timestamp) -> &'static str {
     let is_reconciled = row.state != AuthorizationState::RefusedAfterSubmit;
     match is_reconciled && now <= row.valid_before + GRACE {
@@ -80,8 +79,8 @@ pub fn action(row: &AuthorizationRow, now: Timestamp) -> &'static str {
     }
 }
 
-/// Closes an open payment at `now` by an operator's finding, which is recorded as such. A paid one activates the plan in the same unit of
-/// work. Returns whether `attached` was written with it: not where the plan had been given for the payment before.
+/// Closes an open payment at `now` by an operator's finding, recorded as such. `Paid` activates the plan in the unit of work. Returns
+/// whether `attached` was written: not after an earlier grant of the plan for the payment.
 pub async fn close(
     (store, plans): (&Arc<dyn Store>, &Plans),
     now: Timestamp,

@@ -1,4 +1,4 @@
-//! The offer: the payment terms, and the header that carries them.
+//! The offer: the payment terms, and their header.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -22,19 +22,18 @@ pub struct Terms {
     pub network: String,
     /// The contract of the token.
     pub asset: WrittenAddress,
-    /// The token's name in its EIP-712 domain. It differs between chains for the same token.
+    /// The token's name in the EIP-712 domain, different between chains.
     pub asset_name: String,
-    /// The token's version in that domain.
+    /// The token's version in the EIP-712 domain.
     pub asset_version: String,
     /// The price in the token's smallest unit.
     pub amount: Amount,
-    /// The payee.
     pub pay_to: WrittenAddress,
-    /// Seconds for which an authorization is signed, and so the longest time for which a payment can stay open.
+    /// Signed validity of an authorization in seconds, and so the longest time of an open payment.
     pub max_timeout_secs: u64,
 }
 
-/// One payment option on the wire: in an offer to buyers, and in calls to the facilitator as the terms that a payment is judged by.
+/// A payment option on the wire: in an offer to buyers, and in calls to the facilitator as the terms of judgement.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Requirements<'a> {
@@ -72,7 +71,7 @@ impl Terms {
 }
 
 impl Terms {
-    /// The domain in which wallets sign; `None` for a network that is not an EVM chain.
+    /// The domain of wallets' signatures; `None` for a network other than an EVM chain.
     pub(crate) fn domain(&self) -> Option<tollgate_evm::Domain<'_>> {
         Some(tollgate_evm::Domain {
             chain: chain_id(&self.network)?,
@@ -82,7 +81,7 @@ impl Terms {
         })
     }
 
-    /// Parses the terms of a stored facilitator call; `None` for anything else.
+    /// Parses the terms of a stored facilitator call; `None` for other values.
     pub(crate) fn read(requirements: &Value) -> Option<Terms> {
         let text = |name: &str| requirements.get(name)?.as_str();
         let extra = |name: &str| requirements.get("extra")?.get(name)?.as_str();
@@ -101,7 +100,6 @@ impl Terms {
 /// The content of an offer: the terms, the product and the reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
-    /// The terms.
     pub terms: &'a Terms,
     /// The address of the purchase.
     pub url: &'a str,
@@ -139,7 +137,7 @@ impl Offer<'_> {
         STANDARD.encode(json)
     }
 
-    /// The members of the body, for clients that read the terms there, as in version 1: all but `error`, which is the envelope's.
+    /// The members of the body, for clients that read the terms there, as in version 1. Without `error`, a member of the envelope.
     pub(crate) fn members(&self) -> Value {
         let mut members =
             serde_json::to_value(self.required()).expect("texts and numbers are JSON");

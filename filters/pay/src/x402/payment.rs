@@ -13,8 +13,8 @@ use crate::json::Unambiguous;
 /// The most bytes of the header: signatures of contract wallets take up to 6 kB.
 pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
 
-/// Members of the scheme's other transfer methods (`permit2`, `erc7710`). The facilitator gets the payment as the buyer sent it, and might
-/// use these instead of the members that were checked here; so not even an empty one is allowed.
+/// Members of the scheme's other transfer methods (`permit2`, `erc7710`). The facilitator gets the payment as sent by the buyer, and might
+/// use these members instead of the checked members; so even an empty member is refused.
 const OTHER_METHODS: &[&str] = &[
     "permit2Authorization",
     "delegationManager",
@@ -22,12 +22,12 @@ const OTHER_METHODS: &[&str] = &[
     "delegator",
 ];
 
-/// A payment as it was sent: parsed, and not yet compared with the terms.
+/// A payment as sent: parsed, and not yet compared with the terms.
 ///
-/// Its holder can submit the transfer to the chain, so its `Debug` output is redacted.
+/// A holder of the payment can submit the transfer to the chain, so the `Debug` output is redacted.
 #[derive(Clone, PartialEq)]
 pub struct Payment {
-    /// The decoded object. It goes to the facilitator unchanged: members that are unknown here may have a meaning there.
+    /// The decoded object, sent unchanged to the facilitator: members unknown here may have a meaning there.
     whole: Value,
     /// The option that the buyer names as chosen.
     pub(crate) accepted: Map<String, Value>,
@@ -58,26 +58,24 @@ pub enum PaymentError {
     /// A member is missing or malformed.
     #[error("`{path}` is {fault}; send {wanted}")]
     Member {
-        /// Its path.
         path: &'static str,
-        /// What is wrong with it.
+        /// The fault of the member.
         fault: MemberFault,
-        /// What it has to be.
+        /// The expected value.
         wanted: &'static str,
     },
-    /// It can be read as a transfer method other than the one that was offered and is checked here.
+    /// Readable as a transfer method other than the offered and checked method.
     #[error("`payload.{0}` belongs to a transfer method that was not offered")]
     OtherMethod(&'static str),
 }
 
-/// What is wrong with a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberFault {
-    /// It is absent or `null`.
+    /// Absent or `null`.
     Missing,
-    /// It has another JSON type.
+    /// Another JSON type.
     Type,
-    /// Its text is not of the form.
+    /// A text in another form.
     Form,
 }
 

@@ -13,7 +13,7 @@ use super::chain_lookup::OnChainStatus;
 pub enum ChainEvidence {
     /// No node is configured.
     NoNode,
-    /// The node is unavailable, or its answers are inconsistent.
+    /// The node is unavailable, or the answers are inconsistent.
     Unreadable,
     /// A chain lookup.
     Read {
@@ -25,7 +25,7 @@ pub enum ChainEvidence {
 }
 
 impl ChainEvidence {
-    /// The outcome that the chain alone proves.
+    /// The outcome proved by the chain alone.
     pub fn outcome(self) -> Option<PaymentOutcome> {
         let ChainEvidence::Read { status, is_expired } = self else {
             return None;
@@ -51,39 +51,39 @@ impl ChainEvidence {
     }
 }
 
-/// The outcome of a payment, as far as it is known.
+/// The known outcome of a payment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PaymentOutcome {
     /// It was paid.
     Paid {
         /// In this transaction.
         transaction: TxHash,
-        /// Whether the chain proves the transfer of this authorization in it. Otherwise the facilitator reports it, and there is no node.
+        /// Whether the chain proves the transfer of this authorization in the transaction. Otherwise the facilitator reports the transfer,
+        /// without a node.
         is_proven: bool,
     },
-    /// It has moved nothing and never will: the chain proves it, and has passed its expiry.
+    /// No money has moved and none ever will: the chain has passed the expiry, and proves this.
     Void(&'static str),
-    /// The same, as of a block that can still be replaced by one that has the transfer.
+    /// [`Void`](Self::Void) as of a block that may still be replaced by a block with the transfer.
     VoidAtLatest {
-        /// Why.
         why: &'static str,
-        /// The transaction that the facilitator has reported for it: then one lookup is not final.
+        /// The transaction reported by the facilitator: with a report, one lookup is not final.
         reported: Option<TxHash>,
     },
-    /// The facilitator refused it after it was submitted, and there is no node to confirm that.
+    /// Refused by the facilitator after submission, without a node to confirm the refusal.
     Refused(String),
     /// Not known yet.
     Open {
-        /// A transaction that may contain it.
+        /// A transaction with the possible transfer.
         transaction: Option<TxHash>,
         /// The last reported reason.
         why: String,
-        /// Whether the facilitator gave no usable answer, so that an identical call may be made at once.
+        /// Whether the facilitator gave no usable answer: an identical call is permitted at once.
         may_resubmit: bool,
     },
 }
 
-/// The outcome by an answer of the facilitator and the chain lookup that followed it.
+/// The outcome by an answer of the facilitator and the subsequent chain lookup.
 pub fn decide_outcome(answer: &Settled, chain: ChainEvidence) -> PaymentOutcome {
     match (chain.outcome(), answer) {
         (Some(PaymentOutcome::VoidAtLatest { why, .. }), Settled::Done { transaction, .. }) => {

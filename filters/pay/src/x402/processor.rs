@@ -1,14 +1,14 @@
-//! The x402 processor: settles each payment at most once through lost messages, wrong facilitator answers and crashes, by single flight
-//! within the process, a write ahead of each submission, which the other nodes respect, and reconciliation against the chain.
+//! The x402 processor: settles each payment at most once through lost messages, wrong facilitator answers and crashes. Means: single flight
+//! within the process; a write ahead of each submission, respected by the other nodes; reconciliation against the chain.
 //!
 //! Invariants after every call, and after a crash at any write:
 //!
-//! 1. A payment is stored as submitted before it is submitted, and an account has at most one such payment.
-//! 2. The plan is activated in the same unit of work in which a payment becomes settled, and a payment becomes settled once.
+//! 1. A payment is stored as submitted before the submission, and an account has at most one submitted payment.
+//! 2. One unit of work activates the plan and settles the payment; a payment is settled once.
 //! 3. An offer is shown only while no payment of the account can still move money.
-//! 4. The outcome of a payment is never guessed: with a node it is settled or dead when a chain lookup proves it, and open until then,
-//!    whatever the facilitator answers; without one the facilitator is trusted.
-//! 5. A transaction pays for one payment, or for as many as it has transfers for on the chain.
+//! 4. The outcome of a payment is never guessed. With a node, only a chain lookup proves a payment settled or dead; until the proof the
+//!    payment is open, for any answer of the facilitator. Without a node the facilitator is trusted.
+//! 5. A transaction pays for one payment, or for as many as the chain shows transfers in the transaction.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ use super::record::Presented;
 use super::rows;
 use super::single_flight::{FlightKey, Joined, finished};
 
-/// Default time for which a request waits for the outcome of its payment. The attempt continues after it.
+/// Default wait of a request for the outcome of the payment. The attempt continues afterwards.
 pub const WAIT: Duration = Duration::from_secs(25);
 
-/// How long the chain is read to confirm a success that the facilitator reports, before its buyer is asked to retry: two or three blocks.
+/// Time of chain reads to confirm a success reported by the facilitator, before the buyer is asked to retry: two or three blocks.
 pub const CONFIRM: Duration = Duration::from_secs(6);
 
 /// Interval at which expired payments are deleted.
@@ -70,7 +70,6 @@ impl Processor {
         &self.context.deps.terms
     }
 
-    /// The product.
     pub fn product(&self) -> &Snapshot<Product> {
         &self.context.deps.product
     }
@@ -113,8 +112,8 @@ impl Processor {
                     Joined::Started(end) => {
                         break finished(end).await.unwrap_or(PurchaseOutcome::Processing);
                     }
-                    // The attempt was started by a request with other idempotency keys: one more run stores the answer under this request's
-                    // keys.
+                    // Another request, with other idempotency keys, started the attempt: one more run stores the answer under this
+                    // request's keys.
                     Joined::Same(end) => match finished(end).await {
                         Some(PurchaseOutcome::Done(_)) if !request.idempotency_keys.is_empty() => {}
                         outcome => break outcome.unwrap_or(PurchaseOutcome::Processing),
@@ -132,7 +131,7 @@ impl Processor {
                 outcome => outcome,
             }
         };
-        // The whole answer: it asks the other rails too.
+        // The timeout covers the whole answer, including the questions to the other rails.
         let outcome = tokio::time::timeout(self.context.deps.wait, attempt).await;
         let outcome = outcome.unwrap_or(PurchaseOutcome::Processing);
         if outcome == PurchaseOutcome::UsedByAnother {
@@ -152,8 +151,7 @@ impl Processor {
         );
     }
 
-    /// Runs until it is dropped: reconciliation of open payments, and deletion of expired ones. Payments left open by an earlier run come
-    /// first.
+    /// Reconciles open payments and deletes expired payments, until the future is dropped. Payments left open by an earlier run come first.
     pub async fn run(&self) {
         let reconciliation = async {
             self.recover().await;
@@ -168,7 +166,7 @@ impl Processor {
         tokio::join!(reconciliation, deletion);
     }
 
-    /// Reconciles all payments that an earlier run left open, a few at a time. Payments that fall due meanwhile are reconciled in between.
+    /// Reconciles all payments left open by an earlier run, a few at a time. Payments due meanwhile are reconciled in between.
     pub async fn recover(&self) {
         self.reconciliation.recover(&self.worker).await;
     }
@@ -178,7 +176,7 @@ impl Processor {
         self.worker.run_once().await
     }
 
-    /// Deletes payments that were never submitted and have expired, and refused ones at the end of their retention.
+    /// Deletes expired payments without submission, and refused payments at the end of their retention.
     pub async fn delete_expired(&self) {
         self.context.delete_expired().await;
     }

@@ -1,4 +1,4 @@
-//! A purchase request and its outcomes, as the steps of a payment return them.
+//! A purchase request and its outcomes, as returned by the steps of a payment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,11 @@ use tollgate_store::{CommitError, ReadError, Refusal};
 use super::payment::Payment;
 use super::transfer::IllegalTransition;
 
-/// A purchase request.
 #[derive(Clone, Debug)]
 pub struct PurchaseRequest {
     /// The account that gets the plan: the owner of the credential.
     pub account: AccountId,
-    /// The payment, if there is one.
+    /// The payment, if any.
     pub payment: Option<Payment>,
     /// The idempotency keys of the request, if any.
     pub idempotency_keys: Vec<Arc<str>>,
@@ -25,9 +24,9 @@ pub struct PurchaseRequest {
 /// Why the header of a payment cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// The reason, as the protocol names it.
+    /// The protocol's word for the reason.
     pub why: &'static str,
-    /// What is wrong: a clause without a full stop.
+    /// The fault: a clause without a full stop.
     pub detail: String,
 }
 
@@ -40,18 +39,18 @@ pub enum PurchaseOutcome {
     Unreadable(Unreadable),
     /// The payment is invalid, and moves no money: an offer may be shown.
     Refused {
-        /// The reason, as the protocol names it.
+        /// The protocol's word for the reason.
         why: String,
-        /// The value of `PAYMENT-RESPONSE` for a payment that was tried.
+        /// The value of `PAYMENT-RESPONSE` for an attempted payment.
         failure: Option<String>,
-        /// Whether it is proved that no money has moved. Otherwise it was submitted, and only the facilitator says so.
+        /// Whether no moved money is proved. Otherwise the payment was submitted, and only the facilitator reports this.
         is_proven: bool,
     },
-    /// The facilitator refused the payment after submission, and the chain does not rule out yet that it settles: no offer.
+    /// The facilitator refused the payment after submission, and the chain does not rule out a settlement yet: no offer.
     NotFinal {
         /// The reason of the refusal, as the protocol names it.
         why: String,
-        /// Seconds for which it can still settle.
+        /// Seconds until settlement becomes impossible.
         secs: u64,
     },
     /// The account has the plan.
@@ -68,7 +67,7 @@ pub enum PurchaseOutcome {
     Unavailable,
     /// Too many signatures that could not be verified locally.
     TooManyUnverified(Duration),
-    /// Too many payments of the account were refused after submission, and no node confirms that. This one was not submitted.
+    /// Too many payments of the account were refused after submission, without confirmation by a node. This payment was not submitted.
     TooManyRefused(Duration),
     /// The store could not be read or written.
     StoreUnavailable,
@@ -115,7 +114,7 @@ impl PurchaseOutcome {
 /// The end of a payment before its last step.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// It has this outcome.
+    /// The outcome of the payment.
     Outcome(PurchaseOutcome),
     /// The store failed. What was stored before is reconciled.
     Store(StoreFailure),

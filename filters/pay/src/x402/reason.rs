@@ -1,4 +1,4 @@
-//! Classification of a facilitator's reasons by what they prove about the money.
+//! Classification of a facilitator's reasons by their proof about the money.
 
 /// The class of a reason. The set of reasons is open; an unknown one is a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,8 @@ pub enum Reason {
     NonceSpent,
     /// The transfer is pending. An identical call is safe.
     Pending,
-    /// It would fail now. Before submission that is a refusal; after an attempt of unknown outcome the cause may be that the first one succeeded.
+    /// The payment would fail now. Before submission: a refusal. After an attempt of unknown outcome, the cause may be the success of the
+    /// first attempt.
     SimulationFailed,
     /// The facilitator or the chain has a fault. Before submission no money has moved; after it the outcome is unknown.
     Fault,
@@ -27,7 +28,7 @@ pub fn reason(text: &str) -> Reason {
         "invalid_payment_requirements",
         "eip6492_factory_not_allowed",
     ];
-    // Reasons that follow `invalid_exact_evm_`, in some implementations `invalid_exact_evm_payload_`, and in others nothing.
+    // Reasons after the prefix `invalid_exact_evm_`, in some implementations `invalid_exact_evm_payload_`, and in others without a prefix.
     const REFUSED_EXACT: &[&str] = &[
         "insufficient_balance",
         "insufficient_amount",
@@ -77,7 +78,7 @@ pub fn is_fault_of_facilitator(text: &str) -> bool {
     exact.starts_with("unexpected_") || cannot_read || FAULTS.contains(&exact)
 }
 
-/// A reason without the names of scheme and payload, which some implementations put before it.
+/// A reason without the names of scheme and payload, a prefix in some implementations.
 pub(crate) fn exact(text: &str) -> &str {
     let exact = text.strip_prefix("invalid_exact_evm_").unwrap_or(text);
     exact.strip_prefix("payload_").unwrap_or(exact)

@@ -1,5 +1,5 @@
-//! Reconciliation by the worker of due work: each payment of unknown outcome is looked up on the chain, submitted again where that is safe,
-//! and closed only by proof; a settled one is looked up once more when its block is final.
+//! Reconciliation by the worker of due work. Each payment of unknown outcome is looked up on the chain, submitted again where safe, and
+//! closed only by proof. A settled payment is looked up once more when the block is final.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use super::transfer::{Transfer, deletion};
 /// Open payments of an earlier run that are read and reconciled at once.
 const PAGE: usize = 8;
 
-/// How long after its expiry a payment that was refused after submission is kept for the operator.
+/// Retention, after the expiry, of a payment refused after submission, for the operator.
 const REFUSED_RETENTION: Duration = Duration::from_hours(30 * 24);
 
 /// Why a payment is reconciled.
@@ -113,8 +113,7 @@ impl Rail for Reconciliation {
 }
 
 impl Reconciliation {
-    /// Reconciles all payments that an earlier run left open, a few at a time. What falls due
-    /// meanwhile is reconciled in between.
+    /// Reconciles all payments left open by an earlier run, a few at a time. Payments due meanwhile are reconciled in between.
     pub(super) async fn recover(&self, worker: &DueWorker<Reconciliation>) {
         let context = &self.0;
         let has_node = context.deps.node.is_some();
@@ -161,7 +160,7 @@ impl Reconciliation {
         }
     }
 
-    /// Reconciles a payment, or waits for the attempt that is in progress with it; `false` when that decided nothing.
+    /// Reconciles a payment, or waits for the payment's attempt in progress; `false` without a decision.
     async fn reconcile_alone(&self, row: AuthorizationRow, occasion: Occasion) -> bool {
         let outcome = finished(self.start(row, occasion)).await;
         !matches!(
@@ -187,7 +186,7 @@ impl Reconciliation {
 }
 
 impl Context {
-    /// Deletes payments that were never submitted and have expired, and refused ones at the end of their retention.
+    /// Deletes expired payments without submission, and refused payments at the end of their retention.
     pub(super) async fn delete_expired(&self) {
         let now = self.now();
         let deletion = deletion(now - 60 * MINUTE, now - REFUSED_RETENTION);
@@ -196,7 +195,7 @@ impl Context {
         }
     }
 
-    /// Reconciles a payment by what is stored.
+    /// Reconciles a payment by the stored row.
     async fn reconcile_row(
         &self,
         due: &AuthorizationRow,
@@ -229,8 +228,7 @@ impl Context {
         }
     }
 
-    /// Looks up a payment that was refused after submission, without submitting it again: an earlier run had no node, and this one may have
-    /// one.
+    /// Looks up a payment refused after submission, without another submission: an earlier run had no node, and this run may have a node.
     async fn look_up_refused(&self, row: Transfer) -> Result<PurchaseOutcome, Stop> {
         let chain = self.read_chain(&row, None).await;
         if let Some(outcome) = chain.outcome() {
@@ -243,7 +241,7 @@ impl Context {
             self.store(looked_up).await?;
             return Ok(PurchaseOutcome::Processing);
         }
-        // Nothing was looked up, and the row stays due.
+        // Without a lookup, the row stays due.
         Ok(PurchaseOutcome::Unavailable)
     }
 
@@ -286,7 +284,7 @@ impl Context {
         Ok(())
     }
 
-    /// Records that a settled payment has moved no money and never will, and revokes what it granted.
+    /// Records that a settled payment has moved no money and never will, and revokes the grant.
     async fn revoke(&self, row: &Transfer, why: &str) -> Result<(), StoreFailure> {
         self.counters.inc(X402Event::Vanished);
         let payment = row.to_string();

@@ -1,5 +1,5 @@
-//! Step 2 of a payment, record: its row is stored as submitted before it is submitted (write ahead). Also every other state without a
-//! grant: seen, refused, unknown, dead.
+//! Step 2 of a payment, record: the row is stored as submitted before the submission (write ahead). Also every other state without a grant:
+//! seen, refused, unknown, dead.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use super::rows::{self, GRACE};
 use super::single_flight::FlightKey;
 use super::transfer::Transfer;
 
-/// How many payments of an account may be refused after submission within [`REFUSED_WINDOW`] where there is no node: each stays for the
-/// operator, and any of them may have moved money.
+/// Maximum of an account's payments refused after submission within [`REFUSED_WINDOW`] without a node. Each stays for the operator, and any
+/// may have moved money.
 const REFUSED_MAX: usize = 8;
 
 /// See [`REFUSED_MAX`].
 const REFUSED_WINDOW: Duration = Duration::from_hours(24);
 
-/// A payment as its request presents it.
+/// A payment as presented by its request.
 #[derive(Clone, Debug)]
 pub(super) struct Presented {
     pub(super) flight_key: FlightKey,
@@ -35,12 +35,12 @@ pub(super) struct Presented {
     pub(super) payment: Payment,
 }
 
-/// A payment that was verified and may be submitted.
+/// A verified payment, ready for submission.
 pub(super) struct Verified {
     pub(super) row: Transfer,
     /// The body of the facilitator call.
     pub(super) body: Bytes,
-    /// Whether its nonce is used already: the chain shows by which transfer.
+    /// Whether the nonce is used already: the chain shows the transfer.
     pub(super) is_spent: bool,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct Recorded(pub(super) Verified);
 pub(super) struct Paid {
     pub(super) row: Transfer,
     pub(super) transaction: TxHash,
-    /// Whether the chain proves it.
+    /// Whether the chain proves the payment.
     pub(super) is_proven: bool,
 }
 
 impl Context {
-    /// Records a payment as submitted before it is submitted, unless another payment of the account precedes it.
+    /// Records a payment as submitted before the submission, unless another payment of the account precedes.
     pub(super) async fn record(&self, verified: Verified) -> Result<Recorded, Stop> {
         let Verified {
             row,
@@ -64,7 +64,7 @@ impl Context {
             is_spent,
         } = verified;
         let plan_state = match is_spent {
-            // The money has moved: no other purchase may keep this one from being recorded and looked up.
+            // The money has moved: no other purchase may prevent the record and the lookup of this payment.
             true => self.deps.plans.state(row.account).await?,
             false => self.plan_state(row.account, Question::Payment).await?,
         };
@@ -81,7 +81,7 @@ impl Context {
             Decision::AlreadyActive => return Err(Stop::Outcome(self.already_active(&plan_state))),
             _ => return Err(Stop::Outcome(self.outcome_while_open(&plan_state))),
         }
-        // A payment that is stored as submitted adds no row, so the limit does not apply.
+        // A payment stored as submitted adds no row, so the limit does not apply.
         let is_new = !is_spent && row.state != AuthorizationState::RefusedAfterSubmit;
         if is_new && let Some(wait) = self.refused_wait(row.account).await? {
             tracing::warn!(account = %row.account, payment = %row,
@@ -138,8 +138,8 @@ impl Context {
         Ok(())
     }
 
-    /// Records that the facilitator refused a payment after submission, where no node confirms that. The submitted body is kept: the
-    /// payment is checked again when it is presented again.
+    /// Records the facilitator's refusal of a submitted payment without confirmation by a node. The submitted body is kept: a repeated
+    /// presentation checks the payment again.
     async fn record_refused_after_submit(
         &self,
         row: Transfer,
@@ -176,8 +176,8 @@ impl Context {
         Ok(row)
     }
 
-    /// Records that a payment is about to be submitted again, before the call, where its row says so far that there was one call. Its node
-    /// may still wait for the answer to that one: a refusal of either is not stored as such from now on.
+    /// Records a repeated submission, before the call, if the row counts one call so far. The node of the first call may still wait for its
+    /// answer: from now on a refusal of either call is not stored as a refusal.
     pub(super) async fn record_repeated(&self, row: Transfer) -> Result<Transfer, StoreFailure> {
         if row.state != AuthorizationState::Settling {
             return Ok(row);
@@ -225,7 +225,7 @@ impl Context {
         Err(Stop::Outcome(outcome))
     }
 
-    /// Leaves a payment open: it is reconciled later, and an alert is raised once its authorization should have expired.
+    /// Leaves a payment open: reconciliation follows, and an alert is raised once the authorization should have expired.
     pub(super) async fn leave_open(
         &self,
         row: Transfer,
@@ -253,9 +253,8 @@ impl Context {
         })
     }
 
-    /// Ends a payment that the facilitator has reported as settled and that the chain shows to be void, once two lookups have shown that,
-    /// [`FINAL`] apart: the first block may be replaced by one that has the transfer. A lookup between them that shows anything else
-    /// restarts the interval.
+    /// Ends a payment reported as settled by the facilitator and void on the chain. Two lookups, [`FINAL`] apart, have to show the payment
+    /// void: the first block may be replaced by a block with the transfer. A lookup in between with another result restarts the interval.
     async fn mark_void_when_final(
         &self,
         row: Transfer,
@@ -277,8 +276,8 @@ impl Context {
         }
     }
 
-    /// How long an account has to wait until another payment of it may be submitted, if too many were refused afterwards. This limit alone
-    /// bounds the rows of an account: no row is deleted before the end of its retention, since it may be the proof of a transfer.
+    /// Wait of an account with too many payments refused after submission, until the next submission is permitted. Only this limit bounds
+    /// the rows of an account: no row is deleted before the end of its retention, since a row may be the proof of a transfer.
     async fn refused_wait(&self, account: AccountId) -> Result<Option<Duration>, StoreFailure> {
         if self.deps.node.is_some() {
             return Ok(None);
@@ -292,7 +291,7 @@ impl Context {
         Ok(oldest.map(|oldest| oldest.duration_since(since).max(rows::SECOND)))
     }
 
-    /// Logs that an operator has to resolve a payment, and counts it.
+    /// Logs a payment for manual resolution by an operator, and counts the payment.
     pub(super) fn alert_stuck(&self, row: &Transfer) {
         self.counters.inc(X402Event::Stuck);
         let (payment, note) = (row.to_string(), row.note.as_deref());

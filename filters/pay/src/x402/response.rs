@@ -1,4 +1,4 @@
-//! HTTP responses to the outcomes of a purchase: the plan with its receipt, or a problem with an offer where one may be shown.
+//! HTTP responses to the outcomes of a purchase: the plan with the receipt, or a problem with an offer where permitted.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const RETRY_SOON: Duration = Duration::from_secs(3);
 /// `Retry-After` while no payment can be accepted.
 const RETRY_LATER: Duration = Duration::from_secs(15);
 
-/// The content of responses: the terms, and what an offer has in addition to them.
+/// The content of responses: the terms, and the further members of an offer.
 pub(crate) struct Responses {
     terms: Terms,
     product: Snapshot<Product>,

@@ -24,7 +24,7 @@ pub(crate) const MINUTE: Duration = Duration::from_mins(1);
 /// How long after its expiry a payment of unknown outcome is reported to the operator.
 pub(crate) const GRACE: Duration = Duration::from_mins(2);
 
-/// How long after its settlement a payment is looked up once more: by then its block is final.
+/// Time from settlement to a further lookup of the payment: the block is final by then.
 pub(crate) const FINAL: Duration = Duration::from_mins(5);
 
 /// The unique key of a payment.
@@ -37,7 +37,7 @@ pub(crate) fn key(payment: &Payment, terms: &Terms) -> AuthorizationKey {
     }
 }
 
-/// A digest of what the wallet signed and of its signature. Other members move no money, and may differ when a payment is sent again.
+/// A digest of the wallet's signed members and signature. Other members move no money, and may differ when a payment is sent again.
 pub(crate) fn digest(payment: &Payment) -> [u8; 32] {
     let signed = &payment.authorization;
     idempotency::digest(&[
@@ -77,7 +77,7 @@ pub(crate) fn read_reference(text: &str) -> Option<AuthorizationKey> {
     (reference(&key) == text).then_some(key)
 }
 
-/// A stored payment as seen by the request that presents it.
+/// A stored payment, as seen by its presenting request.
 pub(crate) fn stored_payment(row: &AuthorizationRow, flight_key: FlightKey) -> StoredPayment {
     StoredPayment {
         state: row.state,
@@ -93,23 +93,23 @@ pub(crate) fn is_refused(row: &AuthorizationRow) -> bool {
         .is_some_and(|note| reason(note) == Reason::Refused)
 }
 
-/// Whether an open payment was looked up a moment ago: another lookup would show nothing new, and costs calls that buyers can cause.
+/// Whether an open payment was looked up a moment ago. Another lookup would show no change, and costs calls caused by buyers.
 pub(crate) fn is_fresh(row: &AuthorizationRow, now: Timestamp) -> bool {
     row.state == AuthorizationState::Unknown
         && (row.updated_at..row.updated_at + SECOND).contains(&now)
 }
 
-/// How long after it was stored as submitted a payment can be in the hands of the node that stored it: one call of the facilitator, with
-/// the reads of the chain that follow it, and the difference between the clocks of two nodes.
+/// Maximum time of a stored submission in the hands of its node: one call of the facilitator, the subsequent reads of the chain, and the
+/// difference between the clocks of two nodes.
 const SUBMISSION: Duration = SETTLE.saturating_add(Duration::from_secs(30));
 
-/// Whether the first call for a payment may be in progress, by the time at which its row was stored.
+/// Whether the first call for a payment may be in progress, by the time of the row's storage.
 pub(crate) fn is_being_submitted(row: &AuthorizationRow, now: Timestamp) -> bool {
     let between = (now.as_micros() - row.updated_at.as_micros()).unsigned_abs();
     row.state == AuthorizationState::Settling && u128::from(between) < SUBMISSION.as_micros()
 }
 
-/// The note of an open payment that the facilitator has reported as settled and that the latest block shows to be void.
+/// The note of an open payment reported as settled by the facilitator and void in the latest block.
 pub(crate) const VOID_AT_LATEST: &str =
     "the facilitator reports a settlement, and the latest block shows that it is void";
 
@@ -118,8 +118,8 @@ pub(crate) fn is_void_at_latest(row: &AuthorizationRow) -> bool {
     row.note.as_deref() == Some(VOID_AT_LATEST)
 }
 
-/// When an open payment is reconciled again: exponential backoff, capped at 30 seconds while it can still move money and at an hour
-/// afterwards, without end; one that looks void, when that block is final.
+/// Next reconciliation of an open payment. Exponential backoff without end, capped at 30 seconds while the payment can still move money and
+/// at an hour afterwards. For an apparently void payment: the time of the block's finality.
 pub(crate) fn next_attempt_at(row: &AuthorizationRow, now: Timestamp) -> Timestamp {
     if is_void_at_latest(row) {
         return now + FINAL;
@@ -161,7 +161,7 @@ pub(crate) fn receipt(key: &AuthorizationKey, transaction: TxHash) -> String {
     })
 }
 
-/// The header for a payment that was tried and refused: nothing was submitted to the chain.
+/// The header for an attempted and refused payment without submission to the chain.
 pub(crate) fn failure(key: &AuthorizationKey, why: &str) -> String {
     header(&SettlementResponse {
         success: false,

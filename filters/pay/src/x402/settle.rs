@@ -25,24 +25,23 @@ const SLOW: Duration = Duration::from_secs(3);
 /// Interval of chain lookups during a slow `/settle` call, and the longest one after a reported success.
 const POLL: Duration = Duration::from_secs(2);
 
-/// Delay after the first chain lookup that does not confirm a success; it doubles.
+/// Delay after the first chain lookup without confirmation of a success, doubled each time.
 const FIRST_POLL: Duration = Duration::from_millis(250);
 
-/// The longest time that a payment can have been used before it was presented here: the validity that authorizations are signed for, and an
-/// hour.
+/// The longest time between use and presentation of a payment: the signed validity of authorizations, and an hour.
 const USED_BEFORE: Duration = Duration::from_mins(75);
 
 /// Why a payment is settled again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// Its buyer presented it again.
+    /// The buyer presented the payment again.
     Presented,
     /// It is due.
     Scheduled,
 }
 
-/// Whether a payment may be submitted again. With a node, a payment that the facilitator refused is submitted again only when its
-/// buyer presents it: the chain shows whether it has moved already.
+/// Whether a payment may be submitted again. With a node, a payment refused by the facilitator is submitted again only on presentation by
+/// the buyer: the chain shows whether money has moved already.
 fn may_submit(row: &Transfer, chain: ChainEvidence, cause: Cause) -> bool {
     chain == ChainEvidence::NoNode || cause == Cause::Presented || !rows::is_refused(row)
 }
@@ -72,8 +71,8 @@ impl Context {
         }
     }
 
-    /// Settles a payment that was submitted before: the chain is read first, and if it does not decide, an identical call is submitted
-    /// again. A facilitator that has submitted the transfer waits for the same transaction, and the token executes it once.
+    /// Settles a payment submitted before. The chain is read first; without a decision, an identical call is submitted again. A facilitator
+    /// with a submitted transfer waits for its transaction, and the token executes the transfer once.
     pub(super) async fn settle_again(&self, mut row: Transfer, cause: Cause) -> Result<Paid, Stop> {
         let last = Settled::Unknown {
             transaction: row.transaction.map(TxHash),
@@ -131,7 +130,7 @@ impl Context {
         }
     }
 
-    /// Reads the chain after an answer. After a success it is read repeatedly for a while: nodes are a block or two behind one another.
+    /// Reads the chain after an answer. After a success, reads repeat for a while: nodes are a block or two behind one another.
     async fn confirm(&self, row: &Transfer, answer: &Settled) -> ChainEvidence {
         let (hint, is_success) = match answer {
             Settled::Done { transaction, .. } => (Some(*transaction), true),
@@ -174,7 +173,7 @@ impl Context {
         }
     }
 
-    /// One chain lookup. `hint`: a transaction that may contain the transfer; the stored one is tried if there is no hint.
+    /// One chain lookup. `hint`: a transaction with the possible transfer; without a hint the stored transaction is tried.
     pub(super) async fn read_chain(&self, row: &Transfer, hint: Option<TxHash>) -> ChainEvidence {
         let Some(node) = self.deps.node.as_deref() else {
             return ChainEvidence::NoNode;
@@ -203,14 +202,14 @@ impl Context {
         }
     }
 
-    /// Whether the chain no longer accepts a payment: by its own clock, and by ours, which may lag.
+    /// Whether the chain no longer accepts a payment, by the chain's clock and by ours, which may lag.
     fn is_expired(&self, row: &Transfer, until: u64) -> bool {
         let until = Timestamp::from_secs(i64::try_from(until).unwrap_or(i64::MAX));
         until >= row.valid_before && self.now() > row.valid_before + GRACE
     }
 }
 
-/// Whether an answer of the facilitator and the chain contradict each other. A lagging node looks the same for a while.
+/// Whether an answer of the facilitator and the chain contradict each other. A lagging node looks alike for a while.
 fn contradict(answer: &Settled, outcome: &PaymentOutcome) -> bool {
     match (answer, outcome) {
         (

@@ -1,7 +1,7 @@
-//! Rate limit per account for signatures that could not be verified locally (GCRA).
+//! Rate limit per account for signatures without local verification (GCRA).
 //!
-//! A signature that does not recover to its wallet is probably invalid, but may be a contract wallet's: only the chain can verify it. Each
-//! costs a call to the facilitator, so an account has few of them.
+//! A signature without recovery to its wallet is probably invalid, but may be a contract wallet's: only the chain can verify a contract
+//! wallet's signature. Each attempt costs a call to the facilitator, so an account has few attempts.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,23 +9,21 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tollgate_money::AccountId;
 
-/// The burst.
 const BURST: u32 = 5;
 
-/// The emission interval.
 const EMISSION_INTERVAL: Duration = Duration::from_secs(20);
 
-/// The most accounts that are tracked; above it those with a full burst are evicted.
+/// Maximum of tracked accounts; above it, accounts with a full burst are evicted.
 const ACCOUNTS_MAX: usize = 4_096;
 
-/// The theoretical arrival time of each account: when its burst is full again.
+/// The theoretical arrival time of each account: the time of the next full burst.
 #[derive(Debug, Default)]
 pub(crate) struct UnverifiedSignatureLimit {
     full_at: Mutex<HashMap<AccountId, Duration>>,
 }
 
 impl UnverifiedSignatureLimit {
-    /// Admits one at `now` (a monotonic clock), or returns the time until the next one is admitted.
+    /// Admits one signature at `now` (a monotonic clock), or returns the time until the next admission.
     pub(crate) fn take(&self, account: AccountId, now: Duration) -> Result<(), Duration> {
         let mut full_at = self.full_at.lock();
         if full_at.len() >= ACCOUNTS_MAX {

@@ -1,5 +1,5 @@
-//! Single flight within this process: one attempt at a time for each payment. Concurrent requests with the same payment wait for the attempt
-//! and get its outcome. That another node has an attempt is seen from the stored row (`Context::is_submitted_elsewhere`).
+//! Single flight within this process: one attempt at a time for each payment. Concurrent requests with the payment wait for the attempt and
+//! get its outcome. The stored row shows another node's attempt (`Context::is_submitted_elsewhere`).
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -36,7 +36,7 @@ pub(crate) type Completion<T> = watch::Receiver<Option<T>>;
 pub(crate) enum Joined<T> {
     /// A new attempt was started.
     Started(Completion<T>),
-    /// The same attempt is in progress.
+    /// This attempt is in progress.
     Same(Completion<T>),
     /// An attempt by another account or with another signature is in progress.
     Other(Completion<T>),
@@ -51,7 +51,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
         }
     }
 
-    /// Starts an attempt as a task of its own, or joins the one in progress.
+    /// Starts an attempt as a separate task, or joins the attempt in progress.
     pub(crate) fn join<F>(
         &self,
         key: &AuthorizationKey,
@@ -109,7 +109,7 @@ impl<T> Drop for RemoveOnDrop<T> {
     }
 }
 
-/// Waits for the outcome of an attempt; `None` when it was cancelled.
+/// Waits for the outcome of an attempt; `None` after a cancellation.
 pub(crate) async fn finished<T: Clone>(mut completion: Completion<T>) -> Option<T> {
     let outcome = completion.wait_for(Option::is_some).await.ok()?;
     outcome.clone()

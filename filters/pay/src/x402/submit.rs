@@ -30,7 +30,7 @@ impl Context {
         outcome.await.unwrap_or_else(Stop::into_outcome)
     }
 
-    /// Claims the idempotency keys of a request, or returns the outcome that answers it.
+    /// Claims the idempotency keys of a request, or returns the outcome as the answer.
     async fn claim(
         &self,
         presented: &Presented,
@@ -57,8 +57,8 @@ impl Context {
         Ok(claims)
     }
 
-    /// The outcome of a request whose key another request has claimed. That one may have ended with its node, which keeps the key until the
-    /// node is recovered: a payment that was settled meanwhile is answered, without an answer under the key.
+    /// The outcome of a request whose key another request has claimed. The other request may have ended with its node; the key stays
+    /// claimed until the node's recovery. A payment settled meanwhile is answered, without storing an answer under the key.
     async fn claimed_elsewhere(&self, presented: &Presented) -> Result<PurchaseOutcome, Stop> {
         let flight_key = presented.flight_key;
         let (plan_state, row) = self.read(flight_key.account, &presented.key).await?;
@@ -71,13 +71,13 @@ impl Context {
         }
     }
 
-    /// The four steps of a payment. Each ends the attempt with an outcome where the next one is not due.
+    /// The four steps of a payment. Each step may end the attempt with an outcome.
     async fn pay(&self, presented: &Presented, claims: &[Claim]) -> Result<PurchaseOutcome, Stop> {
         let verified = match self.admit(presented, claims).await? {
             Admitted::New(row) => self.verify(presented, row).await?,
             Admitted::Refused(row) => self.verify_refused(presented, row).await?,
             Admitted::RefusedAfterSubmit(row) => {
-                // The chain may prove its outcome by now; otherwise it is submitted again, unless the account may not pay for anything now.
+                // The chain may prove the outcome by now. Otherwise the payment is submitted again, if the account may pay now.
                 if let Some(outcome) = self.read_chain(&row, None).await.outcome() {
                     let paid = self.record_outcome(row, outcome).await?;
                     return self.grant(paid, claims).await;
@@ -100,7 +100,7 @@ impl Context {
         self.grant(paid, claims).await
     }
 
-    /// Decides about a presented payment by what is stored.
+    /// Decides about a presented payment by its stored row.
     async fn admit(&self, presented: &Presented, claims: &[Claim]) -> Result<Admitted, Stop> {
         let flight_key = presented.flight_key;
         let (plan_state, row) = self.read(flight_key.account, &presented.key).await?;
@@ -147,7 +147,7 @@ impl Context {
         Err(Stop::Outcome(outcome))
     }
 
-    /// The answer to a settled payment that is presented again, stored under the keys of this request.
+    /// The answer to a settled payment presented again, stored under the keys of this request.
     pub(super) async fn replay(
         &self,
         row: &Transfer,
@@ -155,7 +155,7 @@ impl Context {
         claims: &[Claim],
     ) -> Result<PurchaseOutcome, Stop> {
         let Some(subscription) = &plan_state.subscription else {
-            // Both are written in one unit of work.
+            // Settlement and subscription are written in one unit of work.
             tracing::error!(account = %row.account, "settled payment has no subscription");
             return Ok(PurchaseOutcome::StoreUnavailable);
         };
@@ -167,20 +167,20 @@ impl Context {
     }
 }
 
-/// A presented payment that may be paid with, by what is stored of it.
+/// A presented payment with permission to pay, by its stored state.
 enum Admitted {
-    /// Nothing, or that it was seen.
+    /// No row, or seen only.
     New(Option<Transfer>),
-    /// It was refused before its submission.
+    /// Refused before submission.
     Refused(Transfer),
-    /// It was refused after its submission.
+    /// Refused after submission.
     RefusedAfterSubmit(Transfer),
-    /// It was submitted, and its outcome is not known.
+    /// Submitted, with unknown outcome.
     Submitted(Transfer),
 }
 
-/// Whether a payment in this state was never submitted here, or is proved to have moved nothing. This holds for every other signature of
-/// its nonce as well: the chain accepts one of them.
+/// Whether a payment in this state was never submitted here, or is proved to have moved no money. This includes every other signature of
+/// the nonce: the chain accepts only one signature.
 fn has_moved_nothing(state: AuthorizationState) -> bool {
     use AuthorizationState::{Dead, Refused, Seen};
     matches!(state, Seen | Refused | Dead)

@@ -22,7 +22,7 @@ const VERIFIED_INTERVAL: Duration = Duration::from_hours(1);
 /// Pause before a token that differs is read again: a reload may have named another node.
 const MISMATCH_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Pause after a check that the node did not answer.
+/// Pause after a check without an answer of the node.
 const UNREAD_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a request waits for the first check after a start.
@@ -47,7 +47,6 @@ pub enum TokenError {
     NoContract {
         /// The token's address.
         asset: String,
-        /// The network.
         network: String,
     },
     /// The token's unit is not the unit of the price.
@@ -73,7 +72,7 @@ pub enum TokenError {
 }
 
 impl TokenError {
-    /// Whether the chain shows that the settings are wrong, and not merely that it cannot be read.
+    /// Whether the chain proves the settings wrong, as opposed to an unreadable chain.
     pub fn is_mismatch(&self) -> bool {
         matches!(
             self,
@@ -142,7 +141,7 @@ fn no_answer(what: &str) -> TokenError {
 /// The result of the check, remembered. Cheap to clone.
 #[derive(Clone)]
 pub struct TokenCheck {
-    /// `None` without a node: nothing can be compared.
+    /// `None` without a node, and without a comparison.
     read: Option<Arc<Read>>,
 }
 
@@ -190,7 +189,7 @@ impl TokenCheck {
         }
     }
 
-    /// Whether the token is verified, or there is no node to verify it with.
+    /// Whether the token is verified, or no node for the verification exists.
     pub fn is_verified(&self) -> bool {
         let is_verified = |read: &Arc<Read>| *read.state.borrow() == TokenState::Verified;
         self.read.as_ref().is_none_or(is_verified)
@@ -212,7 +211,7 @@ impl TokenCheck {
         }
     }
 
-    /// Reads the token at once and then regularly, until it is dropped.
+    /// Reads the token at once and then regularly, until the future is dropped.
     pub(super) async fn run_checks(&self) {
         while let Some(read) = &self.read {
             let state = read.check().await;

@@ -1,5 +1,5 @@
-//! The life of a signed transfer as transitions of its stored row, the only way to change its state. One that is settled is written only
-//! in the unit of work that gives its account the plan.
+//! The life of a signed transfer as transitions of the stored row, the only way to change the state. Only the unit of work of the account's
+//! plan writes a settled transfer.
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,7 +17,7 @@ use tollgate_store::{
 use super::rows::{self, MINUTE};
 use super::single_flight::FlightKey;
 
-/// Transfers that one unit of work deletes.
+/// Transfers deleted by one unit of work.
 const DELETED_AT_ONCE_MAX: u32 = 10_000;
 
 /// A stored signed transfer. Its row is read through `Deref`.
@@ -34,7 +34,7 @@ pub(super) struct Change {
     part: AuthorizationPart,
 }
 
-/// The transition to settled, which is stored together with the plan that it pays for.
+/// The transition to settled, stored together with the paid plan.
 #[derive(Debug)]
 pub(super) struct Settlement {
     part: AuthorizationPart,
@@ -46,15 +46,15 @@ pub(super) struct Settlement {
 pub(super) struct Evidence<'a> {
     /// The transaction that has moved the money.
     pub(super) transaction: TxHash,
-    /// Whether it is certain that the transaction has a transfer for this payment alone.
+    /// Whether the transaction certainly has a separate transfer for this payment.
     pub(super) is_proven: bool,
-    /// Who found it, where that was not the gateway.
+    /// Author of the finding, if other than the gateway.
     pub(super) note: Option<&'a str>,
-    /// When its block is final, where a node can look it up once more.
+    /// Time of the block's finality, for another lookup with a node.
     pub(super) final_at: Option<Timestamp>,
 }
 
-/// A transition that the life of a transfer does not have. Nothing was changed.
+/// A transition outside the life of a transfer. Without a change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("payment `{payment}` in state {from:?} cannot become {event}; read it again")]
 pub(super) struct IllegalTransition {
@@ -72,7 +72,7 @@ impl Deref for Transfer {
 }
 
 impl Transfer {
-    /// A transfer as it was read from the store.
+    /// A transfer from the store.
     pub(super) fn stored(row: AuthorizationRow) -> Transfer {
         Transfer {
             row: Versioned::stored(row),
@@ -80,8 +80,8 @@ impl Transfer {
         }
     }
 
-    /// The same, looked up because another rail asks or its buyer presents it again. That is no attempt of the schedule: as long as its
-    /// outcome is unknown the attempts stay, and an earlier next one, however often that happens.
+    /// A transfer looked up for another rail, or for a buyer who presents the payment again. Such a lookup is no attempt of the schedule:
+    /// while the outcome is unknown, the number of attempts stays, and so does an earlier next attempt, after any number of lookups.
     pub(super) fn asked(self) -> Transfer {
         Transfer {
             is_asked: true,
@@ -93,7 +93,7 @@ impl Transfer {
         self.is_asked
     }
 
-    /// A new transfer, which has passed the local checks. The chain accepts it before `valid_before`.
+    /// A new transfer after the local checks. The chain accepts the transfer before `valid_before`.
     pub(super) fn seen(
         key: AuthorizationKey,
         flight_key: FlightKey,
@@ -130,7 +130,7 @@ impl Transfer {
         Ok(Change::of(row))
     }
 
-    /// Submitted, or about to be: stored before the call, with its sealed body, and only while the account's subscription has this version.
+    /// Submitted, or about to be: stored before the call, with the sealed body, and only at this version of the account's subscription.
     pub(super) fn sent(
         &self,
         sealed: Arc<[u8]>,
@@ -142,7 +142,7 @@ impl Transfer {
         Ok(Change::sent(row, sealed, subscription))
     }
 
-    /// The same for one whose nonce is used already: submitted by another holder, with an unknown outcome.
+    /// [`sent`](Self::sent) for a used nonce: submitted by another holder, with an unknown outcome.
     pub(super) fn sent_by_another(
         &self,
         sealed: Arc<[u8]>,
@@ -166,15 +166,15 @@ impl Transfer {
         row.note = Some(Arc::from(why));
         row.attempts += u32::from(!self.is_asked);
         let next = rows::next_attempt_at(&row, now);
-        // Not before the block is final that shows it to be void: the time of the second lookup is part of that proof.
+        // Not before the finality of the block behind the void result: the time of the second lookup is part of the proof.
         let keeps_earlier = self.is_asked && !rows::is_void_at_latest(&row);
         let earlier = self.next_attempt_at.filter(|_| keeps_earlier);
         row.next_attempt_at = earlier.into_iter().chain([next]).min();
         Ok(Change::of(row))
     }
 
-    /// Refused by the facilitator after submission, which no node confirms. The sealed body is kept. Where the answer to an earlier call was
-    /// lost, a refusal proves nothing, so this is the outcome of a first call only.
+    /// Refused by the facilitator after submission, without confirmation by a node. The sealed body is kept. Only the first call has this
+    /// outcome: after a lost answer to an earlier call, a refusal proves nothing.
     pub(super) fn refused_after_submit(
         &self,
         why: &str,
@@ -260,7 +260,7 @@ impl Transfer {
         Ok(Change::of(row))
     }
 
-    /// Settled, and then reorganized out of the chain for good. What it granted has to be taken back in the same unit of work.
+    /// Settled, and then reorganized out of the chain for good. The unit of work has to take the grant back.
     pub(super) fn revoked(&self, why: &str, now: Timestamp) -> Result<Change, IllegalTransition> {
         use AuthorizationState::{Dead, Settled};
         let mut row = self.next(&[Settled], Dead, "revoked", now)?;
@@ -295,7 +295,7 @@ const SUBMITTED: [AuthorizationState; 3] = [
     AuthorizationState::RefusedAfterSubmit,
 ];
 
-/// Nothing is left to do with a transfer that moves no money.
+/// No work is left with a transfer without moved money.
 fn end(row: &mut AuthorizationRow, why: &str) {
     row.note = Some(Arc::from(why));
     row.next_attempt_at = None;
@@ -312,7 +312,7 @@ impl Change {
 
     fn sent(mut row: AuthorizationRow, sealed: Arc<[u8]>, subscription: Option<i64>) -> Change {
         row.sealed = Some(sealed);
-        // After a crash of this process the next one reconciles at once; while it runs, the submitting task knows the state.
+        // After a crash of this process the next process reconciles at once; while this process runs, the submitting task knows the state.
         row.next_attempt_at = Some(row.updated_at + 2 * MINUTE);
         Change {
             after: Transfer::stored(row.clone()),
@@ -320,7 +320,7 @@ impl Change {
         }
     }
 
-    /// The part that stores it, and the transfer after that.
+    /// The part that stores the change, and the transfer afterwards.
     pub(super) fn into_parts(self) -> (Part, Transfer) {
         (part(self.part), self.after)
     }
@@ -332,7 +332,7 @@ impl Settlement {
         self.paid.receipt.as_deref().unwrap_or_default()
     }
 
-    /// Gives the account the plan and stores the transfer as settled, in one unit of work with the parts that `attached` builds from the
+    /// Gives the account the plan and stores the transfer as settled, in one unit of work with the parts built by `attached` from the
     /// subscription.
     pub(super) async fn grant(
         &self,
@@ -356,15 +356,15 @@ impl Settlement {
                     error => PlanError::Store(error),
                 })?;
             }
-            // A transfer always adds its days, so this does not happen. Without a grant nothing is stored.
+            // A transfer always adds its days, so this case does not occur. Without a grant no change is stored.
             PayOutcome::Duplicate(_) => return Err(PlanError::Busy(self.paid.account)),
         }
         Ok(outcome)
     }
 }
 
-/// Deletes transfers that were never submitted and that the chain accepts no more since `before`, and those refused after submission that
-/// it accepts no more since `refused_before`.
+/// Deletes two kinds of transfers, by the time since when the chain accepts the transfer no more: unsubmitted (`before`), and refused after
+/// submission (`refused_before`).
 pub(super) fn deletion(before: Timestamp, refused_before: Timestamp) -> Part {
     part(AuthorizationPart::Forget {
         before,
@@ -378,7 +378,7 @@ fn part(part: AuthorizationPart) -> Part {
 }
 
 impl fmt::Display for Transfer {
-    /// Its reference in the books.
+    /// The transfer's reference in the books.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&rows::reference(&self.key))
     }

@@ -1,5 +1,5 @@
-//! Step 1 of a payment, verify: the offered terms, the limit of signatures that are not verifiable here, and the facilitator's `/verify`. A
-//! refusal of it is confirmed by a chain lookup.
+//! Step 1 of a payment, verify: the offered terms, the limit of locally unverifiable signatures, and the facilitator's `/verify`. A chain
+//! lookup confirms a refusal.
 
 use bytes::Bytes;
 use tollgate_store::AuthorizationState;
@@ -16,7 +16,7 @@ use super::record::{Presented, Verified};
 use super::transfer::Transfer;
 
 impl Context {
-    /// Verifies a payment that is new, or that was presented before and not submitted.
+    /// Verifies a payment, new or presented before without submission.
     pub(super) async fn verify(
         &self,
         presented: &Presented,
@@ -50,7 +50,7 @@ impl Context {
         self.decide_verified(row, (body, by_payer), answer).await
     }
 
-    /// Verifies a payment again that was refused before its submission: another holder may have submitted it since, so the chain is read.
+    /// Verifies a payment refused before submission again. Another holder may have submitted the payment since, so the chain is read.
     pub(super) async fn verify_refused(
         &self,
         presented: &Presented,
@@ -65,7 +65,7 @@ impl Context {
             .await
     }
 
-    /// Stops a payment that was not submitted before, while the token is not verified: its amount may be worth another price.
+    /// Stops a payment without earlier submission while the token is not verified: the amount may be worth another price.
     fn require_token(&self) -> Result<(), Stop> {
         match self.deps.token.is_verified() {
             true => Ok(()),
@@ -81,8 +81,8 @@ impl Context {
     ) -> Result<Verified, Stop> {
         let is_spent = match self.confirm_refusal(&row, answer, by_payer).await {
             Answer::Good => false,
-            // It was submitted already. The chain proves whether it paid us, and the signature whether it is this buyer's: nonce and wallet
-            // are public on the chain.
+            // Already submitted. The chain proves whether the payment reached us, and the signature whether the buyer is the payer: nonce
+            // and wallet are public on the chain.
             Answer::NonceSpent if by_payer => true,
             Answer::NonceSpent => {
                 tracing::warn!(account = %row.account, payment = %row,
@@ -90,7 +90,7 @@ impl Context {
                 return Err(Stop::Outcome(PurchaseOutcome::Unavailable));
             }
             Answer::Refused(why) => {
-                // It may have been refused before, and was looked up again.
+                // Possibly refused before, and looked up again.
                 if row.state != AuthorizationState::Refused {
                     self.record_refused(row, &why).await?;
                 }
