@@ -1,4 +1,4 @@
-//! Certificates by ACME (RFC 8555), as the settings order them.
+//! Certificate orders by ACME (RFC 8555).
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use secrecy::{ExposeSecret, SecretSlice};
 use tollgate_filter::settings::Words;
 
-/// The directory of Let's Encrypt, which is the default.
+/// The directory of Let's Encrypt, the default.
 pub(crate) const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
-/// A certificate that the gateway obtains and renews by itself.
+/// A certificate obtained and renewed by the gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AcmeOrder {
     /// The DNS names of the certificate, in lower case, in the order of the alphabet; never empty.
@@ -20,18 +20,18 @@ pub struct AcmeOrder {
     pub contact: Vec<String>,
     /// The URL of the authority's directory.
     pub directory: Arc<str>,
-    /// The only roots that the directory's certificate may come from; `None`: the system's.
+    /// The only trusted roots for the directory's certificate; `None`: the system's.
     pub roots: Option<Vec<CertificateDer<'static>>>,
     /// How control over the names is proved.
     pub challenge: AcmeChallenge,
-    /// The account outside of ACME that the account is bound to.
+    /// The bound account outside of ACME.
     pub external_account: Option<ExternalAccount>,
-    /// The wait after the first failure; it doubles with each.
+    /// The wait after the first failure, doubled by each further failure.
     pub retry: Duration,
 }
 
 impl AcmeOrder {
-    /// What identifies the certificate: the directory and the names.
+    /// Identity of the certificate: the directory and the names.
     pub fn id(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         for part in [&self.directory].into_iter().chain(&self.names) {
@@ -46,7 +46,7 @@ impl AcmeOrder {
         format!("acme:{}", self.names[0])
     }
 
-    /// Whether it is ordered for this name.
+    /// Whether the order includes this name.
     pub fn serves(&self, name: &ServerName<'_>) -> bool {
         let name = name.to_str();
         let mut names = self.names.iter();
@@ -65,7 +65,7 @@ pub enum AcmeChallenge {
 }
 
 impl AcmeChallenge {
-    /// Its name in RFC 8555 and in the settings.
+    /// The name in RFC 8555 and in the settings.
     pub fn word(self) -> &'static str {
         match self {
             AcmeChallenge::Http01 => "http-01",
@@ -81,12 +81,11 @@ impl Words for AcmeChallenge {
     ];
 }
 
-/// An account outside of ACME, with the key that the authority gave for it (RFC 8555 section 7.3.4).
+/// An account outside of ACME, with the authority's key for the account (RFC 8555 section 7.3.4).
 #[derive(Clone)]
 pub struct ExternalAccount {
     /// The id of the key.
     pub key_id: Arc<str>,
-    /// The MAC key.
     pub mac_key: SecretSlice<u8>,
 }
 

@@ -13,7 +13,7 @@ const UNIX: &str = "unix:";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ListenAddress {
-    /// An IP address and a port; port 0 selects a free one.
+    /// An IP address and a port; port 0 selects a free port.
     Tcp(SocketAddr),
     /// The path of a Unix socket.
     Unix(PathBuf),
@@ -29,7 +29,7 @@ impl ListenAddress {
         }
     }
 
-    /// The IP address and the port, if it has one.
+    /// The IP address and port of a TCP address.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
             ListenAddress::Tcp(address) => Some(*address),

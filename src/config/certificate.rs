@@ -1,6 +1,6 @@
 //! Certificates and keys of TLS listeners, and roots for providers.
 //!
-//! They are read and checked before a listener starts: its TLS library would end the process over an invalid one.
+//! All are read and checked before a listener starts: the TLS library would end the process over an invalid certificate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,21 +18,21 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use super::named_file::Stamp;
 
-/// How long before its end a certificate is worth a warning: time for a renewal that has failed once.
+/// Time before a certificate's end with a warning: enough for a renewal after one failure.
 pub(crate) const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// A certificate chain with its key, read and checked.
 #[derive(Clone)]
 pub struct Certificate {
-    /// Where it comes from.
+    /// Source of the certificate.
     pub origin: CertificateOrigin,
-    /// The chain and the key; they belong together.
+    /// The chain and the matching key.
     pub key: Arc<CertifiedKey>,
     /// When the listener's own certificate begins to be valid.
     pub begins_at: Timestamp,
     /// When the listener's own certificate expires.
     pub expires_at: Timestamp,
-    /// The files it was read from, as they were before; `None` for one by ACME.
+    /// The files of chain and key, with stamps from before the read; `None` for a certificate by ACME.
     files: Option<PairFiles>,
 }
 
@@ -41,7 +41,7 @@ pub struct Certificate {
 struct PairFiles {
     chain: PathBuf,
     key: PathBuf,
-    /// Of both, before they were read.
+    /// Stamps of both files, from before the read.
     stamps: [Stamp; 2],
 }
 
@@ -64,11 +64,11 @@ impl fmt::Display for CertificateOrigin {
 }
 
 impl Certificate {
-    /// A certificate that an authority has issued: its chain in PEM, and the key in DER (PKCS #8).
+    /// A certificate issued by an authority: the chain in PEM, and the key in DER (PKCS #8).
     ///
     /// # Errors
     ///
-    /// What is wrong with it, except its dates.
+    /// Any fault except the dates.
     pub(crate) fn issued(
         label: Arc<str>,
         chain: &[u8],
@@ -107,19 +107,19 @@ impl Certificate {
         self.origin.to_string()
     }
 
-    /// The files of the chain and of its key; none for one by ACME.
+    /// The files of the chain and of the key; empty for a certificate by ACME.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let files = self.files.iter();
         files.flat_map(|files| [&*files.chain, &*files.key])
     }
 
-    /// Whether a file of it is another one than when it was read.
+    /// Whether a file of the certificate has changed since the read.
     pub(crate) fn has_changed(&self) -> bool {
         let changed = |files: &PairFiles| files.stamps != stamps(&files.chain, &files.key);
         self.files.as_ref().is_some_and(changed)
     }
 
-    /// Reads its files again; one by ACME stays as it is.
+    /// Reads the files again; a certificate by ACME is returned unchanged.
     ///
     /// # Errors
     ///
@@ -146,10 +146,10 @@ impl Certificate {
 }
 
 impl Certificate {
-    /// What an operator has to know of its dates, if anything.
+    /// A warning for the operator about the dates, if needed.
     pub fn expiry_warning(&self, now: Timestamp) -> Option<String> {
         let (origin, at) = (&self.origin, self.expires_at.rfc3339());
-        // One by ACME is renewed after two thirds of its lifetime: half of the rest is time for renewals that have failed.
+        // A certificate by ACME is renewed after two thirds of the lifetime. Half of the rest is time for renewals after failures.
         let (before, remedy) = match origin {
             CertificateOrigin::File(_) => (
                 EXPIRY_WARNING,
@@ -181,10 +181,9 @@ impl fmt::Debug for Certificate {
 /// Why a certificate, a key or a set of roots cannot be used. The messages contain no part of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// It is missing, or not readable.
+    /// Missing, or not readable.
     #[error("`{}` cannot be read ({source}); name a file that the gateway's user may read", .file.display())]
     Unreadable {
-        /// The file.
         file: PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -192,28 +191,23 @@ pub enum CertificateError {
     /// No PEM block of the expected kind.
     #[error("`{}` contains no {kind} in PEM form; name a file with `-----BEGIN {label}-----`", .file.display())]
     NothingInside {
-        /// The file.
         file: PathBuf,
         /// The expected kind.
         kind: &'static str,
-        /// The start of such a block.
+        /// The start of the block.
         label: &'static str,
     },
-    /// A certificate that is no X.509, or one of an unsupported kind.
+    /// A certificate other than X.509, or of an unsupported kind.
     #[error("`{}` contains an invalid certificate ({reason}); create a new one", .file.display())]
     BadCertificate {
-        /// The file.
         file: PathBuf,
         /// The TLS library's error.
         reason: String,
     },
     /// A key of an unsupported kind.
     #[error("`{}` contains a key of an unsupported kind; use RSA, ECDSA P-256 or P-384, or Ed25519", .file.display())]
-    BadKey {
-        /// The file.
-        file: PathBuf,
-    },
-    /// Each is valid, but they do not belong together.
+    BadKey { file: PathBuf },
+    /// Each is valid, but the key belongs to another certificate.
     #[error("`{}` is the key of another certificate; name the key that belongs to `{}`", .key.display(), .certificate.display())]
     Mismatch {
         /// The chain's file.
@@ -235,11 +229,11 @@ impl CertificateError {
     }
 }
 
-/// Reads a chain (the listener's own certificate first) and its key.
+/// Reads a chain (the listener's own certificate first) and the key.
 ///
 /// # Errors
 ///
-/// Any error that makes the pair unusable for a listener, except its dates.
+/// Any fault that makes the pair unusable for a listener, except the dates.
 pub(crate) fn read_pair(
     certificate: &Path,
     key: &Path,
@@ -266,7 +260,7 @@ pub(crate) fn read_pair(
         })?;
     let pair = CertifiedKey::new(chain, signing);
     match pair.keys_match() {
-        // Unknown: the key's library cannot compare them, which is not an error of the pair.
+        // Unknown: the key's library cannot compare the two. Not an error of the pair.
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
         Err(rustls::Error::InconsistentKeys(_)) => {
             return Err(CertificateError::Mismatch {
@@ -291,7 +285,7 @@ fn stamps(chain: &Path, key: &Path) -> [Stamp; 2] {
 ///
 /// # Errors
 ///
-/// When the file cannot be read, holds none, or holds one that is no X.509.
+/// When the file is unreadable, without a certificate, or with a certificate other than X.509.
 pub(crate) fn read_certificates(
     file: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
@@ -313,11 +307,11 @@ pub(crate) fn read_certificates(
     Ok(chain)
 }
 
-/// Reads all certificates of a PEM file as authorities that are trusted.
+/// Reads all certificates of a PEM file as trusted authorities.
 ///
 /// # Errors
 ///
-/// As [`read_certificates`], and when one cannot be an authority.
+/// As [`read_certificates`], and for a certificate unfit as an authority.
 pub(crate) fn read_roots(file: &Path) -> Result<RootCertStore, CertificateError> {
     let mut roots = RootCertStore::empty();
     for authority in read_certificates(file)? {

@@ -1,4 +1,4 @@
-//! The settings that all nodes of a database must have in common, as a digest that they compare.
+//! Digest of the settings common to all nodes of a database, for comparison between the nodes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use tollgate_store::RootSecret;
 use super::difference::is_in;
 use super::source::Source;
 
-/// The sections and keys that may differ between nodes: what belongs to one machine. Every other setting counts, that of a module too.
+/// The sections and keys that may differ between nodes, since each belongs to one machine. Every other setting counts, including the
+/// settings of modules.
 pub(crate) const MAY_DIFFER: [&str; 15] = [
     "admin",
     "listener",
@@ -27,15 +28,15 @@ pub(crate) const MAY_DIFFER: [&str; 15] = [
     "cache.max_entry_bytes",
 ];
 
-/// The form of a digest. Raise it when the same settings get another digest: nodes of two releases do not compare different forms.
+/// The form of a digest. Raise the number when equal settings get another digest: nodes of two releases do not compare different forms.
 const FORM: u32 = 1;
 
 /// Derives the key of a digest from the store's root secret.
 const CONTEXT: &str = "tollgate 2026-11 digest of the settings that nodes have in common";
 
 impl Source {
-    /// The digest of the settings that nodes must have in common, after its form. It covers secrets, so its key is derived from the root secret
-    /// of the store.
+    /// The digest of the common settings, after its form. The digest covers secrets, so its key is derived from the root secret of the
+    /// store.
     pub(crate) fn cluster_digest(&self, root: &RootSecret, modules: &Declarations) -> String {
         let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key(CONTEXT, &root.0));
         for part in self.common(modules).iter().flat_map(<[&String; 2]>::from) {
@@ -45,7 +46,7 @@ impl Source {
         format!("{FORM}-{}", &hasher.finalize().to_hex()[..16])
     }
 
-    /// The settings that nodes must have in common, as they are written. Of a file or a variable that one names, what it contains.
+    /// The common settings, as written. A setting that names a file or a variable counts by the content.
     fn common(&self, modules: &Declarations) -> BTreeMap<String, String> {
         let values = self.values(modules).into_iter();
         let common = values.filter(|(key, _)| !may_differ(key));
@@ -63,7 +64,7 @@ impl Source {
     }
 }
 
-/// Roots to trust are those of the machine wherever they are set.
+/// Trusted roots belong to the machine in every section.
 fn may_differ(key: &str) -> bool {
     key.rsplit('.').next() == Some("ca_file") || MAY_DIFFER.iter().any(|one| is_in(key, one))
 }

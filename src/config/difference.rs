@@ -63,7 +63,7 @@ impl fmt::Display for Difference {
 }
 
 impl Source {
-    /// Reads the file again, with the variables of the process as before and those of the file for variables as they are now.
+    /// Reads the file again. The variables of the process stay as before; the file for variables is read again.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Source {
         load(&self.file, &self.process, modules)
     }
 
-    /// A difference in a setting that is not written in this version, and that only a new process can use.
+    /// A difference in a setting absent from this version, for use by a new process only.
     pub(crate) fn difference(&self, key: &str, change: DifferenceKind) -> Difference {
         Difference {
             key: key.to_owned(),
@@ -101,7 +101,8 @@ impl Source {
         named.map(|(key, (name, _))| (key, name)).collect()
     }
 
-    /// The keys in which `new` differs, in its order, or whose file or variable has another content; `needs_restart` decides by the key.
+    /// The keys with differences, in the order of `new`; a changed content of a named file or variable counts too. `needs_restart` decides
+    /// by the key.
     pub fn differences(
         &self,
         new: &Source,
@@ -142,7 +143,7 @@ impl Source {
             .collect()
     }
 
-    /// Every value by its key, with its place.
+    /// Every value by key, with the place.
     pub(super) fn values(&self, modules: &Declarations) -> BTreeMap<String, (String, Place)> {
         let mut problems = Problems::default();
         let mut origins = Origins::new();
@@ -203,7 +204,7 @@ impl Source {
     }
 }
 
-/// Whether a key is this one, or inside it.
+/// Whether `key` equals `outer`, or is inside `outer`.
 pub(crate) fn is_in(key: &str, outer: &str) -> bool {
     let rest = key.strip_prefix(outer);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))

@@ -1,7 +1,7 @@
 //! The settings file as a tree, merged with overrides from the environment.
 //!
-//! The tree is validated against the schema before it is deserialized, so that every unknown key and every value of a wrong type is
-//! reported in one run; an invalid part is recorded and removed, and the rest is checked without it.
+//! The tree is validated against the schema before deserialization, so one run reports every unknown key and every value of a wrong type.
+//! An invalid part is recorded and removed, and the rest is checked without the part.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub(crate) enum Origin {
 /// The origin of every value, by its key.
 pub(crate) type Origins = BTreeMap<String, Origin>;
 
-/// Marks a value that is not in the file.
+/// Place of a value outside the file.
 const NOWHERE: Range<usize> = 0..0;
 
 /// Parses a file; every syntax error is a problem.
@@ -72,7 +72,7 @@ pub(crate) fn apply_env<'a>(
     }
 }
 
-/// Parses a variable's text by the type of the setting: strings stay text, all other types are TOML.
+/// Parses a variable's text by the type of the setting: text for strings, TOML for the other types.
 fn typed<'a>(text: &'a str, node: &Node<'_>) -> Result<DeValue<'a>, String> {
     if node.kind() == Kind::Text {
         return Ok(DeValue::String(Cow::Borrowed(text)));
@@ -155,7 +155,7 @@ fn empty<'a>(path: &[String]) -> DeValue<'a> {
     }
 }
 
-/// Takes a section out of the tree, `name` or `table.name`; an empty one where it is missing.
+/// Takes a section out of the tree, `name` or `table.name`; a missing section is returned empty.
 pub(crate) fn take_table<'a>(table: &mut DeTable<'a>, name: &str) -> Spanned<DeTable<'a>> {
     let found = match name.split_once('.') {
         Some((outer, name)) => match table.get_mut(outer).map(Spanned::get_mut) {
@@ -174,7 +174,7 @@ pub(crate) fn take_table<'a>(table: &mut DeTable<'a>, name: &str) -> Spanned<DeT
     }
 }
 
-/// Validates the tree against the schema: records what does not match, removes it, and stores the origin of the rest.
+/// Validates the tree against the schema: records and removes invalid parts, and stores the origin of the rest.
 pub(crate) fn validate(
     table: &mut DeTable<'_>,
     node: &Node<'_>,
@@ -185,7 +185,7 @@ pub(crate) fn validate(
     let _ = validate_table(table, node, "", origins, problems);
 }
 
-/// Returns whether the table can be deserialized: every key that the schema requires remains in it.
+/// Returns whether the table can be deserialized: every required key remains in the table.
 fn validate_table(
     table: &mut DeTable<'_>,
     node: &Node<'_>,
@@ -263,7 +263,7 @@ fn validate_value(
             for (index, item) in items.iter_mut().enumerate() {
                 let key = format!("{key}.{index}");
                 record_origin(origins, &key, item.span());
-                // An invalid element is replaced by an empty one where possible, so that the indices of the others do not change.
+                // An invalid element is replaced by an empty element where possible, so that the other indices stay.
                 if validate_value(item, &element, &key, origins, problems) {
                     kept.push(Spanned::new(item.span(), take(item)));
                 } else if element.kind() == Kind::Table {
@@ -346,7 +346,7 @@ fn unknown(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// The number of letters to change, add or drop to make one word of the other (Levenshtein).
+/// The number of letters to change, add or drop between two words (Levenshtein).
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

@@ -1,4 +1,4 @@
-//! The environment: the variables of the process, and those of the file that `server.environment_file` names.
+//! The environment: the variables of the process, and the variables of the file `server.environment_file`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The variables of this process. Those that are not Unicode cannot be settings and are left out.
+    /// The variables of this process. Variables outside Unicode cannot be settings and are left out.
     pub fn of_process() -> Environment {
         Environment {
             variables: std::env::vars_os()
@@ -35,12 +35,12 @@ impl Environment {
         }
     }
 
-    /// The same with the variables of a file, which take precedence. Each line of `text` is `NAME=value`, with or without quotes around the
-    /// value, as in systemd's `EnvironmentFile=`; empty lines and those that begin with `#` or `;` count for nothing.
+    /// This environment with the variables of a file, which take precedence. Each line of `text` is `NAME=value`, with or without quotes
+    /// around the value, as in systemd's `EnvironmentFile=`. Empty lines and lines that begin with `#` or `;` are ignored.
     ///
     /// # Errors
     ///
-    /// The number of a line, from 1, and what is wrong with it.
+    /// The number of a line, from 1, and its fault.
     pub(super) fn with_file(&self, text: &str) -> Result<Environment, (usize, &'static str)> {
         let mut variables = self.variables.clone();
         for (at, line) in text.lines().enumerate() {
@@ -59,7 +59,7 @@ impl Environment {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// The variables that override settings, in the order of their names, with the key of each.
+    /// The variables that override settings, ordered by name, with the key of each.
     pub(crate) fn settings(&self) -> impl Iterator<Item = Override<'_>> {
         self.variables.iter().filter_map(|(name, value)| {
             let path = name.strip_prefix(PREFIX)?;
@@ -135,7 +135,6 @@ pub(crate) struct Override<'a> {
     pub(crate) variable: &'a str,
     /// The key of the setting, in lower case.
     pub(crate) path: Vec<String>,
-    /// Its value.
     pub(crate) value: &'a str,
 }
 

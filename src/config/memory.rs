@@ -1,4 +1,4 @@
-//! The memory limit of the process: its setting, else the limit of its cgroup (v2 or v1), else the memory of the machine.
+//! The memory limit of the process: the setting, else the limit of the cgroup (v2 or v1), else the memory of the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 /// Where control groups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Above this a limit of version 1 means that there is none: the kernel stores the largest multiple of a page.
+/// A limit of version 1 above this number means no limit: the kernel stores the largest multiple of a page.
 const UNLIMITED: u64 = 1 << 60;
 
 /// The memory that the process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Bytes.
     pub bytes_max: u64,
     /// Where the number is from, for the log.
     pub source: &'static str,
@@ -43,13 +42,13 @@ impl Memory {
         }
     }
 
-    /// What bodies and buffers of requests may have of it.
+    /// The share of memory for bodies and buffers of requests.
     pub fn budget(&self) -> usize {
         usize::try_from(self.bytes_max / 5 * 2).unwrap_or(usize::MAX)
     }
 }
 
-/// The least limit of the group that `/proc/self/cgroup` names and of the groups around it.
+/// The least limit of the group in `/proc/self/cgroup` and of the enclosing groups.
 fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -66,8 +65,8 @@ fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
     limits.min()
 }
 
-/// The least number in `file` from the folder of `path` up to `root`. A container sees its own group as the root, so a folder that is
-/// missing is no error.
+/// The least number in `file` from the folder of `path` up to `root`. A container sees its own group as the root, so a missing folder is no
+/// error.
 fn least(root: &Path, path: &str, file: &str) -> Option<u64> {
     let below = path.trim_start_matches('/');
     let folder: PathBuf = root.join(below);
@@ -81,7 +80,7 @@ fn least(root: &Path, path: &str, file: &str) -> Option<u64> {
     numbers.min()
 }
 
-/// `MemTotal` of `/proc/meminfo`, in bytes. In a container of LXC it is the container's limit; a service with `ProcSubset=pid` does not see it.
+/// `MemTotal` of `/proc/meminfo`, in bytes: in a container of LXC the container's limit. Invisible to a service with `ProcSubset=pid`.
 fn total(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib: u64 = line?.trim().strip_suffix(" kB")?.trim().parse().ok()?;

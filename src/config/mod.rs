@@ -1,8 +1,8 @@
-//! Settings: the one place that reads files and the environment.
+//! Settings: the single place that reads files and the environment.
 //!
-//! [`load`] reads the file and that of `server.environment_file`, applies overrides from variables named `TOLLGATE__SECTION__KEY`, and returns either validated [`Settings`] or a
-//! [`Report`] of all errors, each with its place. Relative paths start from the folder of the settings file, so a command uses the same
-//! database wherever it is started.
+//! [`load`] reads the file and the file of `server.environment_file`, applies overrides from variables named `TOLLGATE__SECTION__KEY`, and
+//! returns either validated [`Settings`] or a [`Report`] of all errors, each with its place. Relative paths start from the folder of the
+//! settings file, so a command uses one database from every folder of its start.
 
 mod acme;
 mod address;
@@ -63,7 +63,7 @@ use schema::Node;
 
 /// Reads and checks the settings of a file.
 ///
-/// `modules` are the filters that a chain may name, and the sections of modules.
+/// `modules`: the filters for chains, and the sections of modules.
 ///
 /// # Errors
 ///
@@ -88,13 +88,13 @@ pub fn load(
     Ok(settings)
 }
 
-/// The key of the file with variables, which is read before all other settings.
+/// The key of the file with variables, read before all other settings.
 const ENVIRONMENT_FILE: &str = "server.environment_file";
 
-/// The variable that overrides it.
+/// The variable for the override.
 const ENVIRONMENT_FILE_VARIABLE: &str = "TOLLGATE__SERVER__ENVIRONMENT_FILE";
 
-/// The environment with the variables of the file that the settings name for them.
+/// The environment with the variables of the file named in the settings.
 fn with_environment_file(
     file: &Path,
     text: &str,
@@ -156,7 +156,7 @@ fn finding(place: Place, key: &str, message: String) -> Report {
     }
 }
 
-/// Checks the settings of a text, as if it were the content of `file`.
+/// Checks the settings of a text, as the content of `file`.
 ///
 /// # Errors
 ///
@@ -212,7 +212,7 @@ fn read<'a>(
     let tables = section_tables(&mut table, modules, problems);
     let deserializer = toml::de::Deserializer::from(Spanned::new(0..text.len(), table));
     let raw = RawSettings::deserialize(deserializer).unwrap_or_else(|error| {
-        // Constraints that the schema does not contain, such as the range of an integer type.
+        // Constraints outside the schema, such as the range of an integer type.
         let at = tollgate_filter::settings::At {
             value: (),
             span: error.span(),
@@ -252,7 +252,7 @@ fn section_tables<'a>(
     tables
 }
 
-/// Checks the sections of modules, each with those before it.
+/// Checks the sections of modules, each with the sections before.
 fn checked_sections(
     tables: Vec<SectionTable<'_>>,
     before: Services,
@@ -268,7 +268,7 @@ fn checked_sections(
     sections
 }
 
-/// Assigns every problem its place: its own, that of the variable it came from, or that of the table it is missing from.
+/// Assigns a place to every problem: the problem's place, the place of the source variable, or the place of the table without the key.
 fn report(file: &Path, text: &str, origins: &Origins, problems: Vec<Problem>) -> Report {
     let mut findings: Vec<Finding> = Vec::new();
     for problem in problems {

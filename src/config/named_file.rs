@@ -1,9 +1,9 @@
-//! Files that settings name: whether they have changed, and which of them are certificates.
+//! Files named in settings: changes, and the distinction of certificates.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What changes with a file: whether it is there, its inode, size and time of change.
+/// Changes with the file: existence, inode, size and time of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(Option<(u64, u64, i64, i64)>);
 

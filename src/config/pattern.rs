@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A path pattern: `/v1/models`, `/products/{plan}` (one segment of any content) or `/pages/{*rest}` (at least one more byte, slashes
-/// included). Compared with the raw path: nothing is decoded, no slashes are merged.
+/// included). Compared with the raw path, without decoding and without merging of slashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     text: String,
@@ -66,7 +66,7 @@ impl PathPattern {
         rest.is_none()
     }
 
-    /// The path when the pattern has no wildcard, so that it can be found by an index instead of a match.
+    /// The path of a pattern without wildcard, for an index in place of a match.
     pub fn exact(&self) -> Option<&str> {
         self.segments
             .iter()

@@ -2,14 +2,14 @@
 
 use tollgate_money::Price;
 
-/// Bits of a version: few enough that every JSON reader keeps it exact.
+/// Bits of a version: exact in every JSON reader.
 const BITS: u32 = 53;
 
 /// The version of a model's price, derived from its content.
 ///
-/// The first 53 bits of a hash over the model's id and its three amounts; never negative. A counter would need storage and would change
-/// with every edit of the file; this one stays the same on every start and every node while the price does, changes when the price of this
-/// model changes, and returns when the price returns.
+/// The first 53 bits of a hash over the model's id and three amounts; never negative. The version depends on the price of this model alone:
+/// equal on every start and every node, and back when the price returns. A counter would need storage and would change with every edit of
+/// the file.
 pub(super) fn version(model: &str, price: &Price) -> i64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&(model.len() as u64).to_le_bytes());

@@ -11,16 +11,16 @@ use tollgate_filter::settings::Words;
 pub struct TrustedProxies {
     /// Their addresses; never empty.
     pub networks: Vec<Network>,
-    /// The header field by which they report the client.
+    /// The header field in which the proxies report the client.
     pub forwarded_field: ForwardedField,
-    /// Whether the settings name that field; otherwise it is the default.
+    /// Whether the settings name the field, or the default applies.
     pub names_field: bool,
     /// Whether every connection starts with a header of the PROXY protocol.
     pub proxy_protocol: bool,
 }
 
 impl TrustedProxies {
-    /// Whether an address is that of a trusted proxy.
+    /// Whether an address belongs to a trusted proxy.
     pub fn trusts(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.networks.iter().any(|one| one.0.contains(&address))
@@ -30,14 +30,14 @@ impl TrustedProxies {
 /// The header field by which trusted proxies report the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedField {
-    /// Either of the two. Where both are present and report different clients the request is refused: a client may have sent one.
+    /// Both fields. Where both are present and report different clients, the request is refused: a client may have sent one of the fields.
     #[default]
     Either,
     /// `X-Forwarded-For` alone.
     XForwardedFor,
     /// `Forwarded` alone (RFC 7239).
     Forwarded,
-    /// None: they are layer 4 proxies, which do not read header fields.
+    /// No field: layer 4 proxies, which do not read header fields.
     None,
 }
 
@@ -65,7 +65,7 @@ pub enum NetworkError {
     NotItsStart {
         /// The text as given.
         written: String,
-        /// The range that contains it.
+        /// The enclosing range.
         start: IpNet,
     },
     /// All addresses, of IPv6 or of IPv4.

@@ -1,7 +1,7 @@
-//! The settings as written: every key, none of the rules.
+//! The settings as written: every key, without the rules.
 //!
-//! Nothing is required here: a missing key is recorded by the validation, together with all other errors. The comments are the descriptions
-//! in the JSON Schema.
+//! No key is required here: the validation records a missing key together with all other errors. The comments are the descriptions in the
+//! JSON Schema.
 
 mod admin;
 mod store;

@@ -1,4 +1,4 @@
-//! Errors in the settings, each with its place for the operator.
+//! Errors in the settings, each with a place for the operator.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub struct Report {
 impl std::error::Error for Report {}
 
 impl fmt::Display for Report {
-    /// One line for each finding.
+    /// One line per finding.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, finding) in self.findings.iter().enumerate() {
             if at > 0 {
@@ -31,7 +31,6 @@ impl fmt::Display for Report {
 /// One error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Its place.
     #[serde(flatten)]
     pub place: Place,
     /// The key as a path, elements of lists by number; empty when the file cannot be read as TOML.

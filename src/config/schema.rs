@@ -22,7 +22,7 @@ pub fn schema(sections: &[SectionType]) -> Value {
     schema
 }
 
-/// Adds a property of this name; for `table.name` to the property `table`, which is created.
+/// Adds a property of this name; `table.name` goes to the property `table`, created if absent.
 fn insert(schema: &mut Value, name: &str, property: Value) {
     let (name, table) = match name.split_once('.') {
         Some((table, name)) => (name, Some(table)),
@@ -65,7 +65,6 @@ pub(crate) enum Kind {
     Switch,
     /// An array.
     List,
-    /// A table.
     Table,
     /// A value that only the deserialization can check.
     Other,
@@ -96,7 +95,7 @@ impl<'a> Node<'a> {
 
     fn at(&self, here: &'a Value) -> Node<'a> {
         let mut here = here;
-        // An optional value is "this or null", and a description beside a reference wraps it.
+        // An optional value is "any of: type, null", and a description beside a reference wraps the reference.
         loop {
             if let Some(target) = here.get("$ref").and_then(Value::as_str) {
                 let pointer = target.trim_start_matches('#');
@@ -166,7 +165,7 @@ impl<'a> Node<'a> {
             .unwrap_or_default()
     }
 
-    /// The required keys of this table, with the node of each.
+    /// The required keys of this table, each with its node.
     pub(crate) fn required(&self) -> Vec<(&'a str, Kind)> {
         let names = self.here["required"].as_array();
         names

@@ -1,6 +1,6 @@
 //! The validated settings: a value of these types satisfies the rules.
 //!
-//! They are created by [`super::load`] alone. No code outside `config` reads a file or the environment for a setting.
+//! Only [`super::load`] creates these types. Code outside `config` reads no file and no environment for a setting.
 
 mod admin;
 
@@ -57,7 +57,7 @@ pub struct Settings {
     pub telemetry: Telemetry,
     /// The sections of modules.
     pub sections: Sections,
-    /// What they were read from.
+    /// Source of the settings.
     pub source: Source,
 }
 
@@ -69,7 +69,7 @@ pub struct Sections {
 }
 
 impl Sections {
-    /// No sections yet. `before` is what their checks find of the gateway's own settings.
+    /// No sections yet. `before`: the gateway's own settings, for the sections' checks.
     pub(super) fn new(before: Services) -> Sections {
         Sections {
             checked: Vec::new(),
@@ -77,23 +77,23 @@ impl Sections {
         }
     }
 
-    /// What the next section's check finds.
+    /// Services for the check of the next section.
     pub(super) fn services(&self) -> &Services {
         &self.services
     }
 
-    /// Adds a section, and what it provides.
+    /// Adds a section and its services.
     pub(super) fn add(&mut self, section: CheckedSection) {
         section.provide(&mut self.services);
         self.checked.push(section);
     }
 
-    /// What the sections provide of this type; `None` where the module that has the section was not declared.
+    /// The sections' service of this type; `None` if the module of the section was not declared.
     pub fn find<T: tollgate_module::Service>(&self) -> Option<T> {
         self.services.find()
     }
 
-    /// Makes everything that the sections provide services of the modules.
+    /// Copies the services of the sections to the modules' services.
     pub(crate) fn provide(&self, services: &mut Services) {
         for section in &self.checked {
             section.provide(services);
@@ -108,7 +108,7 @@ impl std::fmt::Debug for Sections {
 }
 
 impl Settings {
-    /// The certificates of all listeners that are read from files.
+    /// The certificates of all listeners, from files.
     pub fn certificates(&self) -> impl Iterator<Item = &Certificate> {
         let sources = self.listeners.iter().flat_map(|listener| &listener.tls);
         sources.filter_map(|source| match source {
@@ -117,7 +117,7 @@ impl Settings {
         })
     }
 
-    /// The certificates of all listeners and of the admin address, but for those that are obtained by ACME.
+    /// The certificates of all listeners and of the admin address, without certificates by ACME.
     pub(crate) fn certificates_mut(&mut self) -> impl Iterator<Item = &mut Certificate> {
         let sources = self.listeners.iter_mut().flat_map(|one| &mut one.tls);
         let listeners = sources.filter_map(|source| match source {
@@ -128,7 +128,7 @@ impl Settings {
         listeners.chain(admin.map(|tls| &mut tls.certificate))
     }
 
-    /// The certificates of all listeners that are obtained by ACME.
+    /// The orders by ACME of all listeners.
     pub fn acme_orders(&self) -> impl Iterator<Item = &Arc<AcmeOrder>> {
         let sources = self.listeners.iter().flat_map(|listener| &listener.tls);
         sources.filter_map(|source| match source {
@@ -137,7 +137,7 @@ impl Settings {
         })
     }
 
-    /// The listeners in the order of these addresses, which those of other settings have: the order in the file may be another. Of several
+    /// The listeners in the order of `addresses`, the addresses of other settings with a possibly different order. Of several listeners
     /// with one address, as with port 0, the first is found first.
     pub(crate) fn listeners_at<'a>(
         &self,
@@ -164,7 +164,7 @@ pub struct Service {
     pub name: Arc<str>,
     /// The base URL for clients, without a trailing slash.
     pub base_url: PublicUrl,
-    /// The base URL of discovery; the same as `base_url` by default.
+    /// The base URL of discovery; by default `base_url`.
     pub root_url: PublicUrl,
 }
 
@@ -230,19 +230,19 @@ pub struct ConnectionLimits {
 /// One `[[listener]]`.
 #[derive(Clone, Debug)]
 pub struct Listener {
-    /// Its address; port 0 selects a free one.
+    /// The address; port 0 selects a free port.
     pub address: ListenAddress,
     /// The permissions of a Unix socket.
     pub socket_mode: u32,
     /// Certificates, the first for clients that send no server name. Empty: no TLS.
     pub tls: Vec<TlsSource>,
-    /// The authorities that clients need a certificate of; `None`: they need none.
+    /// The authorities for required certificates of clients; `None`: no certificate required.
     pub client_roots: Option<Arc<RootCertStore>>,
     /// Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.
     pub http2: bool,
-    /// Whether it answers `/live` and `/ready`.
+    /// Whether the listener answers `/live` and `/ready`.
     pub health: bool,
-    /// The trusted proxies in front of it, which report the client's address.
+    /// The trusted proxies in front, which report the client's address.
     pub proxies: Option<Arc<TrustedProxies>>,
 }
 
@@ -260,30 +260,30 @@ pub enum TlsSource {
 pub struct Store {
     /// The database.
     pub url: StoreUrl,
-    /// The password for it, where the settings name one.
+    /// The password for the database, if the settings name a password.
     pub password: Option<SecretString>,
-    /// The control socket of the gateway that has it; none: beside the file.
+    /// The control socket of the database's gateway; `None`: beside the file.
     pub control_socket: Option<PathBuf>,
     /// The durability of a commit.
     pub durability: Durability,
     /// Bytes of free space below which new work is refused; 0 for no check.
     pub free_bytes_min: u64,
-    /// The name of this gateway among several that work on the database; none for the only one.
+    /// The name of this gateway among several gateways on the database; `None` for a lone gateway.
     pub node: Option<String>,
     /// Whether a start waits for the end of another gateway.
     pub standby: bool,
-    /// What is removed from the journal; none: nothing.
+    /// Removal from the journal; `None`: no removal.
     pub retention: Option<Retention>,
     /// Where charges are written while the database does not answer.
     pub spool: Option<SpoolOptions>,
-    /// How long after the end of its lease others leave the holds of this gateway alone.
+    /// Time after the end of this gateway's lease during which other nodes leave its holds alone.
     pub orphan_grace: Duration,
 }
 
-/// Which months of the journal are exported and removed.
+/// Export and removal of the journal's months.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Whole months that stay, before the current one.
+    /// Whole months to keep, before the current month.
     pub keep_months: u32,
     /// The folder of the export files.
     pub exports: PathBuf,
@@ -292,7 +292,7 @@ pub struct Retention {
 /// The location of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
-    /// `sqlite:PATH`: one file, created when it is missing.
+    /// `sqlite:PATH`: one file, created if missing.
     Sqlite(PathBuf),
     /// `postgres://...`: a database of a server.
     Postgres(DatabaseUrl),
@@ -320,34 +320,34 @@ impl Words for Durability {
 pub struct Route {
     /// The pattern of the path.
     pub path: PathPattern,
-    /// The methods it answers; never empty, never `OPTIONS`, and `HEAD` only where it is written (`GET` includes it).
+    /// The methods of the route; never empty, never `OPTIONS`, and `HEAD` only if written (`GET` includes `HEAD`).
     pub methods: Vec<Method>,
     /// Maximum size of a request's body in bytes.
     pub body_bytes_max: usize,
     /// Names of filters, outermost first.
     pub chain: Vec<Arc<str>>,
-    /// The format of its errors.
+    /// The format of errors.
     pub errors: ErrorShape,
     /// The scope that a credential needs here, where the chain has `auth`.
     pub access: Option<RequiredAccess>,
-    /// The rate class that counts requests here; none: the class of the account, or `anonymous`.
+    /// The rate class of requests on this route; `None`: the class of the account, or `anonymous`.
     pub class: Option<Arc<str>>,
     /// The CORS policy.
     pub cors: Cors,
-    /// Its lifecycle, where an end is planned.
+    /// The lifecycle of a route with a planned end.
     pub lifecycle: Option<Lifecycle>,
 }
 
 /// The lifecycle of a route, announced in the fields of its answers (RFC 9745, RFC 8594).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lifecycle {
-    /// The date of its deprecation, past or future.
+    /// The date of deprecation, past or future.
     pub deprecated_at: Option<jiff::Timestamp>,
-    /// The sunset date, from which it may be gone; never before `deprecated_at`.
+    /// The sunset date: the route may be gone afterwards. Never before `deprecated_at`.
     pub sunset_at: Option<jiff::Timestamp>,
     /// The address of its successor.
     pub successor: Option<String>,
-    /// The address of the page that explains it.
+    /// The address of the explanatory page.
     pub notice: String,
 }
 
@@ -374,7 +374,7 @@ impl Words for Cors {
 /// `[upstream]`: retries of calls that failed before the first byte of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// Attempts for one request, the first among them.
+    /// Attempts for one request, including the first.
     pub attempts_max: u32,
     /// The budget of further attempts, for each model.
     pub budget: RetryBudget,
@@ -395,42 +395,41 @@ pub struct RetryBudget {
 
 /// One `[[provider]]`: a model provider.
 pub struct Provider {
-    /// Its name in these settings, in logs and metrics.
+    /// The name in these settings, in logs and metrics.
     pub name: Arc<str>,
     /// Its address, up to and including `/v1` or the like.
     pub base_url: BaseUrl,
-    /// The gateway's API key there; none for a provider without authentication.
+    /// The gateway's API key at the provider; `None` without authentication.
     pub api_key: Option<SecretString>,
     /// Whether HTTP/2 is used: by ALPN over TLS, by prior knowledge without.
     pub http2: bool,
     /// Roots to trust instead of the system's.
     pub roots: Option<Vec<CertificateDer<'static>>>,
-    /// Its timeouts.
     pub timeouts: ProviderTimeouts,
     /// Connections kept open between calls.
     pub connections_idle_max: usize,
-    /// Its weight among a model's providers where the model does not set another; 0 for one that is called only when no other can serve.
+    /// The default weight among a model's providers. A provider of weight 0 is called only when no other provider can serve.
     pub weight: u32,
-    /// A concurrency limit on its calls.
+    /// A concurrency limit for calls.
     pub concurrency: Option<Concurrency>,
-    /// Retries at this provider within one request when no other candidate is left.
+    /// Retries at this provider within one request without another candidate left.
     pub retries: u32,
-    /// Top-level members of a request that are not forwarded to it.
+    /// Top-level members of a request not forwarded to the provider.
     pub remove_members: Arc<[Box<str>]>,
-    /// Top-level members because of which a request is refused that could be sent to it.
+    /// Top-level members whose presence excludes this provider: a request without another provider is refused.
     pub refuse_members: Arc<[Box<str>]>,
-    /// Whether it knows the role `developer`; one that does not gets `system`.
+    /// Whether the provider knows the role `developer`; otherwise `system` is sent.
     pub developer_role: bool,
     /// Its health settings.
     pub health: ProviderHealth,
-    /// Whether it receives the client's address, in `X-Forwarded-For`.
+    /// Whether the provider receives the client's address, in `X-Forwarded-For`.
     pub forward_client_address: bool,
-    /// Whether it receives the ids of the request and of its trace.
+    /// Whether the provider receives the ids of request and trace.
     pub forward_request_ids: bool,
 }
 
 impl Provider {
-    /// Whether calls to both are the same calls: the same address, with the same key.
+    /// Whether calls to both providers are equal: one address, one key.
     pub(crate) fn has_place_of(&self, other: &Provider) -> bool {
         let key = |one: &Provider| {
             one.api_key
@@ -440,7 +439,7 @@ impl Provider {
         self.base_url == other.base_url && key(self) == key(other)
     }
 
-    /// Whether both are the same in every setting.
+    /// Whether the providers are equal in every setting.
     pub(crate) fn is_same(&self, other: &Provider) -> bool {
         // A new field has to be compared as well.
         let Provider {
@@ -540,14 +539,13 @@ impl std::fmt::Debug for Provider {
     }
 }
 
-/// Timeouts of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProviderTimeouts {
     /// Connect timeout, for all addresses of the name, lookup and TLS included.
     pub connect: Duration,
     /// Timeout of the first event of a stream.
     pub first_byte: Duration,
-    /// Timeout of the first byte of a whole answer, which is sent when all of it is generated.
+    /// Timeout of the first byte of a whole answer, sent after complete generation.
     pub first_byte_whole: Duration,
     /// Idle timeout between two chunks of an answer.
     pub between_bytes: Duration,
@@ -564,11 +562,11 @@ pub struct Telemetry {
     pub log_level: LogLevel,
     /// The output of the access log.
     pub access_log: AccessLog,
-    /// The share of exchanges without an error or a charge that it has, 0 to 1.
+    /// The logged share of exchanges without an error or a charge, 0 to 1.
     pub access_sample: f64,
     /// The form of the client's address in the access log.
     pub client_address: ClientAddressForm,
-    /// The export of traces, if there is one.
+    /// The export of traces, if any.
     pub otlp: Option<Otlp>,
 }
 
@@ -656,6 +654,6 @@ pub enum AccessLog {
     None,
     /// The standard output.
     Stdout,
-    /// Appended to a file, which is created when it is missing.
+    /// Appended to a file, created if missing.
     File(PathBuf),
 }

@@ -1,4 +1,4 @@
-//! The text and the environment that settings were read from.
+//! Text and environment of settings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,17 +10,17 @@ use tollgate_module::Declarations;
 use super::environment::Environment;
 use super::named_file::{Stamp, is_of_certificate};
 
-/// What settings were read from.
+/// Sources of settings.
 #[derive(Clone, Default)]
 pub struct Source {
     pub(super) file: PathBuf,
     pub(super) text: Arc<str>,
     /// The variables of the process.
     pub(super) process: Environment,
-    /// The same with those of the file for variables, where the settings name one.
+    /// The environment, with the variables of the file for variables, if named.
     pub(super) environment: Environment,
-    /// The files that were read, as they were then, but for certificates with their keys ([`Certificate`](super::Certificate) has those). Empty
-    /// where the settings are a text.
+    /// The files read, with stamps of that time, except certificates and keys ([`Certificate`](super::Certificate) has their stamps). Empty
+    /// for settings from a text.
     pub(super) stamps: Vec<(PathBuf, Stamp)>,
     /// Hashes of the files and variables that settings name, by the keys of the settings: certificates, keys and secrets may change without
     /// their names.
@@ -50,7 +50,7 @@ impl Source {
         }
     }
 
-    /// Records the files that were read, `file` as it was before it was read. The others were read a moment ago.
+    /// Records the files read; `file` is the stamp from before the read. The other files were read a moment ago.
     pub(super) fn record_files(&mut self, file: Stamp, modules: &Declarations) {
         let others = self.named_files(modules);
         let files = others
@@ -73,7 +73,7 @@ impl Source {
             .collect();
     }
 
-    /// Records the contents of these files of certificates, which were read a moment ago.
+    /// Records the contents of these files of certificates, read a moment ago.
     pub(crate) fn record_certificates(&mut self, files: &[PathBuf], modules: &Declarations) {
         for (key, file) in self.named_files(modules) {
             if is_of_certificate(&key)
@@ -85,12 +85,12 @@ impl Source {
         }
     }
 
-    /// The files that were read, as they were then, but for certificates with their keys.
+    /// The files read, with stamps of that time, except certificates and keys.
     pub(crate) fn stamps(&self) -> &[(PathBuf, Stamp)] {
         &self.stamps
     }
 
-    /// The first digits of a hash over the file and the variables that override it: equal for equal settings.
+    /// The first digits of a hash over the file and its overriding variables: equal for equal settings.
     pub fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.text.as_bytes());

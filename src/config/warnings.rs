@@ -29,7 +29,7 @@ impl Settings {
         found
     }
 
-    /// A listener whose certificates are all for other names than that of the address that clients are given.
+    /// A listener without a certificate for the host of the address given to clients.
     fn foreign_certificates(&self) -> Option<Warning> {
         let authority = self.service.base_url.as_str().strip_prefix("https://")?;
         let authority = authority.split('/').next().unwrap_or(authority);

@@ -161,7 +161,7 @@ fn digest(
         (Some(at), None) => {
             let read = read_digest(at);
             if read.is_none() {
-                // The text is not repeated: it may be the token itself.
+                // The text may be the token itself, so the message does not repeat the text.
                 let message = "is not `sha256:` and 64 hex digits; `printf %s \"$TOKEN\" | sha256sum` prints the digits";
                 problems.note(format!("{section}.digest"), at, message);
             }

@@ -17,11 +17,11 @@ use crate::config::settings::{Provider, Service};
 
 /// Default output tokens of a request without a cap.
 const OUTPUT_TOKENS: u64 = 4096;
-/// Maximum number of providers of one model, and of its fallback models.
+/// Maximum number of providers of one model, and of fallback models.
 const PROVIDERS_MAX: usize = 16;
 const FALLBACKS_MAX: usize = 3;
 const MODALITIES: &[&str] = &["text", "image", "audio", "video"];
-/// One token of ours for one of the model's.
+/// The factor 1: one billed token for one token of the model.
 const FACTOR_ONE: u32 = 1_000_000;
 
 pub(super) fn catalog(
@@ -168,7 +168,7 @@ fn price(index: usize, raw: &RawModel, problems: &mut Problems) -> Price {
     }
 }
 
-/// The hold for parts that are not text: each kind's own ceiling, or the one for all, if there is one.
+/// The hold for parts other than text: a ceiling for each kind, or a ceiling for all kinds, if any.
 fn part_ceilings(index: usize, raw: &RawModel, problems: &mut Problems) -> PartCeilings {
     let mut ceiling = |name: &str, written: &Amount, otherwise: Option<Micros>| {
         written
@@ -295,7 +295,7 @@ fn places(
     places
 }
 
-/// The operations of one provider model; all of them by default.
+/// The operations of one provider model; by default every operation.
 fn apis(key: &str, place: &RawProviderModel, problems: &mut Problems) -> Apis {
     let Some(list) = &place.api else {
         return Apis::ALL;
@@ -321,7 +321,7 @@ fn apis(key: &str, place: &RawProviderModel, problems: &mut Problems) -> Apis {
     apis
 }
 
-/// The prices of `other` that exceed those of `own`, in words. An unparsable amount is a problem of its own.
+/// The prices of `other` above the prices of `own`, in words. An unparsable amount has a separate problem.
 fn more_expensive(own: &RawPrice, other: &RawPrice) -> Vec<String> {
     let tokens = |at: &Option<At<String>>| at.as_ref()?.value.parse::<Micros>().ok();
     let request = |price: &RawPrice| match price.request.written() {

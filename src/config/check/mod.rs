@@ -1,7 +1,7 @@
 //! Validation: from the raw settings to the checked settings.
 //!
-//! Every function records problems and continues. A missing or invalid value is replaced by its default; the result is discarded then, so
-//! it is never used.
+//! Every function records problems and continues. A default replaces a missing or invalid value. The result with a problem is discarded, so
+//! the default is never used.
 
 mod acme;
 mod admin;
@@ -25,7 +25,7 @@ use super::source::Source;
 pub use values::CheckContext;
 use values::{in_existing_folder, required, whole};
 
-/// What the checks of the modules' sections find by type.
+/// Checked values for the modules' sections, found by type.
 fn found_by_modules(
     raw: &RawSettings,
     (service, providers): (&Service, &[Arc<Provider>]),
@@ -47,7 +47,7 @@ fn found_by_modules(
     services
 }
 
-/// Checks all sections. `sections` checks those of modules, with what was checked before them.
+/// Checks all sections. `sections` checks the sections of modules, with the values checked before.
 pub(super) fn settings(
     raw: &RawSettings,
     context: &CheckContext<'_>,
@@ -61,7 +61,7 @@ pub(super) fn settings(
     let admin = admin::admin(&raw.admin, context, problems);
     server::addresses(raw, (&listeners, &admin, &service), problems);
     let sections = sections(found_by_modules(raw, (&service, &providers)), problems);
-    // Invalid classes must not cause errors at the routes that name them.
+    // Invalid classes must not cause errors at the routes that name the classes.
     let limits: Option<Limits> = sections.find();
     let mut route_warnings = Vec::new();
     Some(Settings {

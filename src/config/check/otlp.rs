@@ -76,7 +76,7 @@ pub(super) fn otlp(
     })
 }
 
-/// A share of requests; `None` where it is not set, or after noting that it is none.
+/// A share of requests; `None` when absent or invalid. An invalid share is noted.
 pub(super) fn share(name: &str, at: Option<&At<f64>>, problems: &mut Problems) -> Option<f64> {
     let at = at?;
     if !(0.0..=1.0).contains(&at.value) {

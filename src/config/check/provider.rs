@@ -22,8 +22,7 @@ const TRIAL_REQUESTS: u64 = 4;
 const MEMBERS_MAX: usize = 64;
 const MEMBER_BYTES_MAX: usize = 64;
 
-/// Members that are always forwarded or read by the gateway itself: without them the request would differ from the one that the hold is
-/// for.
+/// Members always forwarded or read by the gateway. Without such a member the sent request would differ from the request of the hold.
 const PRICED: &[&str] = &[
     "model",
     "messages",
@@ -39,10 +38,9 @@ const PRICED: &[&str] = &[
     "plugins",
 ];
 
-/// Members without which there is no request, and the one that is sent to no provider.
+/// Members required in every request, and the member sent to no provider.
 const NEEDED: &[&str] = &["model", "messages", "prompt", "cache"];
 
-/// `[upstream]`.
 pub(super) fn upstream(raw: &RawUpstream, problems: &mut Problems) -> Upstream {
     let budget = &raw.budget;
     Upstream {
@@ -153,7 +151,7 @@ pub(super) fn providers(
     providers
 }
 
-/// A name becomes a metric label, so it is short and plain.
+/// A name becomes a metric label, so only short and plain names are valid.
 fn check_name(key: &str, at: &At<String>, problems: &mut Problems) {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if at.value.is_empty() || at.value.len() > 32 || !at.value.bytes().all(plain) {
@@ -257,7 +255,7 @@ fn concurrency(index: usize, raw: &RawProvider, problems: &mut Problems) -> Opti
     })
 }
 
-/// A list of members. `kept` are those that it may not contain, and `why` is the reason.
+/// A list of members. `kept`: members not allowed in the list, for the reason `why`.
 fn members(
     key: &str,
     list: Option<&At<Vec<At<String>>>>,

@@ -66,7 +66,7 @@ pub(super) fn service(
     if let (Some(at), Some(url)) = (&raw.base_url, &base)
         && url.path() != ""
     {
-        // The pages link to each other by absolute paths, and their cookies are for the host.
+        // The pages link to each other by absolute paths, and the cookies are for the host.
         problems.note(
             "service.base_url",
             at,
@@ -219,7 +219,7 @@ pub(super) fn listeners(
             proxies: None,
         }];
     }
-    // With its index in the file: one that cannot be parsed is left out.
+    // With the index in the file: an address that cannot be parsed is left out.
     let mut listeners: Vec<(usize, Listener)> = Vec::new();
     for (index, one) in raw.iter().enumerate() {
         let key = format!("listener.{index}.address");
@@ -477,7 +477,7 @@ pub(super) fn address(key: &str, at: &At<String>, problems: &mut Problems) -> Op
     address
 }
 
-/// How long others leave the holds of a gateway without a spool alone after the end of its lease.
+/// Time after the end of a lease during which other nodes leave the holds of a gateway without a spool alone.
 const ORPHAN_GRACE: Duration = Duration::from_secs(60);
 
 pub(super) fn store(
@@ -487,7 +487,7 @@ pub(super) fn store(
     problems: &mut Problems,
 ) -> Store {
     let url = store_url(raw, context, problems);
-    // Not the default, which stands for an address with a problem of its own.
+    // Not the default: the default replaces an address with a separate problem.
     let is_file = matches!(url, StoreUrl::Sqlite(_))
         && (raw.url.as_ref()).is_none_or(|at| at.value.starts_with("sqlite:"));
     if let (Some(at), StoreUrl::Sqlite(path)) = (&raw.url, &url) {

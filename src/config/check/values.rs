@@ -52,7 +52,7 @@ impl CheckContext<'_> {
     }
 }
 
-/// Notes a file that cannot be created, since its folder is missing.
+/// Notes a file in a missing folder, which prevents the file's creation.
 pub(super) fn in_existing_folder(problems: &mut Problems, key: &str, at: &At<String>, path: &Path) {
     // A path of one name is in the current folder.
     let folder = path
@@ -89,7 +89,7 @@ pub(super) fn word<T: Copy>(
     found.map(|(_, value)| *value)
 }
 
-/// A number that describes itself; one out of its range is noted.
+/// A number that describes itself; a number out of range is noted.
 pub(super) fn whole<const DEFAULT: u64, const MIN: u64, const MAX: u64>(
     written: &Whole<DEFAULT, MIN, MAX>,
     key: impl Into<String>,
@@ -98,7 +98,7 @@ pub(super) fn whole<const DEFAULT: u64, const MIN: u64, const MAX: u64>(
     written.check(key, problems).unwrap_or(DEFAULT)
 }
 
-/// A required value; records that it is missing.
+/// A required value; records a missing value.
 pub(super) fn required<'a, T>(
     problems: &mut Problems,
     key: impl Into<String>,

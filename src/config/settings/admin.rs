@@ -25,25 +25,24 @@ pub struct Admin {
 pub struct AdminTls {
     /// The certificate with its key.
     pub certificate: Certificate,
-    /// The authorities that clients need a certificate of; `None`: they need none.
+    /// The authorities for required certificates of clients; `None`: no certificate required.
     pub client_roots: Option<Arc<RootCertStore>>,
 }
 
-/// A `[[admin.token]]`.
 #[derive(Clone, Debug)]
 pub struct AdminToken {
-    /// Its name, for the audit log.
+    /// The name for the audit log.
     pub name: Arc<str>,
-    /// What its holder may do.
+    /// Permissions of the holder.
     pub role: AdminRole,
     /// The digest of the token; the token itself is not kept.
     pub digest: Digest,
 }
 
-/// What the holder of a token of the admin API may do.
+/// Permissions of the holder of an admin API token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdminRole {
-    /// Read metrics, health and the state of providers: nothing of an account.
+    /// Read metrics, health and the state of providers, without access to accounts.
     Monitor,
     /// Read everything, without secrets and without exports of a person's data.
     #[default]

@@ -1,4 +1,4 @@
-//! The values of one route, or of a change to one: what is not written is that of the route that it changes.
+//! The values of a route, or of a change of a route. In a change, the changed route supplies the absent values.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::config::settings::Route;
 
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
-/// The route as written, with the other values of `base` where it changes one.
+/// The route as written; `base`, the changed route, supplies the absent values.
 pub(super) fn route(
     written: &Written<'_>,
     base: Option<&Route>,
@@ -145,7 +145,7 @@ fn is_repeated(before: &[At<String>], name: &str) -> bool {
     before.iter().any(|at| at.value == name)
 }
 
-/// A credential's scope is checked by `auth`, so a scope requires `auth`: without it the scope would not be enforced.
+/// The filter `auth` checks a credential's scope, so a scope requires `auth`: otherwise the scope would not be enforced.
 fn access(
     written: &Written<'_>,
     base: Option<&Route>,

@@ -12,7 +12,7 @@ use crate::config::settings::Lifecycle;
 /// The default documentation of a route's end: a page of the documentation.
 const NOTICE: &str = "/docs/lifecycle";
 
-/// The lifecycle of a route; none where no end is planned. What is not written is that of `base`. Paths are resolved against `base_url`.
+/// The lifecycle of a route; `None` without a planned end. `base` supplies absent values. Paths are resolved against `base_url`.
 pub(super) fn lifecycle(
     written: &Written<'_>,
     base: Option<&Lifecycle>,
@@ -84,7 +84,7 @@ impl FromStr for Date {
     }
 }
 
-/// A URL, or a path of this service, that is valid in a `Link` field.
+/// A URL, or a path of this service, valid in a `Link` field.
 enum Target {
     Address(String),
     Path(String),
@@ -115,7 +115,7 @@ impl FromStr for Target {
     type Err = NoTarget;
 
     fn from_str(text: &str) -> Result<Target, NoTarget> {
-        // Characters that end the URL in a `Link` field, and user names, are not valid in it (RFC 8288 section 3).
+        // Characters that end the URL in a `Link` field, and user names, are invalid (RFC 8288 section 3).
         let is_plain = text
             .bytes()
             .all(|byte| byte.is_ascii_graphic() && !b"<>\"\\@".contains(&byte));

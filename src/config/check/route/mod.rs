@@ -1,4 +1,4 @@
-//! `[[route]]` and `[[route_change]]`: the route table, what is changed in it, and the order of filters in its chains.
+//! `[[route]]` and `[[route_change]]`: the route table, the changes of the table, and the order of filters in the chains.
 
 mod fields;
 mod lifecycle;
@@ -16,7 +16,7 @@ use crate::config::settings::{Route, Service};
 /// Default maximum size of a request's body in bytes.
 const BODY_BYTES: usize = 64 * 1024;
 
-/// What a route is checked against.
+/// Inputs of a route's check.
 struct Inputs<'a> {
     service: &'a Service,
     context: &'a CheckContext<'a>,
@@ -28,7 +28,6 @@ struct Inputs<'a> {
 enum Origin {
     /// `[[route]]`.
     Table,
-    /// The program.
     Program,
     /// `[[route_change]]`.
     Change,
@@ -38,7 +37,7 @@ enum Origin {
 #[derive(Clone)]
 struct Written<'a> {
     origin: Origin,
-    /// The prefix of its keys: `route.3`.
+    /// The prefix of the route's keys: `route.3`.
     key: String,
     raw: &'a RawRoute,
 }
@@ -49,14 +48,14 @@ impl Written<'_> {
     }
 }
 
-/// A route of the table, with the place where it, or its last change, and its chain are written; none where they are built in.
+/// A route of the table, with the places of the route (or its last change) and of the chain; without places for a built-in route.
 struct Entry<'a> {
     route: Route,
     written: Option<Written<'a>>,
     chain: Option<Written<'a>>,
 }
 
-/// The route table: that of the file or the built-in one, with the routes of the program and the changes of the file.
+/// The route table: from the file or built in, with the routes of the program and the changes of the file.
 pub(super) fn routes(
     raw: &RawSettings,
     service: &Service,
@@ -94,7 +93,7 @@ pub(super) fn routes(
             key: format!("route `{path}` of the program"),
             raw: one,
         };
-        // A table in the file is complete; the program adds to it what it does not have.
+        // A table in the file is complete; the program adds only absent routes.
         let of_file = table.iter().find(|entry| {
             let written = entry.written.as_ref();
             is_of_path(&entry.route, one)
@@ -156,7 +155,7 @@ fn add<'a>(
     });
 }
 
-/// Changes the route of this path and these methods, or adds it where the table has none.
+/// Changes the route of this path and these methods, or adds the route to the table.
 fn change<'a>(
     written: Written<'a>,
     table: &mut Vec<Entry<'a>>,
@@ -215,7 +214,7 @@ fn change<'a>(
     }
 }
 
-/// Notes that a change names neither one route nor a new one.
+/// Notes that a change names neither a single route nor a new route.
 fn ambiguous(
     written: &Written<'_>,
     matching: &[usize],
@@ -241,7 +240,7 @@ fn ambiguous(
     problems.note(written.key("path"), path, message);
 }
 
-/// The filters of a chain must stand in the order that they declare.
+/// The filters of a chain must follow their declared order.
 fn order(entry: &Entry<'_>, context: &CheckContext<'_>, problems: &mut Problems) {
     let chain: Vec<&str> = entry.route.chain.iter().map(|name| &**name).collect();
     let written = entry.chain.as_ref();

@@ -72,7 +72,7 @@ const PAGES: &[(&str, &[Method])] = &[
     ("/commerce/continue/{session}", SENT),
 ];
 
-/// The default route table; the shipped file contains the same one.
+/// The default route table, equal to the table of the shipped file.
 pub(super) fn built_in() -> Vec<Route> {
     let route = |path: &str, method, body_bytes_max, scope, chain: &[&str]| Route {
         path: path.parse().expect("the built-in paths are patterns"),
@@ -261,7 +261,7 @@ fn oauth() -> Vec<Route> {
     let document = |path: &str| route(path, Method::GET, None, Cors::Public);
     let mut routes = vec![
         endpoint("/oauth/register", "register"),
-        // A browser is sent there.
+        // The destination of a browser.
         Route {
             errors: ErrorShape::Page,
             ..route(
