@@ -42,12 +42,12 @@ pub struct RawUcp {
 /// Which platform profiles are fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProfileFetch {
-    /// None: every platform is assumed to support this protocol.
+    /// Never: every platform is assumed to support this protocol.
     #[default]
     Never,
-    /// Those at the listed hosts.
+    /// Profiles at the listed hosts.
     Listed,
-    /// Those of all platforms served.
+    /// Profiles of all served platforms.
     Always,
 }
 

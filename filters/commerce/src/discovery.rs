@@ -1,12 +1,12 @@
-//! `/.well-known/ucp`: the UCP profile of the service (UCP 2026-08-25, Overview, "Profile Structure" and "Protocol Version"). The profile of the
-//! newer version has an address of its own below it, which the first one names.
+//! `/.well-known/ucp`: the UCP profile of the service (UCP 2026-08-25, Overview, "Profile Structure" and "Protocol Version"). The profile
+//! of the newer version has a separate address below, named in the older profile.
 
 use serde_json::{Value, json};
 use tollgate_filter::Scope;
 
 use crate::ucp::{CHECKOUT, CURRENT, IDENTITY, OLDER, SHOPPING};
 
-/// The profile of a service at this address: of the version that its first clients speak, which names that of the newer one.
+/// The profile of a service at this address, in the version of the first clients, with the address of the newer profile.
 pub(crate) fn profile(base_url: &str) -> Value {
     let mut profile = profile_of(base_url, OLDER);
     let newer = format!("{base_url}/.well-known/ucp/{CURRENT}");
@@ -17,7 +17,7 @@ pub(crate) fn profile(base_url: &str) -> Value {
 /// The profile of one version.
 ///
 /// Names below `dev.ucp` may only reference the site of the protocol (Overview, "Namespace Governance"). No payment handler: payment
-/// happens on a page of this service, where the account owner approves. No signing key, since nothing is signed.
+/// happens on a page of this service, where the account owner approves. No signing key: answers are not signed.
 pub(crate) fn profile_of(base_url: &str, version: &str) -> Value {
     let site = format!("https://ucp.dev/{version}");
     json!({

@@ -31,7 +31,7 @@ const BODY_BYTES: usize = 64 * 1024;
 /// Services shared by the commerce routes.
 pub struct CommerceServices {
     webhooks: Webhooks,
-    /// Of the current version of UCP and of the older one; `None` where no checkout can be paid.
+    /// The profiles of the current and the older version of UCP; `None` without a payment route for checkouts.
     profiles: Option<[Document; 2]>,
     product: Snapshot<Product>,
     checkouts: CheckoutSessions,
@@ -47,11 +47,10 @@ pub struct CommerceDeps<'a> {
     pub product: Snapshot<Product>,
     /// The protocols for buying it.
     pub protocols: PlanProtocols,
-    /// The PayPal webhook receiver; without it the webhook path is 404.
+    /// The PayPal webhook receiver; `None`: the webhook path is 404.
     pub paypal: Option<PayPal>,
     /// Settings of checkouts.
     pub ucp: Snapshot<UcpSettings>,
-    /// Checkouts.
     pub checkouts: Checkouts,
     /// Idempotency keys and stored responses.
     pub idempotency: IdempotencyKeys,
@@ -118,7 +117,7 @@ impl CommerceServices {
     }
 }
 
-/// The links that are configured.
+/// The configured links.
 fn links(all: [(&'static str, Option<String>); 3]) -> Vec<(&'static str, String)> {
     let known = |(kind, url): (&'static str, Option<String>)| Some((kind, url?));
     all.into_iter().filter_map(known).collect()
@@ -137,9 +136,7 @@ enum Endpoint {
     Webhooks,
     /// UCP profile of the service: of the current version (0), or of the older one (1).
     Profile(usize),
-    /// The product.
     Product,
-    /// Checkouts.
     Checkouts(checkout_sessions::CheckoutRoute),
 }
 

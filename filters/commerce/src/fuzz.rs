@@ -17,7 +17,7 @@ pub fn profile(input: &[u8]) {
     }
 }
 
-/// `UCP-Agent` and `Idempotency-Key`; one line of the input is one line of the field.
+/// `UCP-Agent` and `Idempotency-Key`; one line of the input for each line of the field.
 pub fn fields(input: &[u8]) {
     let (mut agents, mut keys) = (HeaderMap::new(), HeaderMap::new());
     for line in input.split(|byte| *byte == b'\n') {

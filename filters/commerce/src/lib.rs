@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-// The layout of a checkout's future is computed through every future that it awaits.
+// The layout of a checkout's future is computed through every awaited future.
 #![recursion_limit = "256"]
 
 mod config;

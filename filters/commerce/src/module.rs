@@ -28,7 +28,7 @@ metrics! {
 pub struct CommerceModule;
 
 impl Reloadable for UcpSettings {
-    /// Others have copied the lifetime of a session and a link, and the client that fetches profiles is set up once.
+    /// Other parts have copied the lifetime of a session and a link, and the client for profiles is set up once.
     fn fixed(&self, new: &UcpSettings) -> Vec<(&'static str, bool)> {
         vec![
             ("session_secs", self.session != new.session),

@@ -20,7 +20,6 @@ pub struct PayPal {
     pub client: Client,
     /// Credit purchases.
     pub top_ups: TopUps,
-    /// Mandates.
     pub mandates: Mandates,
 }
 
@@ -55,7 +54,7 @@ impl Webhooks {
         Step::later(async move {
             let request = &exchange.request;
             let status = self.receive(paypal, &request.headers, &request.body).await;
-            // Without a body, so that forged notifications reveal nothing.
+            // Without a body, so that forged notifications reveal no information.
             Ok(Outcome::reply(Reply {
                 status,
                 headers: HeaderMap::new(),

@@ -14,7 +14,7 @@ const BYTES_MAX: usize = 2048;
 /// A platform, as named in the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UcpAgent {
-    /// URL of its profile.
+    /// URL of the platform's profile.
     pub(crate) profile: Url,
     /// Host of the profile URL.
     pub(crate) host: Arc<str>,
@@ -48,7 +48,7 @@ impl AgentError {
     }
 }
 
-/// The platform that a request names; `None` if it names none. `loopback`: a profile may be on loopback.
+/// The platform named by a request, if any. `loopback`: a profile may be on loopback.
 pub(crate) fn read(headers: &HeaderMap, loopback: bool) -> Result<Option<UcpAgent>, AgentError> {
     let fields = headers.get_all("ucp-agent").iter();
     let texts: Option<Vec<&str>> = fields.map(|value| value.to_str().ok()).collect();

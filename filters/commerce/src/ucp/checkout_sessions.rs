@@ -59,9 +59,7 @@ pub(crate) enum CheckoutPath {
     All,
     /// One checkout: get or update.
     One,
-    /// `.../complete`
     Complete,
-    /// `.../cancel`
     Cancel,
 }
 
@@ -187,7 +185,6 @@ struct CheckoutRequest {
     agent: Option<UcpAgent>,
     /// Negotiated capabilities.
     negotiated: Negotiated,
-    /// The idempotency key.
     idempotency_key: Option<String>,
     /// Digest of the request, to detect reuse of the key for another request.
     request_hash: [u8; 32],
@@ -352,7 +349,7 @@ impl CheckoutSessions {
         ))
     }
 
-    /// The platform. At the service's address it is optional, and no profile is fetched.
+    /// The platform: optional at the service's address, and without a fetch of the profile.
     fn agent(
         &self,
         format: CheckoutFormat,

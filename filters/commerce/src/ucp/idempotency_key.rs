@@ -6,11 +6,10 @@ use sfv::{BareItem, Item, Parser};
 /// Maximum length of a key, in characters.
 const CHARS_MAX: usize = 255;
 
-/// An invalid key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidKey;
 
-/// The idempotency key of a request, if any: bare, or as a structured-field string; both spellings are the same key.
+/// The idempotency key of a request, if any: bare, or as a structured-field string; both spellings denote one key.
 pub(crate) fn read(headers: &HeaderMap) -> Result<Option<String>, InvalidKey> {
     let mut values = headers.get_all("idempotency-key").iter();
     let text = match (values.next(), values.next()) {

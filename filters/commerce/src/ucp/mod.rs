@@ -1,4 +1,5 @@
-//! The Universal Commerce Protocol, versions 2026-08-25 and 2026-04-08: the part that this service supports, in which checkouts have one form.
+//! The Universal Commerce Protocol, versions 2026-08-25 and 2026-04-08: the part supported by this service, in which checkouts of both
+//! versions have one form.
 
 pub(crate) mod agent;
 pub(crate) mod checkout_sessions;
@@ -9,7 +10,7 @@ pub(crate) mod profiles;
 pub(crate) mod request;
 pub(crate) mod wire;
 
-/// The supported versions of the protocol, the current one first. Each has an address of its own.
+/// The supported versions of the protocol, the current version first. Each version has a separate address.
 pub(crate) static VERSIONS: [&str; 2] = [CURRENT, OLDER];
 
 /// The current version.

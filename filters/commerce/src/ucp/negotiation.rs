@@ -31,18 +31,18 @@ pub(crate) enum Mismatch {
 struct Capability {
     name: &'static str,
     versions: &'static [&'static str],
-    /// The capabilities that it extends, at least one of which is required. Empty for a root capability.
+    /// The extended capabilities, at least one of which is required. Empty for a root capability.
     extends: &'static [&'static str],
 }
 
 impl Capability {
-    /// Whether it is reported in checkouts: the checkout capability and its extensions.
+    /// Whether checkouts report the capability: the checkout capability and its extensions.
     fn is_of_checkouts(&self) -> bool {
         self.name == CHECKOUT || self.extends.contains(&CHECKOUT)
     }
 }
 
-/// All capabilities, as in the profile of the service for a version of the protocol: each has that version.
+/// All capabilities in the service's profile for a version of the protocol, each of this version.
 fn capabilities(version: &'static &'static str) -> [Capability; 2] {
     [CHECKOUT, IDENTITY].map(|name| Capability {
         name,
@@ -55,7 +55,7 @@ fn capabilities(version: &'static &'static str) -> [Capability; 2] {
 pub(crate) type Common = BTreeMap<&'static str, &'static str>;
 
 /// Parses a profile (`schemas/ucp.json`, `platform_schema`): `ucp` with a version, and capabilities with a version in each entry. Members
-/// that are not negotiated are ignored.
+/// outside the negotiation are ignored.
 pub(crate) fn parse(document: &[u8]) -> Result<Profile, Malformed> {
     #[derive(Deserialize)]
     struct Document {

@@ -13,7 +13,7 @@ use url::Url;
 
 use super::negotiation::{self, Common, Malformed, Mismatch};
 
-/// Maximum size of a profile, in bytes: one with all of the protocol's capabilities and a few keys has about ten thousand.
+/// Maximum size of a profile, in bytes: a profile with all of the protocol's capabilities and a few keys has about ten thousand.
 const BYTES_MAX: usize = 64 * 1024;
 
 /// Cache lifetime of a malformed document.
@@ -28,7 +28,7 @@ trait Source: Send + Sync {
 
 impl Source for Fetcher {
     fn fetch<'a>(&'a self, url: &'a DocumentUrl) -> Fetching<'a> {
-        // Only accounts cause these, whose requests are limited by account.
+        // Only accounts cause these fetches, and the requests of an account are limited.
         Box::pin(Fetcher::fetch(self, url, None))
     }
 }

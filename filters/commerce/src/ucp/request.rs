@@ -40,7 +40,7 @@ impl From<ApiError> for InvalidRequest {
     }
 }
 
-/// `UcpCheckoutRequest`: the body and all its members are optional. The default is the one plan for sale.
+/// `UcpCheckoutRequest`: the body and all members are optional. The default is the single plan for sale.
 pub(crate) fn service(body: &[u8], product: &str) -> Result<CheckoutChange, InvalidRequest> {
     let mut members = match body.trim_ascii() {
         b"" => Map::new(),
@@ -80,7 +80,7 @@ pub(crate) fn protocol(body: &[u8], product: &str) -> Result<CheckoutChange, Inv
     };
     objects(&members, &["context", "signals", "attribution", "payment"])?;
     let mut notices = lines.notices()?;
-    // Eligibility claims: the price is the same for every buyer.
+    // Eligibility claims: one price for every buyer.
     let claims = members
         .get("context")
         .and_then(|context| context.get("eligibility"));
@@ -99,7 +99,7 @@ pub(crate) fn protocol(body: &[u8], product: &str) -> Result<CheckoutChange, Inv
     })
 }
 
-/// The protocol's complete request: `payment` is required. No payment handler is offered that it could name, so its content is ignored.
+/// The protocol's complete request: `payment` is required. No payment handler is offered, so the content of `payment` is ignored.
 pub(crate) fn complete(body: &[u8]) -> Result<(), ApiError> {
     let members = object(body)?;
     if !members.contains_key("payment") {

@@ -1,6 +1,6 @@
 //! Serialisation of checkouts in the format of the protocol and of the service.
 //!
-//! They differ because the protocol's `capabilities` is an object and the service's a list. Everything else is the same.
+//! The only difference: the protocol's `capabilities` is an object, the service's a list.
 
 use serde_json::{Map, Value, json};
 use tollgate_module::Snapshot;
@@ -152,8 +152,8 @@ fn lines(merchant: &MerchantInfo, has_plan: bool, totals: &Value) -> Value {
         "id": LINE,
         "item": {
             "id": &*merchant.plan.product,
-            // The protocol has no member for recurring charges, so the title states it; otherwise a platform could present the price as a
-            // one-time payment.
+            // The protocol has no member for recurring charges, so the title states the recurrence; otherwise a platform could present the
+            // price as a one-time payment.
             "title": format!("{}: {PRICE} USD each month until canceled", merchant.plan.name),
             "price": PRICE.cents(),
         },
