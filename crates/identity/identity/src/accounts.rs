@@ -15,15 +15,15 @@ use crate::login::Login;
 /// An account to create.
 #[derive(Clone, Debug)]
 pub struct NewAccount {
-    /// Its logins; may be empty, for an account that is used through keys only.
+    /// Logins; empty for an account used through keys only.
     pub logins: Vec<Login>,
     /// Its rate class.
     pub class: Arc<str>,
     /// The credit limit: how far the balance may go below zero; never negative.
     pub credit_limit: Micros,
-    /// Its cache scope: whose cached answers it may receive.
+    /// Cache scope: the accounts whose cached answers this account may receive.
     pub cache_scope: CacheScope,
-    /// When it is created.
+    /// Time of creation.
     pub created_at: Timestamp,
 }
 
@@ -55,7 +55,6 @@ pub enum AccountError {
     /// Writing to the store failed.
     #[error("could not write the change of account `{account}`")]
     Store {
-        /// The account.
         account: AccountId,
         /// The cause.
         #[source]

@@ -22,28 +22,28 @@ use crate::look_up::{ChangeMark, Changes, UnknownCredentials};
 
 /// The live credentials in use, by the digest of their text.
 ///
-/// One that is not in memory is read from the store when it is presented. The store notifies the index of each commit before it acknowledges
-/// the commit to the writer. So a revoked key is gone when the revoking command returns, and a credential in memory is found without a wait.
+/// A presented credential outside memory is read from the store. The store notifies the index of each commit before the acknowledgement to
+/// the writer. So a revoked key is gone when the revoking command returns, and a credential in memory is found without a wait.
 pub struct Credentials {
     by_digest: DashMap<Digest, Arc<Credential>, BuildRandomAlready>,
     roster: Mutex<Roster>,
-    /// On one of several nodes.
+    /// Present on a node of a cluster.
     feed: OnceLock<FeedAge>,
-    /// Without a reference of its own: the store has one to the index, its observer.
+    /// A weak reference: the store has a reference to the index, its observer.
     pub(crate) store: Weak<dyn Store>,
     pub(crate) loads: Arc<Loads<Digest, Option<Arc<Credential>>>>,
-    /// Credentials that were read from the store.
+    /// Credentials read from the store.
     pub(crate) loaded: AtomicU64,
-    /// Look-ups in the store that found none.
+    /// Look-ups in the store without a result.
     pub(crate) unknown: AtomicU64,
-    /// Look-ups that have failed.
+    /// Failed look-ups.
     pub(crate) failed: AtomicU64,
 }
 
 /// State for following the store; not needed to authenticate a request with a credential in memory.
 #[derive(Default)]
 pub(crate) struct Roster {
-    /// Those of the credentials in memory, and how many these are.
+    /// Accounts of the credentials in memory, with the number of credentials.
     accounts: HashMap<AccountId, (Arc<Account>, usize), BuildRandomAlready>,
     by_id: HashMap<CredentialId, Arc<Credential>, BuildRandomAlready>,
     pub(crate) changes: Changes,
@@ -52,7 +52,7 @@ pub(crate) struct Roster {
     ends: BTreeSet<(Timestamp, CredentialId)>,
     /// Tokens by account and grant, for revocation.
     families: BTreeSet<(AccountId, GrantId, CredentialId)>,
-    /// Interned combinations of status, class and cache scope, so that a hundred thousand accounts share a handful of values.
+    /// Interned combinations of status, class and cache scope: a hundred thousand accounts share a handful of values.
     facts: Vec<Arc<Facts>>,
 }
 
@@ -61,19 +61,17 @@ pub(crate) struct Roster {
 pub struct Credential {
     /// Its public id.
     pub id: CredentialId,
-    /// Its kind.
     pub kind: CredentialKind,
-    /// Its account.
     pub account: Arc<Account>,
-    /// Bit set of its resources.
+    /// Bit set of resources.
     pub resources: u32,
-    /// Bit set of its scopes.
+    /// Bit set of scopes.
     pub scopes: u32,
-    /// The models it may use; `None` for all.
+    /// The permitted models; `None` for all.
     pub models: Option<Arc<[Arc<str>]>>,
-    /// Its spending cap; `None` for none.
+    /// The spending cap, if any.
     pub spending_cap: Option<SpendingCap>,
-    /// Expiry; `None` for none.
+    /// The expiry, if any.
     pub expires_at: Option<Timestamp>,
     digest: Digest,
     grant: Option<GrantId>,
@@ -81,15 +79,15 @@ pub struct Credential {
     revoked: AtomicBool,
     /// Last use, in microseconds since 1970; zero if not used since the start.
     used_at: AtomicI64,
-    /// The last use that is stored, in the same form.
+    /// The stored last use, in the form of `used_at`.
     noted_at: AtomicI64,
 }
 
-/// Accuracy of the last use: a credential in constant use is written to once in this time, which limits cache-line contention between
+/// Accuracy of the last use: a credential in constant use is written to once in this time. The limit avoids cache-line contention between
 /// threads.
 const USE_STEP: Duration = Duration::from_secs(15);
 
-/// Credentials that are removed under one lock.
+/// Credentials removed under one lock.
 const EVICTED_AT_ONCE: usize = 256;
 
 impl Credential {
@@ -101,7 +99,8 @@ impl Credential {
         }
     }
 
-    /// Whether it is live at `now`: neither expired nor revoked. For holders of a reference: a lookup returns no revoked one.
+    /// Whether the credential is live at `now`: neither expired nor revoked. For holders of a reference: a lookup returns no revoked
+    /// credential.
     pub fn is_live(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|end| now < end) && !self.revoked.load(Ordering::Acquire)
     }
@@ -119,7 +118,7 @@ impl CredentialUse {
         (self.credential.id, self.at)
     }
 
-    /// Its row is durable: no later [`Credentials::unstored_uses`] returns it.
+    /// Marks the row as durable: no later [`Credentials::unstored_uses`] returns the row.
     pub fn mark_stored(&self) {
         let noted_at = &self.credential.noted_at;
         noted_at.fetch_max(self.at.as_micros(), Ordering::Relaxed);
@@ -130,7 +129,7 @@ impl CredentialUse {
 pub struct Account {
     id: AccountId,
     facts: ArcSwap<Facts>,
-    /// End of the plan, in microseconds since 1970; that of [`Timestamp::MIN`] for an account that never had it.
+    /// End of the plan, in microseconds since 1970; [`Timestamp::MIN`] for an account that never had a plan.
     plan_until: AtomicI64,
     /// The rate class of the plan. Not among the interned facts, which accounts share.
     plan_class: ArcSwapOption<Arc<str>>,
@@ -149,12 +148,12 @@ impl Account {
         self.id
     }
 
-    /// Whether it may spend.
+    /// The status, which decides on spending.
     pub fn status(&self) -> AccountStatus {
         self.facts.load().status
     }
 
-    /// The rate class at `now`: that of the plan until it ends, then the account's own.
+    /// The rate class at `now`: the plan's class until the plan ends, then the account's class.
     pub fn class(&self, now: Timestamp) -> Arc<str> {
         if now < Timestamp::from_micros(self.plan_until.load(Ordering::Acquire))
             && let Some(class) = &*self.plan_class.load()
@@ -173,7 +172,6 @@ impl Account {
         self.plan_until.store(until.as_micros(), Ordering::Release);
     }
 
-    /// Its cache scope.
     pub fn cache_scope(&self) -> CacheScope {
         self.facts.load().cache_scope
     }
@@ -186,7 +184,7 @@ impl fmt::Debug for Account {
 }
 
 impl Credentials {
-    /// An empty index of the store's credentials, which follows it from then on.
+    /// An empty index of the store's credentials; follows the store from now on.
     pub fn open(store: &Arc<dyn Store>) -> Arc<Credentials> {
         let credentials = Arc::new(Credentials {
             by_digest: DashMap::default(),
@@ -202,17 +200,17 @@ impl Credentials {
         credentials
     }
 
-    /// Whether the index knows what other nodes have revoked: they are heard of within two seconds. Always, on a node that is alone.
+    /// Whether the index knows the revocations of other nodes, at most two seconds old. Always true on a lone node.
     pub fn is_current(&self) -> bool {
         self.feed.get().is_none_or(FeedAge::is_recent)
     }
 
     pub(crate) fn set_feed(&self, feed: FeedAge) {
-        // There is one store.
+        // A credential index has one store, so the feed is set once.
         let _ = self.feed.set(feed);
     }
 
-    /// The unrevoked credential with this digest, if it is in memory. It may have expired: [`Credential::is_live`].
+    /// The unrevoked, possibly expired ([`Credential::is_live`]) credential with this digest, if in memory.
     pub fn find(&self, digest: &Digest) -> Option<Arc<Credential>> {
         self.by_digest
             .get(digest)
@@ -230,7 +228,7 @@ impl Credentials {
         (used_at > 0).then(|| Timestamp::from_micros(used_at))
     }
 
-    /// Last uses that are not stored yet. Visits every credential.
+    /// Last uses not stored yet. Visits every credential.
     pub fn unstored_uses(&self) -> Vec<CredentialUse> {
         let mut uses = Vec::new();
         for credential in &self.by_digest {
@@ -260,7 +258,7 @@ impl Credentials {
         self.roster.lock()
     }
 
-    /// Removes credentials that have expired by `now`, which bounds the memory for short-lived tokens.
+    /// Removes credentials expired by `now`, a bound on the memory for short-lived tokens.
     pub fn forget_expired(&self, now: Timestamp) {
         let mut roster = self.roster();
         while let Some(&(end, id)) = roster.ends.first()
@@ -270,7 +268,7 @@ impl Credentials {
         }
     }
 
-    /// Removes credentials that have not been used since `before`, but for those whose last use is not stored yet; returns their number.
+    /// Removes credentials without a use since `before`, except credentials with an unstored last use; returns the number.
     pub fn evict_idle(&self, before: Timestamp) -> usize {
         let before = before.as_micros();
         let is_idle = |credential: &Credential| {
@@ -322,7 +320,7 @@ impl Credentials {
         Some(credential)
     }
 
-    /// Replaces a credential in memory by its changed version. Requests that run keep the one they were admitted with.
+    /// Replaces a credential in memory by the changed version. Running requests keep their version.
     fn change(
         &self,
         roster: &mut Roster,
@@ -355,7 +353,7 @@ impl Credentials {
         if let Some(end) = known.expires_at {
             roster.ends.remove(&(end, known.id));
         }
-        // Replaced in one step: a lookup finds one of the two.
+        // Replaced in one step: a lookup finds either version.
         self.add(roster, changed);
     }
 
@@ -365,7 +363,7 @@ impl Credentials {
         }
     }
 
-    /// Revokes the tokens of an account's grants: of one grant, of one client, or of all.
+    /// Revokes the tokens of an account's grants: of one grant, of one client, or of every grant.
     fn revoke_grants(
         &self,
         roster: &mut Roster,
@@ -396,7 +394,7 @@ impl Credentials {
 }
 
 impl Credentials {
-    /// Keeps a credential that was read after `mark`; `None` when it or its account was changed since.
+    /// Keeps a credential read after `mark`; `None` after a later change of the credential or its account.
     pub(crate) fn keep(
         &self,
         mark: ChangeMark,
@@ -448,7 +446,7 @@ impl Credentials {
         }
     }
 
-    /// Whether an account is that of a credential in memory.
+    /// Whether an account has a credential in memory.
     pub(crate) fn has_account(&self, account: AccountId) -> bool {
         self.roster().accounts.contains_key(&account)
     }
@@ -521,7 +519,7 @@ impl Observer for Credentials {
                     }
                 }
             }
-            // It is loaded when it is used.
+            // Loaded on use.
             Part::InsertCredential(_) => roster.unknown.clear(),
             Part::ChangeCredential(change) => {
                 roster.changes.note(change.id.as_bytes());
@@ -552,7 +550,7 @@ impl Observer for Credentials {
 }
 
 impl Roster {
-    /// The account of a credential that is being loaded. One in memory is followed, and newer than what was read.
+    /// The account of a credential in loading. An account in memory follows the store, and so is newer than the row.
     fn keep_account(&mut self, row: &AccountRow) -> Arc<Account> {
         if let Some((known, credentials)) = self.accounts.get_mut(&row.id) {
             *credentials += 1;

@@ -1,4 +1,4 @@
-//! The digest that a credential is stored and looked up by.
+//! The digest for storage and look-up of a credential.
 
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 
 /// SHA-256 of a credential's text (FIPS 180-4).
 ///
-/// The text has some 238 random bits, so it cannot be guessed, and a slow password hash would add nothing.
+/// The text has some 238 random bits and cannot be guessed; a slow password hash would not add security.
 #[derive(Clone, Copy, Eq)]
 pub struct Digest([u8; 32]);
 
@@ -30,9 +30,9 @@ impl Digest {
 }
 
 impl PartialEq for Digest {
-    /// In constant time, so that timing reveals nothing about the stored digest.
+    /// In constant time, so that timing does not reveal the stored digest.
     fn eq(&self, other: &Digest) -> bool {
-        // Word by word; all differences are combined before the comparison.
+        // Word by word; the differences are combined before the comparison.
         let words = self.0.as_chunks::<8>().0.iter();
         let pairs = words.zip(other.0.as_chunks::<8>().0);
         let differences = pairs.fold(0, |differences, (one, other)| {

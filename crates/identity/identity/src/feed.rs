@@ -1,4 +1,4 @@
-//! The feed of changes: what other nodes of a cluster have committed is read again into the index.
+//! The feed of changes: the index rereads rows committed by other nodes of a cluster.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -13,14 +13,14 @@ use crate::credentials::Credentials;
 /// For how long the feed may be silent before credentials count as unknown.
 const AGE_MAX: Duration = Duration::from_secs(2);
 
-/// Reads what other nodes change.
+/// Reads the changes of other nodes.
 pub(crate) struct Follower {
     credentials: Weak<Credentials>,
     store: Weak<dyn Store>,
 }
 
 impl Credentials {
-    /// Has the index follow what other nodes of a cluster commit. Nothing to do on a node that is alone.
+    /// Subscribes the index to commits of other nodes of a cluster. No effect on a lone node.
     pub fn follow(self: &Arc<Self>, store: &Arc<dyn Store>, clock: &Clock) {
         if store.has_allotments() {
             self.set_feed(FeedAge {
@@ -35,7 +35,7 @@ impl Credentials {
     }
 }
 
-/// The age of what a node knows of the changes of other nodes, by the clock that the store uses for its gauges.
+/// The age of a node's knowledge of other nodes' changes, by the clock of the store's gauges.
 pub(crate) struct FeedAge {
     store: Weak<dyn Store>,
     clock: Clock,
@@ -53,7 +53,7 @@ impl FeedAge {
 }
 
 impl Observer for Follower {
-    // The index itself observes what this node commits.
+    // The index itself observes the commits of this node.
     fn committed(&self, _: &Part, _: Effect) {}
 
     fn changed(&self, change: &ChangeRow) -> Result<(), ReadError> {
@@ -69,7 +69,7 @@ fn apply(
     store: &dyn Store,
     change: &ChangeRow,
 ) -> Result<(), ReadError> {
-    // Before it is looked for in memory: a load under way either has put it there, or is repeated.
+    // Before the look-up in memory: a load under way either has stored the subject in memory, or is repeated.
     credentials.note_change(change.kind, &change.subject);
     match change.kind {
         ChangeKind::Account => {

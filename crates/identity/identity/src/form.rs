@@ -11,7 +11,7 @@ use crate::digest::Digest;
 const BODY_CHARS: usize = 40;
 const CHECK_CHARS: usize = 6;
 
-/// Characters of the random part shown at each end, so that an owner can tell keys apart.
+/// Characters of the random part shown at each end, so that an owner can distinguish keys.
 const HINT_CHARS: usize = 4;
 
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -19,7 +19,7 @@ const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 /// The text form of one kind of credential of one service.
 ///
 /// `sk-svc-` (or `svc_at_`, with the service's short name for `svc`), 40 characters of base62, and the CRC-32 of both as six more, padded
-/// with `0`. The checksum is no secret and no proof. It lets a scanner recognize a leaked key, and lets a key with a typing error be
+/// with `0`. The checksum is no secret and no proof. With the checksum, a scanner recognizes a leaked key, and a key with a typing error is
 /// rejected without a lookup.
 #[derive(Clone, Debug)]
 pub struct Form {
@@ -30,7 +30,6 @@ pub struct Form {
 }
 
 impl Form {
-    /// API keys.
     pub fn api_key(service: &str) -> Form {
         Form::new(CredentialKind::ApiKey, format!("sk-{service}-"))
     }
@@ -60,7 +59,6 @@ impl Form {
         }
     }
 
-    /// The kind of credential.
     pub fn kind(&self) -> CredentialKind {
         self.kind
     }
@@ -80,11 +78,11 @@ impl Form {
         SecretString::from(text)
     }
 
-    /// The digest of a text of this form; `None` for any other text, which need not be looked up.
+    /// The digest of a text of this form; `None` for other text, which needs no look-up.
     pub fn digest(&self, text: &[u8]) -> Option<Digest> {
         let rest = text.strip_prefix(self.prefix.as_bytes())?;
         let (body, checksum) = rest.split_at_checked(BODY_CHARS)?;
-        // Checks all characters without an early exit, which the compiler can vectorize.
+        // Checks all characters without an early exit, for vectorization by the compiler.
         let sound = body
             .iter()
             .fold(true, |sound, byte| sound & byte.is_ascii_alphanumeric());
@@ -116,13 +114,13 @@ impl Form {
     }
 }
 
-/// Length from which letters and digits in one piece may be the random part of a credential, also of one that was cut off.
+/// Minimum length of contiguous letters and digits that may be the random part of a credential, even a truncated credential.
 const SECRET_CHARS_MIN: usize = 16;
 
-/// A text for logs and records: `[redacted]` stands for each word that may be a credential, of this service or of a model provider.
+/// A text for logs and records: `[redacted]` replaces each possible credential, of this service or of a model provider.
 ///
-/// Such a word has a known mark, `sk-`, `_at_`, `_rt_` or `_ac_`, and then sixteen letters and digits in one piece, whether or not its checksum
-/// is right. Ids, digests and hashes have no such mark.
+/// Such a word has a known mark, `sk-`, `_at_`, `_rt_` or `_ac_`, and then sixteen contiguous letters and digits, with or without a valid
+/// checksum. Ids, digests and hashes have no such mark.
 pub fn redact(text: &str) -> Cow<'_, str> {
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let mut clean = String::new();
@@ -152,8 +150,8 @@ fn may_be_secret(word: &str) -> bool {
     })
 }
 
-/// The random bytes as one number, its last digits in base 62. There are 2^238 texts of forty digits, each produced by 2^17.8 of the
-/// numbers, plus or minus one: no text is more likely than another by more than one in 200,000.
+/// The last digits of the random bytes as a number in base 62. 2^238 texts of forty digits exist, each produced by 2^17.8 of the numbers,
+/// plus or minus one: the probabilities of two texts differ by at most one in 200,000.
 pub(crate) fn base62<const CHARS: usize>(random: &Zeroizing<[u8; 32]>) -> Zeroizing<[u8; CHARS]> {
     let mut number = Zeroizing::new([0u32; 8]);
     for (limb, bytes) in number.iter_mut().zip(random.as_chunks::<4>().0) {

@@ -23,21 +23,21 @@ const LABEL_CHARS_MAX: usize = 80;
 /// An API key to create.
 #[derive(Clone, Debug)]
 pub struct NewKey {
-    /// The account that pays for its use.
+    /// The paying account.
     pub account: AccountId,
-    /// Its label: 1 to 80 characters without control characters.
+    /// Label: 1 to 80 characters without control characters.
     pub label: String,
-    /// Bit set of its resources.
+    /// Bit set of resources.
     pub resources: u32,
-    /// Bit set of its scopes.
+    /// Bit set of scopes.
     pub scopes: u32,
-    /// The models it may use; `None` for all.
+    /// The permitted models; `None` for all.
     pub models: Option<Arc<[Arc<str>]>>,
-    /// Its spending cap; `None` for none.
+    /// The spending cap, if any.
     pub spending_cap: Option<SpendingCap>,
-    /// Expiry; `None` for none.
+    /// The expiry, if any.
     pub expires_at: Option<Timestamp>,
-    /// When it is created.
+    /// Time of creation.
     pub created_at: Timestamp,
 }
 
@@ -46,7 +46,7 @@ pub struct NewKey {
 pub struct CreatedKey {
     /// Its public id.
     pub id: KeyId,
-    /// The secret, which is stored nowhere.
+    /// The secret, stored nowhere.
     pub secret: SecretString,
     /// The displayable part of the secret.
     pub hint: String,
@@ -109,7 +109,6 @@ pub enum RevokeKeyError {
     /// Writing to the store failed.
     #[error("could not store the revocation of key `{key}`")]
     Store {
-        /// The key.
         key: KeyId,
         /// The cause.
         #[source]
@@ -117,20 +116,20 @@ pub enum RevokeKeyError {
     },
 }
 
-/// New values of a key: all of them, also those that stay.
+/// New values of a key, including unchanged values.
 #[derive(Clone, Debug)]
 pub struct KeyChange {
-    /// Its label: 1 to 80 characters without control characters.
+    /// Label: 1 to 80 characters without control characters.
     pub label: String,
-    /// The models it may use; `None` for all.
+    /// The permitted models; `None` for all.
     pub models: Option<Arc<[Arc<str>]>>,
-    /// Its spending cap; `None` for none.
+    /// The spending cap, if any.
     pub spending_cap: Option<SpendingCap>,
-    /// What counts against the cap already.
+    /// Spending already counted against the cap.
     pub spent: Micros,
-    /// Expiry; `None` for none.
+    /// The expiry, if any.
     pub expires_at: Option<Timestamp>,
-    /// When it is changed.
+    /// Time of the change.
     pub at: Timestamp,
 }
 
@@ -141,7 +140,7 @@ pub enum ChangeKeyError {
     /// A value that no key can have.
     #[error(transparent)]
     Value(CreateKeyError),
-    /// It was changed or revoked since it was read, or has expired, or is another account's.
+    /// Changed or revoked since the read, expired, or a key of another account.
     #[error("the key `{0}` was changed meanwhile, or cannot be changed any more")]
     Conflict(KeyId),
     /// The session of the request was ended meanwhile.
@@ -150,7 +149,6 @@ pub enum ChangeKeyError {
     /// Writing to the store failed.
     #[error("could not write the change of key `{key}`")]
     Store {
-        /// The key.
         key: KeyId,
         /// The cause.
         #[source]
@@ -195,7 +193,7 @@ pub async fn change_key_as(
     }
 }
 
-/// Creates a key of this form. It is live on return. `draw` fills a slice with random bytes.
+/// Creates a key of this form, live on return. `draw` fills a slice with random bytes.
 pub async fn create_key(
     store: &dyn Submit,
     form: &Form,
@@ -206,8 +204,7 @@ pub async fn create_key(
     make_key(store, form, id, key, None, draw).await
 }
 
-/// Creates a key for a session, if that is still live when the key is written. The id was drawn before, so that a request that is sent
-/// twice creates one key.
+/// Creates a key for a session that is live at the time of the write. The id was drawn before, so a request sent twice creates one key.
 pub async fn create_key_as(
     store: &dyn Submit,
     form: &Form,
@@ -281,7 +278,7 @@ pub fn list_keys(store: &dyn Read, account: AccountId) -> Result<Vec<Key>, ReadE
         .collect())
 }
 
-/// The API key with this secret, and its account; also one that is revoked or has expired. Reads from disk.
+/// The API key with this secret, and the account; even a revoked or expired key. Reads from disk.
 pub fn find_key(store: &dyn Read, secret: &str) -> Result<Option<(AccountId, Key)>, ReadError> {
     let row = store.credential_by_hash(Digest::of(secret.as_bytes()).as_bytes())?;
     Ok(row
@@ -289,7 +286,7 @@ pub fn find_key(store: &dyn Read, secret: &str) -> Result<Option<(AccountId, Key
         .map(|row| (row.made.account, Key::from(row))))
 }
 
-/// Revokes a key. It is no longer live on return; idempotent.
+/// Revokes a key; no longer live on return. Idempotent.
 pub async fn revoke_key(
     store: &dyn Submit,
     key: KeyId,
@@ -303,30 +300,29 @@ pub async fn revoke_key(
     }
 }
 
-/// A key as shown to its owner.
+/// A key in the owner's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Its public id.
     pub id: KeyId,
-    /// Its label.
     pub label: Option<Arc<str>>,
-    /// The displayable part of its secret.
+    /// The displayable part of the secret.
     pub hint: Option<Arc<str>>,
-    /// Bit set of its scopes.
+    /// Bit set of scopes.
     pub scopes: u32,
-    /// The models it may use; `None` for all.
+    /// The permitted models; `None` for all.
     pub models: Option<Arc<[Arc<str>]>>,
-    /// Its spending cap; `None` for none.
+    /// The spending cap, if any.
     pub spending_cap: Option<SpendingCap>,
-    /// When it was created.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// Expiry; `None` for none.
+    /// The expiry, if any.
     pub expires_at: Option<Timestamp>,
-    /// When it was revoked; `None` while it is not.
+    /// Time of revocation, if any.
     pub revoked_at: Option<Timestamp>,
     /// Last use, one or two minutes behind; `None` for never.
     pub used_at: Option<Timestamp>,
-    /// The number of its changes.
+    /// Number of changes.
     pub version: i64,
 }
 

@@ -33,9 +33,9 @@ pub enum LoginError {
 }
 
 impl Login {
-    /// An e-mail address in lower case, its domain in A-labels (RFC 5890 section 2.3.2.1): two accounts for one mailbox must not exist.
+    /// An e-mail address in lower case, the domain in A-labels (RFC 5890 section 2.3.2.1): two accounts for one mailbox must not exist.
     ///
-    /// RFC 5321 permits case-sensitive local parts; no mail system in use has them.
+    /// RFC 5321 permits case-sensitive local parts; no mail system in use has case-sensitive parts.
     pub fn email(text: &str) -> Result<Login, LoginError> {
         let wrong = || LoginError::Email(text.to_owned());
         let (local, domain) = text.trim().rsplit_once('@').ok_or_else(wrong)?;
@@ -79,7 +79,6 @@ impl Login {
         }
     }
 
-    /// A login as stored.
     pub(crate) fn stored(kind: LoginKind, address: &str) -> Option<Login> {
         match kind {
             LoginKind::Email => Login::email(address).ok(),
@@ -88,7 +87,7 @@ impl Login {
         }
     }
 
-    /// The account or login that `read` finds under the address, or under the spelling in which releases before stored it.
+    /// The result of `read` for the address, or for the spelling stored by earlier releases.
     pub fn find<T, E>(&self, read: impl Fn(&str) -> Result<Option<T>, E>) -> Result<Option<T>, E> {
         match (read(&self.address)?, self.earlier_spelling()) {
             (None, Some(earlier)) => read(&earlier),
@@ -103,7 +102,8 @@ impl Login {
         (unicode != domain && !unicode.is_empty()).then(|| format!("{local}@{unicode}"))
     }
 
-    /// The address without its tag, the part of the local part from the first `+` on: all of them are one mailbox. A number is whole.
+    /// The address without its tag, the part of the local part from the first `+` on: addresses with different tags are one mailbox. A
+    /// number has no tag.
     pub(crate) fn untagged(&self) -> String {
         let Some((local, domain)) = self.address.rsplit_once('@') else {
             return self.address.clone();
@@ -119,7 +119,6 @@ impl Login {
         self.address.rsplit_once('@').map(|(_, domain)| domain)
     }
 
-    /// The kind of login.
     pub fn kind(&self) -> LoginKind {
         self.kind
     }
@@ -136,9 +135,9 @@ impl fmt::Display for Login {
     }
 }
 
-/// A domain in lower case and A-labels (UTS 46); empty for a text that is none.
+/// A domain in lower case and A-labels (UTS 46); empty for other text.
 fn in_a_labels(domain: &str) -> String {
-    // The parser of hosts would decode it.
+    // The parser of hosts would decode `%`.
     if domain.contains('%') {
         return String::new();
     }

@@ -1,4 +1,4 @@
-//! Look-ups of credentials that are not in memory: single flight in the store, and a memory of unknown ones.
+//! Look-ups of credentials outside memory: single flight in the store, and a memory of unknown credentials.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,35 +14,35 @@ use crate::digest::{BuildRandomAlready, Digest};
 /// For how long a credential that the store does not have is refused without another look-up.
 const UNKNOWN_KEPT: Duration = Duration::from_secs(5);
 
-/// Unknown credentials that are remembered.
+/// Remembered unknown credentials.
 const UNKNOWN_MAX: usize = 4096;
 
-/// Changes that are remembered for the loads under way.
+/// Changes remembered for the loads under way.
 const CHANGES_MAX: usize = 1024;
 
-/// Attempts of one load at a credential that changes meanwhile.
+/// Attempts of one load at a credential under concurrent change.
 const TRIES: usize = 10;
 
 /// Numbers of look-ups in the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookUps {
-    /// Of credentials that it had.
+    /// Look-ups of existing credentials.
     pub found: u64,
     /// Of others.
     pub unknown: u64,
-    /// Without an answer: each request that waited for it counts.
+    /// Without an answer: each waiting request counts.
     pub failed: u64,
 }
 
 impl Credentials {
-    /// Whether a look-up of this digest would read the store: it is not in memory, nor known not to exist, nor being read.
+    /// Whether a look-up of this digest would read the store: not in memory, not a known absentee, and not being read.
     pub fn needs_read(&self, digest: &Digest, now: Timestamp) -> bool {
         let is_known = self.find(digest).is_some() || self.roster().unknown.contains(digest, now);
         !is_known && self.loads.waiting(digest) == 0
     }
 
-    /// The unrevoked credential with this digest, from memory or from the store; `None` when there is none, or it has expired at `now`. All
-    /// that look for one digest at the same time share one read.
+    /// The unrevoked and unexpired (at `now`) credential with this digest, from memory or from the store. Concurrent look-ups of a digest
+    /// share one read.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Credentials {
                 Some(row) => store.posted_account(row.made.account)?,
                 None => None,
             };
-            // Without its account, which the store rules out, its use could be billed to no one.
+            // The store rules out a credential without an account; its use could not be billed.
             let (Some(row), Some(account)) = (live, account) else {
                 self.unknown.fetch_add(1, Ordering::Relaxed);
                 self.roster().unknown.insert(is_new, digest, now);
@@ -120,7 +120,7 @@ impl Credentials {
     }
 }
 
-/// The last changes of accounts, credentials and grants, by their ids: what is read from the store meanwhile may be older than them.
+/// The last changes of accounts, credentials and grants, by id: a row read from the store meanwhile may be older than these changes.
 #[derive(Default)]
 pub(crate) struct Changes {
     last: VecDeque<[u8; 16]>,
@@ -146,7 +146,7 @@ impl Changes {
         ChangeMark(self.count)
     }
 
-    /// Whether one of these subjects may have changed since.
+    /// Whether a subject may have changed since.
     pub(crate) fn has_changed<'s>(
         &self,
         since: ChangeMark,
@@ -160,17 +160,17 @@ impl Changes {
     }
 }
 
-/// Digests of well-formed credentials that the store does not have.
+/// Digests of well-formed credentials absent from the store.
 #[derive(Default)]
 pub(crate) struct UnknownCredentials {
     until: HashMap<Digest, Timestamp, BuildRandomAlready>,
-    /// How often they were forgotten.
+    /// Number of times the digests were forgotten.
     cleared: u64,
 }
 
 impl UnknownCredentials {
     fn contains(&self, digest: &Digest, now: Timestamp) -> bool {
-        // A clock that was set back does not prolong it.
+        // A clock set back does not prolong the entry.
         let until = self.until.get(digest);
         until.is_some_and(|until| now < *until && now + UNKNOWN_KEPT >= *until)
     }

@@ -1,4 +1,4 @@
-//! Revocation of a key by a request that presents it: for the finder of a leaked key, who has no session.
+//! Revocation of a key by a request with the key, for the finder of a leaked key, who has no session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,10 +31,10 @@ pub enum RevokePresentedError {
     Store(#[from] CommitError),
 }
 
-/// Revokes the API key with this digest, writes a record of the audit log for `request`, and queues a notice to each mail address of the account, as
-/// one unit. The key is no longer live on return.
+/// Revokes the API key with this digest, writes a record of the audit log for `request`, and queues a notice to each mail address of the
+/// account, as one unit. The key is no longer live on return.
 ///
-/// A key that is unknown, has expired or was revoked before changes nothing and is no error. Of several requests at the same time, also to several
+/// For an unknown, expired or already revoked key the call has no effect and is no error. Of several concurrent requests, even to several
 /// nodes, one revokes the key. `draw` fills a slice with random bytes.
 pub async fn revoke_presented_key(
     store: &Arc<dyn Store>,
@@ -81,7 +81,7 @@ pub async fn revoke_presented_key(
         }))
     }));
     match commit(&**store, UnitOfWork::of_all(parts, Admission::Always)).await {
-        // Another request has revoked it since it was read.
+        // Another request has revoked the key since the read.
         Ok(_) | Err(CommitError::Refused(Refusal::CredentialConflict(_))) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,4 @@
-//! Refused requests of each account, collected in memory until they are written: some of each hour one by one, the others as counts.
+//! Refused requests of each account, collected in memory until the write: some of each hour one by one, the rest as counts.
 
 use dashmap::DashMap;
 use tollgate_clock::Timestamp;
@@ -8,15 +8,15 @@ use tollgate_store::RefusalRow;
 /// Requests of an account that get a row of their own within an hour.
 const LISTED_MAX: usize = 100;
 
-/// Counts of an account within an hour that name the credential; beyond it, one for each status and code.
+/// Counts of an account within an hour that name the credential; beyond the limit, one count for each status and code.
 const BY_CREDENTIAL_MAX: usize = 32;
 
 const HOUR_US: i64 = 3_600_000_000;
 
-/// Refused requests that are not written yet.
+/// Refused requests not written yet.
 ///
-/// However many requests an account has refused, they are at most a hundred rows an hour and one for each credential, status and code
-/// beyond them; the store keeps the newest of them.
+/// An account with any number of refused requests has at most a hundred rows an hour, and beyond these one row for each credential, status
+/// and code; the store keeps the newest rows.
 #[derive(Debug, Default)]
 pub struct RefusedRequests {
     accounts: DashMap<AccountId, Hour>,
@@ -29,7 +29,7 @@ struct Hour {
     listed: usize,
     /// Rows of their own, not yet written.
     new: Vec<RefusalRow>,
-    /// Counts of this hour, with the requests since they were last written.
+    /// Counts of this hour, with the requests since the last write.
     counts: Vec<RefusalRow>,
 }
 
@@ -46,7 +46,7 @@ impl RefusedRequests {
         }
     }
 
-    /// Takes what is to be written at `now`.
+    /// Takes the rows to write at `now`.
     pub fn take(&self, now: Timestamp) -> Vec<RefusalRow> {
         let mut taken = Vec::new();
         self.accounts.retain(|_, hour| {
@@ -97,7 +97,7 @@ impl Hour {
         taken.append(&mut self.new);
         for count in self.counts.iter_mut().filter(|count| count.requests > 0) {
             taken.push(count.clone());
-            // The row stays, so that later requests of the hour are added to it.
+            // The row stays for later requests of the hour.
             count.requests = 0;
         }
     }

@@ -1,7 +1,7 @@
 //! Browser sessions.
 //!
-//! A browser holds a random value; the store holds its digest. A browser without a session holds such a value too, so that a code can be
-//! bound to it, but nothing is stored for it. The value is renewed on every change of privilege (against session fixation).
+//! A browser holds a random value; the store holds the value's digest. A browser without a session holds a value too, so that a code can be
+//! bound to the browser, without a row in the store. The value is renewed on every change of privilege (against session fixation).
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl SessionValue {
         SessionValue(Zeroizing::new(base16ct::lower::encode_string(&*bytes)))
     }
 
-    /// Parses the value that a browser sent; `None` for a malformed one.
+    /// Parses a browser's value; `None` if malformed.
     pub fn read(text: &str) -> Option<SessionValue> {
         let sound = text.len() == 2 * BYTES
             && text
@@ -52,7 +52,7 @@ impl SessionValue {
         sound.then(|| SessionValue(Zeroizing::new(text.to_owned())))
     }
 
-    /// The text, for the one header field that carries it.
+    /// The text, for a single header field.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -72,13 +72,11 @@ impl fmt::Debug for SessionValue {
 /// A live session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// The digest of its value, by which other records refer to it.
+    /// The digest of the value, a reference in other records.
     pub digest: [u8; 32],
-    /// The account.
     pub account: AccountId,
     /// The login used.
     pub login: LoginId,
-    /// The kind of login.
     pub kind: LoginKind,
     /// The address or number.
     pub address: Arc<str>,
@@ -88,7 +86,7 @@ pub struct Session {
     pub confirmed_at: Timestamp,
     /// The absolute timeout.
     pub expires_at: Timestamp,
-    /// A form that waits for a confirmation by code.
+    /// A form in wait for a confirmation by code.
     pub draft: Option<Draft>,
 }
 
@@ -161,7 +159,6 @@ pub async fn start_session(
     Ok(value)
 }
 
-/// Ends a session.
 pub async fn end_session(store: &Arc<dyn Store>, value: &SessionValue) -> Result<(), CommitError> {
     let part = SigninPart::EndSession {
         hash: value.digest(),
@@ -177,8 +174,8 @@ pub async fn end_sessions(store: &Arc<dyn Store>, account: AccountId) -> Result<
     Ok(())
 }
 
-/// Ends all sessions of an account and revokes all its grants, in one unit of work: a session that outlived the revocation could authorize
-/// a client again.
+/// Ends all sessions of an account and revokes all its grants, in one unit of work: a session beyond the revocation could authorize a
+/// client again.
 pub async fn end_sessions_and_apps(
     store: &Arc<dyn Store>,
     account: AccountId,
@@ -196,7 +193,7 @@ pub async fn end_sessions_and_apps(
     Ok(())
 }
 
-/// Stores a form until its sender has confirmed by code; `None` deletes it. `hash` is the digest of the session.
+/// Stores a form until the sender has confirmed by code; `None` deletes the form. `hash` is the digest of the session.
 pub async fn keep_draft(
     store: &Arc<dyn Store>,
     hash: [u8; 32],

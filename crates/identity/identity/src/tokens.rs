@@ -22,19 +22,19 @@ const SESSION_LABEL: &str = "session ";
 /// An access token to create (RFC 6749 section 1.4): with resources, scopes and an expiry.
 #[derive(Clone, Debug)]
 pub struct NewToken {
-    /// The account that pays for its use.
+    /// The paying account.
     pub account: AccountId,
-    /// Its OAuth client; `None` for a token of the service itself.
+    /// The OAuth client; `None` for a token of the service itself.
     pub client: Option<Arc<str>>,
-    /// Its grant, whose revocation revokes it.
+    /// The grant. Its revocation revokes the token.
     pub grant: Option<[u8; 16]>,
-    /// Bit set of its resources.
+    /// Bit set of resources.
     pub resources: u32,
-    /// Bit set of its scopes.
+    /// Bit set of scopes.
     pub scopes: u32,
-    /// When it is created.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// Expiry: it is live before this instant.
+    /// Expiry: the token is live before this instant.
     pub expires_at: Timestamp,
 }
 
@@ -43,7 +43,7 @@ pub struct NewToken {
 pub struct IssuedToken {
     /// Its public id.
     pub id: CredentialId,
-    /// The secret, which is stored nowhere.
+    /// The secret, stored nowhere.
     pub secret: SecretString,
     /// Expiry.
     pub expires_at: Timestamp,
@@ -70,7 +70,7 @@ pub enum IssueTokenError {
     Store(#[source] CommitError),
 }
 
-/// Creates an access token of this form. It is live on return. `draw` fills a slice with random bytes.
+/// Creates an access token of this form, live on return. `draw` fills a slice with random bytes.
 pub async fn issue_token(
     store: &dyn Store,
     form: &Form,
@@ -80,7 +80,7 @@ pub async fn issue_token(
     write_token(store, form, token, None, draw).await
 }
 
-/// Creates an access token for a session, if that is still live when the token is written. [`session_tokens`] finds it at every node.
+/// Creates an access token for a session that is live at the time of the write. [`session_tokens`] finds the token at every node.
 pub async fn issue_token_as(
     store: &dyn Store,
     form: &Form,
@@ -91,8 +91,8 @@ pub async fn issue_token_as(
     write_token(store, form, token, Some(session), draw).await
 }
 
-/// The live tokens of a session of an account, or of all its sessions, oldest first. Read after the end of a session it has every token that
-/// was issued for it, also by another node.
+/// The live tokens of a session of an account, or of all sessions, oldest first. A read after the end of a session has every token issued
+/// for the session, even by another node.
 pub async fn session_tokens(
     store: &Arc<dyn Store>,
     account: AccountId,
@@ -118,7 +118,7 @@ pub async fn session_tokens(
     Ok(live.into_iter().map(|(_, id)| id).collect())
 }
 
-/// The label of a session's tokens. The lineage is not stored as it is: its digest is enough to compare.
+/// The label of a session's tokens: the digest of the lineage, sufficient for comparison. The lineage itself is not stored.
 fn session_label(session: &Session) -> String {
     let digest = Digest::of(&session.lineage());
     let digest = base16ct::lower::encode_string(&digest.as_bytes()[..16]);
@@ -156,7 +156,7 @@ async fn write_token(
     }
 }
 
-/// Revokes a token. It is no longer live on return; idempotent.
+/// Revokes a token; no longer live on return. Idempotent.
 pub async fn revoke_token(
     store: &dyn Store,
     token: CredentialId,
@@ -169,7 +169,7 @@ pub async fn revoke_token(
     }
 }
 
-/// A token and the part that stores it, for a larger unit of work.
+/// A token and the part that stores the token, for a larger unit of work.
 pub(crate) fn token_part(
     form: &Form,
     token: NewToken,

@@ -112,16 +112,16 @@ pub struct SigninSettings {
     pub country_daily_max: i64,
     /// Credits for signing up to one network in a day.
     pub grants_network_daily_max: i64,
-    /// The same to the addresses at one domain.
+    /// Credits for signing up to the addresses at one domain in a day.
     pub grants_domain_daily_max: i64,
-    /// The mail server; without it no codes are sent by mail.
+    /// The mail server; `None`: no codes by mail.
     pub mail: Option<MailSettings>,
     /// The webhook for text messages; without it no codes are sent by text message.
     pub sms: Option<SmsSettings>,
 }
 
 impl SigninSettings {
-    /// The rules of sign-in, with the credits that a new account gets.
+    /// The rules of sign-in, with the credits of a new account.
     pub(crate) fn rules(&self, SignupGrant(grant): SignupGrant) -> SigninRules {
         SigninRules {
             sign_up: self.sign_up,

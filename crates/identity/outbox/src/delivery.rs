@@ -1,4 +1,4 @@
-//! Message delivery: empties the outbox, at most once each, with exponential backoff after attempts that the receiver has not accepted.
+//! Message delivery: empties the outbox, at most once each, with exponential backoff after attempts without the receiver's acceptance.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 use crate::sender::{OutgoingMessage, SendError, Sender};
 use crate::text;
 
-/// Backoff after the first failure; doubled after each further one.
+/// Backoff after the first failure; doubled after each further failure.
 const BACKOFF_BASE: Duration = Duration::from_secs(1);
 
 /// Upper bound of the backoff of a code, for which a person waits.
@@ -36,16 +36,15 @@ const BATCH: usize = 64;
 /// Messages sent concurrently.
 const CONCURRENCY_MAX: usize = 8;
 
-/// Timeout of one attempt, whatever its sender waits for.
+/// Timeout of one attempt, for any sender.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Polling interval of the queue, unless a commit wakes it.
+/// Polling interval of the queue between wake-ups by commits.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The configured senders, by kind of message.
 #[derive(Clone, Default)]
 pub struct Senders {
-    /// Mail.
     pub mail: Option<Arc<dyn Sender>>,
     /// Text messages.
     pub sms: Option<Arc<dyn Sender>>,
@@ -57,7 +56,7 @@ pub struct Outbox {
     senders: Snapshot<Senders>,
     /// The name of the service.
     service: String,
-    /// The host that codes are bound to.
+    /// The host bound to the codes.
     host: String,
     clock: Clock,
     counters: Arc<Counters<Delivery>>,
@@ -68,15 +67,15 @@ pub struct Outbox {
 labels! {
     /// The result of an attempt to deliver a message.
     pub enum Delivery {
-        /// It was accepted by the receiver.
+        /// Accepted by the receiver.
         Sent = "sent",
         /// The attempt failed, and is repeated.
         Failed = "failed",
-        /// The receiver may have accepted it, but its answer was not read; it is not repeated.
+        /// Possibly accepted by the receiver, with an unread answer; not repeated.
         Unknown = "unknown",
-        /// The receiver refuses it for good, for its address as a rule.
+        /// Refused for good by the receiver, usually for the address.
         Rejected = "rejected",
-        /// It was dropped, since its code had expired before an attempt succeeded, or its node ended during one.
+        /// Dropped: the code had expired before an attempt succeeded, or the node ended during an attempt.
         Expired = "expired",
     }
 }
@@ -102,7 +101,8 @@ impl Observer for QueueObserver {
 }
 
 impl Outbox {
-    /// An outbox that delivers each message through the senders in force once [`Outbox::run`] is called. Messages of a kind without a sender are dropped.
+    /// An outbox, active from [`Outbox::run`] on, that delivers each message through the senders in force. Messages of a kind without a
+    /// sender are dropped.
     pub fn new(
         store: &dyn Store,
         signin: Signin,
@@ -129,7 +129,7 @@ impl Outbox {
         self.counters.clone()
     }
 
-    /// The attempts under way, which a graceful stop waits for.
+    /// The attempts under way, for a graceful stop to wait for.
     pub fn attempts(&self) -> Attempts {
         self.attempts.clone()
     }
@@ -160,10 +160,10 @@ impl Outbox {
                 let wait = next.map_or(POLL_INTERVAL, |next| next.duration_since(self.clock.now()));
                 return Ok(wait.min(POLL_INTERVAL));
             }
-            // A few at once: a slow receiver delays only the messages of its chunk, and their claims are one commit.
+            // A few at once: a slow receiver delays only the messages of its chunk, and the claims of a chunk are one commit.
             for some in due.chunks(CONCURRENCY_MAX) {
                 let mut running = Vec::new();
-                // A failed write must not cancel the other messages of the chunk: they may already have been sent.
+                // A failed write must not cancel the other messages of the chunk: some may already have been sent.
                 let mut failure = None;
                 for message in some {
                     match self.attempt(message) {
@@ -180,7 +180,7 @@ impl Outbox {
                     }
                 }
                 for attempt in running {
-                    // An attempt that panicked has recorded nothing; its claim lasts until the message expires.
+                    // After a panic the attempt left no record; the claim lasts until the message expires.
                     if let Ok(Err(error)) = attempt.await {
                         failure = Some(error);
                     }
@@ -192,7 +192,7 @@ impl Outbox {
         }
     }
 
-    /// The next attempt; `None` for a message without a sender, or one that has expired.
+    /// The next attempt; `None` for a message without a sender, or an expired message.
     fn attempt(&self, message: &QueuedMessage) -> Option<Attempt> {
         let sender = match message.kind {
             LoginKind::Phone => self.senders.load().sms.clone(),
@@ -246,12 +246,12 @@ impl Outbox {
 pub struct Attempts(TaskTracker);
 
 impl Attempts {
-    /// Starts an attempt; `None` after [`Attempts::finish`]: a message that is claimed by a process that ends then would not be sent.
+    /// Starts an attempt; `None` after [`Attempts::finish`]: a process about to end would not send the claimed message.
     fn spawn(
         &self,
         attempt: impl Future<Output = Result<(), QueueError>> + Send + 'static,
     ) -> Option<JoinHandle<Result<(), QueueError>>> {
-        // The token before the check: an end in between waits for it.
+        // The token before the check: a concurrent end waits for the token.
         let _token = self.0.token();
         (!self.0.is_closed()).then(|| self.0.spawn(attempt))
     }
@@ -266,7 +266,7 @@ impl Attempts {
 /// An attempt to deliver a message.
 struct Attempt {
     id: MessageId,
-    /// Attempts before this one.
+    /// Earlier attempts.
     tries: i64,
     expires_at: Timestamp,
     backoff_max: Duration,
@@ -278,8 +278,8 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Claims the message, sends it and records the result. Between the claim and the result no other attempt begins, on any node, whatever
-    /// happens to this one: a claim without a result ends with the message.
+    /// Claims the message, sends the message and records the result. Between the claim and the result no other attempt begins, on any node,
+    /// even after a crash: a claim without a result ends with the message.
     async fn run(self) -> Result<(), QueueError> {
         let id = self.id;
         if !self.signin.claim_message(id, self.tries).await? {

@@ -1,4 +1,4 @@
-//! Mail sender: SMTP with implicit TLS, STARTTLS, or none on this machine.
+//! Mail sender: SMTP with implicit TLS, STARTTLS, or plain text on this machine.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ use crate::sender::{OutgoingMessage, SendError, Sender};
 
 const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Shorter, so that another address of the server is tried.
+/// Short enough to try another address of the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// For how long the end of a session is waited for, whose message has been answered.
@@ -31,7 +31,7 @@ pub enum TransportSecurity {
     Implicit,
     /// STARTTLS before any credentials or message (RFC 3207); required.
     StartTls,
-    /// None. Only for a mail server on this machine.
+    /// Plain text. Only for a mail server on this machine.
     None,
 }
 
@@ -42,7 +42,7 @@ pub struct MailSettings {
     pub host: String,
     /// Port of the server.
     pub port: u16,
-    /// Transport security; none only to this machine.
+    /// Transport security; plain text only to this machine.
     pub security: TransportSecurity,
     /// User and password, if the server requires authentication.
     pub login: Option<(String, SecretString)>,
@@ -127,7 +127,7 @@ impl Mail {
         })
     }
 
-    /// Opens a session up to the text of the message: what fails until then has reached no recipient.
+    /// Opens a session up to the text of the message: an earlier failure has reached no recipient.
     async fn open(&self, message: &Message) -> Result<AsyncSmtpConnection, SessionError> {
         let hello = ClientId::Domain(self.own_host.clone());
         let implicit = match &self.encryption {
@@ -189,7 +189,7 @@ impl Mail {
             .from(self.from.clone())
             .to(Mailbox::new(None, to))
             .subject(&outgoing.subject)
-            // The same in every copy, so that receivers can deduplicate.
+            // Equal in every copy, so that receivers can deduplicate.
             .message_id(Some(format!("<{}@{}>", outgoing.id, self.own_host)))
             .date(UNIX_EPOCH + queued)
             .header(ContentType::TEXT_PLAIN)
@@ -202,7 +202,7 @@ impl Mail {
 impl Sender for Mail {
     async fn send(&self, outgoing: &OutgoingMessage) -> Result<(), SendError> {
         let message = self.message(outgoing)?;
-        // Whether the text of the mail is under way: until then nothing was accepted.
+        // Whether the text of the mail is under way: the server has accepted no mail before.
         let mut has_begun = false;
         let attempt = async {
             let mut session = self.open(&message).await?;
@@ -212,12 +212,12 @@ impl Sender for Mail {
         };
         match timeout(SEND_TIMEOUT, attempt).await {
             Ok(Ok((mut session, Ok(_)))) => {
-                // What ends the session changes nothing about the message.
+                // A failure at the end of the session leaves the message's result unchanged.
                 let _ = timeout(QUIT_TIMEOUT, session.abort()).await;
                 Ok(())
             }
             Ok(Ok((_, Err(error)))) if error.status().is_some() => Err(refusal(error)),
-            // The server may have stored it before it disconnected (RFC 5321 section 6.1).
+            // The server may have stored the message before the disconnect (RFC 5321 section 6.1).
             Ok(Ok((_, Err(error)))) => Err(SendError::Unknown(Box::new(error))),
             Ok(Err(SessionError::Smtp(error))) => Err(refusal(error)),
             Ok(Err(error)) => Err(SendError::Transient(Box::new(error))),
@@ -238,10 +238,10 @@ enum SessionError {
     Unsupported(&'static str),
 }
 
-/// An error of a message that the server has not accepted.
+/// An error of a message not accepted by the server.
 fn refusal(error: smtp::Error) -> SendError {
-    // 5yz to one recipient is permanent for this mailbox (RFC 5321 section 4.2.1). 53z is about this client: its authentication or its TLS (RFC
-    // 4954 section 6); an operator may fix that while the message waits.
+    // 5yz to a recipient is permanent for this mailbox (RFC 5321 section 4.2.1). 53z is about this client: authentication or TLS (RFC 4954
+    // section 6). An operator may repair the client while the message waits.
     match error.is_permanent() && !is_about_us(&error) {
         true => SendError::Permanent(Box::new(error)),
         false => SendError::Transient(Box::new(error)),

@@ -79,8 +79,8 @@ impl Module for SigninModule {
         Ok(())
     }
 
-    /// Whether there is a sender needs a restart, since pages offer what it sends, and so does the length of codes: people have codes of the
-    /// earlier one. A message under way is sent by the sender that it began with.
+    /// Two changes need a restart. The presence of a sender, since pages offer the channel; and the length of codes, since people have
+    /// codes of the earlier length. A message under way keeps its sender.
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
         let signin: Signin = running.get(NAME)?;
         let old: SigninSettings = running.get(NAME)?;
@@ -113,7 +113,7 @@ impl Module for SigninModule {
     }
 }
 
-/// The senders that are configured.
+/// The configured senders.
 fn senders(
     settings: &SigninSettings,
     host: &str,

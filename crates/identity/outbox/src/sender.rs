@@ -10,28 +10,26 @@ use zeroize::Zeroizing;
 pub struct OutgoingMessage {
     /// Deduplication id for receivers: 32 hex digits.
     pub id: String,
-    /// The recipient.
     pub recipient: String,
     /// The subject; used by mail only.
     pub subject: String,
-    /// The text.
     pub text: Zeroizing<String>,
-    /// When it was queued.
+    /// Time of queueing.
     pub created_at: Timestamp,
 }
 
 /// Why sending failed.
 #[derive(Debug)]
 pub enum SendError {
-    /// Transient: the receiver has not accepted the message, and it is retried.
+    /// Transient: the receiver has not accepted the message, and a retry follows.
     Transient(Box<dyn Error + Send + Sync>),
     /// Permanent: the receiver rejects this message.
     Permanent(Box<dyn Error + Send + Sync>),
-    /// Unknown: the whole message may have reached the receiver, and its answer was not read. It is not sent again.
+    /// Unknown: the whole message may have reached the receiver, and the answer was not read. The message is not sent again.
     Unknown(Box<dyn Error + Send + Sync>),
 }
 
-/// A channel that messages are sent through.
+/// A channel for messages.
 #[async_trait]
 pub trait Sender: Send + Sync {
     /// Hands the message to the delivering server.

@@ -15,7 +15,7 @@ use crate::sender::{OutgoingMessage, SendError, Sender};
 
 const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Shorter, so that a webhook that cannot be reached is known to have accepted nothing.
+/// Short, so that an unreachable webhook certainly has accepted no message.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 const MEDIA_TYPE: &str = "application/json";
@@ -77,7 +77,7 @@ impl Sms {
             .redirect(reqwest::redirect::Policy::none())
             .timeout(SEND_TIMEOUT)
             .connect_timeout(CONNECT_TIMEOUT)
-            // A connection that the server closes while it is used again leaves it open whether the server has got the message.
+            // A reused connection closed by the server leaves unknown whether the server has the message.
             .pool_max_idle_per_host(0)
             .no_proxy()
             .build()
@@ -132,7 +132,7 @@ impl Sender for Sms {
     }
 }
 
-/// Why there is no answer.
+/// Why the answer is missing.
 fn failure(error: reqwest::Error) -> SendError {
     let is_unsent = error.is_connect() || error.is_builder();
     // Logged without its URL, since the path may contain the recipient for some services.

@@ -1,5 +1,4 @@
-//! Texts of the messages. The code comes first, so that it is visible in a notification on a locked screen; no message contains a sign-in
-//! link.
+//! Texts of the messages. The code comes first, visible in a notification on a locked screen. No message contains a sign-in link.
 
 use tollgate_clock::Timestamp;
 use tollgate_identity::signin::MessageContent;
@@ -38,14 +37,14 @@ pub(crate) fn mail(
     ))
 }
 
-/// The text of a text message. Its last line binds the code to the origin in browsers (WICG, origin-bound one-time codes).
+/// The text of a text message. The last line binds the code to the origin in browsers (WICG, origin-bound one-time codes).
 pub(crate) fn sms(code: &str, service: &str, host: &str) -> Zeroizing<String> {
     Zeroizing::new(format!(
         "{code} is your code for {service} at {host}. Do not share it.\n\n@{host} #{code}"
     ))
 }
 
-/// The text of a mail about a key that was revoked by someone who has it; `key` is its label and the displayable part.
+/// The text of a mail about a key revoked by a holder of the key; `key` is the label and the displayable part.
 pub(crate) fn key_revoked(
     (label, hint): (Option<&str>, Option<&str>),
     at: Timestamp,

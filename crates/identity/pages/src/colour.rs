@@ -22,9 +22,7 @@ pub struct Colour {
 pub struct ColourError(String);
 
 impl Colour {
-    /// White.
     pub const WHITE: Colour = Colour { channels: [255; 3] };
-    /// Black.
     pub const BLACK: Colour = Colour { channels: [0; 3] };
 
     /// A colour from `0xRRGGBB`.
@@ -56,8 +54,7 @@ impl Colour {
         Colour { channels }
     }
 
-    /// The first colour of the same hue, from this one upwards or downwards in lightness, for which `accept` holds; white or black if none
-    /// does.
+    /// The first colour of this hue, upwards or downwards in lightness, accepted by `accept`; otherwise white or black.
     pub(crate) fn adjust_lightness_until(
         self,
         lighter: bool,

@@ -1,4 +1,4 @@
-//! Error pages. They need neither session nor store.
+//! Error pages, independent of session and store.
 
 use std::sync::Arc;
 
@@ -12,9 +12,8 @@ use crate::renderer::PageRenderer;
 
 /// An error page.
 pub struct Failure<'a> {
-    /// Status code.
     pub status: StatusCode,
-    /// What happened, as a sentence without a full stop.
+    /// The event, as a sentence without a full stop.
     pub heading: &'a str,
     /// What to do.
     pub text: Markup,

@@ -13,13 +13,13 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// An amount in totals: two decimals, rounded down, so that no more is shown than is there.
+/// An amount in totals: two decimals, rounded down, so that no more than the balance is shown.
 pub fn credits_2(amount: Micros) -> String {
     credits(amount, 2)
 }
 
-/// Cost of several requests: two decimals, rounded up as balances are rounded down, so that spending and balance make up the
-/// whole. Never zero for a positive amount.
+/// Cost of several requests: two decimals, rounded up. Balances are rounded down, so spending and balance make up the whole. Never zero for
+/// a positive amount.
 pub fn costs_2(amount: Micros) -> String {
     if amount > Micros::ZERO && amount.get() < 10_000 {
         return "< 0.01".into();
@@ -78,7 +78,7 @@ fn credits_up(amount: Micros, places: u32) -> String {
     credits(amount.saturating_add(Micros::new(up)), places)
 }
 
-/// An amount with a number of decimals, six at most. Rounds towards minus infinity, so that a debt is never shown smaller than it is.
+/// An amount with a number of decimals, six at most. Rounds towards minus infinity, so that a debt is never shown too small.
 pub(crate) fn credits(amount: Micros, places: u32) -> String {
     let unit = 10i64.pow(6 - places);
     let shown = amount.get().div_euclid(unit);
@@ -120,7 +120,7 @@ pub fn relative_time(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(at.rfc3339()) title=(date_time(at)) { (words) } }
 }
 
-/// A date, with the year unless it is the current one: `3 August`, `3 August 2025`.
+/// A date, with the year unless current: `3 August`, `3 August 2025`.
 pub fn date(at: Timestamp, now: Timestamp) -> String {
     let form = if year(at) == year(now) {
         "%-d %B"

@@ -11,19 +11,12 @@ use crate::renderer::Links;
 pub enum NavItem {
     /// `/`
     Overview,
-    /// `/keys`
     Keys,
-    /// `/usage`
     Usage,
-    /// `/credits`
     Credits,
-    /// `/plan`
     Plan,
-    /// `/apps`
     Apps,
-    /// `/sandbox`
     Sandbox,
-    /// `/docs`
     Docs,
 }
 
@@ -67,7 +60,7 @@ impl NavItem {
     }
 }
 
-/// The signed-in account, as the dashboard shows it.
+/// The signed-in account in the view of the dashboard.
 #[derive(Clone, Debug)]
 pub struct Viewer {
     /// The sign-in address.

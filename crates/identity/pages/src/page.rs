@@ -18,7 +18,7 @@ pub struct Page {
     reload_secs: Option<u32>,
 }
 
-/// Scripts. They are progressive enhancement; every page works without.
+/// Scripts: progressive enhancement. Every page works without scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Script {
     /// Copy buttons: those with `data-copy`, the id of the element to copy, shown once the script runs.
@@ -61,7 +61,7 @@ impl Page {
         Page::new(title.into(), Frame::Dashboard(place, viewer), content)
     }
 
-    /// A page with the side column that is readable without signing in.
+    /// A public page with the side column.
     pub fn public(title: impl Into<String>, place: NavItem, content: Markup) -> Page {
         Page::new(title.into(), Frame::Public(place), content)
     }
@@ -85,7 +85,7 @@ impl Page {
         self
     }
 
-    /// Permits a form of this page to be redirected to one more origin: scheme, host and port.
+    /// Permits a redirect of this page's form to one more origin: scheme, host and port.
     #[must_use]
     pub fn allow_form_action(self, origin: impl Into<String>) -> Page {
         Page {

@@ -73,7 +73,7 @@ impl Scheme {
     }
 }
 
-/// White if its contrast on the accent suffices, else black; one of them always does.
+/// White if the contrast on the accent suffices, else black; at least one colour suffices.
 fn on_accent(accent: Colour) -> Colour {
     if accent.contrast(Colour::WHITE) >= ON_ACCENT {
         Colour::WHITE

@@ -41,9 +41,9 @@ pub struct PageRenderer(Snapshot<Look>);
 /// A brand with its files.
 struct Look {
     brand: Arc<Brand>,
-    /// Its own files, then those of the brand before it.
+    /// Files of this brand, then files of the brand before.
     files: Vec<File>,
-    /// How many files are its own.
+    /// Number of this brand's files.
     own: usize,
     sheets: [String; 2],
     icon: String,
@@ -132,8 +132,8 @@ impl PageRenderer {
         self.0.load().brand.clone()
     }
 
-    /// Puts another brand in force for the next page, whose files have other names. The files of the earlier one stay until the next
-    /// change, for pages that a browser is loading.
+    /// Puts another brand in force for the next page, with new names of files. The files of the earlier brand stay until the next change,
+    /// for pages in loading.
     pub(crate) fn replace(&self, brand: Brand) {
         let mut look = Look::new(brand);
         let earlier = self.0.load();
@@ -187,7 +187,7 @@ impl PageRenderer {
             form_action: None,
         };
         policy.write(&mut reply.headers);
-        // A redirect has no content to protect, and `form-action` would block the form that led to it.
+        // A redirect has no content to protect, and `form-action` would block the form behind the redirect.
         reply.headers.remove(header::CONTENT_SECURITY_POLICY);
         reply
     }
@@ -199,7 +199,7 @@ impl PageRenderer {
     }
 }
 
-/// A file as it is served. Its name contains a digest of the content.
+/// A served file. The name contains a digest of the content.
 fn asset(media_type: &'static str, bytes: Bytes) -> Document {
     let mut headers = HeaderMap::with_capacity(8);
     for (name, value) in [

@@ -13,8 +13,8 @@ pub(crate) struct SecurityHeaders<'a> {
 impl SecurityHeaders<'_> {
     /// Writes the headers of a page.
     ///
-    /// `form-action` applies along redirects (Content Security Policy 3, section 6.4.1), so a form that is redirected to another origin
-    /// names it. `Referrer-Policy` is not `no-referrer`: browsers would then send `Origin: null` with forms, and the origin check would
+    /// `form-action` applies along redirects (Content Security Policy 3, section 6.4.1), so a form with a redirect to another origin names
+    /// that origin. `Referrer-Policy` is not `no-referrer`: browsers would then send `Origin: null` with forms, and the origin check would
     /// reject legitimate requests.
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
         let mut policy = String::from("default-src 'none'; style-src 'self'; img-src 'self'");
@@ -22,7 +22,7 @@ impl SecurityHeaders<'_> {
             policy.push_str("; script-src 'self'; connect-src 'self'");
         }
         policy.push_str("; frame-ancestors 'none'; base-uri 'none'; form-action 'self'");
-        // Invalid sources are omitted: the form is then blocked, and nothing else is permitted.
+        // Invalid sources are omitted: the form is then blocked, without any further permission.
         if let Some(origin) = self.form_action.filter(|origin| is_source(origin)) {
             policy.push(' ');
             policy.push_str(origin);
@@ -44,7 +44,7 @@ impl SecurityHeaders<'_> {
     }
 }
 
-/// Whether a string is a single scheme or origin that cannot end its directive.
+/// Whether a string is a single scheme or origin, unable to end the directive.
 fn is_source(text: &str) -> bool {
     text.contains(':')
         && text

@@ -9,24 +9,24 @@ use tollgate_store::{CommitError, OAuthPart, ReadError, reading};
 use super::redirect::Destination;
 use super::{AuthorizationServer, IntoPart as _};
 
-/// An authorized client: all its live grants for an account, combined.
+/// An authorized client: all live grants for an account, combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct App {
-    /// The id of its oldest grant, which pages use in URLs ([`AuthorizationServer::client_of`]).
+    /// The id of the oldest grant, used by pages in URLs ([`AuthorizationServer::client_of`]).
     pub id: GrantId,
     /// The client id.
     pub client: Arc<str>,
     /// The client's self-chosen name.
     pub name: Option<Arc<str>>,
-    /// The redirect URI of its codes.
+    /// The redirect URI of codes.
     pub destination: Destination,
-    /// Bit set of its resources.
+    /// Bit set of resources.
     pub resources: u32,
-    /// Bit set of its scopes.
+    /// Bit set of scopes.
     pub scopes: u32,
-    /// When it was authorized first.
+    /// Time of the first authorization.
     pub first_allowed_at: Timestamp,
-    /// When a token of it was last accepted, accurate to minutes; `None` before the first one.
+    /// Time of the last acceptance of a token, accurate to minutes; `None` before the first.
     pub used_at: Option<Timestamp>,
 }
 
@@ -72,7 +72,7 @@ impl AuthorizationServer {
             .map(|row| row.client))
     }
 
-    /// Revokes all grants of a client for an account. Its tokens are rejected from the next request on.
+    /// Revokes all grants of a client for an account. The tokens are rejected from the next request on.
     pub async fn remove_app(
         &self,
         account: AccountId,

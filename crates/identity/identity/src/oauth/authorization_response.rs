@@ -11,7 +11,7 @@ pub enum AuthorizationError {
     UnsupportedResponseType,
     /// An unknown resource.
     InvalidTarget,
-    /// No scope that the resource has.
+    /// None of the scopes exists for the resource.
     InvalidScope,
     /// The account owner denied the request.
     AccessDenied,
@@ -59,8 +59,8 @@ impl AuthorizationError {
 
 /// The redirect URL of a response: the client's redirect URI with the response appended to its query.
 ///
-/// `state` is returned unchanged, and `issuer` identifies the authorization server. Appended values are percent-encoded, so that none can
-/// end the query or a header field.
+/// `state` is returned unchanged, and `issuer` identifies the authorization server. Appended values are percent-encoded, so that no value
+/// can end the query or a header field.
 pub fn response_url(
     redirect_uri: &str,
     answer: Result<&str, AuthorizationError>,

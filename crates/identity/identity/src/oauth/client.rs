@@ -14,16 +14,13 @@ const REFRESH_TOKEN: &str = "refresh_token";
 const SECRET_BASIC: &str = "client_secret_basic";
 const SECRET_POST: &str = "client_secret_post";
 
-/// Client metadata as received, of lists the elements that are texts. Other members are ignored, and no URL in it is fetched.
+/// Client metadata as received; lists are reduced to text elements. Other members are ignored, and no URL is fetched.
 #[derive(Clone, Debug, Default)]
 pub struct ClientMetadata {
     /// `client_name`
     pub name: Option<String>,
-    /// `redirect_uris`
     pub redirect_uris: Vec<String>,
-    /// `grant_types`
     pub grant_types: Option<Vec<String>>,
-    /// `response_types`
     pub response_types: Option<Vec<String>>,
     /// `token_endpoint_auth_method`
     pub auth_method: Option<String>,
@@ -34,9 +31,9 @@ pub struct ClientMetadata {
 pub struct CheckedClient {
     /// The client's self-chosen name, without control characters and bidirectional formatting characters.
     pub name: Option<Arc<str>>,
-    /// Its redirect URIs; at least one.
+    /// Redirect URIs; at least one.
     pub redirect_uris: Vec<RedirectUri>,
-    /// Whether it may have refresh tokens.
+    /// Whether the client may have refresh tokens.
     pub refresh: bool,
 }
 
@@ -47,7 +44,7 @@ pub enum ClientError {
     /// `invalid_redirect_uri`: no redirect URI is allowed, the first for this reason.
     #[error("no redirect URI can be used: {0}")]
     RedirectUri(#[from] RedirectUriError),
-    /// `invalid_redirect_uri`: none, or too many that are allowed.
+    /// `invalid_redirect_uri`: none allowed, or too many.
     #[error("redirect_uris must have 1 to {REDIRECT_URIS_MAX} URIs")]
     RedirectUris,
     /// `invalid_client_metadata`: no supported grant type.
@@ -56,13 +53,13 @@ pub enum ClientError {
     /// `invalid_client_metadata`: no supported response type.
     #[error("response_types must include code")]
     ResponseTypes,
-    /// `invalid_client_metadata`: an authentication method that needs a key.
+    /// `invalid_client_metadata`: an authentication method with a key.
     #[error("token_endpoint_auth_method must be none: clients do not authenticate here")]
     AuthMethod,
 }
 
 impl ClientError {
-    /// Whether it concerns redirect URIs (`invalid_redirect_uri`) rather than other metadata (`invalid_client_metadata`).
+    /// Whether the error concerns redirect URIs (`invalid_redirect_uri`) rather than other metadata (`invalid_client_metadata`).
     pub fn is_about_redirect_uris(&self) -> bool {
         matches!(
             self,
@@ -88,8 +85,8 @@ impl ClientMetadata {
         if !self.response_types.as_ref().is_none_or(has_code) {
             return Err(ClientError::ResponseTypes);
         }
-        // A method with a secret is also the default of RFC 7591 for a missing one. There are no secrets here: the answer says `none` in its
-        // place. A client that proves itself by a key is refused, since it would take part as one that does not.
+        // A missing method defaults to a method with a secret (RFC 7591). This server has no secrets and answers `none` instead. A client
+        // with a key is refused: the client expects its key to be checked, and would take part unchecked.
         let has_key = |method: &str| !matches!(method, "none" | SECRET_BASIC | SECRET_POST);
         if self.auth_method.as_deref().is_some_and(has_key) {
             return Err(ClientError::AuthMethod);
@@ -114,7 +111,7 @@ impl CheckedClient {
     }
 }
 
-/// The redirect URIs that are allowed, in their order.
+/// The allowed redirect URIs, in order.
 fn usable(uris: &[String]) -> Result<Vec<RedirectUri>, ClientError> {
     let mut usable = Vec::new();
     let mut first_error = None;
@@ -134,7 +131,7 @@ fn usable(uris: &[String]) -> Result<Vec<RedirectUri>, ClientError> {
 }
 
 /// A name without control characters, line breaks, and invisible or bidirectional formatting characters (Unicode UAX 9, section 2), which
-/// could disguise it as part of the page.
+/// could disguise the name as part of the page.
 fn clean_name(name: &str) -> String {
     let kept: String = name
         .chars()

@@ -16,24 +16,21 @@ use crate::tokens::{NewToken, token_part};
 pub struct CodeRequest<'a> {
     /// `client_id`
     pub client: &'a str,
-    /// `code`
     pub code: &'a str,
-    /// `redirect_uri`: identical to that of the authorization request.
+    /// `redirect_uri`: identical to the authorization request's.
     pub redirect_uri: &'a str,
     /// `code_verifier`
     pub verifier: &'a str,
-    /// `resource`
     pub resource: Requested,
 }
 
-/// The token response.
 #[derive(Debug)]
 pub struct TokenResponse {
     /// The access token.
     pub access: SecretString,
     /// Its lifetime.
     pub life: Duration,
-    /// Bit set of its scopes.
+    /// Bit set of scopes.
     pub scopes: u32,
     /// The refresh token, if refresh tokens are issued.
     pub refresh: Option<SecretString>,
@@ -43,7 +40,6 @@ pub struct TokenResponse {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// Unknown client.
     #[error("the client is not registered")]
     UnknownClient,
     /// The code or token is invalid, or not valid for this request. The exact reason is not disclosed.
@@ -113,7 +109,7 @@ impl AuthorizationServer {
         match self.commit(parts).await {
             Ok(()) => Ok(granted),
             Err(error) => match refusal(&error) {
-                // A concurrent request has used the same code: one of the two has stolen it, and which is unknown.
+                // A concurrent request has used the code: one of the two requesters is a thief, and the server cannot distinguish them.
                 Some(OAuthRefusal::CodeUsed) => self.reused(&code.grant).await,
                 Some(OAuthRefusal::NoClient) => Err(TokenError::UnknownClient),
                 Some(_) => Err(TokenError::InvalidGrant),
@@ -129,7 +125,7 @@ impl AuthorizationServer {
         Err(TokenError::InvalidGrant)
     }
 
-    /// New tokens of a grant, and the parts that store them. `refresh`: an existing refresh token to return instead of a new one.
+    /// New tokens of a grant, and the parts that store the tokens. `refresh`: an existing refresh token to return instead of a new token.
     pub(super) fn tokens(
         &self,
         grant: &GrantRow,
@@ -192,7 +188,7 @@ impl AuthorizationServer {
     }
 }
 
-/// Whether a request names the grant's resource, or none.
+/// Whether a request names the grant's resource, or no resource.
 pub(super) fn fits(asked: Requested, resource: u32) -> bool {
     match asked {
         Requested::Omitted => true,

@@ -1,8 +1,8 @@
 //! Authorization server (RFC 6749), independent of HTTP: clients, authorization requests, decisions, codes, tokens and token families.
 //!
-//! A valid request is stored as *pending* until one session decides on it. Allowing it creates a *grant*, the head of a token family: its
-//! code, its tokens and their successors end with it. Every single-use step is one unit of work of the store, so that of two concurrent
-//! attempts at most one succeeds.
+//! A valid request is stored as *pending* until the decision of one session. Permission creates a *grant*, the head of a token family:
+//! code, tokens and their successors end with the grant. Every single-use step is one unit of work of the store, so at most one of two
+//! concurrent attempts succeeds.
 
 mod apps;
 mod authorization_response;
@@ -78,9 +78,9 @@ pub struct OAuthSettings {
     pub access_token: Duration,
     /// Refresh tokens, if issued.
     pub refresh: Option<RefreshSettings>,
-    /// Maximum number of clients that were never authorized. Above it the network with the most of them loses its oldest.
+    /// Maximum number of never authorized clients. Above the maximum, the network with most clients loses its oldest client.
     pub unused_clients_max: u32,
-    /// Retention of clients that were never authorized.
+    /// Retention of never authorized clients.
     pub unused_clients: Duration,
 }
 
@@ -102,7 +102,7 @@ pub struct RefreshSettings {
     pub idle: Duration,
     /// From the authorization on, regardless of use.
     pub absolute: Duration,
-    /// Grace period in which a spent token is accepted once more, for clients that lost the answer. Zero: none.
+    /// Grace period for a second acceptance of a spent token, for clients that lost the answer. Zero: no grace.
     pub grace: Duration,
 }
 
@@ -119,7 +119,6 @@ impl Default for RefreshSettings {
 /// Value of an optional request parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requested {
-    /// Omitted.
     Omitted,
     /// Unknown to the service.
     Unknown,
@@ -140,13 +139,11 @@ pub struct AuthorizationServerDeps<'a> {
     pub issuer: Arc<str>,
     /// Lifetimes and limits.
     pub settings: OAuthSettings,
-    /// The clock.
     pub clock: Clock,
     /// Random source.
     pub draw: Draw,
 }
 
-/// The authorization server.
 pub struct AuthorizationServer {
     store: Arc<dyn Store>,
     issuer: Arc<str>,
@@ -202,7 +199,8 @@ impl AuthorizationServer {
         &self.settings
     }
 
-    /// Registers a client and returns it with its id: `c_` and 22 characters of base62. `requester` is the address that it is counted by.
+    /// Registers a client and returns the client with an id: `c_` and 22 characters of base62. `requester`: the address for the count of
+    /// registrations.
     pub async fn register(
         &self,
         client: &CheckedClient,
@@ -246,7 +244,7 @@ impl AuthorizationServer {
         digest
     }
 
-    /// A client that was registered or authorized.
+    /// A registered or authorized client.
     pub async fn client(&self, id: &str) -> Result<Option<ClientRow>, ReadError> {
         let id = id.to_owned();
         reading(&self.store, move |read| read.oauth_client(&id)).await
@@ -267,7 +265,7 @@ impl AuthorizationServer {
             ended_before: now - ENDED_RETENTION,
             limit: CLEANUP_ROWS_MAX,
         };
-        // A write that is not admitted is repeated at the next interval.
+        // A write without admission is repeated at the next interval.
         let _ = self.store.submit(
             UnitOfWork::of(part.into_part(), Admission::BestEffort),
             Box::new(|_| {}),

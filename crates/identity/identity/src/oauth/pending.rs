@@ -29,19 +29,19 @@ pub struct AuthorizationRequest {
     pub client: Arc<str>,
     /// The client's self-chosen name.
     pub client_name: Option<Arc<str>>,
-    /// Whether it registered for refresh tokens.
+    /// Whether the client registered for refresh tokens.
     pub refresh: bool,
-    /// Whether its id is the URL of a client metadata document.
+    /// Whether the client id is the URL of a client metadata document.
     pub document: bool,
-    /// The redirect URI, matched against the registered ones.
+    /// The redirect URI, matched against the registered URIs.
     pub redirect_uri: Arc<str>,
     /// Returned unchanged.
     pub state: Option<Arc<str>>,
     /// The PKCE challenge.
     pub challenge: Challenge,
-    /// Bit set with the one resource.
+    /// Bit set with a single resource.
     pub resource: u32,
-    /// The resource as the client wrote it.
+    /// The resource in the client's spelling.
     pub asked: Option<Arc<str>>,
     /// Bit set of the scopes; at least one.
     pub scopes: u32,
@@ -57,7 +57,7 @@ impl fmt::Display for PendingId {
     }
 }
 
-/// A text that is no id of a pending request.
+/// The text is no id of a pending request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the id of an authorization request has 32 lower-case hex digits")]
 pub struct PendingIdError;
@@ -75,7 +75,6 @@ impl FromStr for PendingId {
 /// A pending request as shown to the account owner.
 #[derive(Clone, Debug)]
 pub struct Pending {
-    /// Its id.
     pub id: PendingId,
     row: PendingRow,
 }
@@ -106,7 +105,7 @@ impl Pending {
         form_action_source(&self.row.redirect_uri)
     }
 
-    /// Bit set with the one resource.
+    /// Bit set with a single resource.
     pub fn resource(&self) -> u32 {
         self.row.resource
     }
@@ -116,20 +115,19 @@ impl Pending {
         self.row.scopes
     }
 
-    /// Whether refresh tokens are issued with it.
+    /// Whether refresh tokens are issued too.
     pub fn refresh(&self) -> bool {
         self.row.refresh
     }
 }
 
-/// The session that decides.
+/// The deciding session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decider {
     /// The digest of the session, which has to be live when the decision is written.
     pub session: [u8; 32],
-    /// The lineage of the session, which survives a change of its value: the request is bound to it.
+    /// The lineage of the session, which survives a change of the session's value: the request is bound to the lineage.
     pub lineage: [u8; 32],
-    /// The account.
     pub account: AccountId,
 }
 
@@ -220,7 +218,7 @@ impl AuthorizationServer {
         Ok(PendingId(id))
     }
 
-    /// Opens a pending request in a session, and binds it to that session, the only one that may decide. `session` is its digest.
+    /// Opens a pending request in a session, and binds the request: no other session may decide. `session` is the session's digest.
     pub async fn open_request(
         &self,
         id: PendingId,
@@ -247,7 +245,7 @@ impl AuthorizationServer {
         Ok(waits.and_then(|row| row.client_name))
     }
 
-    /// Allows a request with `scopes`, at least one of the requested ones. Returns the redirect URL with a code for the client.
+    /// Allows a request with `scopes`, a non-empty subset of the requested scopes. Returns the redirect URL with a code for the client.
     pub async fn allow(
         &self,
         id: PendingId,
@@ -333,8 +331,8 @@ impl AuthorizationServer {
         Ok(self.address(&row, Err(AuthorizationError::AccessDenied)))
     }
 
-    /// Replaces a pending request by an equal one under a new id that no session has opened, so that another account can decide. It
-    /// expires when the first one does.
+    /// Replaces a pending request by an equal request under a new id, unopened by any session, so that another account can decide. The
+    /// expiry stays.
     pub async fn reissue(
         &self,
         id: PendingId,
@@ -376,7 +374,7 @@ impl AuthorizationServer {
         )
     }
 
-    /// A live pending request that this session may decide on.
+    /// A live pending request open to this session's decision.
     async fn pending(&self, id: PendingId, session: &[u8; 32]) -> Result<PendingRow, DecideError> {
         let row = reading(&self.store, move |read| read.oauth_pending(&id.0))
             .await

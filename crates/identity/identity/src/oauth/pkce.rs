@@ -18,7 +18,7 @@ const VERIFIER_CHARS: std::ops::RangeInclusive<usize> = 43..=128;
 pub struct Challenge(Arc<str>);
 
 impl Challenge {
-    /// Parses a challenge; `None` for a text that is no SHA-256.
+    /// Parses a challenge; `None` for a text other than SHA-256.
     pub fn parse(text: &str) -> Option<Challenge> {
         let sound = text.len() == CHALLENGE_CHARS
             && text

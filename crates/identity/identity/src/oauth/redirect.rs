@@ -9,7 +9,7 @@ use url::Url;
 /// Maximum length, bytes.
 const BYTES_MAX: usize = 2000;
 
-/// Loopback hosts, the only ones allowed with `http` (RFC 8252 section 7.3).
+/// Loopback hosts, the only hosts allowed with `http` (RFC 8252 section 7.3).
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "[::1]", "localhost"];
 
 /// A registered redirect URI (RFC 6749 section 3.1.2): absolute, `https` or on a loopback host, without a fragment.
@@ -34,7 +34,7 @@ pub enum RedirectUriError {
         "http is allowed only for 127.0.0.1, [::1] and localhost, spelled so; use https for other hosts"
     )]
     NotLoopback,
-    /// No host, or a host that parsers read differently.
+    /// No host, or a host on which parsers disagree.
     #[error(
         "the host of a redirect URI must be a name, or an IP address in its usual spelling, with a port from 1 to 65535 or none"
     )]
@@ -42,7 +42,6 @@ pub enum RedirectUriError {
     /// User information before the host.
     #[error("a redirect URI must not contain user information")]
     User,
-    /// A fragment.
     #[error("a redirect URI must not have a fragment")]
     Fragment,
     /// `.` or `..` in the path.
@@ -183,7 +182,6 @@ pub fn redirect_matches(registered: &str, asked: &str) -> bool {
 pub enum Destination {
     /// A program on the owner's computer.
     Loopback,
-    /// A host.
     Host {
         /// The host name on the wire, with the port if one is written.
         host: String,
@@ -196,7 +194,7 @@ impl Destination {
     /// The destination of a valid redirect URI.
     pub fn of(redirect_uri: &str) -> Destination {
         let Ok(parts) = Parts::of(redirect_uri) else {
-            // Never stored; shown unchanged if it were.
+            // Never stored; a stored value would be shown unchanged.
             return Destination::Host {
                 host: redirect_uri.to_owned(),
                 unicode: None,
@@ -227,7 +225,7 @@ impl fmt::Display for Destination {
 
 /// The `form-action` source that lets a browser follow the form's redirect to this URI (CSP level 3, 6.4.1).
 ///
-/// Scheme, host and port. CSP cannot express an IPv6 address, so such a URI is allowed by its scheme.
+/// Scheme, host and port. CSP cannot express an IPv6 address, so a URI with an IPv6 host is allowed by scheme.
 pub fn form_action_source(redirect_uri: &str) -> String {
     match Parts::of(redirect_uri) {
         Ok(parts) if parts.host.starts_with('[') && parts.secure => String::from("https:"),

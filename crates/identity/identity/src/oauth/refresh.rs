@@ -1,4 +1,4 @@
-//! Refresh token rotation: each token is spent by its use and replaced by its successor (RFC 9700 section 4.14).
+//! Refresh token rotation: a use spends the token and replaces the token by a successor (RFC 9700 section 4.14).
 
 use secrecy::{ExposeSecret, SecretString};
 use tollgate_store::{OAuthPart, OAuthRefusal, reading};
@@ -15,7 +15,6 @@ pub struct RefreshRequest<'a> {
     pub client: &'a str,
     /// `refresh_token`
     pub token: &'a str,
-    /// `resource`
     pub resource: Requested,
     /// `scope`: may be narrower than the grant.
     pub scopes: Requested,
@@ -24,8 +23,8 @@ pub struct RefreshRequest<'a> {
 impl AuthorizationServer {
     /// Exchanges a refresh token for an access token and a successor.
     ///
-    /// A spent token that is reused within the grace period, while its successor is unspent, gets the same successor: the client lost the
-    /// answer, or two of its windows share the token. Later reuse counts as theft and revokes the family.
+    /// Reuse of a spent token within the grace period, with an unspent successor, returns the known successor: the client lost the answer,
+    /// or two of its windows share the token. Later reuse counts as theft and revokes the family.
     pub async fn refresh(&self, request: RefreshRequest<'_>) -> Result<TokenResponse, TokenError> {
         let settings = self.settings.refresh.ok_or(TokenError::InvalidGrant)?;
         if self.client(request.client).await?.is_none() {
@@ -86,7 +85,8 @@ impl AuthorizationServer {
         self.refresh_form.make(&random)
     }
 
-    /// Derives the successor of a spent token from its text. The store has only digests, so its content is not enough to derive it.
+    /// Derives the successor of a spent token from the token's text. The store has only digests, so its content does not suffice for the
+    /// derivation.
     fn successor(&self, spent: &str) -> SecretString {
         let made = blake3::keyed_hash(&self.successor_key, spent.as_bytes());
         self.refresh_form.make(&Zeroizing::new(*made.as_bytes()))

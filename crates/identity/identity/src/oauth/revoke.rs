@@ -20,8 +20,8 @@ pub enum RevokeError {
 impl AuthorizationServer {
     /// Revokes a token: an access token alone, a refresh token with its family. Durable on return.
     ///
-    /// A token that is unknown, expired, malformed, or issued to another client than `client` changes nothing and is no error: the response
-    /// must not distinguish them (RFC 7009 section 2.2).
+    /// An unknown, expired or malformed token, or a token of a client other than `client`, is no error and has no effect: the response must
+    /// not distinguish the cases (RFC 7009 section 2.2).
     pub async fn revoke(&self, token: &str, client: Option<&str>) -> Result<(), RevokeError> {
         let foreign = |owner: Option<&str>| client.is_some() && client != owner;
         if let Some(hash) = self.access_form.digest(token.as_bytes()) {

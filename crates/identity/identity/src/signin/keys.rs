@@ -71,7 +71,7 @@ impl SigninKeys {
     pub(super) fn source(&self, login: &Login, source: Source<'_>) -> SourceKeys {
         let (kind, bytes): (&[u8], Vec<u8>) = match source {
             Source::Network(Some(network)) => network_of(network),
-            // All that have none count together.
+            // Clients without an address count together.
             Source::Network(None) => (b"network", Vec::new()),
             Source::Browser(mark) => (b"browser", mark.to_vec()),
         };
@@ -88,7 +88,7 @@ impl SigninKeys {
         }
     }
 
-    /// Counter key for failures of all unknown sources: of the account, or of the address where there is none.
+    /// Counter key for failures of all unknown sources: of the account, or of the address without an account.
     pub(super) fn failures_of(&self, account: Option<AccountId>, login: &Login) -> [u8; 32] {
         match account {
             Some(account) => mac(&*self.counters, &[b"account", account.as_bytes()]),
@@ -127,7 +127,7 @@ impl SigninKeys {
         ))
     }
 
-    /// Counter key for messages to a country; `None` for what is no phone number.
+    /// Counter key for messages to a country; `None` unless a phone number.
     pub(super) fn sends_to_country(&self, login: &Login) -> Option<[u8; 32]> {
         let digits = login.address().strip_prefix('+')?;
         (login.kind() == LoginKind::Phone).then(|| {
@@ -142,7 +142,7 @@ impl SigninKeys {
 /// A source of requests about an address.
 #[derive(Clone, Copy)]
 pub(super) enum Source<'a> {
-    /// An address of IPv4, 64 bits of IPv6; `None` where there is none to count by.
+    /// An IPv4 address, or 64 bits of an IPv6 address; `None` for a client without an address.
     Network(Option<IpAddr>),
     /// A browser, by the digest of its mark.
     Browser(&'a [u8; 32]),
@@ -154,7 +154,7 @@ pub(super) struct SourceKeys {
     pub(super) sends: [u8; 32],
     /// Of wrong codes.
     pub(super) failures: [u8; 32],
-    /// Of the record that a sign-in has succeeded.
+    /// Key for the record of a successful sign-in.
     pub(super) sign_ins: [u8; 32],
 }
 

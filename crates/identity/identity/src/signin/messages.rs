@@ -11,7 +11,6 @@ use zeroize::Zeroizing;
 
 use super::Signin;
 
-/// A queued message.
 pub struct QueuedMessage {
     /// The deduplication id for receivers.
     pub id: MessageId,
@@ -23,19 +22,16 @@ pub struct QueuedMessage {
     pub content: MessageContent,
     /// Attempts begun so far.
     pub tries: i64,
-    /// When it was queued.
+    /// Time of queueing.
     pub created_at: Timestamp,
     /// When it expires.
     pub expires_at: Timestamp,
 }
 
-/// What a message says.
 pub enum MessageContent {
     /// A one-time code.
     Code {
-        /// Its purpose.
         purpose: CodePurpose,
-        /// The code.
         code: Zeroizing<String>,
     },
     /// An API key was revoked by someone who has the key, at the time at which the message was queued.
@@ -92,8 +88,8 @@ impl Signin {
         self.finish([SigninPart::DropMessage { id }]).await
     }
 
-    /// Claims a message for one attempt, durably; `false` when another attempt has it, or has ended it. `tries` is that of the message as it was
-    /// read. Without [`Signin::message_delayed`] there is no other attempt.
+    /// Claims a message for one attempt, durably; `false` when another attempt has the message, or has ended the message. `tries`: the count of the
+    /// message at the read. Without [`Signin::message_delayed`] no other attempt follows.
     pub async fn claim_message(&self, id: MessageId, tries: i64) -> Result<bool, CommitError> {
         match self.commit([SigninPart::ClaimMessage { id, tries }]).await {
             Ok(()) => Ok(true),
@@ -114,7 +110,7 @@ impl Signin {
     }
 }
 
-/// The only kind there is. A notice goes by mail.
+/// A notice has a single kind, and goes by mail.
 fn notice(row: NoticeRow) -> QueuedMessage {
     QueuedMessage {
         id: row.notice.id,

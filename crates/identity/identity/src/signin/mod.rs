@@ -1,7 +1,7 @@
 //! Sign-in by one-time code.
 //!
-//! A code is sent to an address and is valid in the browser that requested it. The browser cannot observe whether the address has an
-//! account: a decoy code without an account is stored, counted and rejected like any other (no user enumeration).
+//! A code is sent to an address and is valid in the requesting browser. The browser cannot observe whether the address has an account: a
+//! decoy code without an account is stored, counted and rejected like any other (no user enumeration).
 
 mod code;
 mod keys;
@@ -44,10 +44,10 @@ pub const CODE_LIFE: Duration = Duration::from_secs(10 * 60);
 /// Attempts per code.
 pub const TRIES: i64 = 5;
 
-/// Codes for an address in an hour, asked for by all sources that have never signed in to it.
+/// Codes for an address in an hour, for all sources without an earlier sign-in to the address.
 const UNKNOWN_SENDS_MAX: i64 = 10;
 
-/// Failures of one source at an account, or at an address without one.
+/// Failures of one source at an account, or at an address without an account.
 const FAILURES: FailureRule = FailureRule {
     window: HOUR,
     free: 10,
@@ -55,7 +55,7 @@ const FAILURES: FailureRule = FailureRule {
     delay_max: HOUR,
 };
 
-/// Failures there of all sources that have never signed in.
+/// Failures there of all sources without an earlier sign-in.
 const UNKNOWN_FAILURES: FailureRule = FailureRule {
     free: 20,
     ..FAILURES
@@ -75,31 +75,30 @@ pub struct Signin {
 /// A request for a code.
 #[derive(Clone, Debug)]
 pub struct CodeRequest<'a> {
-    /// The address it goes to.
+    /// The address of the code's recipient.
     pub login: &'a Login,
-    /// Its purpose.
     pub purpose: CodePurpose,
     /// The requesting browser.
     pub browser: &'a SessionValue,
-    /// The source of the request, which it is counted by.
+    /// The source of the request, for the counts.
     pub source: CodeSource<'a>,
-    /// When it is requested.
+    /// Time of the request.
     pub now: Timestamp,
 }
 
 /// The source of a request for a code, or of a typed code.
 ///
-/// Sends and failures are counted for each address and source, and beside that for all sources together that have never signed in to the
-/// address. So strangers cannot use up what its owner has at a known network or in a known browser.
+/// Sends and failures are counted for each address and source, and also for all sources together without an earlier sign-in to the address.
+/// So strangers cannot use up the owner's limit at a known network or in a known browser.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeSource<'a> {
-    /// The client's network address; `None` where there is none to count by.
+    /// The client's network address, if any, for the counts.
     pub network: Option<IpAddr>,
-    /// The mark of the browser: a random value that it has kept since its first sign-in.
+    /// The mark of the browser: a random value kept since the first sign-in.
     pub mark: Option<&'a SessionValue>,
 }
 
-/// What a request is counted by.
+/// Counters of a request.
 struct Counted {
     keys: SourceKeys,
     /// Whether the source has signed in to the address before.
@@ -110,10 +109,10 @@ struct Counted {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendCodeError {
-    /// A sending limit is reached; which one is not disclosed.
+    /// A sending limit is reached; the kind of limit is not disclosed.
     #[error("too many codes were requested; the next one is possible at {}", .until.as_micros())]
     TooMany {
-        /// When the next one is possible.
+        /// Time of the next possible request.
         until: Timestamp,
     },
     /// Reading the store failed.
@@ -130,14 +129,13 @@ pub enum SendCodeError {
 pub enum CodeOutcome {
     /// Correct; a session has begun.
     Accepted(SignedIn),
-    /// Wrong.
     Wrong {
         /// Remaining attempts.
         tries_left: i64,
     },
-    /// No code for this browser, or an expired one.
+    /// No code for this browser, or an expired code.
     Expired,
-    /// Wrong, and the last attempt; or one after it, right or wrong.
+    /// Wrong, and the last attempt; or a later attempt, right or wrong.
     NoTriesLeft,
     /// Locked out after too many failures.
     LockedOut {
@@ -153,7 +151,6 @@ pub enum CodeOutcome {
 pub struct SignedIn {
     /// The browser's session value from now on.
     pub value: SessionValue,
-    /// The account.
     pub account: AccountId,
     /// The purpose of the code.
     pub purpose: CodePurpose,
@@ -179,13 +176,12 @@ pub enum VerifyCodeError {
 /// The code that a browser is waiting for.
 #[derive(Clone, Debug)]
 pub struct PendingCode {
-    /// The address it was sent to.
+    /// The address of the code.
     pub address: Arc<str>,
     /// The kind of address.
     pub kind: LoginKind,
-    /// Its purpose.
     pub purpose: CodePurpose,
-    /// When it was sent.
+    /// Time of sending.
     pub sent_at: Timestamp,
 }
 
@@ -209,12 +205,13 @@ impl Signin {
         self.rules.load_full()
     }
 
-    /// Puts other rules in force for what is requested from now on.
+    /// Puts other rules in force for later requests.
     pub fn replace_rules(&self, rules: SigninRules) {
         self.rules.store(Arc::new(rules));
     }
 
-    /// Creates a code, stores it and queues its message in one commit; does not wait for delivery. `draw` fills a slice with random bytes.
+    /// Creates a code, stores the code and queues its message in one commit; does not wait for delivery. `draw` fills a slice with random
+    /// bytes.
     pub async fn send_code(
         &self,
         request: &CodeRequest<'_>,
@@ -233,7 +230,7 @@ impl Signin {
         let message = MessageId(id_bytes(now, &mut draw));
         let code = self.rules().length.draw(&mut draw);
         let expires_at = now + CODE_LIFE;
-        // Whether the account exists is disclosed in the message only; both cases look the same here.
+        // Only the message discloses whether the account exists; both cases look alike here.
         let reaches_someone = known.is_some() || purpose == CodePurpose::SignUp;
         let parts = [
             SigninPart::CountSend {
@@ -290,8 +287,8 @@ impl Signin {
         }))
     }
 
-    /// Verifies a code, and begins a session if it is correct: the code is consumed, the failures are reset and the session is created in
-    /// one commit. `current` is the session to confirm, if the code is for that.
+    /// Verifies a code, and begins a session if correct: the code is consumed, the failures are reset and the session is created in one
+    /// commit. `current` is the session to confirm, for a code of confirmation.
     pub async fn verify_code(
         &self,
         browser: &SessionValue,
@@ -329,7 +326,7 @@ impl Signin {
         if let Some(until) = barred.filter(|&until| until > now) {
             return Ok(CodeOutcome::LockedOut { until });
         }
-        // Counted before it is compared, so that concurrent attempts count too.
+        // Counted before the comparison, so that concurrent attempts count too.
         let counted = SigninPart::TryCode {
             id: code.id,
             tries_max: TRIES,
@@ -429,12 +426,12 @@ impl Signin {
             limit: 1000,
         };
         let unit = crate::session::unit(part, Admission::BestEffort);
-        // If the store does not admit it, the next run repeats it.
+        // A refused admission is repeated by the next run.
         let swept = self.store.submit(unit, Box::new(|_| ()));
         drop(swept);
     }
 
-    /// What requests from this source about an address are counted by: its browser where that is known, else its network.
+    /// Counters for requests from this source about an address: a known browser, else the network.
     async fn counted(&self, login: &Login, source: CodeSource<'_>) -> Result<Counted, ReadError> {
         let network = self.keys.source(login, Source::Network(source.network));
         let browser = source
@@ -460,7 +457,7 @@ impl Signin {
         })
     }
 
-    /// Makes a source known, with the sign-in that it is part of.
+    /// Makes a source known, in the commit of the sign-in.
     fn known_from_now(
         &self,
         login: &Login,

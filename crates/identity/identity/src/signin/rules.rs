@@ -6,7 +6,7 @@ use tollgate_money::Micros;
 
 use super::CodeLength;
 
-/// The channels by which codes are sent. A channel that is not configured is off.
+/// The channels for codes. A channel outside the configuration is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CodeChannels {
     /// By e-mail.
@@ -30,9 +30,9 @@ pub struct SigninRules {
     pub class: Arc<str>,
     /// Credits granted at sign-up, once for each mailbox or number.
     pub grant: Micros,
-    /// Such grants to one network per day.
+    /// Sign-up grants to one network per day.
     pub grants_network_daily_max: i64,
-    /// Such grants to one domain of e-mail addresses per day.
+    /// Sign-up grants to one domain of e-mail addresses per day.
     pub grants_domain_daily_max: i64,
 }
 

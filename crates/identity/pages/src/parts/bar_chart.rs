@@ -1,7 +1,7 @@
-//! Bar chart per day: an SVG without text, labels beside it, and a data table.
+//! Bar chart per day: an SVG without text, labels beside the SVG, and a data table.
 //!
-//! The SVG fills the available width, so only its shapes are stretched; labels stand beside it and keep their size. For accessibility a
-//! sentence summarises the chart, and the table contains the numbers.
+//! The SVG fills the available width, so only shapes are stretched; the labels keep their size. For accessibility a sentence summarises the
+//! chart, and the table contains the numbers.
 
 mod scale;
 
@@ -44,9 +44,9 @@ impl BarDay {
 pub struct BarChart<'a> {
     /// Title, as the beginning of a sentence: `Credits spent per day by model`.
     pub title: &'a str,
-    /// Series names, from the bottom of a bar up, at most five. The fifth stands for all others.
+    /// Series names, from the bottom of a bar up, at most five. The fifth stands for all further series.
     pub series: &'a [String],
-    /// All days, including empty ones, oldest first.
+    /// All days, including empty days, oldest first.
     pub days: &'a [BarDay],
 }
 
@@ -174,13 +174,13 @@ impl BarChart<'_> {
         for (place, &series) in shown.iter().enumerate() {
             below = below.saturating_add(day.amounts[series]);
             let is_last = place + 1 == shown.len();
-            // The last segment ends at the total, so that rounding never changes the height of a bar.
+            // The last segment ends at the total, so rounding never changes the height of a bar.
             let to = if is_last {
                 top
             } else {
                 scale.height(below, HEIGHT).min(top)
             };
-            // A segment too thin to see is merged into the one above it.
+            // A segment too thin to see is merged into the next segment above.
             if to <= from {
                 continue;
             }

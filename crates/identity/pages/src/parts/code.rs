@@ -21,7 +21,7 @@ pub fn code(id: &str, label: &str, text: &str) -> Markup {
     }
 }
 
-/// The same request in several languages, one visible; at most four. Works without JavaScript.
+/// A request in several languages, one visible; at most four. Works without JavaScript.
 pub fn samples(id: &str, legend: &str, samples: &[Sample<'_>]) -> Markup {
     html! {
         fieldset.samples {

@@ -26,7 +26,8 @@ impl Problem {
     }
 }
 
-/// The error summary above a rejected form, with a link to each field; empty without problems. It takes the focus when the page opens.
+/// The error summary above a rejected form, with a link to each field; empty without problems. The summary takes the focus when the page
+/// opens.
 pub fn problems(problems: &[Problem]) -> Markup {
     if problems.is_empty() {
         return html! {};
@@ -236,11 +237,9 @@ pub fn select(
 /// A group of radio buttons or checkboxes.
 #[derive(Clone, Debug)]
 pub struct Choice<'a> {
-    /// The `name` of all of them.
+    /// The `name` shared by the options.
     pub name: &'a str,
-    /// The legend.
     pub legend: &'a str,
-    /// The hint.
     pub hint: Option<Markup>,
     /// Value, label, secondary text, and whether it is selected.
     pub options: Vec<(&'a str, Markup, Option<Markup>, bool)>,

@@ -77,7 +77,7 @@ pub fn panel_beside(title: &str, beside: Markup, content: Markup) -> Markup {
     }
 }
 
-/// A notice: what happened, and what to do. Errors are announced at once, others politely.
+/// A notice: an event, and the next action. Errors are announced at once, other notices politely.
 pub fn notice(tone: Tone, lead: &str, text: Markup) -> Markup {
     let role = if tone == Tone::Bad { "alert" } else { "status" };
     html! {
@@ -143,7 +143,7 @@ pub fn figures(label: &str, each: &[(&str, Markup, Markup)]) -> Markup {
     }
 }
 
-/// Links of which one is selected: periods of a chart.
+/// Links with one selected: periods of a chart.
 pub fn switch(label: &str, each: &[(&str, &str, bool)]) -> Markup {
     html! {
         ul.switch aria-label=(label) {

@@ -2,7 +2,6 @@
 
 use maud::{Markup, html};
 
-/// A column.
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'a> {
     /// Header; may be empty for a column of buttons.
@@ -12,7 +11,6 @@ pub struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// A column of text.
     pub fn text(head: &'a str) -> Column<'a> {
         Column {
             head,
@@ -20,7 +18,6 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// A column of numbers.
     pub fn number(head: &'a str) -> Column<'a> {
         Column {
             head,
@@ -29,7 +26,6 @@ impl<'a> Column<'a> {
     }
 }
 
-/// A cell.
 #[derive(Clone, Debug)]
 pub struct Cell {
     content: Markup,

@@ -18,7 +18,7 @@ pub(super) struct Scale {
 impl Scale {
     /// A scale for amounts up to `highest`.
     pub(super) fn to(highest: Micros) -> Scale {
-        // Below this, no step is small enough for three of them.
+        // Below 3, no step is small enough for three steps.
         let highest = highest.get().max(3);
         // The sequence 1, 2, 5, 10, 20, 50 ...: neighbours differ by a factor of 2.5 at most, so the first step that is needed at most five
         // times is needed more than twice.
@@ -58,7 +58,7 @@ impl Scale {
         }
         let top = i128::from(self.step) * i128::from(self.steps);
         let height = i128::from(amount.get()) * i128::from(units) / top;
-        // Limited to the chart height, which the highest amount fits.
+        // Limited to the chart height, which fits the highest amount.
         i64::try_from(height).unwrap_or(units).clamp(1, units)
     }
 }
