@@ -19,7 +19,7 @@ pub(crate) enum Presented<'a> {
 /// Why a field is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// The field occurs more than once. Any choice between them would be a guess, and an intermediary may choose the other.
+    /// The field occurs more than once. A choice would be a guess, and an intermediary may choose differently.
     Twice,
     /// Characters outside the syntax, or too many.
     Malformed,
@@ -67,7 +67,7 @@ pub(crate) fn scheme(field: &[u8]) -> (&[u8], &[u8]) {
 fn is_b64token(text: &[u8]) -> bool {
     let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
     let body = &text[..text.len() - padding];
-    // All bytes without an early exit: nearly every input is valid.
+    // Every byte without an early exit: nearly every input is valid.
     let right = |so_far, &byte: &u8| so_far & IN_B64TOKEN[usize::from(byte)];
     !body.is_empty() && body.iter().fold(true, right)
 }

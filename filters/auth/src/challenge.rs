@@ -1,7 +1,7 @@
 //! `WWW-Authenticate` challenges: how a client obtains a valid credential (RFC 6750 section 3, RFC 9728 section 5.1).
 //!
-//! Common client libraries read the first word of the field and then search it for `name="value"`. So each value is one challenge, and no
-//! parameter name is a suffix of another.
+//! Common client libraries read the first word of the field and then search the text for `name="value"`. So each value is one challenge,
+//! and no parameter name is a suffix of another.
 
 use http::HeaderValue;
 use tollgate_filter::{RequiredAccess, Resource, Scopes, ServiceIdentity};
@@ -9,7 +9,7 @@ use tollgate_filter::{RequiredAccess, Resource, Scopes, ServiceIdentity};
 /// The path of protected resource metadata (RFC 9728 section 3).
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// A URL that is not valid in a header field.
+/// A URL invalid in a header field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{address}` cannot stand in a header field; use visible ASCII without quotes")]
 pub struct AddressError {
@@ -25,8 +25,8 @@ pub(crate) struct Challenges {
     pub(crate) invalid_token: HeaderValue,
     /// The request is malformed.
     pub(crate) invalid_request: HeaderValue,
-    /// The credential is valid, and lacks the scope. Where any of several scopes opens the route all are named: a credential with the
-    /// requested scopes then opens all of it.
+    /// A valid credential without the scope. Where any of several scopes opens the route, the challenge names every scope: a credential
+    /// with the requested scopes then opens the whole route.
     pub(crate) insufficient_scope: HeaderValue,
 }
 
@@ -61,9 +61,9 @@ impl Challenges {
 /// and not every operation of the API is below `/v1`.
 #[derive(Debug)]
 pub(crate) struct ByPath {
-    /// The path of the resource that has its own metadata.
+    /// The path of the resource with separate metadata.
     path: String,
-    /// At that path with a slash behind it, which is a resource of its own name (RFC 9728 section 3.3).
+    /// Challenges for the path with a final slash, the name of a separate resource (RFC 9728 section 3.3).
     slashed: Challenges,
     below: Challenges,
     elsewhere: Challenges,

@@ -50,7 +50,7 @@ impl Auth {
         })
     }
 
-    /// Collects a request of an account that got an error, for its owner. Not those of purchases, where a 402 is the offer.
+    /// Collects an account's failed request, for the owner. Requests of purchases are excluded: a 402 is the offer there.
     fn collect_refused(&self, exchange: &mut Exchange) {
         if self.access.any_of.has(Scope::CommerceSubscribe) {
             return;
@@ -105,19 +105,19 @@ impl Auth {
         self.digest(text).ok_or(Refusal::Invalid)
     }
 
-    /// The credential with this digest, if it is in memory.
+    /// The credential with this digest, if in memory.
     pub(crate) fn find(&self, digest: &Digest) -> Option<Arc<Credential>> {
         self.credentials.find(digest)
     }
 
-    /// The credential with this digest, from the store. An address may look up only so many that do not exist.
+    /// The credential with this digest, from the store. An address has a limit of look-ups for unknown credentials.
     pub(crate) async fn look_up(
         &self,
         digest: Digest,
         client: ClientAddress,
         now: Timestamp,
     ) -> Result<Arc<Credential>, Refusal> {
-        // What needs no read of its own is not counted: many requests may present one credential at the same time.
+        // A look-up without a separate read is not counted: many requests may present one credential concurrently.
         let read = if self.credentials.needs_read(&digest, now) {
             Some(self.misses.begin(client.limited_prefix(), now)?)
         } else {
@@ -165,7 +165,7 @@ impl Auth {
         }
     }
 
-    /// The same for a request that is served; a stream of the API ends when the account is suspended.
+    /// [`judge`](Self::judge) for a served request; a stream of the API ends when the account is suspended.
     fn admit(
         &self,
         exchange: &mut Exchange,
@@ -195,7 +195,7 @@ impl Auth {
         Some(CredentialCheck::new(move || {
             let now = clock.now();
             credentials.find(&digest).is_some_and(|found| {
-                // An open stream keeps it in memory.
+                // An open stream keeps the credential in memory.
                 found.used(now);
                 found.is_live(now) && found.account.status() == AccountStatus::Active
             })
@@ -270,7 +270,7 @@ fn principal(credential: &Credential, now: Timestamp) -> Result<Principal, Refus
         kind: match credential.kind {
             tollgate_store::CredentialKind::ApiKey => CredentialKind::ApiKey,
             tollgate_store::CredentialKind::AccessToken => CredentialKind::AccessToken,
-            // A kind stored by a later version: here it is not valid.
+            // A kind stored by a later version: invalid here.
             _ => return Err(Refusal::Invalid),
         },
         scopes: Scopes::from_bits(credential.scopes),
@@ -282,7 +282,7 @@ fn principal(credential: &Credential, now: Timestamp) -> Result<Principal, Refus
         sharing: match credential.account.cache_scope() {
             CacheScope::Shared => CacheSharing::Shared,
             CacheScope::Account => CacheSharing::Account,
-            // The strictest value also replaces one stored by a later version.
+            // The strictest value also replaces a value stored by a later version.
             _ => CacheSharing::Off,
         },
         spending_cap: credential.spending_cap,

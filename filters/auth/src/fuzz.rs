@@ -6,7 +6,7 @@ use tollgate_identity::Form;
 use crate::bearer::Presented;
 use crate::payment::both;
 
-/// `Authorization` and the fields beside it; one line of the input is one line of a field, in turn.
+/// `Authorization` and the fields beside; one line of the input for each line of a field, in turn.
 pub fn credentials(input: &[u8]) {
     if let Presented::Text(text) = Presented::of(input) {
         assert!(text.len() <= 512 && text.iter().all(u8::is_ascii_graphic));

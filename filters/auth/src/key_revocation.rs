@@ -1,4 +1,4 @@
-//! The filter `key-revocation`: revokes the API key that a request presents.
+//! The filter `key-revocation`: revokes the API key presented by a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::bearer::{Presented, Unreadable};
 /// `Retry-After` while the store cannot be read or written.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Revokes the API key in `Authorization`, and no other one. The answer does not depend on the key.
+/// Revokes the API key in `Authorization`, and no other key. The answer does not depend on the key.
 pub struct KeyRevocation {
     form: Form,
     store: Arc<dyn Store>,

@@ -51,13 +51,13 @@ impl Auths {
         }
     }
 
-    /// Collects the refused requests of accounts there. By default they are dropped with the filters.
+    /// Collects the refused requests of accounts in `refused`. By default the requests are dropped with the filters.
     #[must_use]
     pub fn refused(self, refused: Arc<RefusedRequests>) -> Auths {
         Auths { refused, ..self }
     }
 
-    /// The filter `auth` for routes that need this access.
+    /// The filter `auth` for routes with this required access.
     pub fn auth(&self, access: RequiredAccess) -> Result<Auth, AddressError> {
         Auth::new(
             &self.service,
@@ -70,7 +70,7 @@ impl Auths {
         )
     }
 
-    /// The filter `auth` for routes that need this access and accept a payment credential in `Authorization`.
+    /// The filter `auth` for routes with this required access and a payment credential in `Authorization`.
     pub fn beside_payment(&self, access: RequiredAccess) -> Result<PaymentAuth, AddressError> {
         Ok(PaymentAuth::new(self.auth(access)?, &self.service.name))
     }

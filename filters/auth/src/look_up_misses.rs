@@ -1,4 +1,4 @@
-//! The limit of look-ups of credentials that do not exist, per address: each is a read of the database.
+//! The limit of look-ups of unknown credentials, per address: each look-up is a read of the database.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use tollgate_filter::AddressPrefix;
 
 use crate::refusal::Refusal;
 
-/// Reads in one window that found no credential, per prefix. A credential in memory needs no read.
+/// Reads without a result in one window, per prefix. A credential in memory needs no read.
 const MISSES_MAX: u32 = 600;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Concurrent reads, per prefix: half of what the store admits, so that one address leaves room for the others.
+/// Concurrent reads, per prefix: half of the store's limit, so that one address leaves capacity for others.
 const UNDER_WAY_MAX: u32 = 512;
 
-/// Prefixes that are counted. When there are more, the look-ups are bounded by the store alone.
+/// Counted prefixes. Above this number, only the store bounds the look-ups.
 const PREFIXES_MAX: usize = 65_536;
 
-/// How often all of them are searched for those that do not count any more, at most. All requests that need a read wait meanwhile.
+/// Minimum time between two searches of all prefixes for expired counts. Requests with a read wait during a search.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Reads by address prefix: those under way, and those that found nothing.
+/// Reads by address prefix: reads under way, and reads without a result.
 #[derive(Default)]
 pub(crate) struct LookUpMisses {
     prefixes: Mutex<Prefixes>,
@@ -65,10 +65,10 @@ impl Reads {
     }
 }
 
-/// A read under way. When its request is dropped it counts as one that found nothing: the store makes it nevertheless.
+/// A read under way. A dropped request counts as a read without a result, since the store still reads.
 pub(crate) struct LookUp {
     misses: Arc<LookUpMisses>,
-    /// `None` if it is not counted.
+    /// `None` if not counted.
     prefix: Option<AddressPrefix>,
     is_miss: bool,
 }

@@ -1,4 +1,4 @@
-//! The module `auth`: the filter for each access requirement of a route, and the one with which a key is revoked.
+//! The module `auth`: the filter for each access requirement of a route, and the filter for the revocation of a key.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl Module for AuthModule {
     }
 }
 
-/// Whether `Authorization` has a payment credential on this route, so that the account's credential is in another field.
+/// Whether `Authorization` has a payment credential on this route, and another field the account's credential.
 fn takes_payment(route: &RouteContext<'_>) -> bool {
     let paths = route.services.find::<PaymentPaths>();
     route.has_filter("pay") && paths.is_some_and(|PaymentPaths(shares)| shares(route.path))

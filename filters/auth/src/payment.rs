@@ -1,6 +1,6 @@
 //! Two credentials in one request: a bearer credential for the account, and a payment credential.
 //!
-//! Only routes that accept payment in `Authorization` have this filter; on all others that field holds the account's credential alone.
+//! Only routes with payment in `Authorization` have this filter; elsewhere the field holds the account's credential alone.
 
 use http::{HeaderMap, HeaderName, header};
 use tollgate_filter::{
@@ -20,13 +20,13 @@ const PAYMENT: &[u8] = b"Payment";
 /// The dedicated field that later versions of the scheme define.
 const PAYMENT_AUTHORIZATION: HeaderName = HeaderName::from_static("payment-authorization");
 
-/// [`Auth`] for a route on which `Authorization` may hold a payment credential: the account's credential is then in a field with the
+/// [`Auth`] for a route with a possible payment credential in `Authorization`: the account's credential is then in a field with the
 /// service's name.
 pub struct PaymentAuth {
     auth: Auth,
     /// `x-svc-authorization`
     other_field: HeaderName,
-    /// The same in its display case.
+    /// The field's name in display case.
     beside_name: Box<str>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn both<'a>(
     let bearer = match (second, there) {
         (Some(second), _) if instead => Presented::Text(second),
         (Some(second), Presented::Text(first)) if first != second => return Err(Refusal::Differ),
-        // Without a payment credential there, `Authorization` alone identifies the account.
+        // Without a payment credential, `Authorization` alone identifies the account.
         (_, there) => there,
     };
     Ok(Both {
@@ -127,8 +127,8 @@ pub(crate) fn both<'a>(
     })
 }
 
-/// The payment credential in the value of a field, if there is one. The rest after the scheme is not parsed: a malformed one is a payment
-/// credential that fails verification.
+/// The payment credential in the value of a field, if any. The text after the scheme is not parsed: a malformed credential fails
+/// verification.
 fn payment(value: &[u8], field: PaymentField) -> Option<PaymentCredential> {
     let (scheme, rest) = scheme(value);
     scheme
@@ -139,7 +139,8 @@ fn payment(value: &[u8], field: PaymentField) -> Option<PaymentCredential> {
         })
 }
 
-/// Whether a second one follows in the same field. An intermediary joins two values with a comma, which no payment credential contains.
+/// Whether the field holds a second payment credential. An intermediary joins two values with a comma, which no payment credential
+/// contains.
 fn holds_another(payment: &PaymentCredential) -> bool {
     payment.text.split(',').skip(1).any(|piece| {
         let (scheme, _) = scheme(piece.trim_ascii_start().as_bytes());

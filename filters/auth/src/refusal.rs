@@ -1,6 +1,6 @@
-//! Refusals of authentication and authorization, as clients get them.
+//! Refusals of authentication and authorization, in the client's view.
 //!
-//! Unknown, malformed, expired and revoked credentials get the same response, so that guessing reveals nothing.
+//! Unknown, malformed, expired and revoked credentials get one response, so that guessing reveals no information.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ use crate::challenge::Challenges;
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It has no credential.
+    /// No credential.
     Missing,
-    /// Its `Authorization` is malformed.
+    /// A malformed `Authorization`.
     Unreadable(Unreadable),
-    /// It has more than one payment credential.
+    /// More than one payment credential.
     PaymentTwice,
-    /// `Authorization` holds a payment credential, and there is no account credential.
+    /// `Authorization` holds a payment credential, without an account credential.
     OnlyPayment,
     /// The field for the account credential next to a payment credential is malformed.
     NoBearer,
-    /// There are two account credentials, and they differ.
+    /// Two different account credentials.
     Differ,
-    /// Its credential is unknown, expired or revoked.
+    /// An unknown, expired or revoked credential.
     Invalid,
-    /// What other nodes have revoked is not known here at the moment.
+    /// The revocations of other nodes are unknown here at the moment.
     Outdated,
-    /// Its credential is not in memory, and could not be read.
+    /// The credential is not in memory, and could not be read.
     NotRead,
-    /// Its credential is not in memory, and its address has sent too many that do not exist.
+    /// The credential is not in memory, and the address has sent too many unknown credentials.
     Misses {
-        /// Until it may send another one.
+        /// Wait until the next permitted credential.
         wait: Duration,
     },
-    /// Its credential is bound to another resource.
+    /// The credential is bound to another resource.
     WrongResource,
     /// The account is suspended.
     Suspended,
@@ -44,9 +44,9 @@ pub(crate) enum Refusal {
     KeyLacksScope,
     /// The access token lacks the scope.
     TokenLacksScope,
-    /// There is a key in the URL, and perhaps one in the header.
+    /// A key in the URL, and perhaps another in the header.
     InAddress {
-        /// Whether the header has one, too.
+        /// Whether the header has a key, too.
         also_in_header: bool,
     },
 }
@@ -55,9 +55,9 @@ pub(crate) enum Refusal {
 pub(crate) struct RefusalContext<'a> {
     pub(crate) challenges: &'a Challenges,
     pub(crate) access: RequiredAccess,
-    /// The prefix of a credential that is valid there.
+    /// The prefix of a valid credential.
     pub(crate) form: &'a str,
-    /// The page on which a person makes such a credential.
+    /// The page for creating such a credential.
     pub(crate) keys_url: &'a str,
     /// The field for an account credential next to a payment credential, where the route has one.
     pub(crate) other_field: &'a str,
@@ -74,7 +74,7 @@ impl RefusalContext<'_> {
         }
     }
 
-    /// How to obtain a credential, for a person or a program that has none that is valid.
+    /// How to obtain a credential, for a person or a program without a valid credential.
     fn obtain(&self) -> String {
         match self.access.resource {
             Resource::Api if self.has_token => String::from(

@@ -28,7 +28,6 @@ pub(crate) enum LocalError {
     MissingClient,
     /// `redirect_uri` is missing or duplicated.
     MissingRedirect,
-    /// Unknown client.
     UnknownClient,
     /// The client metadata document cannot be fetched or is invalid.
     ClientDocument,
@@ -84,8 +83,8 @@ impl Endpoints {
         match host(verified.redirect_uri) {
             // A loopback address: no open redirect.
             None => see_other(&address),
-            // Registration is open, so a link to this service must not redirect a person to an arbitrary address before they have been
-            // asked (RFC 9700 section 4.11.2). The page shows the destination as a link.
+            // Registration is open, so a link to this service must not redirect an unasked person to an arbitrary address (RFC 9700 section
+            // 4.11.2). The page shows the destination as a link.
             Some(host) => Outcome::reply(authorization_error_page(
                 &self.renderer,
                 &exchange.request,
@@ -95,7 +94,7 @@ impl Endpoints {
         }
     }
 
-    /// The client with this id: registered, or described by the metadata document at that URL.
+    /// The client with this id: registered, or described by a metadata document at the id's URL.
     async fn client(
         &self,
         id: &str,

@@ -1,7 +1,7 @@
 //! Client ID metadata documents (draft-ietf-oauth-client-id-metadata-document-00).
 //!
-//! The URL is chosen by the requester, so fetching is restricted against SSRF: `https` and public addresses only, one attempt, no
-//! redirects, short timeout and small size. Nothing is stored before a person has granted access.
+//! The requester chooses the URL, so fetching is restricted against SSRF: `https` and public addresses only, one attempt, no redirects,
+//! short timeout and small size. The document is not stored before a person has granted access.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) enum DocumentError {
     /// A recent fetch failed.
     #[error("a recent fetch of the document failed")]
     RecentFailure,
-    /// The rate limit of its host is exceeded.
+    /// The rate limit of the host is exceeded.
     #[error("the fetch limit of that host is exceeded")]
     RateLimited,
     /// Fetching failed.
@@ -129,7 +129,7 @@ fn parse_document(
         return Err(DocumentError::Invalid("it contains a secret"));
     }
     let metadata = parse_metadata(members).map_err(DocumentError::Invalid)?;
-    // Anyone can read the document, so a method with a secret is a mistake in it, and is not replaced as at registration.
+    // The document is public, so a method with a secret is a mistake; registration would replace the method, this check does not.
     if metadata
         .auth_method
         .as_deref()

@@ -48,7 +48,7 @@ pub struct OAuthConfig {
     pub client_documents: bool,
     /// Whether permission to buy is a separate checkbox on the consent page.
     pub tick_to_buy: bool,
-    /// What an account without credits meets before consent.
+    /// The step for an account without credits before consent.
     pub credits_step: CreditsStep,
 }
 

@@ -1,4 +1,4 @@
-//! Discovery documents (RFC 8414, RFC 9728), each at every URL that it describes.
+//! Discovery documents (RFC 8414, RFC 9728), each at every described URL.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ const SERVER: &str = "/.well-known/oauth-authorization-server";
 const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 const KEYS: &str = "/.well-known/jwks.json";
 
-/// What the metadata of the server lists.
+/// Contents of the server's metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct Offered {
-    /// The resources that are configured.
+    /// The configured resources.
     pub resources: Resources,
-    /// The scopes that would let an app buy what is not sold; not listed.
+    /// The scopes for buying products not on sale; not listed.
     pub unsold: Scopes,
 }
 
@@ -29,13 +29,13 @@ pub(crate) struct Discovery {
 /// A document at a path, for one host or for all.
 #[derive(Debug)]
 struct HostDocument {
-    /// `None` for requests under any other host.
+    /// `None`: requests under any other host.
     host: Option<String>,
     document: Document,
 }
 
 impl Discovery {
-    /// The metadata of a resource that is not offered exists too: the 401 at its address names it.
+    /// The metadata of a resource outside the offer exists too: the 401 at the resource's address names the metadata.
     pub(crate) fn new(
         service: &ServiceIdentity,
         config: &OAuthConfig,
@@ -56,8 +56,8 @@ impl Discovery {
             discovery.put(path, None, &server);
         }
         for resource in Resource::ALL {
-            // With a slash behind it, a URL is another name of the resource, whose metadata is at an address of its own: only a slash
-            // directly behind the host is removed from it (RFC 9728 section 3.1). Some clients remove every one, and accept both names.
+            // A URL with a final slash is another name of the resource, with metadata at a separate address: only a slash directly behind
+            // the host is removed (RFC 9728 section 3.1). Some clients remove every final slash, and accept both names.
             for slash in ["", "/"] {
                 let name = format!("{}{slash}", service.resource_url(resource));
                 let document = Document::json(&resource_metadata(service, &name, resource));
@@ -67,8 +67,8 @@ impl Discovery {
                 discovery.put(format!("{RESOURCE}{base_path}{rest}"), None, &document);
             }
         }
-        // Both URLs of the service identify the API, and the metadata at each must name that URL: clients have to reject metadata about
-        // another one (RFC 9728 section 3.3). If they differ in the host only, the request host selects the document.
+        // Both URLs of the service identify the API, and the metadata at each must name the request's URL: clients have to reject metadata
+        // about another URL (RFC 9728 section 3.3). If the URLs differ in the host only, the request host selects the document.
         let of_root = Document::json(&resource_metadata(service, root, Resource::Api));
         discovery.put(format!("{root_path}{RESOURCE}"), None, &of_root);
         discovery.put(format!("{RESOURCE}{root_path}"), None, &of_root);
@@ -152,9 +152,9 @@ fn server_metadata(service: &ServiceIdentity, config: &OAuthConfig, offered: &Of
     metadata
 }
 
-/// Metadata of a resource under one of its identifiers (RFC 9728 section 2).
+/// Metadata of a resource under one identifier (RFC 9728 section 2).
 fn resource_metadata(service: &ServiceIdentity, name: &str, resource: Resource) -> Value {
-    // Clients request every scope listed here if a challenge names none, so buying is not included.
+    // Without scopes in a challenge, clients request every scope listed here, so buying is not included.
     let scopes: Vec<&str> = resource.default_scopes().iter().map(Scope::name).collect();
     let what = match resource {
         Resource::Api => "API",

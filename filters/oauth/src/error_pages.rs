@@ -45,7 +45,7 @@ pub(crate) fn untrusted_request_page(
     failure(renderer, &details)
 }
 
-/// 400 or 503 for an authorization request that fails: the reason, and a link back to `host` that reports the error to the app.
+/// 400 or 503 for a failed authorization request: the reason, and a link back to `host` that reports the error to the app.
 pub(crate) fn authorization_error_page(
     renderer: &PageRenderer,
     request: &Request,

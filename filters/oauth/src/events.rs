@@ -1,4 +1,4 @@
-//! What the endpoints of the authorization server did, for the metrics.
+//! Events at the endpoints of the authorization server, for the metrics.
 
 use tollgate_counters::labels;
 

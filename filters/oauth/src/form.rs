@@ -51,7 +51,7 @@ impl Form {
         self.all(name).next().filter(|value| !value.is_empty())
     }
 
-    /// A parameter that occurs more than once, except those in `allowed`.
+    /// A parameter with more than one occurrence, except names in `allowed`.
     pub(crate) fn duplicate(&self, allowed: &[&str]) -> Option<&str> {
         self.0
             .iter()

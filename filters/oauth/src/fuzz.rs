@@ -8,7 +8,7 @@ use crate::form::Form;
 use crate::json::Json;
 use crate::register::parse_metadata;
 
-/// A query or a form body, and each of its values as a redirect URI and as a PKCE challenge.
+/// A query or a form body, with each value as a redirect URI and as a PKCE challenge.
 pub fn parameters(input: &[u8]) {
     let Ok(form) = Form::parse(input) else { return };
     let _ = form.duplicate(&[]);

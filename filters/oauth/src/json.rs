@@ -11,7 +11,6 @@ const DEPTH_MAX: usize = 64;
 /// A JSON value reduced to what metadata needs: numbers and booleans are not kept.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Json {
-    /// `null`
     Null,
     /// A number or a boolean.
     Other,
@@ -19,7 +18,6 @@ pub(crate) enum Json {
     Text(String),
     /// An array.
     List(Vec<Json>),
-    /// An object.
     Object(BTreeMap<String, Json>),
 }
 

@@ -63,7 +63,7 @@ impl Endpoints {
     ///
     /// # Panics
     ///
-    /// If the service name is not one that the settings accept.
+    /// If the settings would reject the service name.
     pub fn new(
         service: &ServiceIdentity,
         config: OAuthConfig,

@@ -71,7 +71,7 @@ impl Module for OAuthModule {
     }
 }
 
-/// The scopes that let an app buy what is not sold here. A gateway without purchases sells nothing.
+/// The scopes with which an app could buy products not on sale here. A gateway without purchases has no product on sale.
 fn unsold(protocols: Option<PlanProtocols>) -> Scopes {
     match protocols {
         Some(protocols) if protocols.paypal => Scopes::NONE,

@@ -5,8 +5,8 @@ use tollgate_identity::oauth::Requested;
 
 /// Identifiers of the service's resources.
 ///
-/// Libraries normalise `https://host` to `https://host/`, so each identifier is also listed with a trailing slash. Nothing else is
-/// normalised: `/mcp` is a prefix of `/mcp/android`, and the two are distinct.
+/// Libraries normalise `https://host` to `https://host/`, so each identifier is also listed with a trailing slash. No further
+/// normalisation: `/mcp` is a prefix of `/mcp/android`, and the two are distinct.
 #[derive(Clone, Debug)]
 pub(crate) struct ResourceNames(Vec<(String, Resource)>);
 
@@ -35,7 +35,7 @@ impl ResourceNames {
             .map(|(_, resource)| *resource)
     }
 
-    /// The resource that these `resource` values select. Repetitions count once; two different ones are an error, since a token has one
+    /// The resource selected by the `resource` values. Repetitions count once; two different values are an error, since a token has one
     /// audience (RFC 8707 section 2).
     pub(crate) fn requested<'a>(&self, mut values: impl Iterator<Item = &'a str>) -> Requested {
         let Some(first) = values.next() else {

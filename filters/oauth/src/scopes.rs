@@ -9,7 +9,7 @@ pub(crate) fn scopes_in(text: &str) -> Scopes {
         .fold(Scopes::NONE, Scopes::with)
 }
 
-/// Of the scopes in a string, those of the resource.
+/// The scopes of the resource in a string.
 pub(crate) fn scopes_at(resource: Resource, text: &str) -> Scopes {
     scopes_in(text)
         .iter()

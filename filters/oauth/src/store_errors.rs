@@ -17,7 +17,6 @@ pub(crate) fn unavailable() -> ApiError {
     .retry_after(RETRY)
 }
 
-/// A failed read.
 pub(crate) fn read_failed(error: ReadError) -> FilterError {
     FilterError::new(unavailable(), error)
 }

@@ -95,7 +95,7 @@ impl Endpoints {
             resource: self.names.requested(form.all("resource")),
             scopes: match form.get("scope") {
                 None => Requested::Omitted,
-                // A scope of this service that is not in the grant is an error (RFC 6749 section 6), also one of another resource.
+                // A scope of this service outside the grant is an error (RFC 6749 section 6), even a scope of another resource.
                 Some(text) => Requested::Bits(scopes_in(text).bits()),
             },
         };
@@ -107,7 +107,7 @@ impl Endpoints {
         Ok(granted)
     }
 
-    /// A client that authenticates assumes it is confidential (RFC 6749 section 5.2).
+    /// An authenticating client assumes confidentiality (RFC 6749 section 5.2).
     fn unexpected_authentication(&self) -> Outcome {
         let error = ApiError::new(
             ErrorCode::InvalidClient,

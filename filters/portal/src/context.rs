@@ -24,11 +24,9 @@ use crate::samples::Address;
 /// Dependencies of the portal.
 #[derive(Clone)]
 pub struct PortalDeps {
-    /// The settings.
     pub settings: PortalSettings,
     /// Rendering of pages: brand, stylesheets, headers.
     pub renderer: Arc<PageRenderer>,
-    /// The store.
     pub store: Arc<dyn Store>,
     /// Account balances.
     pub ledger: Ledger,
@@ -40,7 +38,7 @@ pub struct PortalDeps {
     pub service: ServiceIdentity,
     /// The credential cache, which holds the time of last use.
     pub credentials: Arc<Credentials>,
-    /// The API for the sandbox without JavaScript; `None` makes the sandbox report that it is unavailable.
+    /// The API for the sandbox without JavaScript; `None`: the sandbox reports unavailability.
     pub api: Option<Arc<dyn InProcessApi>>,
     /// Credit purchases; `None` without a payment provider.
     pub top_ups: Option<TopUps>,
@@ -50,7 +48,6 @@ pub struct PortalDeps {
     pub checkouts: Checkouts,
     /// Subscriptions to the plan.
     pub plans: Plans,
-    /// The clock.
     pub clock: Clock,
     /// The source of randomness.
     pub entropy: Entropy,
@@ -61,13 +58,13 @@ pub struct PortalDeps {
 pub struct PortalSettings {
     /// Whether permission to buy is a separate checkbox on the consent page, not preselected.
     pub buy_needs_checkbox: bool,
-    /// What an account without credits meets before consent.
+    /// The step for an account without credits before consent.
     pub credits_step: CreditsStep,
     /// Channels through which one-time codes are sent.
     pub channels: CodeChannels,
-    /// URL of the refund policy, if there is one.
+    /// URL of the refund policy, if any.
     pub refund_url: Option<Arc<str>>,
-    /// Configuration of this installation as pages show it.
+    /// Configuration of this installation for the pages.
     pub installation: Installation,
 }
 
@@ -76,9 +73,9 @@ pub(crate) struct PortalContext {
     pub(crate) deps: PortalDeps,
     /// Name of the session cookie.
     pub(crate) cookie: String,
-    /// Name of the cookie that marks a browser since its first sign-in.
+    /// Name of the cookie for the mark of a browser since the first sign-in.
     pub(crate) mark_cookie: String,
-    /// Origins accepted for forms, in addition to the one that the request itself names.
+    /// Origins accepted for forms, in addition to the request's own origin.
     pub(crate) origins: Vec<String>,
     /// Service name and URL used in code examples.
     pub(crate) address: Address,
@@ -88,7 +85,7 @@ pub(crate) struct PortalContext {
     pub(crate) token_form: Form,
     /// Forms of browsers whose session has ended.
     pub(crate) drafts: Arc<Drafts>,
-    /// Pages that are the same for everybody who is signed out.
+    /// Pages identical for every signed-out visitor.
     pub(crate) public_pages: PublicPages,
 }
 
@@ -108,7 +105,7 @@ impl PortalContext {
         }
     }
 
-    /// The same with other settings; what it holds for browsers is shared.
+    /// This context with other settings; state held for browsers is shared.
     pub(crate) fn with_settings(&self, settings: PortalSettings) -> PortalContext {
         let deps = PortalDeps {
             settings,
@@ -126,7 +123,7 @@ impl PortalContext {
         Some((top_ups, top_ups.offer()?))
     }
 
-    /// What each payment for the plan buys, as phrases.
+    /// The benefits of each payment for the plan, as phrases.
     pub(crate) fn plan_benefits(&self) -> Vec<String> {
         let plan = self.plans.plan();
         let classes = RateClasses(self.settings.installation.classes.clone());
@@ -138,7 +135,7 @@ impl PortalContext {
         self.credit_offer().is_some()
     }
 
-    /// A source of random bytes, for functions that take one as a closure.
+    /// A source of random bytes as a closure.
     pub(crate) fn draw(&self) -> impl FnMut(&mut [u8]) + Send + use<> {
         let entropy = self.deps.entropy.clone();
         move |out| entropy.fill(out)

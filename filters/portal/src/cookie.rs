@@ -1,4 +1,4 @@
-//! The cookies of a browser, its session and its mark: parsing and `Set-Cookie`.
+//! The cookies of a browser, session and mark: parsing and `Set-Cookie`.
 
 use std::time::Duration;
 
@@ -18,8 +18,7 @@ pub(crate) fn read(headers: &HeaderMap, name: &str) -> Option<SessionValue> {
     SessionValue::read(value)
 }
 
-/// Sets a cookie. `SameSite=Lax`, not `Strict`, so that a person who follows a link from a program on their computer is still
-/// signed in.
+/// Sets a cookie. `SameSite=Lax`, not `Strict`: a person who follows a link from a local program stays signed in.
 pub(crate) fn set(headers: &mut HeaderMap, name: &str, value: &SessionValue, life: Duration) {
     let life = life.as_secs();
     let text = format!(

@@ -35,7 +35,7 @@ impl CredentialNames {
     }
 }
 
-/// Display name of a credential; `client` is the name that its OAuth client registered.
+/// Display name of a credential; `client` is the registered name of its OAuth client.
 fn display_name(row: &CredentialRow, client: Option<&str>) -> String {
     let made = &row.made;
     let (is_of_app, label) = (made.client_id.is_some(), made.label.as_deref());

@@ -1,7 +1,7 @@
-//! Forms of browsers whose session has ended, kept in memory until they sign in.
+//! Forms of browsers whose session has ended, kept in memory until the sign-in.
 //!
-//! They then become the draft of the new session, which fills the form and sends nothing. Without a session nothing is written to the
-//! store, so that requests from anyone cannot fill it; a restart loses these forms.
+//! A form then becomes the draft of the new session: the page shows the filled form and sends no request. Without a session no row is
+//! written to the store, so anonymous requests cannot fill the store; a restart loses the forms.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tollgate_store::Draft;
 /// Time in which the person has to sign in.
 const LIFE: Duration = Duration::from_secs(30 * 60);
 
-/// Maximum number of forms; above it the oldest is dropped. Each has at most 16 KiB.
+/// Maximum number of forms; above the maximum the oldest is dropped. Each has at most 16 KiB.
 const DRAFTS_MAX: usize = 256;
 
 /// The last form of each browser, by the digest of its cookie value.

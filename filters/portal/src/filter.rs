@@ -38,7 +38,7 @@ impl Portal {
         }
     }
 
-    /// The same filter with other settings, which shares everything else.
+    /// This filter with other settings and otherwise shared state.
     pub(crate) fn with_settings(&self, settings: PortalSettings) -> Portal {
         Portal {
             context: Arc::new(self.context.with_settings(settings)),
@@ -114,15 +114,15 @@ async fn handle(context: &PortalContext, request: &Request) -> Result<Reply, Pag
     Ok(context.public_pages.reply(reply, request))
 }
 
-/// Whether a form without a token of this browser may be kept for its sender, who then sees it filled and decides: its session has ended,
-/// and the browser says that the form is from a page of ours. The token was of the session.
+/// Whether a form without a token of this browser may be kept for the sender, who then sees the filled form and decides. Two conditions:
+/// the session has ended, and the browser reports a page of ours as the source. The token belonged to the session.
 fn is_kept_only(page_request: &PageRequest, route: &Route, request: &Request) -> bool {
     page_request.session.is_none()
         && route.access != Access::Public
         && origin::is_stated(&request.headers)
 }
 
-/// The redirect for a request that does not meet the access requirement of its page: to sign-in, or to confirmation.
+/// The redirect for a request without the access required by its page: to sign-in, or to confirmation.
 async fn require_access(
     context: &PortalContext,
     page_request: &PageRequest,
@@ -157,7 +157,7 @@ async fn require_access(
     ))
 }
 
-/// What was typed into a form that has a page to come back to; `None` if it is too large.
+/// The typed fields of a form with a page to return to; `None` if too large.
 fn draft(page_request: &PageRequest, request: &Request) -> Option<Draft> {
     let has_page = matches!(find("GET", &page_request.path), RouteMatch::Found(..));
     let is_kept =

@@ -7,18 +7,18 @@ pub(crate) struct TypedChoice<'a> {
     pub(crate) choice: &'a str,
     /// The option that refers to the typed value.
     pub(crate) other: &'a str,
-    /// The option that the page selects by itself: it is sent without a choice, and contradicts no typed value.
+    /// The option preselected by the page: sent without a choice, and no contradiction of a typed value.
     pub(crate) preselected: &'a str,
     /// The field of the typed value.
     pub(crate) typed: &'a str,
 }
 
-/// What a form says by a [`TypedChoice`].
+/// The form's answer to a [`TypedChoice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen<'a> {
-    /// One of the options; empty if none is selected.
+    /// One of the options; empty without a selection.
     Option(&'a str),
-    /// The typed value; empty if the option for it is selected and nothing is typed.
+    /// The typed value; empty if the option is selected and no value is typed.
     Typed(&'a str),
     /// An option that the sender selected, and a typed value.
     Both { option: &'a str, typed: &'a str },
@@ -34,7 +34,7 @@ impl Form {
         Form(form_urlencoded::parse(bytes).into_owned().collect())
     }
 
-    /// A form with these fields, as a page fills it.
+    /// A form with these fields, as filled by a page.
     pub(crate) fn of(fields: Vec<(&str, String)>) -> Form {
         let own = |(name, value): (&str, String)| (name.to_owned(), value);
         Form(fields.into_iter().map(own).collect())
@@ -51,7 +51,7 @@ impl Form {
         found.map(|(_, value)| value.trim())
     }
 
-    /// What the form says by a choice and the field beside it.
+    /// The form's answer to a choice and the field beside.
     pub(crate) fn chosen(&self, fields: &TypedChoice<'_>) -> Chosen<'_> {
         let (option, typed) = (self.text(fields.choice), self.text(fields.typed));
         if option == fields.other {

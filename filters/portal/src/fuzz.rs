@@ -1,4 +1,4 @@
-//! Entry points of fuzzing: the parsers of what browsers send, each called with any bytes.
+//! Entry points of fuzzing: parsers of browser input, each called with any bytes.
 
 use http::{HeaderMap, HeaderValue, header};
 use tollgate_clock::Timestamp;
@@ -10,7 +10,7 @@ use crate::form::Form;
 use crate::return_path::ReturnPath;
 use crate::usage::period::Period;
 
-/// A form, and its values as what fields of pages may hold.
+/// A form, and its values as contents of page fields.
 pub fn form(input: &[u8]) {
     let form = Form::read(input);
     let again = Form::read(form.write_without("\0").as_bytes());
@@ -25,7 +25,7 @@ pub fn form(input: &[u8]) {
     }
 }
 
-/// `Cookie`; one line of the input is one line of the field.
+/// `Cookie`; one line of the input for each line of the field.
 pub fn cookie(input: &[u8]) {
     let lines = input.split(|byte| *byte == b'\n');
     let values = lines.filter_map(|line| HeaderValue::from_bytes(line).ok());

@@ -16,7 +16,6 @@ pub struct InProcessRequest {
     pub path: &'static str,
     /// The bearer credential.
     pub bearer: SecretString,
-    /// The idempotency key.
     pub idempotency_key: String,
     /// The body, JSON.
     pub body: Bytes,
@@ -27,7 +26,6 @@ pub struct InProcessRequest {
 /// The result of a chat request.
 #[derive(Clone, Debug)]
 pub struct InProcessResponse {
-    /// Status code.
     pub status: StatusCode,
     /// The body, JSON.
     pub body: Bytes,

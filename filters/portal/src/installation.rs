@@ -1,4 +1,4 @@
-//! Configuration of this installation as pages show it: models, prices, limits, deprecations.
+//! Configuration of this installation for the pages: models, prices, limits, deprecations.
 
 use std::sync::Arc;
 
@@ -8,17 +8,16 @@ use tollgate_module::{BuildError, Services};
 use tollgate_purchase::Credits;
 use tollgate_purchase::plan::PlanProtocols;
 
-/// The name of the module that shows it.
+/// The name of the page module.
 pub(crate) const NAME: &str = "portal";
 
-/// Configuration of this installation as pages show it.
+/// Configuration of this installation for the pages.
 #[derive(Clone, Debug)]
 pub struct Installation {
     /// Models for sale.
     pub catalog: Arc<Catalog>,
     /// Price of a credit as a sentence, if configured.
     pub credit_price: Option<String>,
-    /// The rate classes.
     pub classes: Arc<[RateClass]>,
     /// Maximum size of a completion request, in bytes.
     pub completion_bytes_max: u64,
@@ -42,7 +41,7 @@ pub struct DeprecationInfo {
 }
 
 impl Installation {
-    /// What the services say of this installation.
+    /// The services' view of this installation.
     pub(crate) fn of(services: &Services) -> Result<Installation, BuildError> {
         let RouteList(routes) = services.get(NAME)?;
         let RateClasses(classes) = services.get(NAME)?;

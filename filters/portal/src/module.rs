@@ -60,7 +60,7 @@ impl Module for PortalModule {
     }
 }
 
-/// What the pages need of the settings of other modules.
+/// Settings of other modules for the pages.
 fn settings(services: &Services) -> Result<PortalSettings, BuildError> {
     let ConsentCheckbox(buy_needs_checkbox) = services.get(NAME)?;
     let RefundUrl(refund_url) = services.get(NAME)?;

@@ -5,8 +5,8 @@ use http::header::{HOST, ORIGIN};
 
 /// Whether the request headers allow a form submission (Fetch Metadata; RFC 6454 section 7).
 ///
-/// Browsers send `Sec-Fetch-Site` and `Origin`, and pages of another site cannot change them. A client that sends neither is not a browser
-/// and holds no cookie but its own; the form token alone decides then.
+/// Browsers send `Sec-Fetch-Site` and `Origin`, and pages of another site cannot change these fields. A client without either field is not
+/// a browser and has only its own cookies; the form token alone decides then.
 pub(crate) fn is_same_origin(headers: &HeaderMap, origins: &[String]) -> bool {
     let site = headers.get("sec-fetch-site");
     if site.is_some_and(|site| site != "same-origin") {
@@ -18,7 +18,7 @@ pub(crate) fn is_same_origin(headers: &HeaderMap, origins: &[String]) -> bool {
     let Ok(origin) = origin.to_str() else {
         return false;
     };
-    // A gateway may be reachable under more host names than its settings list; the one that the browser requested counts.
+    // A gateway may be reachable under more host names than its settings list; the host requested by the browser counts.
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let matches_host = host.is_some_and(|host| {
         let authority = origin

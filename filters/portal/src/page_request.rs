@@ -27,11 +27,9 @@ pub(crate) struct PageRequest {
     pub(crate) path: String,
     /// The path parameters.
     pub(crate) params: Params,
-    /// The query.
     pub(crate) query: Form,
     /// The form; empty for `GET`. Its CSRF token has been checked.
     pub(crate) form: Form,
-    /// The client address.
     pub(crate) client: ClientAddress,
     /// The request id, as error pages show it.
     pub(crate) request_id: String,
@@ -41,11 +39,11 @@ pub(crate) struct PageRequest {
     pub(crate) session: Option<Session>,
     /// The subscription of the session's account.
     subscription: Option<SubscriptionRow>,
-    /// The cookie value that the browser has, or will have after this reply.
+    /// The cookie value of the browser, or the value to be set by this reply.
     browser: SessionValue,
     /// Whether the reply must set the cookie.
     set_cookie: AtomicBool,
-    /// The mark of the browser, whether it has it already, and whether the reply must set it.
+    /// The mark of the browser, whether already present, and whether the reply must set the mark.
     mark: SessionValue,
     has_mark: bool,
     set_mark: bool,
@@ -66,7 +64,7 @@ impl PageRequest {
         };
         let mut subscription = None;
         if let Some(session) = &session {
-            // Pages show its balance, and a failed payment of its plan.
+            // Pages show the account's balance, and a failed payment of the plan.
             let account = session.account;
             let loaded = context.ledger.load(account).await;
             loaded.map_err(|error| PageError::Store(Box::new(error)))?;
@@ -135,9 +133,9 @@ impl PageRequest {
         self.set_mark = !self.has_mark;
     }
 
-    /// The session, on pages that require one.
+    /// The session, on pages with a required session.
     pub(crate) fn require_session(&self) -> Result<&Session, PageError> {
-        // The route table requires a session, so this is an error in the table.
+        // The route table requires a session, so a missing session is an error in the table.
         self.session.as_ref().ok_or(PageError::NotFound)
     }
 
@@ -154,7 +152,6 @@ impl PageRequest {
         })
     }
 
-    /// The return path.
     pub(crate) fn return_path(&self) -> ReturnPath {
         let next = self.form.find("next").or(self.query.find("next"));
         ReturnPath::read(next.unwrap_or("/"))
@@ -197,7 +194,7 @@ impl PageRequest {
         context.renderer.see_other(address)
     }
 
-    /// Adds `Set-Cookie` if this reply needs it.
+    /// Adds `Set-Cookie` if needed by this reply.
     pub(crate) fn write_cookie(&self, context: &PortalContext, headers: &mut HeaderMap) {
         if self.set_cookie.load(Ordering::Relaxed) {
             cookie::set(headers, &context.cookie, &self.browser, session::LIFE);

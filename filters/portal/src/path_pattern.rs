@@ -1,4 +1,4 @@
-//! Path patterns of the route table: matching a path, and the parameters that it has.
+//! Path patterns of the route table: matching a path, and its parameters.
 
 /// Path parameters: the values of the `{name}` segments of a pattern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,7 @@ impl Params {
     }
 }
 
-/// The parameters of a path that the pattern matches as a whole; `{name}` matches one segment that is not empty.
+/// The parameters of a path matched by the pattern as a whole; `{name}` matches one non-empty segment.
 pub(crate) fn match_path(pattern: &'static str, path: &str) -> Option<Params> {
     let mut params = Params::default();
     let (mut left, mut right) = (pattern.split('/'), path.split('/'));

@@ -6,12 +6,12 @@ use http::{HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
 use tollgate_filter::{Document, Reply, ReplyBody, Request};
 
-/// What makes a reply one of them; every other page is `no-store`.
+/// The mark of a public page's reply; every other page is `no-store`.
 const CACHE_CONTROL: &str = "public, max-age=300";
 
-/// The last version of each page by its path, which is compressed once.
+/// The last version of each page by path, compressed once.
 ///
-/// Only pages of fixed paths are marked, so their number is bounded.
+/// Only pages of fixed paths are marked, which bounds their number.
 #[derive(Debug, Default)]
 pub(crate) struct PublicPages(Mutex<HashMap<String, Document>>);
 
@@ -27,7 +27,7 @@ pub(crate) fn make_public(mut reply: Reply) -> Reply {
 }
 
 impl PublicPages {
-    /// The reply to this request; unchanged if it is not marked.
+    /// The reply to this request; an unmarked reply stays unchanged.
     pub(crate) fn reply(&self, reply: Reply, request: &Request) -> Reply {
         let is_public = reply.status == StatusCode::OK
             && reply.headers.get(header::CACHE_CONTROL)

@@ -4,7 +4,7 @@ use std::fmt;
 
 const BYTES_MAX: usize = 512;
 
-/// Path and query of a page of this service. Never a value that a browser could resolve to another host.
+/// Path and query of a page of this service. Never a value resolved by a browser to another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReturnPath(String);
 
@@ -31,7 +31,7 @@ impl ReturnPath {
         self.0 != "/"
     }
 
-    /// URL of `page` with this path as its `next` parameter.
+    /// URL of `page` with this path as the `next` parameter.
     pub(crate) fn append_to(&self, page: &str) -> String {
         if !self.has_target() {
             return page.to_owned();

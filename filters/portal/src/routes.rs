@@ -18,9 +18,9 @@ use crate::path_pattern::{Params, match_path};
 pub(crate) enum Access {
     /// No session required.
     Public,
-    /// A session; requests without one are redirected to sign-in, and back.
+    /// A session; requests without a session are redirected to sign-in, and back.
     SignedIn,
-    /// A session confirmed by a code in the last minutes; others are asked for a code and then get their form back as they sent it.
+    /// A session confirmed by a code in the last minutes. Other sessions are asked for a code and then get the sent form back.
     SignedInRecently,
 }
 

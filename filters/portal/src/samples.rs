@@ -1,6 +1,6 @@
 //! Code examples of a chat request: shell, Python, JavaScript.
 //!
-//! Every example reads the key from the environment, so that none shows a key written into a file.
+//! Every example reads the key from the environment: no example shows a key in a file.
 
 use serde::Serialize;
 use tollgate_pages::parts::Sample;
@@ -42,7 +42,7 @@ impl Address {
     }
 }
 
-/// A chat request; members in the order in which examples show them.
+/// A chat request; members in the order of the examples.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ChatExample<'a> {
     pub(crate) model: &'a str,
@@ -159,7 +159,7 @@ impl<'a> ChatExample<'a> {
         )
     }
 
-    /// JSON over several lines, one message per line; all but the first begin with `margin`.
+    /// JSON over several lines, one message per line; lines after the first begin with `margin`.
     fn json(&self, margin: &str) -> String {
         let value = serde_json::to_value(self).expect("strings and numbers serialise");
         let mut lines = vec![format!("\"model\": {}", literal(self.model))];

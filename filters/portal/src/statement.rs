@@ -7,9 +7,8 @@ use tollgate_store::{EntryKind, Statement};
 /// One line of the statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Time; for spending, that of the last request.
+    /// Time; for spending, the time of the last request.
     pub(crate) at: Timestamp,
-    /// Kind of a line.
     pub(crate) kind: LineKind,
     /// Change of the balance.
     pub(crate) change: Micros,
@@ -17,26 +16,19 @@ pub(crate) struct Line {
     pub(crate) after: Micros,
 }
 
-/// Kind of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LineKind {
     /// A ledger entry with a reference.
-    Credit {
-        /// Kind of the entry.
-        kind: EntryKind,
-        /// The reference.
-        reference: String,
-    },
-    /// Requests of one day with one credential, without a credit between them.
+    Credit { kind: EntryKind, reference: String },
+    /// Requests of one day with one credential, without a credit in between.
     Spent {
-        /// The credential.
         credential: Option<CredentialId>,
         /// Number of requests.
         requests: u64,
     },
 }
 
-/// The lines of a statement, newest first. Each shows the balance that was left at its time.
+/// The lines of a statement, newest first. Each shows the balance left at the line's time.
 pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
     let credits = statement.credits.iter().rev().map(|entry| Line {
         at: entry.at,
@@ -57,7 +49,7 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
         after: Micros::ZERO,
     });
     let mut lines: Vec<Line> = credits.chain(spent).collect();
-    // Sort ascending, then reverse: equal lines keep their order. Of one instant, the store counts what is spent after the credits.
+    // Sort ascending, then reverse: equal lines keep their order. Within one instant, the store counts spending after credits.
     lines.sort_by_key(|line| (line.at, matches!(line.kind, LineKind::Spent { .. })));
     lines.reverse();
     let mut after = statement.available + statement.held - statement.changed_since;
@@ -68,7 +60,7 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
     lines
 }
 
-/// Truncates the list after the day on which it reaches `most` lines; returns the day that the next page ends before.
+/// Truncates the list after the day that reaches `most` lines; returns the end day of the next page.
 pub(crate) fn truncate_at_day(lines: &mut Vec<Line>, most: usize) -> Option<Timestamp> {
     let last = lines.get(most.checked_sub(1)?)?;
     let day = last.at.start_of_day();

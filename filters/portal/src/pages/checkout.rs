@@ -1,7 +1,7 @@
-//! `/commerce/continue/{id}`: approval of a checkout that a program created.
+//! `/commerce/continue/{id}`: approval of a checkout created by a program.
 //!
-//! The page shows product, price and billing period, independent of the program; its button leads to PayPal. The redirect back from PayPal
-//! proves nothing; it triggers a reconciliation.
+//! The page shows product, price and billing period, independent of the program; the button leads to PayPal. The redirect back from PayPal
+//! proves no payment; the redirect triggers a reconciliation.
 
 use std::time::Duration;
 
@@ -196,7 +196,7 @@ async fn page(
     })
 }
 
-/// The PayPal approval URL, if one exists and was created from this page.
+/// The PayPal approval URL, if created from this page.
 async fn approval_url(context: &PortalContext, view: &View) -> Result<Option<String>, PageError> {
     let Some(id) = view.row.mandate.filter(|_| view.is_clear) else {
         return Ok(None);

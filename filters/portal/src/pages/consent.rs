@@ -68,7 +68,7 @@ pub(crate) async fn decide(
     };
     match decided {
         Ok(address) => Ok(request.redirect(context, &address)),
-        // The app receives `server_error` and may retry; nothing was decided.
+        // The app receives `server_error` and may retry; no decision was made.
         Err(DecideError::Store(error)) => {
             tracing::error!(%error, "storing consent decision failed");
             let error = AuthorizationError::TemporarilyUnavailable;
@@ -78,7 +78,7 @@ pub(crate) async fn decide(
     }
 }
 
-/// `POST /consent/{id}/account`: signs out, and continues the same authorization request with the account that signs in next.
+/// `POST /consent/{id}/account`: signs out, and continues the authorization request with the next signed-in account.
 pub(crate) async fn change_account(
     context: &PortalContext,
     request: &mut PageRequest,
@@ -101,7 +101,7 @@ fn id(request: &PageRequest) -> Result<PendingId, PageError> {
         .map_err(|_| PageError::NotFound)
 }
 
-/// Whether buying is a separate checkbox: if the operator requires it and there is another scope to allow.
+/// Whether buying is a separate checkbox: required by the operator, and another scope exists to allow.
 fn has_buy_checkbox(context: &PortalContext, scopes: Scopes) -> bool {
     context.settings.buy_needs_checkbox
         && scopes.has_any(Scopes::BUYING)
@@ -126,7 +126,7 @@ fn needs_credits_first(
     pending: &Pending,
 ) -> Result<bool, PageError> {
     let step = context.settings.credits_step;
-    // Where none are sold, this page would lead nowhere.
+    // Without credits on sale, this page would lead nowhere.
     let is_asked = step == CreditsStep::Required && context.sells_credits();
     Ok(is_asked && lacks_credits(context, request, pending)?)
 }
@@ -357,7 +357,6 @@ fn check_mark() -> Markup {
     }
 }
 
-/// Expiry of the access.
 fn access_expiry(context: &PortalContext, pending: &Pending) -> String {
     let settings = context.authorization.settings();
     let ends = match settings.refresh.filter(|_| pending.refresh()) {
@@ -372,7 +371,7 @@ fn access_expiry(context: &PortalContext, pending: &Pending) -> String {
     format!("Access ends after {ends}, or sooner when you remove the app under Connected apps.")
 }
 
-/// A duration in the largest unit that divides it.
+/// A duration in the largest unit without remainder.
 fn duration_words(time: Duration) -> String {
     let secs = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     for (unit, word) in [(86_400, "day"), (3600, "hour"), (60, "minute")] {

@@ -30,7 +30,7 @@ const LATEST_ROWS: usize = 5;
 
 /// Data of the page.
 struct OverviewData {
-    /// Usage of the last 90 days and of the preceding period that it is compared with.
+    /// Usage of the last 90 days and of the preceding period, for comparison.
     days: Vec<UsageDay>,
     latest: Vec<ListedRequest>,
     names: CredentialNames,

@@ -28,7 +28,7 @@ pub(crate) fn result(flags: UsageFlags) -> Markup {
     pill(tone, word)
 }
 
-/// A request of the list: one with a usage record, or one that was refused or failed before an answer began.
+/// A request of the list: with a usage record, or refused or failed before the answer began.
 #[derive(Clone, Debug)]
 pub(crate) enum ListedRequest {
     Answered(UsageRow),
@@ -46,7 +46,7 @@ impl ListedRequest {
         let mut listed: Vec<_> = answered.map(ListedRequest::Answered).collect();
         listed.extend(refused.map(ListedRequest::Refused));
         listed.sort_by_key(|request| Reverse(request.position()));
-        // Those next to the cursor are kept.
+        // Requests next to the cursor are kept.
         let beyond = listed.len().saturating_sub(wanted.limit);
         match wanted.cursor {
             PageCursor::NewerThan(_) => drop(listed.drain(..beyond)),

@@ -2,7 +2,7 @@
 
 use tollgate_filter::{Resource, Scope};
 
-/// What a scope permits, and a remark.
+/// The permission of a scope, and a remark.
 pub(crate) fn of(scope: Scope) -> (&'static str, &'static str) {
     match scope {
         Scope::ApiModels => (

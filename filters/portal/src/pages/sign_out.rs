@@ -21,7 +21,7 @@ pub(crate) async fn sign_out(
     Ok(request.redirect(context, "/sign-in?out=1"))
 }
 
-/// Ends the session and rotates the cookie value, so that copies of the old one are useless.
+/// Ends the session and rotates the cookie value, so that copies of the old value are useless.
 pub(super) async fn end(
     context: &PortalContext,
     request: &mut PageRequest,
@@ -71,7 +71,7 @@ pub(crate) async fn everywhere(
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
     let account = request.require_session()?.account;
-    // The sessions first: ended sessions are issued no tokens that would outlive this revocation.
+    // The sessions first: an ended session gets no tokens that would outlive this revocation.
     match request.form.find(APPS) {
         Some(_) => session::end_sessions_and_apps(&context.store, account, request.now).await?,
         None => session::end_sessions(&context.store, account).await?,

@@ -46,7 +46,7 @@ impl UsageFilter {
         Ok(UsageFilter {
             period,
             model: model.map(Arc::from),
-            // An unknown key is ignored: the form then shows all keys selected.
+            // An unknown key is ignored: the form shows all keys selected.
             key: query.text("key").parse().ok(),
         })
     }
@@ -119,7 +119,7 @@ struct UsageData {
     rows: Vec<ListedRequest>,
     /// Requests that were refused or failed.
     refused: u64,
-    /// Whether there are newer requests, and older ones.
+    /// Whether newer requests exist, and older requests.
     has_more: (bool, bool),
     names: CredentialNames,
     keys: Vec<Key>,
@@ -202,7 +202,6 @@ fn load(
     Ok(data)
 }
 
-/// The filter form.
 fn filter_form(
     context: &PortalContext,
     request: &PageRequest,
@@ -255,7 +254,7 @@ fn filter_form(
     }
 }
 
-/// The filters that are on, each with a link that takes it off.
+/// The active filters, each with a link for removal.
 fn filters_on(filter: &UsageFilter, names: &CredentialNames) -> Markup {
     let model = filter.model.as_deref().map(|model| {
         let without = UsageFilter {
@@ -352,7 +351,7 @@ fn results(data: &UsageData, filter: &UsageFilter, now: Timestamp) -> Markup {
     }
 }
 
-/// The same requests as a CSV file.
+/// The listed requests as a CSV file.
 pub(crate) async fn file(
     context: &PortalContext,
     request: &mut PageRequest,

@@ -10,10 +10,10 @@ use tollgate_store::UsageDay;
 
 use super::period::{DAY, Period};
 
-/// Models with their own colour; all others share one.
+/// Models with a colour; further models share one colour.
 const OWN: usize = 4;
 
-/// Models with their own colour, in colour order. Computed over 90 days, so that a model keeps its colour when the period changes.
+/// Models with a colour, in colour order. Computed over 90 days: a model keeps its colour when the period changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranking(Vec<String>);
 
@@ -37,7 +37,7 @@ impl Ranking {
         )
     }
 
-    /// Series names for these days: the coloured models, and `Other` if any other model occurs.
+    /// Series names for these days: the coloured models, and `Other` for further models.
     pub(crate) fn series(&self, days: &[UsageDay]) -> Vec<String> {
         let mut names: Vec<String> = self
             .0
@@ -45,7 +45,7 @@ impl Ranking {
             .map(|name| tollgate_pages::format::single_line(name))
             .collect();
         if days.iter().any(|day| self.place(&day.model) == OWN) {
-            // `Other` exists only if all colours are taken, so it is always the fifth.
+            // `Other` exists only if all colours are taken, and so is always the fifth.
             names.push("Other".to_owned());
         }
         names

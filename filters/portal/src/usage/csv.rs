@@ -6,8 +6,8 @@ use tollgate_store::{Endpoint, UsageFlags, UsageRow};
 
 /// Requests as comma-separated values (RFC 4180), with a header row. `key` names the credential of a request.
 ///
-/// Names are untrusted. Spreadsheets evaluate text that begins with certain characters as a formula (CSV injection), so such text is
-/// prefixed with an apostrophe.
+/// Names are untrusted. Spreadsheets evaluate text as a formula after certain first characters (CSV injection), so an apostrophe precedes
+/// such text.
 pub(crate) fn csv<'a>(rows: &[UsageRow], key: impl Fn(&UsageRow) -> &'a str) -> String {
     let mut text = String::with_capacity(160 * (rows.len() + 1));
     text.push_str(

@@ -20,8 +20,8 @@ pub(crate) struct Forecast {
     pub(crate) days_left: i64,
 }
 
-/// Forecast for `available` at the rate of the last seven days. `None` if fewer than three days are known, counted from the first request
-/// of the week, or if nothing was spent.
+/// Forecast for `available` at the rate of the last seven days. `None` with fewer than three known days, counted from the first request of
+/// the week, or without spending.
 pub(crate) fn forecast(days: &[UsageDay], available: Micros, now: Timestamp) -> Option<Forecast> {
     let week = Period::last(WEEK, now);
     let of_week = || days.iter().filter(|day| week.has(day.day_at));

@@ -10,7 +10,6 @@ use tollgate_pages::parts::Problem;
 
 const DAY_SECS: i64 = 86_400;
 
-/// A day.
 pub(crate) const DAY: Duration = Duration::from_secs(DAY_SECS.unsigned_abs());
 
 /// Maximum days of a period: the chart has one bar per day.
@@ -99,7 +98,6 @@ impl Period {
         format::day(self.from())
     }
 
-    /// Last day.
     pub(crate) fn last_day(self) -> String {
         format::day(self.to() - DAY)
     }

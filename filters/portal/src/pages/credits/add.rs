@@ -28,7 +28,7 @@ pub(crate) async fn show(
     let Some((top_ups, offer)) = context.credit_offer() else {
         return unavailable_page(context, request);
     };
-    // A draft stored before the identity check, with all its fields including `next`.
+    // A draft stored before the identity check, with every field including `next`.
     if let Some(draft) = request.take_draft(context).await? {
         request.query = draft;
     }
@@ -67,7 +67,7 @@ pub(crate) async fn order(
             return Ok(request.refused(context, page));
         }
     };
-    // The form carries the purchase id, an idempotency key: submitted twice, it is one purchase.
+    // The form carries the purchase id, an idempotency key: a form submitted twice is one purchase.
     let id: TopUpId = match request.form.text("id").parse() {
         Ok(id) => id,
         Err(_) => top_ups.new_id(),
@@ -89,7 +89,7 @@ pub(crate) async fn order(
     let (tone, lead, text) = match begun.await {
         Ok(()) => return Ok(request.redirect(context, &own)),
         Err(BeginError::OtherPurchase(_)) => return Ok(request.redirect(context, "/credits/add")),
-        // The order has ended and its own page says so: the same form would find it again.
+        // The order has ended, as its page reports: this form would find the ended order again.
         Err(BeginError::Provider(error)) if error.kind == Refusal::Refused => {
             return Ok(request.redirect(context, &own));
         }
@@ -119,7 +119,7 @@ async fn begin(top_ups: &TopUps, request: PurchaseRequest) -> Result<(), BeginEr
     top_ups.begin(request).await.map(|_| ())
 }
 
-/// The chosen or typed amount, or what is wrong with it, field by field.
+/// The chosen or typed amount, or the problems field by field.
 fn chosen_amount(offer: &Offer, form: &Form) -> Result<Usd, Vec<Problem>> {
     let preselected = preselected(offer);
     let fields = TypedChoice {
@@ -165,7 +165,7 @@ fn chosen_amount(offer: &Offer, form: &Form) -> Result<Usd, Vec<Problem>> {
     }
 }
 
-/// The amount that the page selects by itself: the second one, or the only one.
+/// The amount preselected by the page: the second, or the only one.
 fn preselected(offer: &Offer) -> String {
     let amount = offer.amounts.get(1).or(offer.amounts.first());
     amount.map_or_else(|| OTHER.to_owned(), Usd::to_string)

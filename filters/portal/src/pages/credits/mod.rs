@@ -81,7 +81,7 @@ pub(crate) async fn show(
     Ok(request.page(context, &page))
 }
 
-/// The lines of a page that ends before a day, and the day before which the next page ends.
+/// The lines of a page that ends before a day, and the end day of the next page.
 fn ledger(
     read: &dyn Read,
     account: AccountId,
@@ -142,7 +142,7 @@ fn ledger_table(lines: &[Line], names: &CredentialNames, now: Timestamp) -> Mark
     table("Ledger", &columns, &rows, None)
 }
 
-/// A line as text. It contains ledger data only, nothing from a request.
+/// A line as text, from ledger data only, without data of a request.
 fn words(line: &Line, names: &CredentialNames) -> Markup {
     match &line.kind {
         LineKind::Spent {

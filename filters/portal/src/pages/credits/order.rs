@@ -1,6 +1,6 @@
 //! `/credits/add/{id}`: state of a credit purchase, and its receipt.
 //!
-//! PayPal redirects buyers to this page. The query parameters prove nothing; they trigger a reconciliation.
+//! PayPal redirects buyers to this page. The query parameters prove no payment; the parameters trigger a reconciliation.
 
 use std::time::Duration;
 
@@ -158,7 +158,7 @@ impl View<'_> {
         }
     }
 
-    /// The order could not be created; the form retries it under the same id.
+    /// The order could not be created; the form retries under this id.
     fn not_created(&self, csrf: &str) -> Markup {
         let row = self.row;
         html! {

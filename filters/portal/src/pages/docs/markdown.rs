@@ -1,7 +1,7 @@
-//! HTML to Markdown, for the elements that the chapters of the documentation consist of.
+//! HTML to Markdown, for the elements of the documentation's chapters.
 //!
-//! The chapters are written once, as pages. Their markup is our own and well-formed, so a scan of its tags is enough; an element without an
-//! equivalent contributes its text, and buttons and form fields contribute nothing.
+//! The chapters are written once, as pages. The markup is our own and well-formed, so a scan of tags is enough. An element without an
+//! equivalent contributes its text; buttons and form fields contribute no text.
 
 /// Elements whose content is for a browser alone.
 const SKIPPED: [&str; 4] = ["button", "legend", "label", "svg"];

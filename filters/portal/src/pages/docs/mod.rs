@@ -1,6 +1,6 @@
 //! `/docs`: documentation of this installation, readable without signing in.
 //!
-//! Error codes, limits, models and URLs are generated from the configuration and tables that the code uses.
+//! Error codes, limits, models and URLs are generated from the configuration and from tables of the code.
 
 mod errors;
 mod lifecycle;

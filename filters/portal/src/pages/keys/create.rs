@@ -34,7 +34,7 @@ pub(crate) async fn create(
     let session = request.require_session()?.clone();
     let account = session.account;
     let form = std::mem::take(&mut request.form);
-    // The form carries the key id, an idempotency key: submitted twice, it creates one key.
+    // The form carries the key id, an idempotency key: a form submitted twice creates one key.
     let id: Option<KeyId> = form.text("id").parse().ok();
     let id = id.unwrap_or_else(|| KeyId::draw(request.now, context.draw()));
     let keys = Keys::read(context, account, request.now).await?;

@@ -61,7 +61,7 @@ pub(crate) async fn change(
         expires_at,
         at: now,
     };
-    // What the form showed; a version that it does not have is one that was never seen.
+    // The version shown by the form; a missing version matches no stored version.
     let version = form.text("version").parse().unwrap_or(-1);
     match change_key_as(&*context.store, key.id, version, change, &session).await {
         Ok(()) => {
@@ -80,7 +80,7 @@ pub(crate) async fn change(
     }
 }
 
-/// The key of the path among those of the account; keys of other accounts, and those that have ended, are not found.
+/// The key of the path among the account's keys; keys of other accounts and ended keys are not found.
 async fn find(context: &PortalContext, request: &PageRequest) -> Result<(Key, Keys), PageError> {
     let id = request.params.get("id").parse();
     let id: KeyId = id.map_err(|_| PageError::NotFound)?;
@@ -92,12 +92,12 @@ async fn find(context: &PortalContext, request: &PageRequest) -> Result<(Key, Ke
     }
 }
 
-/// Whether a key can be changed: one that has ended stays as it is.
+/// Whether a key can be changed: an ended key is final.
 pub(super) fn can_change(key: &Key, now: Timestamp) -> bool {
     key.revoked_at.is_none() && !is_ended(key, now)
 }
 
-/// What counts against a cap already.
+/// Spending already counted against a cap.
 async fn spent(
     context: &PortalContext,
     account: AccountId,
@@ -118,7 +118,7 @@ async fn spent(
     Ok(spent.await?)
 }
 
-/// The models to choose from: those of this installation, and those of the key that are not sold any more.
+/// The models to choose from: the models of this installation, and models of the key no longer on sale.
 fn offered(context: &PortalContext, key: &Key) -> Vec<Arc<str>> {
     let mut models = fields::sold(context);
     let own = key.models.iter().flat_map(|models| models.iter());
@@ -127,13 +127,13 @@ fn offered(context: &PortalContext, key: &Key) -> Vec<Arc<str>> {
     models
 }
 
-/// The last day of a key; empty for one without an end.
+/// The last day of a key; empty for a key without an end.
 fn last_day(key: &Key) -> String {
     let last = key.expires_at.map(last_moment);
     last.map_or_else(String::new, format::day)
 }
 
-/// The end by the form. The day that is shown stands for the end that the key has, which may be within it.
+/// The end by the form. The shown day stands for the key's end, possibly within that day.
 fn end(key: &Key, form: &Form, now: Timestamp, problems: &mut Vec<Problem>) -> Option<Timestamp> {
     match form.text("ends_on") {
         "" => None,
@@ -187,7 +187,7 @@ fn page(
     Ok(Page::dashboard(title, NavItem::Keys, viewer, content))
 }
 
-/// The page for a form that was filled from values that are not the current ones.
+/// The page for a form filled from outdated values.
 fn changed_page(
     context: &PortalContext,
     request: &PageRequest,

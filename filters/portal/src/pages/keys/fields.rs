@@ -1,4 +1,4 @@
-//! Fields of a key that its owner sets when it is created and can change later: name, end, models, spending cap.
+//! Fields of a key set by the owner at creation and changeable later: name, end, models, spending cap.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const END: TypedChoice<'_> = TypedChoice {
     typed: "ends_on",
 };
 
-/// The name, if it is one.
+/// The name, if valid.
 pub(super) fn name<'f>(form: &'f Form, problems: &mut Vec<Problem>) -> Option<&'f str> {
     let name = form.text("name");
     let wrong = if name.is_empty() {
@@ -51,14 +51,14 @@ pub(super) fn taken(name: &str) -> Problem {
     Problem::new("name", format!("You already have a key called {name}."))
 }
 
-/// The chosen models of those offered; `None` for all.
+/// The chosen models among the offered; `None` for all.
 pub(super) fn models(form: &Form, offered: &[Arc<str>]) -> Option<Arc<[Arc<str>]>> {
     let is_chosen = |model: &&Arc<str>| form.all("models").any(|chosen| chosen == &***model);
     let models: Vec<Arc<str>> = offered.iter().filter(is_chosen).cloned().collect();
     (!models.is_empty()).then(|| models.into())
 }
 
-/// The spending cap, if there is one.
+/// The spending cap, if any.
 pub(super) fn cap(form: &Form, problems: &mut Vec<Problem>) -> Option<SpendingCap> {
     let cap = form.text("cap");
     if cap.is_empty() {
@@ -154,7 +154,7 @@ pub(super) fn end_field(form: &Form, hint: &str, problems: &[Problem]) -> Markup
     field.hint(html! { (hint) }).problem(problems).show()
 }
 
-/// The models and the spending cap, each folded while it is empty.
+/// The models and the spending cap, each folded while empty.
 pub(super) fn limit_fields(form: &Form, offered: &[Arc<str>], problems: &[Problem]) -> Markup {
     let models: Vec<_> = offered
         .iter()

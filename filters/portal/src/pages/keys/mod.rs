@@ -52,7 +52,7 @@ impl Keys {
         }
         let is_shown = |at: Timestamp| now.duration_since(at) < REVOKED_SHOWN;
         keys.retain(|key| key.revoked_at.is_none_or(is_shown));
-        // Active keys first, then expired, then revoked; newest first within each group.
+        // Active keys first, expired keys next, revoked keys last; newest first within each group.
         keys.sort_by_key(|key| {
             let rank = match (key.revoked_at, is_ended(key, now)) {
                 (Some(_), _) => 2,

@@ -1,6 +1,6 @@
 //! `/plan/back/{id}`: state of a mandate after approval at PayPal.
 //!
-//! PayPal redirects buyers to this page. The query parameters prove nothing; they trigger a reconciliation.
+//! PayPal redirects buyers to this page. The query parameters prove no payment; the parameters trigger a reconciliation.
 
 use std::time::Duration;
 

@@ -34,7 +34,7 @@ pub(crate) async fn show(
     Ok(request.page(context, &page))
 }
 
-/// Creates a subscription, or finds the one that awaits approval.
+/// Creates a subscription, or finds the subscription in wait for approval.
 pub(crate) async fn begin(
     context: &PortalContext,
     request: &mut PageRequest,

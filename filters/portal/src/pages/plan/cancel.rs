@@ -61,7 +61,7 @@ async fn cancel_failed(context: &PortalContext, request: &PageRequest) -> Result
         .reply(StatusCode::SERVICE_UNAVAILABLE, &page))
 }
 
-/// Whether there is a mandate that charges or will charge.
+/// Whether a mandate with present or future charges exists.
 pub(super) fn can_cancel(standing: &PlanState) -> bool {
     standing.mandate.as_ref().is_some_and(|row| {
         use MandateState::{Active, Agreed, Resuming};

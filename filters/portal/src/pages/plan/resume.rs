@@ -40,7 +40,7 @@ pub(crate) async fn resume(
         return failed(context, request).await;
     };
     match mandates.resume(account).await {
-        // If PayPal has not confirmed yet, the request is stored; the plan page says so, and also where it is too late.
+        // Without PayPal's confirmation the request is stored. The plan page reports the stored request, and also a request made too late.
         Ok(_) | Err(ChangeError::UnderWay(_) | ChangeError::Nothing) => {
             Ok(request.redirect(context, "/plan"))
         }

@@ -11,7 +11,7 @@ use tollgate_store::{PaymentRow, PaymentStatus, Route, SubscriptionRow, Subscrip
 
 use crate::amounts::{amount, usd};
 
-/// Status of the plan as a pill; empty for an account that never had it.
+/// Status of the plan as a pill; empty for an account without a plan so far.
 pub(crate) fn pill(row: Option<&SubscriptionRow>, now: Timestamp) -> Markup {
     let Some(row) = row else {
         return html! {};
@@ -28,12 +28,12 @@ pub(crate) fn pill(row: Option<&SubscriptionRow>, now: Timestamp) -> Markup {
     }
 }
 
-/// Whether a plan that was charged every month is charged no more. What is paid for stays.
+/// Whether a monthly charged plan is charged no more. Paid time stays.
 pub(crate) fn is_cancelled(row: &SubscriptionRow) -> bool {
     row.route != Route::X402 && !row.renews
 }
 
-/// The end of a subscription as every page shows it: of the time that is paid for. Once that has passed, and the next charge is late, of the access.
+/// The end of a subscription on every page: the end of the paid time. After the paid time, with a late charge: the end of the access.
 pub(crate) fn end_of(row: &SubscriptionRow, now: Timestamp) -> Timestamp {
     match without_grace(row.route, row.period_end) {
         paid if now < paid => paid,
@@ -41,7 +41,7 @@ pub(crate) fn end_of(row: &SubscriptionRow, now: Timestamp) -> Timestamp {
     }
 }
 
-/// End of the paid period and renewal, as one or two sentences. `next_charge` is that of [`tollgate_purchase::plan::PlanState`].
+/// End of the paid period and renewal, as one or two sentences. `next_charge` as in [`tollgate_purchase::plan::PlanState`].
 pub(crate) fn until(
     row: &SubscriptionRow,
     next_charge: Option<(Timestamp, Usd)>,

@@ -162,7 +162,7 @@ fn message_block(message: &ChatMessage, state: &SandboxState<'_>) -> Markup {
     }
 }
 
-/// The request that was sent, as the API received it. The script shows the same below each answer.
+/// The sent request, as received by the API. The script shows an equal text below each answer.
 fn sent_request(body: &str) -> Markup {
     let text = format!("POST {CHAT_PATH}\n\n{body}");
     html! {

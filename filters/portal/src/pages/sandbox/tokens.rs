@@ -47,7 +47,7 @@ pub(crate) async fn issue(
     Ok(issued)
 }
 
-/// Revokes all tokens of a session that has ended, or of all sessions of an account.
+/// Revokes all tokens of an ended session, or of all sessions of an account.
 pub(crate) async fn end(
     context: &PortalContext,
     account: AccountId,

@@ -171,7 +171,7 @@ fn throttled(context: &PortalContext, page: Page, wait: Duration) -> Reply {
     reply
 }
 
-/// Name of the app that waits for consent, if that is the return path.
+/// Name of the app in wait for consent, if the return path leads there.
 async fn waiting_app(
     context: &PortalContext,
     request: &PageRequest,
