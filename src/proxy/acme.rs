@@ -17,7 +17,7 @@ pub(super) const ACME_TLS: &[u8] = b"acme-tls/1";
 /// The folder of the paths that an authority requests; the token follows.
 const FOLDER: &str = "/.well-known/acme-challenge/";
 
-/// The challenges that are answered now, on every listener.
+/// The challenges to answer now, on every listener.
 #[derive(Debug, Default)]
 pub(crate) struct AcmeChallenges {
     pending: ArcSwap<Pending>,
@@ -43,7 +43,7 @@ pub(crate) enum ChallengeResponse {
     },
 }
 
-/// Answers some challenges until it is dropped.
+/// Answers some challenges until dropped.
 #[must_use]
 pub(crate) struct AnsweredChallenges {
     challenges: Arc<AcmeChallenges>,
@@ -51,7 +51,7 @@ pub(crate) struct AnsweredChallenges {
 }
 
 impl AcmeChallenges {
-    /// Answers with these from now on.
+    /// Answers these challenges from now on.
     pub(crate) fn answer(
         self: &Arc<AcmeChallenges>,
         responses: Vec<ChallengeResponse>,
@@ -76,7 +76,7 @@ impl AcmeChallenges {
         }
     }
 
-    /// The answer to a request for a challenge that is under way.
+    /// The answer to a request for a challenge under way.
     pub(super) fn reply(&self, request: &Request) -> Option<Reply> {
         let token = request.path.strip_prefix(FOLDER)?;
         if request.method != Method::GET && request.method != Method::HEAD {
@@ -89,13 +89,13 @@ impl AcmeChallenges {
         Some(reply)
     }
 
-    /// Whether a handshake is one of a validation, and the certificate for it if its challenge is under way.
+    /// Whether a handshake belongs to a validation, and the certificate for a challenge under way.
     pub(super) fn resolve(&self, hello: &ClientHello<'_>) -> Option<Option<Arc<CertifiedKey>>> {
         let mut offered = hello.alpn()?;
         if !offered.any(|protocol| protocol == ACME_TLS) {
             return None;
         }
-        // It is the only protocol that a validation offers (RFC 8737 section 3).
+        // A validation offers no other protocol (RFC 8737 section 3).
         let is_alone = hello.alpn().is_some_and(|offered| offered.count() == 1);
         let name = hello.server_name().filter(|_| is_alone);
         Some(name.and_then(|name| {
@@ -115,7 +115,7 @@ impl Drop for AnsweredChallenges {
                         pending.http.remove(token);
                     }
                     ChallengeResponse::Tls { name, key } => {
-                        // Another order may have replaced it.
+                        // Another order may have replaced the challenge.
                         if pending
                             .tls
                             .get(name)

@@ -35,16 +35,16 @@ const HEAD_BYTES: usize = 4096;
 /// The error code of a stream that was not processed and may be sent again (RFC 9113 section 8.7).
 const REFUSED_STREAM: u32 = 7;
 
-/// Refused streams on one connection before it is closed: the library keeps a few bytes of each until the client has read the refusal.
+/// Refused streams on one connection before the close: the library keeps a few bytes of each refusal until the client has read the refusal.
 const REFUSED_MAX: u32 = 1000;
 
-/// Bytes of each stream's answer that the library keeps until the client reads from its socket.
+/// Bytes of each stream's answer kept by the library until the client reads from its socket.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Between two tries of a connection of HTTP/2 to be counted.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Malformed requests that the session refuses itself, on one connection, before it is closed.
+/// Malformed requests refused by the session itself, on one connection, before the close.
 const MALFORMED_MAX: u32 = 32;
 
 /// Serves a connection without TLS.
@@ -89,7 +89,7 @@ pub(super) async fn plain(
     serve_h1(worker, tcp, origin, &connection, draining).await;
 }
 
-/// Serves a connection on which the predecessor relays one request.
+/// Serves a connection with one request, relayed by the predecessor.
 pub(super) async fn relayed(
     worker: Arc<Worker>,
     tcp: ClientSocket,
@@ -127,7 +127,7 @@ pub(super) async fn tls<S: IO + 'static>(
     }
 }
 
-/// Serves one request after the other, until the connection is idle when `ends` becomes true.
+/// Serves one request after the other, until `ends` becomes true while the connection is idle.
 async fn serve_h1<S: IO + 'static>(
     worker: Arc<Worker>,
     stream: S,
@@ -151,7 +151,7 @@ async fn serve_h1<S: IO + 'static>(
     }
 }
 
-/// Serves one request; returns the connection if it can carry another.
+/// Serves one request; returns the connection if reusable.
 async fn one_h1(
     worker: &Arc<Worker>,
     stream: Stream,
@@ -176,7 +176,7 @@ async fn one_h1(
         }
     }
     let mut session = Box::new(ServerSession::new_http1(stream));
-    // All time limits are set here: Pingora's apply between two reads, so an occasional byte would hold a connection forever.
+    // All time limits are set here: Pingora's limits apply between two reads, so an occasional byte would hold a connection forever.
     session.set_keepalive(Some(0));
     session.set_read_timeout(None);
     session.set_pipelining_enabled(true);
@@ -231,10 +231,10 @@ async fn one_h1(
     Some(reusable.into_parts())
 }
 
-/// Lingering close of a connection whose request was answered before its body was read (RFC 9112 section 9.6).
+/// Lingering close of a connection whose request was answered before the end of its body (RFC 9112 section 9.6).
 ///
-/// Closing a socket that has unread data resets the connection, and a client that sends its whole body before it reads would lose the answer.
-/// So only the sending side is closed, and the rest of the body is discarded, within the time that a body may take.
+/// Closing a socket with unread data resets the connection, and a client that sends the whole body before reading would lose the answer. So
+/// only the sending side is closed, and the rest of the body is discarded, within the time limit of a body.
 async fn linger(session: &mut ServerSession, limit: Duration, ends: &mut watch::Receiver<bool>) {
     if let ServerSession::H1(h1) = session {
         h1.shutdown().await;
@@ -247,11 +247,11 @@ async fn linger(session: &mut ServerSession, limit: Duration, ends: &mut watch::
     }
 }
 
-/// Keeps a stream whose request was answered before its body was read, and discards the rest of the body, for as long as a body may take.
-/// The library resets the stream with `NO_ERROR` afterwards (RFC 9113 section 8.1).
+/// Keeps a stream whose request was answered before the end of its body, and discards the rest of the body, within the time limit of a
+/// body. The library resets the stream with `NO_ERROR` afterwards (RFC 9113 section 8.1).
 ///
-/// That reset is optional, and clients by nghttp2 (curl, Node) that read it together with the answer lose the answer. So it comes only where
-/// the body goes on too long, and at once where the client's address has no memory for an open request or the gateway drains.
+/// The reset is optional, and clients by nghttp2 (curl, Node) lose the answer if they read reset and answer together. So a reset has three
+/// causes only: a body beyond the time limit, no memory of the client's address for an open request, and a draining gateway.
 async fn linger_h2(
     session: &mut ServerSession,
     address: &Arc<AddressMemory>,
@@ -271,7 +271,7 @@ async fn linger_h2(
     }
 }
 
-/// The session's only messages for a head past its own limits. Others may quote the head, which is the client's text.
+/// The session's only messages for a head past the session's limits. Other messages may quote the head, the client's text.
 fn is_too_large(error: &pingora_core::Error) -> bool {
     let says = |text: &str| text.starts_with("Request header larger than");
     let long = error
@@ -282,8 +282,8 @@ fn is_too_large(error: &pingora_core::Error) -> bool {
     long || cause.is_some_and(|cause| cause == "too many headers")
 }
 
-/// Counts an HTTP/2 connection in the memory of its client's address. While that is short it waits unread: a client that was closed at once
-/// would connect again at once.
+/// Counts an HTTP/2 connection in the memory of the client's address. While memory is short, the connection waits unread: a client closed
+/// at once would connect again at once.
 async fn h2_memory(address: &Arc<AddressMemory>) -> RequestMemory {
     loop {
         if let Ok(memory) = address.take(CONNECTION_BYTES) {
@@ -418,15 +418,15 @@ struct OpenStream {
 }
 
 impl OpenStreams {
-    /// Whether the connection may have another head of so many bytes.
+    /// Whether the connection may have another head of this size.
     fn has_room(&self, head_bytes: usize) -> bool {
         let heads = self.heads.load(Ordering::Relaxed);
         heads.saturating_add(head_bytes) <= self.heads_max || heads == 0
     }
 
-    /// Counts a stream. `None` when the connection is being closed.
+    /// Counts a stream. `None` for a closing connection.
     fn enter(self: &Arc<Self>, head_bytes: usize) -> Option<OpenStream> {
-        // All streams of a connection are on its thread.
+        // All streams of a connection are on one thread.
         if self.count.fetch_add(1, Ordering::Relaxed) == 0 && !self.connection.begin() {
             return None;
         }

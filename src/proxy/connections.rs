@@ -1,8 +1,8 @@
-//! Connection table: the open client connections, with a share for each address prefix. When there is no place, the connection that has
-//! been idle for the longest is closed (LRU eviction).
+//! Connection table: the open client connections, with a share for each address prefix. Without a free place, the connection idle for the
+//! longest is closed (LRU eviction).
 //!
-//! A connection is idle from its accept to its first complete head, and between requests. A request under way is never cut: the state of a
-//! connection is one atomic, which goes from idle to busy, or from idle to closing, and only one of the two succeeds.
+//! A connection is idle from the accept to the first complete head, and between requests. A request under way is never cut. The state of a
+//! connection is one atomic: idle to busy, or idle to closing, and only one of the two transitions succeeds.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -19,14 +19,14 @@ use tollgate_filter::AddressPrefix;
 use super::idle_order::{Activity, IdleOrder};
 use crate::telemetry::{ClosedConnection, ConnectionSide, Telemetry};
 
-/// The state of a connection with a request under way. Any other value is the time since which it is idle, in microseconds of the monotonic
+/// The state of a connection with a request under way. Any other value is the start of the idle time, in microseconds of the monotonic
 /// clock.
 const BUSY: u64 = 0;
 
 /// The state of a connection that is being closed.
 const CLOSING: u64 = u64::MAX;
 
-/// Interval at which an idle connection is sought while all are busy.
+/// Interval of the search for an idle connection while all are busy.
 const EVICTION_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many connections may be open at once.
@@ -61,7 +61,7 @@ struct Table {
 /// The connections of an address prefix.
 #[derive(Default)]
 struct OfPrefix {
-    /// All that are counted; those that wait for a place are not in the order.
+    /// Counted connections, including connections in wait for a place, which are not in the order.
     count: usize,
     order: IdleOrder,
 }
@@ -77,7 +77,7 @@ struct Entry {
 pub(crate) struct Connection {
     entry: Arc<Entry>,
     connections: Arc<Connections>,
-    /// Its number in the table, and its place.
+    /// The number in the table, and the place.
     place: Option<(u64, OwnedSemaphorePermit)>,
 }
 
@@ -104,8 +104,8 @@ impl Connections {
         let _ = self.places.acquire_many(all).await;
     }
 
-    /// An accepted connection of a client with this prefix, if it is known and counted. `None` when the prefix has its share and none of
-    /// its connections is idle: it has to be closed.
+    /// An accepted connection of a client with this prefix, counted if the prefix is known. `None` when the prefix has its share and no
+    /// idle connection: the new connection has to be closed.
     pub(crate) fn accept(self: &Arc<Self>, prefix: Option<AddressPrefix>) -> Option<Connection> {
         let connection = Connection {
             entry: Arc::new(Entry {
@@ -120,7 +120,7 @@ impl Connections {
         is_admitted.then_some(connection)
     }
 
-    /// Closes the connection that has been idle for the longest, of this prefix if one is given. `false` when there is none.
+    /// Closes the connection idle for the longest, of `prefix` if given. `false` without an idle connection.
     fn evict(&self, prefix: Option<AddressPrefix>, reason: ClosedConnection) -> bool {
         let now = self.now();
         let mut table = self.lock();
@@ -144,7 +144,7 @@ impl Connections {
             let entry = table.open[&number].clone();
             let busy = |state| (state != BUSY).then_some(CLOSING);
             let (set, check) = (Ordering::AcqRel, Ordering::Acquire);
-            // Otherwise a request has begun on it meanwhile, and another one may be idle.
+            // Otherwise a request has begun on the connection meanwhile, and another connection may be idle.
             if entry.state.fetch_update(set, check, busy).is_ok() {
                 table.remove(Some(number), &entry);
                 self.telemetry.connection_closed(self.side, reason);
@@ -166,12 +166,12 @@ impl Connections {
 }
 
 impl Table {
-    /// Adds a connection that has a place.
+    /// Adds a connection with a place.
     fn open(&mut self, entry: &Arc<Entry>) -> u64 {
         let number = self.next;
         self.next += 1;
         self.open.insert(number, entry.clone());
-        // The time at which it was accepted, since no request has begun on it.
+        // The time of the accept, since no request has begun on the connection.
         let since = entry.state.load(Ordering::Acquire);
         self.order.insert(number, since);
         if let Some(of_prefix) = entry
@@ -204,7 +204,7 @@ impl Table {
 }
 
 impl Entry {
-    /// Ends the connection's task where it is known already; else [`TaskSlot::set`] does.
+    /// Ends the connection's task if already known; otherwise [`TaskSlot::set`] ends the task.
     fn abort(&self) {
         if let Some(task) = self.task.get() {
             task.abort();
@@ -212,7 +212,7 @@ impl Entry {
     }
 }
 
-/// The task of a connection, known once it runs.
+/// The task of a connection, known from its start.
 pub(crate) struct TaskSlot(Arc<Entry>);
 
 impl TaskSlot {
@@ -227,7 +227,7 @@ impl TaskSlot {
 }
 
 impl Connection {
-    /// Waits for a place, and closes idle connections of others for it.
+    /// Waits for a place, and closes idle connections of other clients for a place.
     pub(crate) async fn take_place(&mut self) {
         let connections = self.connections.clone();
         let permit = match connections.places.clone().try_acquire_owned() {
@@ -239,7 +239,7 @@ impl Connection {
                 let mut place = pin!(connections.places.clone().acquire_owned());
                 loop {
                     connections.evict(None, ClosedConnection::Full);
-                    // Where none is idle now, one may be later.
+                    // Without an idle connection now, wait for a later one.
                     match tokio::time::timeout(EVICTION_INTERVAL, place.as_mut()).await {
                         Ok(permit) => break permit.expect("places are never closed"),
                         Err(_) => continue,
@@ -257,8 +257,8 @@ impl Connection {
         TaskSlot(self.entry.clone())
     }
 
-    /// Counts the connection for its client's prefix, once. When the prefix has its share, its connection that has been idle for the longest
-    /// is closed; `false` when none is.
+    /// Counts the connection for its client's prefix, once. When the prefix has its share, the prefix's connection idle for the longest is
+    /// closed; `false` without an idle connection.
     pub(super) fn count_for(&self, prefix: AddressPrefix) -> bool {
         let connections = &*self.connections;
         let is_counted = self.is_counted(prefix)
@@ -271,10 +271,10 @@ impl Connection {
         is_counted
     }
 
-    /// Counts the connection where its prefix is below its share.
+    /// Counts the connection if the prefix is below its share.
     fn is_counted(&self, prefix: AddressPrefix) -> bool {
         let mut table = self.connections.lock();
-        // An eviction sets the state under this lock, and has removed the connection then.
+        // An eviction sets the state under this lock, after removing the connection.
         let state = self.entry.state.load(Ordering::Acquire);
         if state == CLOSING {
             return false;
@@ -309,7 +309,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         let mut table = self.connections.lock();
-        // One that was evicted has left the table.
+        // An evicted connection has left the table.
         if self.entry.state.load(Ordering::Acquire) != CLOSING {
             let number = self.place.as_ref().map(|(number, _)| *number);
             table.remove(number, &self.entry);

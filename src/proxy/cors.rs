@@ -1,13 +1,13 @@
 //! CORS: cross-origin resource sharing (WHATWG Fetch, CORS protocol).
 //!
-//! Decided before authentication, so that refusals carry the fields too: a page that cannot read the error cannot show it to its user.
+//! Decided before authentication, so that refusals carry the fields too: a page cannot show an unreadable error to its user.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tollgate_filter::Exchange;
 
 use crate::config::Cors;
 
-/// Response fields that pages may read.
+/// Response fields readable by pages.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "WWW-Authenticate, X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, RateLimit-Limit, \
      RateLimit-Remaining, RateLimit-Reset, Location, Deprecation, Sunset, Link, Idempotent-Replayed, \
@@ -53,8 +53,8 @@ pub(super) fn preflight(
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY);
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, allow);
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, MAX_AGE);
-    // Each name is echoed, never `*`: the wildcard does not cover `Authorization`, and a fixed list would break with the next field that a
-    // client library adds.
+    // Each name is echoed, never `*`: the wildcard does not cover `Authorization`, and a fixed list would break with the next field of a
+    // client library.
     let names: Vec<&str> = requested
         .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS)
         .iter()

@@ -1,7 +1,7 @@
-//! `Forwarded` (RFC 7239) and `X-Forwarded-For`: parses the client address that a trusted proxy reports.
+//! `Forwarded` (RFC 7239) and `X-Forwarded-For`: parses the client address reported by a trusted proxy.
 //!
-//! Each proxy on the path appends the address it has seen at the right end. The text left of the first untrusted address can be forged, so
-//! both fields are parsed from the right and not past that address. No quote or comma further left can hide what a proxy wrote.
+//! Each proxy on the path appends the address of its peer at the right end. The text left of the first untrusted address can be forged, so
+//! both fields are parsed from the right up to the first untrusted address. No quote or comma further left can hide a proxy's entry.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,13 +12,13 @@ use crate::config::{ForwardedField, TrustedProxies};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Maximum number of elements that are parsed. So many trusted proxies in a row are a loop.
+/// Maximum number of parsed elements. As many trusted proxies in a row are a loop.
 const ELEMENTS_MAX: usize = 32;
 
 /// The client of a request on a connection from `proxy`, which is trusted.
 ///
-/// It is the rightmost address that is not trusted; where all are trusted the leftmost. An element that names no address ends the search:
-/// the proxy that wrote it is the last known address.
+/// The rightmost untrusted address; if all addresses are trusted, the leftmost. An element without an address ends the search: its proxy is
+/// the last known address.
 ///
 /// # Errors
 ///
@@ -80,7 +80,7 @@ fn search(
     client
 }
 
-/// The parts of a text between separators outside of quoted strings, the last one first, without the white space around them.
+/// The parts of a text between separators outside of quoted strings, the last first, without surrounding white space.
 struct FromTheRight<'a> {
     rest: Option<&'a [u8]>,
     separator: u8,
@@ -121,7 +121,7 @@ impl<'a> Iterator for FromTheRight<'a> {
     }
 }
 
-/// The address of `for` in one element of `Forwarded` (RFC 7239 section 4); `None` when it is missing, duplicated or no address.
+/// The address of `for` in one element of `Forwarded` (RFC 7239 section 4); `None` if missing, duplicated or not an address.
 fn for_node(element: &[u8]) -> Option<IpAddr> {
     let mut node = None;
     for pair in FromTheRight::new(element, b';') {
@@ -141,7 +141,7 @@ fn for_node(element: &[u8]) -> Option<IpAddr> {
 }
 
 /// An address, perhaps with a port: `192.0.2.7`, `192.0.2.7:4711`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:4711` (RFC 7239 section
-/// 6). `unknown` and obfuscated identifiers, such as `_hidden`, are none.
+/// 6). `None` for `unknown` and obfuscated identifiers, such as `_hidden`.
 fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     let (address, port) = if let Some(bracketed) = text.strip_prefix('[') {

@@ -1,4 +1,4 @@
-//! Entry points of fuzzing: the heads of requests and what precedes them, each parsed from any bytes.
+//! Entry points of fuzzing: heads of requests and the bytes before a head, each parsed from any bytes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) fn proxy_header(input: &[u8]) {
     assert!(decided == Ok(None) || decided == whole);
 }
 
-/// The head of a request: if it is accepted, its framing is the same for another parser.
+/// The head of a request: another parser has to read an accepted head with equal framing.
 pub(crate) fn request_head(input: &[u8]) {
     let mut fields = [httparse::EMPTY_HEADER; 100];
     let mut parsed = httparse::Request::new(&mut fields);

@@ -1,5 +1,5 @@
-//! Generations: routes and providers, which a reload of the settings replaces as one value. A request keeps the generation that it began
-//! with, so that its chain, its models and its providers are always of the same settings.
+//! Generations: routes and providers, replaced as one value by a reload of the settings. A request keeps the generation of its start, so
+//! its chain, models and providers always belong to one version of the settings.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use super::routes::Routes;
 use super::state::Proxy;
 use crate::upstream::{Caller, Providers, Relays, TextViaChat};
 
-/// What one version of the settings says of requests.
+/// Routes and providers of one version of the settings.
 pub(crate) struct Generation {
     /// The version of the settings, from 1.
     pub(crate) version: u64,
@@ -21,14 +21,14 @@ pub(crate) struct Generation {
     pub(crate) relayed_to: RelayUpstreams,
 }
 
-/// A generation as one thread uses it: with the thread's connections to the providers.
+/// A generation in one thread's use: with the thread's connections to the providers.
 pub(super) struct ThreadGeneration {
     pub(super) generation: Arc<Generation>,
     pub(super) calls: TextViaChat<Caller>,
 }
 
-/// The current generation of one thread. Each thread has its own, so that requests of different threads do not write to the same counter
-/// of references.
+/// The current generation of one thread. A generation per thread keeps requests of different threads from writing to a shared counter of
+/// references.
 pub(super) struct CurrentGeneration(ArcSwap<ThreadGeneration>);
 
 impl CurrentGeneration {
@@ -83,11 +83,11 @@ impl Proxy {
         self.generation.load_full()
     }
 
-    /// Makes a generation the current one: requests that begin from now on use it.
+    /// Makes a generation current: requests from now on use the new generation.
     pub(crate) fn replace_generation(&self, generation: Generation) {
         let version = generation.version;
         self.generation.store(Arc::new(generation));
-        // After the generation: a thread that reads this version finds it, or a later one.
+        // Stored after the generation: a thread that reads this version finds this generation or a later one.
         self.version.store(version, Ordering::Release);
     }
 }

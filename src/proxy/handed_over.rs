@@ -1,8 +1,8 @@
-//! Requests that arrive on the connections of a process that has handed its store over: relayed to the successor, one for each connection.
+//! Requests on the connections of a process that has handed its store over: relayed to the successor, one for each connection.
 //!
-//! A connection cannot be passed on with its TLS state, and closing it at once would lose a request that is on its way. So it carries one more
-//! request, which the successor decides on like on all others. The successor listens on a loopback port; what it reads there counts only after a
-//! token that the two processes alone know, with the address of the client.
+//! A connection cannot be passed on with its TLS state, and an immediate close would lose a request on its way. So the connection carries
+//! one more request, decided by the successor like any other. The successor listens on a loopback port and requires two values first: a
+//! token known to the two processes alone, and the address of the client.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -35,7 +35,7 @@ pub(crate) const TOKEN_BYTES: usize = 32;
 /// The token, the flags and the client's address as IPv6 (RFC 4291 section 2.5.5.2).
 const PREFACE_BYTES: usize = TOKEN_BYTES + 1 + 16;
 
-/// The flags. A release ignores those that it does not know, so that either process of an upgrade may be of an earlier one.
+/// The flags. A release ignores unknown flags, so either process of an upgrade may be of an earlier release.
 const TLS: u8 = 1;
 const OLD_TLS: u8 = 2;
 const HEALTH: u8 = 4;
@@ -56,7 +56,7 @@ pub(crate) struct Target {
     pub(crate) token: [u8; TOKEN_BYTES],
 }
 
-/// What a successor knows of the connections on which requests are relayed to it.
+/// The successor's knowledge of the connections with relayed requests.
 #[derive(Debug)]
 pub(super) struct Relayed {
     token: [u8; TOKEN_BYTES],
@@ -67,7 +67,7 @@ impl Relayed {
         Relayed { token }
     }
 
-    /// The origin of the request on a connection; `None` for one that is not the predecessor's.
+    /// The origin of the request on a connection; `None` for a connection other than the predecessor's.
     pub(super) async fn origin(
         &self,
         tcp: &mut ClientSocket,
@@ -94,7 +94,7 @@ impl Relayed {
     }
 }
 
-/// Relays a request and its response; returns the session when both are complete. The connection is closed after it.
+/// Relays a request and its response; returns the session when both are complete. The connection is closed afterwards.
 pub(super) async fn relay(
     target: &Target,
     mut session: Box<ServerSession>,
@@ -122,7 +122,7 @@ async fn relay_within(
     let stream = connect(target, session, origin).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // Ended with this function: the successor sees that the client has disconnected.
+    // Ended with this function: the successor detects the client's disconnect.
     let mut connections = JoinSet::new();
     connections.spawn(connection);
     let head = session.req_header();
@@ -138,7 +138,7 @@ async fn relay_within(
             response = &mut response => break response?,
             piece = receive(session, body.is_some()) => match (piece?, &body) {
                 (Some(piece), Some(to)) => {
-                    // A successor that answers early reads no more; its response follows.
+                    // A successor that answers early reads no more; the response follows.
                     if to.send(Ok(Frame::data(piece))).await.is_err() {
                         body = None;
                     }
@@ -151,7 +151,7 @@ async fn relay_within(
     respond(session, response, limits).await
 }
 
-/// The next piece of the request's body while it is read; then an error when the client has disconnected.
+/// The next piece of the request's body during the read; afterwards an error when the client has disconnected.
 async fn receive(
     session: &mut ServerSession,
     reads_body: bool,
@@ -163,7 +163,7 @@ async fn receive(
     Err(disconnected())
 }
 
-/// Waits until the client has disconnected. Its request is complete: further bytes are the start of the next one.
+/// Waits until the client has disconnected. The client's request is complete: further bytes are the start of the next request.
 async fn gone(session: &mut ServerSession) {
     while session.read_body_or_idle(true).await.is_ok() {
         tokio::task::yield_now().await;
@@ -174,7 +174,7 @@ fn disconnected() -> RelayError {
     "the client has disconnected".into()
 }
 
-/// Connects, and sends what the successor has to know of the client.
+/// Connects, and sends the successor's information about the client.
 async fn connect(
     target: &Target,
     session: &ServerSession,
@@ -202,7 +202,7 @@ async fn connect(
 type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
 type BodySender = mpsc::Sender<Result<Frame<Bytes>, io::Error>>;
 
-/// The request as HTTP/1.1, and the sender of its body if it has one.
+/// The request as HTTP/1.1, and the sender of a body if present.
 fn request(
     session: &mut ServerSession,
 ) -> Result<(http::Request<RequestBody>, Option<BodySender>), RelayError> {
@@ -265,7 +265,7 @@ async fn respond(
             };
             let Some(frame) = frame else { break };
             is_body_read = session.is_body_done();
-            // Trailers are not sent by this program.
+            // This program sends no trailers.
             if let Ok(data) = frame?.into_data()
                 && !data.is_empty()
             {
@@ -284,7 +284,7 @@ async fn respond(
     Ok(())
 }
 
-/// The fields of a response without those of its connection.
+/// The fields of a response without the connection's fields.
 fn end_to_end(mut headers: HeaderMap, is_http2: bool) -> HeaderMap {
     for name in &HOP_BY_HOP {
         headers.remove(name);

@@ -16,15 +16,15 @@ use crate::config::ConnectionLimits;
 /// Maximum length of a target.
 const TARGET_BYTES_MAX: usize = 8 * 1024;
 
-/// Memory of one header field beside its bytes: its places in the maps of the session and of the exchange.
+/// Memory of one header field beside the bytes: the places in the maps of the session and of the exchange.
 const FIELD_BYTES: usize = 256;
 
-/// Properties of a connection that apply to every request on it.
+/// Properties of a connection for every request on the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     pub(super) source: Source,
     pub(super) tls: bool,
-    /// It uses a version of TLS before 1.3.
+    /// A version of TLS before 1.3.
     pub(super) old_tls: bool,
     /// The listener answers probes of its load balancer.
     pub(super) health: bool,
@@ -47,7 +47,7 @@ pub(super) fn memory_bytes(head: &RequestHeader, raw_bytes: Option<usize>) -> us
     bytes + FIELD_BYTES * head.headers.len()
 }
 
-/// A request without its body, and the refusal where its client address cannot be determined.
+/// A request without its body, and the refusal if the client address cannot be determined.
 pub(super) fn request(
     id: OperationId,
     head: &RequestHeader,
@@ -92,9 +92,9 @@ pub(super) fn unparsed(id: OperationId, origin: &Origin) -> Request {
     }
 }
 
-/// Validates a parsed head: sizes, framing, and fields that must occur once. `raw` is the head as received, for HTTP/1.
+/// Validates a parsed head: sizes, framing, and fields with a required single occurrence. `raw` is the head as received, for HTTP/1.
 ///
-/// The parser is lenient where the standard permits it. A gateway stands between implementations that may read the same bytes differently,
+/// The parser is lenient as far as the standard permits. A gateway stands between implementations with different readings of equal bytes,
 /// so ambiguous heads are refused (RFC 9112 section 11.2).
 pub(super) fn check(
     request: &Request,
@@ -126,7 +126,7 @@ pub(super) fn check(
     if let Some(raw) = raw {
         check_raw(raw, request)?;
     }
-    // RFC 9112 section 3.2: exactly one in HTTP/1.1. The parser refuses a second one.
+    // RFC 9112 section 3.2: exactly one in HTTP/1.1. The parser refuses a second field.
     if request.protocol == Protocol::Http11 && !headers.contains_key(header::HOST) {
         return Err(malformed("`Host` is missing. Send it once."));
     }
@@ -162,18 +162,18 @@ fn check_coding(protocol: Protocol, headers: &HeaderMap) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Checks that need the raw bytes.
+/// Checks of the raw bytes.
 fn check_raw(raw: &[u8], request: &Request) -> Result<(), ApiError> {
     let headers = &request.headers;
-    // A target that is neither a path nor a whole address is taken for the path `/` by the parser, and for an error by others (RFC 9112
-    // section 3.2). The parser has encoded spaces in it as `%20`.
+    // For a target that is neither a path nor a whole address, this parser assumes the path `/`, and others report an error (RFC 9112
+    // section 3.2). The parser has encoded spaces in the target as `%20`.
     let target = raw.split(|&byte| byte == b' ').nth(1).unwrap_or_default();
     let forms: [&[u8]; 4] = [b"/", b"*", b"http://", b"https://"];
     let starts = |form: &[u8]| {
         let start = target.get(..form.len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(form))
     };
-    // `CONNECT` names a host and a port; no route answers it.
+    // `CONNECT` names a host and a port; no route answers `CONNECT`.
     if request.method != Method::CONNECT && !forms.into_iter().any(starts) {
         return Err(malformed(
             "The request target starts with neither `/` nor `http://`. Send a path or a whole URL.",

@@ -1,7 +1,7 @@
-//! Heads of HTTP/1.1 while they are read: bounded by `server.head_bytes_max`, and counted in the memory of the client's address.
+//! Heads of HTTP/1.1 during the read: bounded by `server.head_bytes_max`, and counted in the memory of the client's address.
 //!
-//! The session's parser keeps up to a megabyte of a head that does not end. Here reading ends 64 KiB above the limit, and a head that is
-//! longer than most is counted at its longest from then on.
+//! The session's parser keeps up to a megabyte of an endless head. Here reading ends 64 KiB above the limit. A head longer than most is
+//! counted at the maximum length from then on.
 
 use std::io;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use tollgate_memory::{AddressMemory, RequestMemory};
 
-/// Bytes of a head that are not counted before it is complete.
+/// Bytes of a head not counted before its end.
 const FREE_BYTES: usize = 4096;
 
-/// A head may be so much too long before its reading ends: a connection with unread bytes is reset, and most clients would lose the answer.
+/// Excess of a head before reading ends: a connection with unread bytes is reset, and most clients would lose the answer.
 const OVERRUN_BYTES: usize = 64 << 10;
 
-/// Why a request is refused before it is served.
+/// Why a request is refused before its exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum HeadFault {
     Malformed,
     TooLarge,
-    /// It has started and was not complete in time.
+    /// The head has started and was not complete in time.
     Slow,
-    /// There is no memory for it at the moment.
+    /// No memory for the request at the moment.
     NoMemory,
 }
 
-/// The head that a connection reads.
+/// The head under reading of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct HeadReading {
-    /// Whether one is being read. Most are complete with their first read, which is made before.
+    /// Whether a head is being read. Most heads are complete with their first read, made before.
     is_incomplete: AtomicBool,
     head: Mutex<Option<Head>>,
 }
@@ -45,7 +45,7 @@ struct Head {
 }
 
 impl HeadReading {
-    /// A head begins, of which `bytes` were read.
+    /// Begins a head after a read of `bytes`.
     pub(super) fn begin(&self, address: &Arc<AddressMemory>, bytes: usize, bytes_max: usize) {
         *self.lock() = Some(Head {
             address: address.clone(),
@@ -68,7 +68,7 @@ impl HeadReading {
         self.is_incomplete.load(Ordering::Relaxed)
     }
 
-    /// Before more is read: an error when the head is too long, or when there is no memory for it.
+    /// Before the next read: an error for a head beyond the limit, or without memory.
     #[cold]
     pub(super) fn check(&self) -> io::Result<()> {
         let mut head = self.lock();
@@ -105,7 +105,7 @@ impl HeadReading {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Head>> {
-        // Only the connection's task uses it.
+        // Only the connection's task uses the head.
         self.head.lock()
     }
 }

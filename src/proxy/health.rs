@@ -1,5 +1,5 @@
-//! `/live` and `/ready` on a listener for clients, for the load balancer in front of it: the status, without the reasons, which are for
-//! operators (`admin`).
+//! `/live` and `/ready` on a listener for clients, for the load balancer in front: the status, without the reasons, which are for operators
+//! (`admin`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ pub(super) enum Probe {
 }
 
 impl Probe {
-    /// The probe of a request, if it is one.
+    /// The probe of a request, if any.
     pub(super) fn of(method: &Method, path: &str) -> Option<Probe> {
         match path {
             "/live" if *method == Method::GET || *method == Method::HEAD => Some(Probe::Live),
@@ -37,15 +37,15 @@ impl Probe {
         }
     }
 
-    /// Its answer: 200, or 503 with the opposite word.
+    /// The probe's answer: 200, or 503 with the opposite word.
     pub(super) async fn reply(self, proxy: &Proxy) -> Reply {
-        // There within milliseconds of the first connection, which a successor may accept while its predecessor is ready.
+        // Present within milliseconds of the first connection, which a successor may accept while its predecessor is ready.
         let checks = proxy.health.wait().await;
         let is_good = (checks.is_live)().await
             && match self {
                 Probe::Live => true,
-                // Between two processes requests wait, and none is refused; the store, which readiness is about, is closed. It may end while
-                // this probe is answered, and later ones are relayed.
+                // Between two processes requests wait, and none is refused. The store, the subject of readiness, is closed. The wait may
+                // end during this answer; later probes are relayed.
                 Probe::Ready => proxy.is_gated() || (checks.is_ready)(),
             };
         let (status, body) = match (self, is_good) {

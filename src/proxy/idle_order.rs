@@ -1,16 +1,16 @@
-//! LRU order of connections: finds the one that has been idle for the longest, in amortized logarithmic time and without a step at the
-//! begin or the end of a request.
+//! LRU order of connections: finds the connection idle for the longest, in amortized logarithmic time and without a step at the begin or
+//! the end of a request.
 //!
-//! Connections stand in the order of times that are at most those since which they are idle. The first one is asked for its state, and put
-//! back at its true place if it was used meanwhile, so that the use of a connection costs at most one move, and only when an idle one is
-//! sought. (A scan would take time in proportion to all open connections for each connection of a flood.)
+//! Connections are ordered by times, each at most the start of the idle time. The first connection is asked for its state. If used
+//! meanwhile, the connection is put back at the true place. So the use of a connection costs at most one move, and only in a search for an
+//! idle connection. (A scan would take time in proportion to all open connections for each connection of a flood.)
 
 use std::collections::{BTreeSet, HashMap};
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
-    /// Idle since this time, which may be in the future.
+    /// Idle since this time, possibly in the future.
     Idle(u64),
     /// A request is under way.
     Busy,
@@ -20,26 +20,26 @@ pub(super) enum Activity {
 #[derive(Debug, Default)]
 pub(super) struct IdleOrder {
     order: BTreeSet<(u64, u64)>,
-    /// The time under which each connection stands in the order.
+    /// The time of each connection in the order.
     times: HashMap<u64, u64>,
 }
 
 impl IdleOrder {
-    /// Adds a connection, which is idle since `since` at the earliest.
+    /// Adds a connection, idle since `since` at the earliest.
     pub(super) fn insert(&mut self, number: u64, since: u64) {
         self.remove(number);
         self.order.insert((since, number));
         self.times.insert(number, since);
     }
 
-    /// Removes a connection, if it is there.
+    /// Removes a connection, if present.
     pub(super) fn remove(&mut self, number: u64) {
         if let Some(since) = self.times.remove(&number) {
             self.order.remove(&(since, number));
         }
     }
 
-    /// The connection that is idle at `now` for the longest, if there is one. It stays in the order.
+    /// The connection idle for the longest at `now`, if any. The connection stays in the order.
     pub(super) fn longest_idle(
         &mut self,
         now: u64,

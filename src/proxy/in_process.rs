@@ -1,8 +1,8 @@
-//! In-process API calls: requests that the gateway's own pages send to its API, through the same chain, without a socket.
+//! In-process API calls: requests of the gateway's pages to the gateway's API, through the API's chain, without a socket.
 //!
-//! Such a request passes everything that a client's request does: its credential is authenticated, its class counts it, its cost is held
-//! and settled, and it is in the access log. Only the HTTP bytes are left out. These calls run on the gateway's own runtime and not on the
-//! worker that serves the page, so that one connection pool to the providers serves them all.
+//! Such a request passes every step of a client's request: authentication, count in the class, hold and settlement, access log. Only the
+//! HTTP bytes are left out. The calls run on the gateway's runtime and not on the page's worker, so one connection pool to the providers
+//! serves all calls.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
@@ -28,20 +28,20 @@ use super::worker::{RouteObserver, catch_panic};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The client through which the pages call the API. The pages are created before the proxy, so it is connected later.
+/// The pages' client of the API. The pages are created before the proxy, so the client is connected later.
 #[derive(Default)]
 pub(crate) struct InProcessClient {
     connected: OnceLock<Connected>,
 }
 
 struct Connected {
-    /// A weak reference: the proxy owns the pages, which own this client.
+    /// A weak reference: the proxy owns the pages, and the pages own this client.
     proxy: Weak<Proxy>,
     runtime: Handle,
 }
 
 impl InProcessClient {
-    /// Connects it to the proxy. `runtime` serves the requests.
+    /// Connects the client to the proxy. `runtime` serves the requests.
     pub(crate) fn connect(&self, proxy: &Arc<Proxy>, runtime: Handle) {
         let connected = Connected {
             proxy: Arc::downgrade(proxy),
@@ -115,7 +115,7 @@ async fn serve(
     }
 }
 
-/// The request as a client would have sent it, and its body. `None` for a credential or a key that is no valid field value.
+/// The request in a client's form, and its body. `None` for a credential or a key invalid as a field value.
 fn request(proxy: &Proxy, call: InProcessRequest, now: Reading) -> Option<(Request, Bytes)> {
     let mut headers = HeaderMap::with_capacity(3);
     let mut bearer =
@@ -168,7 +168,7 @@ impl Downstream for InProcessDownstream {
         sender.send(answer).map_err(|_| Gone)
     }
 
-    /// Streams are not supported: no page requests one.
+    /// Streams are not supported: no page requests a stream.
     async fn start(&mut self, _: Head, _: &mut BytesMut) -> Result<(), Gone> {
         Err(Gone)
     }

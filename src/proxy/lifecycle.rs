@@ -41,7 +41,7 @@ impl LifecycleHeaders {
         LifecycleHeaders(fields)
     }
 
-    /// Adds them to the fields of a response, beside its own links.
+    /// Adds the fields to a response, beside the response's links.
     pub(super) fn add_to(&self, headers: &mut HeaderMap) {
         for (name, value) in &self.0 {
             headers.append(name, value.clone());

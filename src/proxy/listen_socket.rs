@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use super::socket::ClientSocket;
 use crate::config::{ListenAddress, Listener};
 
-/// The address of a peer on a Unix socket, which has none of its own: it is a process of this machine.
+/// The address of a peer on a Unix socket. Such a peer has no address: a process of this machine.
 const LOCAL_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// A listening socket.
 #[derive(Debug)]
 pub(crate) enum ListenSocket {
     /// By IP.
@@ -40,7 +39,7 @@ impl ListenSocket {
         }
     }
 
-    /// The socket that another process had open at this address.
+    /// Another process's socket at this address.
     pub(crate) fn received(address: &ListenAddress, file: OwnedFd) -> ListenSocket {
         match address {
             ListenAddress::Tcp(_) => ListenSocket::Tcp(file.into()),
@@ -67,7 +66,7 @@ impl ListenSocket {
         }
     }
 
-    /// The same socket once more.
+    /// A second handle of the socket.
     pub(crate) fn try_clone(&self) -> io::Result<ListenSocket> {
         Ok(match self {
             ListenSocket::Tcp(socket) => ListenSocket::Tcp(socket.try_clone()?),
@@ -82,7 +81,7 @@ impl ListenSocket {
         }
     }
 
-    /// Its address, with the port that the system assigned.
+    /// The address, with the port assigned by the system.
     pub(super) fn address(&self, of: &ListenAddress) -> io::Result<ListenAddress> {
         match self {
             ListenSocket::Tcp(socket) => socket.local_addr().map(ListenAddress::Tcp),
@@ -90,7 +89,7 @@ impl ListenSocket {
         }
     }
 
-    /// Registers it with the runtime of this thread.
+    /// Registers the socket with the runtime of this thread.
     pub(super) fn register(self) -> io::Result<Acceptor> {
         Ok(match self {
             ListenSocket::Tcp(socket) => Acceptor::Tcp(tokio::net::TcpListener::from_std(socket)?),
@@ -122,7 +121,7 @@ impl Acceptor {
         match self {
             Acceptor::Tcp(listener) => {
                 let (socket, peer) = listener.accept().await?;
-                // Small writes must be sent at once; what belongs together is joined before it is written.
+                // Small writes must be sent at once; connected data is joined before the write.
                 let _ = socket.set_nodelay(true);
                 Ok((ClientSocket::new(socket), peer))
             }
@@ -134,7 +133,7 @@ impl Acceptor {
     }
 }
 
-/// Binds a Unix socket. Until the permissions are set it has those that the mask of the process leaves, by default the owner's alone.
+/// Binds a Unix socket. Until the permissions are set, the mask of the process decides, by default the owner alone.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -158,7 +157,7 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
-    /// The file at an address that is being listened on; `None` where it has none.
+    /// The file of a listening address; `None` without a file.
     pub(crate) fn of(address: &ListenAddress) -> Option<SocketFile> {
         let ListenAddress::Unix(path) = address else {
             return None;
@@ -170,7 +169,7 @@ impl SocketFile {
         })
     }
 
-    /// Removes it, unless another process has put its own in the place. For the end of a process that no other follows.
+    /// Removes the file, unless another process has put its file in place. For the end of a process without a successor.
     pub(crate) fn remove(&self) {
         let there = std::fs::symlink_metadata(&self.path);
         let is_own = there.is_ok_and(|there| there.ino() == self.inode);

@@ -30,10 +30,10 @@ use crate::upstream::within;
 /// Backoff when no connection can be accepted for lack of file descriptors or memory.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// For how long connections are still accepted at the end of `server.drain_delay_secs`: closing a listener resets those that wait.
+/// Time of further accepts at the end of `server.drain_delay_secs`: closing a listener resets waiting connections.
 const ACCEPT_GRACE: Duration = Duration::from_millis(100);
 
-/// A connection is idle this long after its request has ended.
+/// A connection is idle this long after the end of its request.
 const REST: Duration = Duration::from_secs(1);
 
 /// Shorter than any time limit of a request, and long enough to cost nothing.
@@ -47,7 +47,7 @@ pub(crate) struct Bound {
     http2: bool,
     health: bool,
     proxies: Option<Arc<TrustedProxies>>,
-    /// The requests on it are relayed by the predecessor.
+    /// The predecessor relays the requests.
     relayed: Option<Arc<Relayed>>,
 }
 
@@ -63,8 +63,8 @@ pub struct ListenError {
 impl Bound {
     /// Opens the socket of a listener.
     ///
-    /// `accept_queue` is the number of connections that the system keeps until they are accepted, `challenges` are answered in handshakes, and
-    /// `adopted` is the socket as the predecessor had it open.
+    /// `accept_queue`: the number of connections kept by the system until the accept. `challenges` are answered in handshakes. `adopted`:
+    /// the predecessor's open socket.
     pub(crate) fn open(
         listener: &Listener,
         accept_queue: u32,
@@ -94,7 +94,7 @@ impl Bound {
         })
     }
 
-    /// The socket on which the predecessor relays requests: as many at once as there are clients.
+    /// The socket for the predecessor's relayed requests: as many at once as clients.
     pub(crate) fn relayed(
         socket: TcpListener,
         accept_queue: u32,
@@ -118,22 +118,22 @@ impl Bound {
         self.socket.try_clone()
     }
 
-    /// Its address, with the port that the system assigned.
+    /// The address, with the port assigned by the system.
     pub(crate) fn address(&self) -> ListenAddress {
         self.address.clone()
     }
 
-    /// Whether it uses TLS.
+    /// Whether the listener uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Its TLS, for the replacement of certificates and authorities; `None` without TLS.
+    /// The listener's TLS, for the replacement of certificates and authorities; `None` without TLS.
     pub(crate) fn tls(&self) -> Option<Arc<ListenerTls>> {
         self.tls.clone()
     }
 
-    /// The same socket for another worker.
+    /// The socket for another worker.
     pub(super) fn share(&self) -> io::Result<Bound> {
         Ok(Bound {
             socket: self.socket.try_clone()?,
@@ -147,7 +147,7 @@ impl Bound {
     }
 }
 
-/// Reports an accept queue that is longer than the system allows: it is silently as long as that then.
+/// Reports an accept queue above the system's limit: the system silently shortens the queue.
 pub(crate) fn report_accept_queue(accept_queue: u32) {
     if let Some(allowed) = accept_queue_max()
         && allowed < accept_queue
@@ -173,8 +173,8 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
     let proxies = bound.proxies;
     let proxy_protocol = proxies.as_ref().is_some_and(|one| one.proxy_protocol);
     let is_relay = bound.relayed.is_some();
-    // A predecessor that still relays requests is served until it has ended, also while this process drains: it may have handed over too, and
-    // have no other connection.
+    // A predecessor with relayed requests is served until its end, even while this process drains: this process may have handed over too,
+    // and have no other connection.
     let (mut accepts_none, mut ends) = match is_relay {
         true => (worker.stopped(), worker.stopped()),
         false => (worker.accepts_none(), worker.draining()),
@@ -210,14 +210,14 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             refuse(&worker, peer, ProxyProtocolFault::Untrusted);
             continue;
         }
-        // What a PROXY protocol header names is known only later.
+        // A PROXY protocol header names the client later.
         let prefix = (!proxy_protocol && !is_relay).then(|| source.connection().limited_prefix());
         let Some(mut connection) = connections.accept(prefix.flatten()) else {
             continue;
         };
-        // Without a place this connection waits unread, and those after it in the system's accept queue, where they cost nothing. A place is
-        // not taken earlier: an idle listener would withhold it from the others. One that was accepted at the moment of an upgrade is served
-        // here: its client has connected, and no other process can have it.
+        // Without a place this connection waits unread, and later connections wait in the system's accept queue, at no cost. A place is not
+        // taken earlier: an idle listener would withhold the place from other listeners. A connection accepted at the moment of an upgrade
+        // is served here: the client has connected, and no other process can have the connection.
         tokio::select! {
             biased;
             () = connection.take_place() => {}
@@ -243,7 +243,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
                 return;
             }
             if proxy_protocol {
-                // Boxed, as it is rare: a task is as large as its largest branch.
+                // Boxed, as a rare case: a task is as large as its largest branch.
                 match Box::pin(read_header(&worker, &mut tcp, peer)).await {
                     Some(named) => source = source.with_proxy_header(named),
                     None => return,
@@ -271,7 +271,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
     }
 }
 
-/// Reads the PROXY protocol header of a connection, and the client that it names if any. `None`: the connection is to be closed.
+/// Reads the PROXY protocol header of a connection, and the named client if any. `None`: the connection is to be closed.
 async fn read_header(
     worker: &Worker,
     tcp: &mut ClientSocket,
@@ -287,29 +287,29 @@ async fn read_header(
     None
 }
 
-/// Counts a connection that is closed before any data was exchanged on it.
+/// Counts a connection closed before any exchange of data.
 fn refuse(worker: &Worker, peer: SocketAddr, fault: ProxyProtocolFault) {
     worker.proxy().telemetry.proxy_protocol_refused(fault);
     tracing::debug!(%peer, reason = fault.word(), "refusing connection: PROXY protocol header is required");
 }
 
-/// Keeps a timer running that expires before those of requests do.
+/// Keeps a timer running with an earlier expiry than the timers of requests.
 ///
-/// The runtime is woken by a system call of its own for each timer that expires before all others, and where requests run in step, since a
-/// commit completes them together, that was nearly every one.
+/// The runtime makes a separate system call for each timer that expires before all others. Where requests run in step, completed together
+/// by a commit, nearly every timer was such a timer.
 async fn keep_timer() {
     loop {
         tokio::time::sleep(TIMER_INTERVAL).await;
     }
 }
 
-/// The standard library listens with a queue of its own choice; a second call changes it (listen(2)).
+/// The standard library listens with a queue of its choice; a second call changes the length (listen(2)).
 pub(crate) fn set_accept_queue(socket: impl AsFd, length: u32) -> io::Result<()> {
     let backlog = i32::try_from(length).unwrap_or(i32::MAX);
     Ok(rustix::net::listen(socket, backlog)?)
 }
 
-/// Whether the error is one of a connection that was closed while it waited to be accepted (accept(2)).
+/// Whether the error belongs to a connection closed while waiting for the accept (accept(2)).
 fn is_connection_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -320,8 +320,8 @@ fn is_connection_error(error: &io::Error) -> bool {
     )
 }
 
-/// Runs the workers' threads until the gateway has drained, and returns the liveness checks of the workers. Each owns a runtime, its
-/// connections and its connection pool to the providers: nothing is passed between threads on the request path.
+/// Runs the workers' threads until the gateway has drained, and returns the liveness checks of the workers. Each worker owns a runtime,
+/// connections and a connection pool to the providers: the request path passes no data between threads.
 pub(crate) fn spawn_workers(
     proxy: &Arc<Proxy>,
     bound: Vec<Bound>,

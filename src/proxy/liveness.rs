@@ -1,6 +1,6 @@
-//! Liveness of the workers: a probe that each worker's own event loop has to answer.
+//! Liveness of the workers: a probe to be answered by each worker's event loop.
 //!
-//! A stuck worker, in a filter that blocks its thread or in an endless loop, answers nothing. The prober runs on another thread and waits
+//! A stuck worker, in a filter with a blocked thread or in an endless loop, does not answer. The prober runs on another thread and waits
 //! with a time limit. Any number of probes at a stuck worker is one number in its channel.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Responder {
 }
 
 impl Liveness {
-    /// Probes for this many workers, and their responders, in the same order.
+    /// Probes for this many workers, and their responders, in equal order.
     pub(crate) fn new(workers: usize) -> (Liveness, Vec<Responder>) {
         let pair = |_| {
             let (ask, asked) = watch::channel(0);
@@ -53,9 +53,9 @@ impl Liveness {
         self.workers.len()
     }
 
-    /// The indices of the workers that do not answer within `limit`.
+    /// The indices of the workers without an answer within `limit`.
     pub(crate) async fn unresponsive(&self, limit: Duration) -> Vec<usize> {
-        // All are probed at once.
+        // The workers are probed at once.
         let answers = self.workers.iter().map(|probe| probe.answers(limit));
         let answers = futures_util::future::join_all(answers).await;
         let unresponsive = answers.iter().enumerate();
@@ -75,7 +75,7 @@ impl Probe {
         });
         let mut answered = self.answered.clone();
         let answer = answered.wait_for(|answered| *answered >= number);
-        // An answer that can never arrive counts as none: the worker's thread has ended.
+        // An answer that can never arrive counts as missing: the worker's thread has ended.
         matches!(tokio::time::timeout(limit, answer).await, Ok(Ok(_)))
     }
 }

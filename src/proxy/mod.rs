@@ -1,8 +1,8 @@
-//! The HTTP server: sockets, Pingora's sessions, routing, and the exchanges on them.
+//! The HTTP server: sockets, Pingora's sessions, routing, and the exchanges.
 //!
-//! Pingora's HTTP sessions and TLS carry the bytes; its `ProxyHttp` phases are not used. They answer a malformed head with a bare 400, lose
-//! the usage of an answer whose client has disconnected, and cost more than the call made here ([`crate::upstream`]). The sockets are
-//! accepted here as well, so that every resource a client can hold open has a limit in one place.
+//! Pingora's HTTP sessions and TLS carry the bytes; Pingora's `ProxyHttp` phases are not used. The phases answer a malformed head with a
+//! bare 400, lose the usage of an answer whose client has disconnected, and cost more than the call made here ([`crate::upstream`]). The
+//! sockets are accepted here as well, so that one place limits every resource held open by clients.
 
 mod acme;
 mod connection;

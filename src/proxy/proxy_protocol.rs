@@ -1,7 +1,7 @@
-//! PROXY protocol, versions 1 and 2: parses the header in which a layer 4 proxy reports the client's address.
+//! PROXY protocol, versions 1 and 2: parses the header with a layer 4 proxy's report of the client's address.
 //!
-//! It precedes all other data on a connection, TLS included. Parsed here rather than by a library: of both versions only one address is
-//! needed, and a library leaves the exact part (how much is read, what is left for TLS) to its caller.
+//! The header precedes all other data on a connection, TLS included. Parsed here rather than by a library: only one address is needed, and
+//! a library leaves the exact part (amount of reading, remainder for TLS) to the caller.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,10 +20,10 @@ const LINE_BYTES_MAX: usize = 107;
 /// Signature, version with command, family with transport, and the length of what follows.
 const FIXED_BYTES: usize = 16;
 
-/// A complete header, except the parts of version 2 that are skipped.
+/// A complete header, except the skipped parts of version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// The client; none where the proxy connects on its own behalf or does not know it.
+    /// The client; `None` if the proxy connects on its own behalf or does not know the client.
     source: Option<IpAddr>,
     /// Its length in bytes.
     length: usize,
@@ -36,7 +36,7 @@ pub(super) struct Malformed;
 /// Why a header could not be read.
 #[derive(Debug)]
 pub(super) enum ReadError {
-    /// It is missing or malformed.
+    /// Missing or malformed.
     Malformed,
     /// The connection ended or broke in the middle of it.
     Incomplete,
@@ -56,7 +56,7 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// Reads the header and nothing after it. `None`: the proxy connects on its own behalf, or does not know the client.
+/// Reads only the header. `None`: the proxy connects on its own behalf, or does not know the client.
 pub(super) async fn read(tcp: &mut ClientSocket) -> Result<Option<IpAddr>, ReadError> {
     loop {
         if let Some(header) = parse(tcp.read_ahead())? {

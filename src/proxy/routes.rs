@@ -12,21 +12,20 @@ use tollgate_money::IdHasher;
 use super::lifecycle::LifecycleHeaders;
 use crate::config::{Cors, PathPattern};
 
-/// A route as the proxy needs it.
+/// A route in the proxy's form.
 pub(crate) struct RouteEntry {
-    /// The index of its path in the metrics.
+    /// The index of the path in the metrics.
     pub(crate) index: Option<usize>,
     /// The settings for the driver.
     pub(crate) route: Route,
     /// The pattern of the path.
     pub(crate) path: PathPattern,
-    /// Whether it answers at its path with a slash behind it too, unless another route has that path.
+    /// Whether the route also answers at the path with a final slash, unless another route has the path.
     pub(crate) is_also_slashed: bool,
-    /// The methods it answers; `HEAD` where it answers `GET`.
+    /// The methods of the route; `HEAD` with `GET`.
     pub(crate) methods: Vec<Method>,
     /// Its CORS policy.
     pub(crate) cors: Cors,
-    /// Its lifecycle headers.
     pub(crate) lifecycle: Option<Arc<LifecycleHeaders>>,
     /// Renders its errors as pages.
     pub(crate) pages: Option<ErrorPage>,
@@ -66,7 +65,7 @@ impl Routes {
                 None => patterns.push(at),
             }
         }
-        // Afterwards: a route that is written with the slash has precedence.
+        // Afterwards: a route written with the slash has precedence.
         for (at, entry) in entries.iter().enumerate() {
             if let Some(path) = entry.path.exact().filter(|_| entry.is_also_slashed) {
                 exact.entry(format!("{path}/").into()).or_default().push(at);
@@ -117,7 +116,7 @@ fn allow<'r>(entries: impl Iterator<Item = &'r RouteEntry>) -> HeaderValue {
     HeaderValue::from_str(&methods.join(", ")).expect("method names are tokens")
 }
 
-/// The refusal of a method: 405 for one that HTTP defines, 501 for an unknown one (RFC 9110 section 9.1).
+/// The refusal of a method: 405 for a method of HTTP, 501 for an unknown method (RFC 9110 section 9.1).
 pub(super) fn refuse_method(method: &Method, allow: HeaderValue) -> ApiError {
     let known = [
         Method::GET,

@@ -25,25 +25,25 @@ use crate::telemetry::hex;
 use crate::upstream::{Elapsed, within};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The longest body without use that is read for its connection to stay open: what most requests have, and what a socket buffer holds.
+/// The longest unused body read in order to keep the connection: the size of most requests, and of a socket buffer.
 const DISCARDED_BYTES_MAX: usize = 64 << 10;
 
 /// A write without progress for this long ends when the memory of the client's address is short.
 const STALLED: Duration = Duration::from_secs(1);
 
-/// A whole answer, or an event, is written in pieces of this size. The write limit is of a piece, since each piece is progress.
+/// A whole answer, or an event, is written in pieces of this size. The write limit applies to a piece, since each piece is progress.
 const PIECE_BYTES: usize = 64 << 10;
 
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
-/// One request's session and its limits.
+/// A request's session and limits.
 pub(super) struct DownstreamSession {
-    /// Boxed: it has two kilobytes, and is passed through several futures.
+    /// Boxed: two kilobytes, passed through several futures.
     session: Box<ServerSession>,
     /// Present on HTTP/1 only.
     cork: Option<CorkHandle>,
     limits: ConnectionLimits,
-    /// The memory of the request, from its head on.
+    /// The memory of the request, from the head on.
     memory: RequestMemory,
     /// The id of the request.
     id: OperationId,
@@ -53,17 +53,17 @@ pub(super) struct DownstreamSession {
     finished: bool,
     /// Some bytes of the response were sent.
     started: bool,
-    /// The progress of a body that is read in chunks.
+    /// The progress of a body read in chunks.
     progress: Option<BodyProgress>,
     /// The lifecycle headers of its route.
     lifecycle: Option<Arc<LifecycleHeaders>>,
 }
 
-/// The progress of a body that is read in chunks.
+/// The progress of a body read in chunks.
 struct BodyProgress {
     /// The deadline of the whole body.
     timer: Pin<Box<Sleep>>,
-    /// Whether none of it was received.
+    /// Whether no byte was received.
     is_empty: bool,
 }
 
@@ -95,7 +95,7 @@ impl DownstreamSession {
         self.lifecycle = lifecycle;
     }
 
-    /// The session, if its connection can be reused: the exchange is complete on both sides.
+    /// The session, if the connection can be reused: the exchange is complete on both sides.
     pub(super) fn into_finished(self) -> Option<Box<ServerSession>> {
         self.finished.then_some(self.session)
     }
@@ -112,10 +112,10 @@ impl DownstreamSession {
         let (mut parts, ()) = http::Response::new(()).into_parts();
         parts.status = head.status;
         parts.headers = head.headers;
-        // Last, so that no field of the answer overrides them.
+        // Last: no field of the answer overrides these fields.
         parts.headers.insert(X_REQUEST_ID, id_field(self.id));
         if self.tls {
-            // An operator's own filter may have set a longer one.
+            // An operator's own filter may have set a longer time.
             let field = parts.headers.entry(header::STRICT_TRANSPORT_SECURITY);
             field.or_insert(HSTS);
         }
@@ -125,8 +125,8 @@ impl DownstreamSession {
         Box::new(ResponseHeader::from(parts))
     }
 
-    /// Reads a short body that has arrived and that its answer did not need: the connection of a request that was refused by its head alone
-    /// can then carry another one. It waits for nothing; a longer body, or one in chunks, ends the connection after the answer.
+    /// Reads an arrived short body without use in the answer: after a refusal by the head alone, the connection can carry another request.
+    /// The read does not wait; a longer body, or a body in chunks, ends the connection after the answer.
     fn discard_arrived_body(&mut self) {
         let session = &mut self.session;
         if session.is_http2() || session.is_body_done() {
@@ -140,7 +140,7 @@ impl DownstreamSession {
         }
     }
 
-    /// One write of a stream, which ends early where it makes no progress.
+    /// One write of a stream, ended early without progress.
     async fn bounded<T>(
         limit: Duration,
         memory: &RequestMemory,
@@ -211,11 +211,11 @@ impl Downstream for DownstreamSession {
             return Err(BodyError::TooLarge { bytes_max });
         }
         if let Some(length) = length {
-            // Before the client is asked to send it.
+            // Before the client is asked to send the body.
             memory.grow(COPIES * length as usize)?;
         }
         if head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT) {
-            // The client waits for it: Pingora sends none when a body is read here (RFC 9110 section 10.1.1).
+            // The client waits for the interim response: Pingora sends none when a body is read here (RFC 9110 section 10.1.1).
             let limit = self.limits.write;
             let written = self.session.write_continue_response();
             Self::bounded(limit, &self.memory, written)
@@ -236,7 +236,7 @@ impl Downstream for DownstreamSession {
                     memory.grow(COPIES * piece.len())?;
                 }
                 if first.is_empty() && all.is_empty() {
-                    // Most bodies arrive in one piece, which need not be copied.
+                    // Most bodies arrive in one piece, without the need of a copy.
                     first = piece;
                 } else {
                     if all.is_empty() {
@@ -284,7 +284,7 @@ impl Downstream for DownstreamSession {
         let is_chunked = head.headers.contains_key(header::TRANSFER_ENCODING);
         let waits = head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT);
         if is_first && waits {
-            // Written before anything is read, and short: it is sent at once.
+            // Written before any read, and short: sent at once.
             let written = self.session.write_continue_response().await;
             written.map_err(|_| BodyError::Gone)?;
         }
@@ -295,7 +295,7 @@ impl Downstream for DownstreamSession {
         };
         let piece = read.map_err(|error| body_error(&error))?;
         if piece.is_none() && progress.is_empty && is_chunked {
-            // As for a body that is read whole: the data after it must not be taken for a request.
+            // As for a whole body: the subsequent data must not be taken for a request.
             return Err(BodyError::Malformed);
         }
         progress.is_empty &= piece.is_none();
@@ -305,7 +305,7 @@ impl Downstream for DownstreamSession {
     async fn send(&mut self, mut head: Head, body: Bytes) -> Result<(), Gone> {
         self.started = true;
         if head.status != http::StatusCode::NO_CONTENT {
-            // From a number `HeaderValue` makes a growable buffer, which takes two allocations.
+            // From a number `HeaderValue` makes a growable buffer, with two allocations.
             let length = HeaderValue::from_str(itoa::Buffer::new().format(body.len()));
             let length = length.expect("digits are ASCII");
             head.headers.insert(header::CONTENT_LENGTH, length);
@@ -361,7 +361,7 @@ impl Downstream for DownstreamSession {
             head.close = true;
         }
         let head = self.response(head);
-        // The session flushes the head of a stream at once; the cork sends it together with the first event, if that is available.
+        // The session flushes the head of a stream at once; the cork sends head and first event together, if the event is available.
         let joined = !first.is_empty();
         self.cork(joined);
         let write = self.session.write_response_header(head);
@@ -430,7 +430,7 @@ impl Downstream for DownstreamSession {
 
     async fn gone(&mut self) {
         loop {
-            // An error means that the client has disconnected; bytes are the start of its next request and no end.
+            // An error means that the client has disconnected; bytes are the start of the next request and no end.
             if self.session.read_body_or_idle(true).await.is_err() {
                 return;
             }
@@ -466,21 +466,21 @@ async fn send_http2(
     }
 }
 
-/// Frees the head of a request that nothing reads any more.
+/// Frees the unused head of a request.
 pub(super) fn free_head(head: &mut RequestHeader) {
     if let Ok(empty) = RequestHeader::build_no_case(Method::GET, b"/", Some(0)) {
         *head = empty;
     }
 }
 
-/// Awaits a write, which fails where it makes no progress and the memory of the client's address is short.
+/// Awaits a write. The write fails without progress while the memory of the client's address is short.
 async fn progressing<T>(
     memory: &RequestMemory,
     mut write: Pin<&mut impl Future<Output = pingora_core::Result<T>>>,
 ) -> pingora_core::Result<T> {
     match futures_util::poll!(write.as_mut()) {
         Poll::Ready(written) => written,
-        // Boxed, as it is rare: a task is as large as its largest branch.
+        // Boxed, as a rare case: a task is as large as its largest branch.
         Poll::Pending => Box::pin(stalled(memory, write)).await,
     }
 }
@@ -503,7 +503,7 @@ async fn stalled<T>(
     }
 }
 
-/// A request's id as a field. Each is unique, so HTTP/2 does not index it (RFC 7541 section 7.1.3).
+/// A request's id as a field. Each id is unique, so HTTP/2 does not index the field (RFC 7541 section 7.1.3).
 fn id_field(id: OperationId) -> HeaderValue {
     let mut text = Vec::with_capacity(OperationId::PREFIX.len() + 32);
     text.extend_from_slice(OperationId::PREFIX.as_bytes());

@@ -62,7 +62,7 @@ impl ClientSocket {
         &self.read_ahead
     }
 
-    /// Discards the next bytes, reading as many of them as are not buffered yet and nothing after them.
+    /// Discards the next bytes: reads exactly the bytes not buffered yet.
     pub(crate) async fn skip(&mut self, bytes: usize) -> io::Result<()> {
         use tokio::io::AsyncReadExt;
         let seen = bytes.min(self.read_ahead.len());
@@ -206,17 +206,17 @@ impl AsyncWrite for ClientSocket {
 
 /// Buffers small writes until a flush, so that a head and its body are sent in one packet.
 ///
-/// While the [`CorkHandle`] is set, flushes are suppressed too: the session flushes the head of a stream by itself, a moment before its
-/// first event is written.
+/// While the [`CorkHandle`] is set, flushes are suppressed too: the session flushes the head of a stream by itself, a moment before the
+/// write of the first event.
 pub(crate) struct Corked<S> {
     inner: S,
     buffer: BytesMut,
-    /// Data was written to the inner stream since its last complete flush. TLS accepts more than its socket does, and buffers it.
+    /// Data was written to the inner stream since its last complete flush. TLS accepts more than its socket, and buffers the rest.
     unflushed: bool,
     handle: CorkHandle,
 }
 
-/// Suppresses or permits the flushes of one [`Corked`] stream, and bounds the heads that are read from it.
+/// Suppresses or permits the flushes of one [`Corked`] stream, and bounds the heads read from the stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CorkHandle(Arc<Shared>);
 
@@ -365,12 +365,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
     }
 }
 
-// What Pingora's sessions require of a stream besides reading and writing.
+// Requirements of Pingora's sessions besides reading and writing.
 
 #[async_trait]
 impl Shutdown for ClientSocket {
     async fn shutdown(&mut self) {
-        // A socket that cannot be shut down is closed all the same when it is dropped.
+        // A socket that cannot be shut down is closed by the drop.
         let _ = AsyncWriteExt::shutdown(&mut self.socket).await;
     }
 }

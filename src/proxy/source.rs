@@ -1,4 +1,4 @@
-//! Client address resolution: the address of the client for a connection, and for each request on it.
+//! Client address resolution: the client's address for a connection, and for each request on the connection.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::config::TrustedProxies;
 pub(super) struct Source {
     /// The address from the connection itself.
     client: ClientAddress,
-    /// The trusted proxies that report the client of each request; `None` where the fields of a request are not trusted.
+    /// The trusted proxies that report the client of each request; `None`: the fields of a request are not trusted.
     proxies: Option<Arc<TrustedProxies>>,
 }
 
 impl Source {
-    /// A connection from `peer` to a listener that trusts these proxies.
+    /// A connection from `peer` to a listener with these trusted proxies.
     pub(super) fn of(peer: IpAddr, proxies: Option<&Arc<TrustedProxies>>) -> Source {
         match proxies.filter(|proxies| proxies.trusts(peer)) {
             Some(proxies) => Source {
@@ -33,10 +33,10 @@ impl Source {
         }
     }
 
-    /// The same connection after its PROXY protocol header was read.
+    /// This connection after its PROXY protocol header was read.
     ///
-    /// A layer 4 proxy adds no fields: those on this connection are its client's, and are trusted where that is a trusted proxy again.
-    /// Where the proxy names no client they may be forged.
+    /// A layer 4 proxy adds no fields. The fields on this connection come from the proxy's client, and are trusted if the client is again a
+    /// trusted proxy. Without a named client, the fields may be forged.
     pub(super) fn with_proxy_header(self, source: Option<IpAddr>) -> Source {
         let trusts = |proxies: &Arc<TrustedProxies>| source.is_some_and(|ip| proxies.trusts(ip));
         let proxies = self.proxies.filter(trusts);

@@ -1,4 +1,4 @@
-//! The state that all workers share: routes, providers, limits, and the lifecycle from the start through the drain to the stop.
+//! The state shared by all workers: routes, providers, limits, and the lifecycle from the start through the drain to the stop.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,9 +20,9 @@ use crate::telemetry::Telemetry;
 /// State shared by all workers.
 pub(crate) struct Proxy {
     pub(super) generation: ArcSwap<Generation>,
-    /// The generation of requests that the pages make. Here, as a generation owns the pages: they must not own one.
+    /// The generation of requests made by the pages. Stored here: a generation owns the pages, so the pages must not own a generation.
     pub(super) in_process: OnceLock<CurrentGeneration>,
-    /// Challenges of certificate authorities, which are answered before the routes.
+    /// Challenges of certificate authorities, answered before the routes.
     pub(super) challenges: Arc<AcmeChallenges>,
     /// Set when the gateway is built.
     pub(super) health: SetOnce<HealthChecks>,
@@ -50,9 +50,9 @@ pub(super) struct State {
     /// Whether connections are accepted by another process, or by none.
     pub(super) accepts_none: watch::Sender<bool>,
     pub(super) stopped: watch::Sender<bool>,
-    /// The exchanges under way, and in the upper half those of them that no filter has decided on yet.
+    /// The exchanges under way; in the upper half, the exchanges undecided by the filters.
     exchanges: AtomicU64,
-    /// What happens to requests that begin.
+    /// Treatment of new requests.
     pub(super) gate: watch::Sender<Gate>,
     /// Whether the gate is anything but open. Read by each request.
     is_gated: AtomicBool,
@@ -67,14 +67,14 @@ pub(super) struct State {
     closed: Notify,
 }
 
-/// What happens to requests that begin.
+/// Treatment of new requests.
 #[derive(Clone, Debug)]
 pub(super) enum Gate {
     /// They are served.
     Open,
     /// They wait.
     Closed,
-    /// They are relayed to the successor.
+    /// Relayed to the successor.
     Relayed(Arc<Target>),
 }
 
@@ -151,16 +151,17 @@ impl Proxy {
 
     /// Sets what the listeners with `health` answer.
     pub(crate) fn set_health(&self, checks: HealthChecks) {
-        // There is one gateway.
+        // The process has one gateway, so the value is set once.
         let _ = self.health.set(checks);
     }
 
-    /// Lets clients and load balancers notice that this process ends: it serves on, and connections are closed after their next request.
+    /// Announces the end of this process to clients and load balancers: requests are still served, and connections are closed after their
+    /// next request.
     pub(crate) fn announce_end(&self) {
         self.state.is_leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Accepts the connections that wait, and then none. Those that are open are closed after their next request.
+    /// Accepts the waiting connections, and then none. Open connections are closed after their next request.
     pub(crate) fn stop_accepting(&self) {
         self.announce_end();
         self.state.accepts_none.send_replace(true);
@@ -188,19 +189,19 @@ impl Proxy {
         self.state.gate.send_replace(Gate::Closed);
     }
 
-    /// Whether requests that begin wait, or another process decides on them.
+    /// Whether new requests wait, or another process decides.
     pub(super) fn is_gated(&self) -> bool {
         self.state.is_gated.load(Ordering::SeqCst)
     }
 
-    /// Serves requests again, also those that wait.
+    /// Serves requests again, including waiting requests.
     pub(crate) fn open_gate(&self) {
         self.state.is_gated.store(false, Ordering::SeqCst);
         self.state.gate.send_replace(Gate::Open);
     }
 
-    /// Relays requests to the successor, also those that wait, and leaves new connections to it. Connections that are open may still send
-    /// one request each.
+    /// Relays requests, including waiting requests, to the successor, and leaves new connections to the successor. Open connections may
+    /// still send one request each.
     pub(crate) fn relay_to(&self, target: Target) {
         self.state
             .gate
@@ -208,7 +209,7 @@ impl Proxy {
         self.stop_accepting();
     }
 
-    /// The number of exchanges that no filter has decided on yet.
+    /// The number of exchanges undecided by the filters.
     pub(crate) fn undecided_exchanges(&self) -> u64 {
         self.state.exchanges.load(Ordering::SeqCst) / UNDECIDED
     }
@@ -290,7 +291,7 @@ impl Proxy {
     }
 }
 
-/// Counts an exchange from its head to its end; a guard, so that no end is missed.
+/// Counts an exchange from the head to the end; a guard, so that no end is missed.
 pub(super) struct OpenExchange<'p> {
     state: &'p State,
     is_decided: AtomicBool,
@@ -301,7 +302,7 @@ impl<'p> OpenExchange<'p> {
     pub(super) fn enter(state: &'p State) -> OpenExchange<'p> {
         let open = state.exchanges.fetch_add(UNDECIDED + 1, Ordering::SeqCst) % UNDECIDED + 1;
         if open as usize > state.peak.load(Ordering::Relaxed) {
-            // Two threads may overwrite each other by one; no decision depends on it.
+            // Two threads may overwrite each other by one; no decision depends on the peak.
             state.peak.store(open as usize, Ordering::Relaxed);
         }
         OpenExchange {
@@ -310,16 +311,17 @@ impl<'p> OpenExchange<'p> {
         }
     }
 
-    /// The same, if the gate is open: `None` where the request has to wait.
+    /// [`enter`](Self::enter) with an open gate: `None` if the request has to wait.
     pub(super) fn enter_open(state: &'p State) -> Option<OpenExchange<'p>> {
         let open = OpenExchange::enter(state);
-        // After the exchange is counted: either the count shows it to the upgrade that has closed the gate, or it sees the closed gate.
+        // After the count of the exchange: either the upgrade that has closed the gate reads the count, or the exchange reads the closed
+        // gate.
         (!state.is_gated.load(Ordering::SeqCst)).then_some(open)
     }
 
-    /// What it may cost is decided.
+    /// The cost limit is decided.
     pub(super) fn decided(&self) {
-        // Only its own task calls this.
+        // Only the exchange's task calls this.
         if !self.is_decided.load(Ordering::Relaxed) {
             self.is_decided.store(true, Ordering::Relaxed);
             self.state.exchanges.fetch_sub(UNDECIDED, Ordering::SeqCst);
@@ -340,7 +342,7 @@ impl Drop for OpenExchange<'_> {
     }
 }
 
-/// Counts a connection from its first byte to its close.
+/// Counts a connection from the first byte to the close.
 pub(super) struct OpenConnection(Arc<Proxy>);
 
 impl OpenConnection {

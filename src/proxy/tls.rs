@@ -11,22 +11,22 @@ use rustls::{RootCertStore, ServerConfig};
 use super::acme::{ACME_TLS, AcmeChallenges};
 use crate::config::{Certificate, Listener};
 
-/// TLS of one listener: its certificates, and the authorities of its clients. A reload replaces both for the handshakes after it, and an order
-/// that has succeeded the certificates.
+/// TLS of one listener: the certificates, and the authorities of clients. A reload replaces both for later handshakes; a successful order
+/// replaces the certificates.
 pub(crate) struct ListenerTls {
     certificates: Arc<Certificates>,
     http2: bool,
     current: ArcSwap<Current>,
 }
 
-/// What a change of the authorities replaces.
+/// The part replaced by a change of the authorities.
 struct Current {
     client_roots: Option<Arc<RootCertStore>>,
     config: Arc<ServerConfig>,
 }
 
 impl ListenerTls {
-    /// That of a listener, without certificates yet; `None` without TLS.
+    /// The TLS of a listener, without certificates yet; `None` without TLS.
     pub(super) fn of(
         listener: &Listener,
         challenges: &Arc<AcmeChallenges>,
@@ -60,10 +60,10 @@ impl ListenerTls {
         self.certificates.list.store(Arc::new(certificates));
     }
 
-    /// Verifies the certificates of clients against other authorities from the next handshake on; `None`: clients need none.
+    /// Verifies the certificates of clients against other authorities from the next handshake on; `None`: no certificate required.
     ///
-    /// A resumed session verifies no certificate again (RFC 8446 section 2.2). So the sessions of before are forgotten where the authorities
-    /// are others, and kept where they are the same.
+    /// A resumed session verifies no certificate again (RFC 8446 section 2.2). So changed authorities discard the earlier sessions, and
+    /// equal authorities keep the sessions.
     pub(crate) fn replace_client_roots(&self, client_roots: Option<&Arc<RootCertStore>>) {
         let current = self.current.load();
         let old = current.client_roots.as_ref().map(|roots| &roots.roots);
@@ -125,8 +125,8 @@ impl ResolvesServerCert for Certificates {
         let list = self.list.load();
         let matching =
             requested.and_then(|name| list.iter().find(|certificate| certificate.serves(&name)));
-        // A client that sends no server name, or an unknown one, receives the first certificate and decides for itself. Before the first
-        // order of a listener has succeeded there is none, and the handshake is refused: no client could verify a makeshift one.
+        // A client with an unknown server name, or without a name, receives the first certificate and decides. Before the first successful
+        // order of a listener no certificate exists, and the handshake is refused: no client could verify a makeshift certificate.
         matching
             .or(list.first())
             .map(|certificate| certificate.key.clone())

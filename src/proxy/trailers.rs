@@ -1,5 +1,6 @@
-//! Trailers of HTTP/2 requests: the library decodes them and keeps them until their stream ends, and no part of the gateway reads them. So
-//! each is counted in the memory of the client's address, at its longest. They are found by the frames' heads, as they arrive.
+//! Trailers of HTTP/2 requests. The library decodes trailers and keeps them until the end of the stream; no part of the gateway reads
+//! trailers. So each is counted in the memory of the client's address, at the maximum length. Trailers are detected by the heads of frames
+//! on arrival.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tollgate_memory::{AddressMemory, OverBudget, RequestMemory};
 
-/// Bytes that a list of fields occupies, for each byte of its limit: a field of one letter and no value counts 33 bytes there.
+/// Bytes in memory for each byte of a field list's limit: HTTP/2 counts 33 bytes for a field of one letter and an empty value.
 const BYTES_OF_BYTE: usize = 5;
 
 /// The preface of a client, before its first frame (RFC 9113 section 3.4).
@@ -19,7 +20,7 @@ const FRAME_HEAD_BYTES: usize = 9;
 /// The type of a frame that opens a stream, or carries its trailers (RFC 9113 section 6.2).
 const HEADERS: u8 = 1;
 
-/// The trailers that a connection's open streams may hold.
+/// The possible trailers of a connection's open streams.
 #[derive(Debug)]
 pub(super) struct Trailers {
     address: Arc<AddressMemory>,
@@ -28,7 +29,7 @@ pub(super) struct Trailers {
 }
 
 impl Trailers {
-    /// Each of at most `list_bytes_max` bytes, as HTTP/2 counts them.
+    /// Each of at most `list_bytes_max` bytes, as counted by HTTP/2.
     pub(super) fn new(address: Arc<AddressMemory>, list_bytes_max: usize) -> Arc<Trailers> {
         Arc::new(Trailers {
             address,
@@ -48,18 +49,18 @@ impl Trailers {
         Ok(())
     }
 
-    /// A stream has ended, and so many are open: each has at most one.
+    /// A stream has ended, and `open` streams remain, with at most one each.
     pub(super) fn stream_ended(&self, open: usize) {
         self.held().truncate(open);
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<RequestMemory>> {
-        // All streams of a connection are on its thread.
+        // All streams of a connection are on one thread.
         self.held.lock()
     }
 }
 
-/// Finds trailers in the bytes that a client sends.
+/// Finds trailers in a client's bytes.
 #[derive(Debug)]
 pub(super) struct TrailerScan {
     trailers: Arc<Trailers>,

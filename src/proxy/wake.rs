@@ -1,8 +1,8 @@
-//! Wake coalescing: wakes from other threads are queued, and one system call wakes the worker for all of them.
+//! Wake coalescing: wakes from other threads are queued, and one system call wakes the worker for the whole queue.
 //!
-//! The thread that writes the ledger completes dozens of waits with one commit. Each of them would wake the worker's event loop with a
-//! system call of its own, though the first suffices for all. Here a wake from another thread goes into the worker's [`WakeQueue`], and
-//! only the one that finds it empty wakes the worker.
+//! The thread that writes the ledger completes dozens of waits with one commit. Each would wake the worker's event loop by a separate
+//! system call, though the first call suffices. Here a wake from another thread goes into the worker's [`WakeQueue`], and only a wake into
+//! an empty queue wakes the worker.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 thread_local! {
-    /// Its address distinguishes threads without a system call.
+    /// The address distinguishes threads without a system call.
     static HERE: u8 = const { 0 };
 }
 
@@ -39,7 +39,7 @@ impl WakeQueue {
         })
     }
 
-    /// Delivers pending wakes, until dropped. The worker runs one of these.
+    /// Delivers pending wakes, until dropped. The worker runs one such future.
     pub(crate) async fn deliver(&self) {
         let mut wakers = Vec::new();
         loop {
@@ -66,15 +66,15 @@ impl WakeQueue {
     }
 }
 
-/// Creates a future in its final place. `Box::pin` would copy it there whole, and the future that serves a request is 13 KB.
+/// Creates a future in its final place. `Box::pin` would copy the whole future, 13 KB for the future of a request.
 #[inline(always)]
 pub(crate) fn boxed<F: Future>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
     Box::into_pin(Box::write(Box::new_uninit(), make()))
 }
 
-/// Runs a task of the worker. Its wakes from other threads go through `queue`.
+/// Runs a task of the worker. Wakes from other threads go through `queue`.
 ///
-/// The task is passed in its box, made by [`boxed`].
+/// The task is passed in a box made by [`boxed`].
 pub(crate) fn coalesce_wakes<F>(
     queue: Arc<WakeQueue>,
     mut future: Pin<Box<F>>,

@@ -1,4 +1,4 @@
-//! The worker of one thread: each request from its head to the end of its exchange, with the thread's own connections to the providers.
+//! The worker of one thread: each request from the head to the end of the exchange, with the thread's connections to the providers.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,11 +33,11 @@ use super::wake::WakeQueue;
 use crate::config::ConnectionLimits;
 use crate::upstream::Providers;
 
-/// How often a request of HTTP/1.1 tries to be counted before it is refused, and the time between: what stalled is ended meanwhile.
+/// Attempts of a request of HTTP/1.1 to be counted before its refusal, and the interval: stalled requests are ended meanwhile.
 const COUNT_TRIES: u32 = 10;
 const COUNT_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The state of one thread: its own connection pool to the providers.
+/// The state of one thread, including a connection pool to the providers.
 pub(super) struct Worker {
     proxy: Arc<Proxy>,
     generation: CurrentGeneration,
@@ -79,7 +79,7 @@ impl Worker {
         self.proxy.state.draining.subscribe()
     }
 
-    /// What ends the connections on which a predecessor relays requests: it may do so while this process drains.
+    /// The end of the connections for relayed requests: the predecessor may relay while this process drains.
     pub(super) fn stopped(&self) -> watch::Receiver<bool> {
         self.proxy.state.stopped.subscribe()
     }
@@ -107,7 +107,7 @@ impl Worker {
         head::memory_of(client, &self.proxy.answer_limits.memory).open(head_bytes)
     }
 
-    /// The same for HTTP/1.1: waits a moment for memory.
+    /// [`count`](Self::count) for HTTP/1.1: waits a moment for memory.
     pub(super) async fn count_soon(
         &self,
         session: &ServerSession,
@@ -223,10 +223,10 @@ impl Worker {
         client.into_finished()
     }
 
-    /// Waits until a request that began while the gate was closed can be served, here or, where a target is returned, by the successor.
+    /// Waits until a request begun at a closed gate can be served, here or, with a returned target, by the successor.
     ///
-    /// A probe does not wait, since its sender takes a gateway out that does not answer in time. `/live` is about this process, and `/ready` about
-    /// the one that decides on requests.
+    /// A probe does not wait, since its sender takes a gateway without a timely answer out. `/live` is about this process, and `/ready`
+    /// about the process that decides on requests.
     async fn wait_at_gate(
         &self,
         session: &ServerSession,
@@ -243,7 +243,7 @@ impl Worker {
             _ => None,
         };
         let open = OpenExchange::enter(&proxy.state);
-        // The successor does not see the head as it was received: what two programs could read differently is refused here.
+        // The successor does not receive the head in its original bytes: heads with two possible readings are refused here.
         let id = OperationId::generate(proxy.clock.now(), &proxy.entropy);
         let (request, known) = head::request(id, head, origin);
         let raw = session.as_http1().map(|h1| h1.get_headers_raw_bytes());
@@ -281,7 +281,7 @@ impl Worker {
             ),
         };
         let request = head::unparsed(id, origin);
-        // What it holds is the connection's, which ends.
+        // The memory belongs to the connection, which ends.
         let memory = RequestMemory::default();
         let mut client =
             DownstreamSession::new(session, Some(cork), proxy.limits, memory, &request);
@@ -335,7 +335,7 @@ impl Worker {
         }
     }
 
-    /// Sends an answer that no filter has seen.
+    /// Sends an answer from outside the filters.
     async fn answer(
         &self,
         current: &ThreadGeneration,
@@ -356,7 +356,7 @@ impl Worker {
     }
 }
 
-/// First segments of paths below which only programs call.
+/// First segments of the paths of programs.
 const API: [&str; 2] = ["v1", "ucp"];
 
 /// Whether an unknown address is answered with a page: the sender prefers HTML to JSON, as browsers declare, and it is not below the API.
@@ -370,7 +370,7 @@ fn gets_page(request: &Request) -> bool {
     accept.is_some_and(|accept| accept.starts_with("text/html"))
 }
 
-/// What routing decides about a request.
+/// Routing decision about a request.
 enum Dispatch<'p> {
     /// Through the chain of this route.
     Drive(&'p RouteEntry),
@@ -433,7 +433,7 @@ impl Observer for RouteObserver<'_> {
 /// The payload of a panic is printed by the panic hook; only the fact matters here.
 pub(super) struct Panicked;
 
-/// Runs a future and converts a panic in it to an error. It must not be polled again then; its guards run when it is dropped.
+/// Runs a future and converts a panic to an error. The future must not be polled again afterwards; guards run on drop.
 pub(super) async fn catch_panic<F: Future>(mut future: Pin<&mut F>) -> Result<F::Output, Panicked> {
     poll_fn(
         move |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {

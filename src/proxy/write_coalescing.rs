@@ -1,8 +1,8 @@
 //! Write coalescing: the output of all streams of an HTTP/2 connection in one write.
 //!
 //! A commit completes the exchanges of a whole batch at once, and one read may bring a provider's answers for several. The HTTP/2 library
-//! flushes after every DATA frame all the same, and over TLS each flush is a record and a system call. Here writes are buffered while the
-//! connection is polled and sent together when it has no more work, which is before its task waits: no write is delayed by it.
+//! nevertheless flushes after every DATA frame, and over TLS each flush is a record and a system call. Here writes are buffered while the
+//! connection is polled, and sent together before the connection's task waits: no write is delayed.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -27,11 +27,11 @@ use super::trailers::TrailerScan;
 /// The stream a connection reads from and writes to.
 pub(super) struct CoalescedStream<S> {
     stream: Arc<Mutex<Corked<S>>>,
-    /// Sees the bytes that are read.
+    /// Inspects the read bytes.
     scan: Option<TrailerScan>,
 }
 
-/// Sends what was written to a [`CoalescedStream`] stream. Only the connection's task uses both, so the lock is never contended.
+/// Sends the output of a [`CoalescedStream`] stream. Only the connection's task uses both, so the lock is never contended.
 pub(super) struct WriteCoalescer<S> {
     stream: Arc<Mutex<Corked<S>>>,
     cork: CorkHandle,
@@ -51,7 +51,7 @@ pub(super) fn coalesced<S>(inner: S) -> (CoalescedStream<S>, WriteCoalescer<S>) 
 }
 
 impl<S> CoalescedStream<S> {
-    /// Counts the trailers that are read, from the first byte on.
+    /// Counts the trailers read, from the first byte on.
     pub(super) fn with_scan(self, scan: TrailerScan) -> CoalescedStream<S> {
         CoalescedStream {
             scan: Some(scan),
@@ -65,12 +65,12 @@ fn lock<S>(stream: &Mutex<Corked<S>>) -> MutexGuard<'_, Corked<S>> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WriteCoalescer<S> {
-    /// From here on a flush sends nothing.
+    /// From now on a flush sends no bytes.
     pub(super) fn start_buffering(&self) {
         self.cork.set(true);
     }
 
-    /// Awaits `future`, and sends buffered writes whenever it is pending.
+    /// Awaits `future`, and sends buffered writes at each pending poll.
     pub(super) async fn flush_when_pending<F: Future>(&self, future: F) -> io::Result<F::Output> {
         let mut future = pin!(future);
         poll_fn(|cx| {
@@ -79,14 +79,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WriteCoalescer<S> {
             }
             match self.poll_send(cx) {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                // A full socket wakes the task when it is writable.
+                // A full socket wakes the task once writable.
                 Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
             }
         })
         .await
     }
 
-    /// Sends what can be sent without waiting, before a connection is dropped.
+    /// Sends as much as possible without waiting, before the drop of a connection.
     pub(super) async fn try_flush(&self) {
         poll_fn(|cx| Poll::Ready(self.poll_send(cx).is_ready())).await;
     }
@@ -147,12 +147,12 @@ impl<S> fmt::Debug for CoalescedStream<S> {
     }
 }
 
-// What Pingora's sessions require of a stream besides reading and writing.
+// Requirements of Pingora's sessions besides reading and writing.
 
 #[async_trait]
 impl<S: AsyncWrite + Unpin + Send> Shutdown for CoalescedStream<S> {
     async fn shutdown(&mut self) {
-        // A socket that cannot be shut down is closed all the same when it is dropped.
+        // A socket that cannot be shut down is closed by the drop.
         let _ = AsyncWriteExt::shutdown(self).await;
     }
 }

@@ -1,10 +1,10 @@
 //! Translation between operations: text requests are sent as chat requests, and the answers are translated back.
 //!
-//! One text request may be several chats. They run concurrently and are one call to every other part: one head, one stream of chunks with
-//! the events of all interleaved, one end. When one of them fails, the call has failed and the others are cancelled.
+//! One text request may be several chats. The chats run concurrently and are one call to every other part: one head, one stream of
+//! interleaved chunks, one end. After the failure of one chat the call has failed, and the other chats are cancelled.
 //!
-//! Answers that have started are read while other chats wait for a permit, and each releases its permit at its own end: this prevents a
-//! deadlock between chats that hold permits and chats that wait for one.
+//! Started answers are read while other chats wait for a permit, and each answer releases its permit at its end. This prevents a deadlock
+//! between chats with permits and chats in wait for a permit.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::transport::fault;
 use crate::telemetry::Trace;
 use crate::trace_context;
 
-/// Makes calls, and translates the answers of those that use another operation.
+/// Makes calls, and translates the answers of calls by another operation.
 pub(crate) struct TextViaChat<U> {
     calls: U,
     limits: Limits,
@@ -42,34 +42,34 @@ pub(crate) enum TranslatedCall<C> {
 /// The answers of several chats, merged into one text answer.
 pub(crate) struct MergedChats<C> {
     output: Output,
-    /// A pending read of each call that has not finished.
+    /// A pending read of each unfinished call.
     reads: FuturesUnordered<Read<C>>,
     chats: Vec<Chat>,
     /// Remaining byte limit.
     bytes_left: usize,
     /// Output from before all calls were answered.
     buffered: BytesMut,
-    /// What the buffers hold, and of that the output.
+    /// Memory of the buffers, and the output's share.
     memory: MemoryUse,
     output_counted: usize,
-    /// The error from that phase.
+    /// The error from this phase.
     failed: Option<UpstreamError>,
-    /// The error after a chat that was complete: the end of the whole, in place of a proper one.
+    /// The error after a complete chat: replaces a proper end of the whole answer.
     broken: Option<UpstreamError>,
 }
 
 /// One of the chats.
 #[derive(Clone, Default)]
 struct Chat {
-    /// Whether it is complete; its connection may have yet to be read to the end.
+    /// Whether the chat is complete; the connection may have yet to be read to the end.
     is_complete: bool,
-    /// Bytes of its buffer that are counted.
+    /// Counted bytes of the buffer.
     counted: usize,
 }
 
 type Read<C> = Pin<Box<dyn Future<Output = ReadResult<C>> + Send>>;
 
-/// The result of one read of a call. A call at its end is finished already.
+/// The result of one read of a call. A call at its end is already finished.
 struct ReadResult<C> {
     chat: usize,
     call: Option<C>,
@@ -94,7 +94,7 @@ impl<U: Upstream> TextViaChat<U> {
         TextViaChat { calls, limits }
     }
 
-    /// The same with other calls.
+    /// The translation with other calls.
     pub(crate) fn map(&self, calls: impl FnOnce(&U) -> U) -> TextViaChat<U> {
         TextViaChat::new(calls(&self.calls), self.limits.clone())
     }
@@ -131,7 +131,7 @@ impl<U: Upstream> TextViaChat<U> {
         merged
     }
 
-    /// Makes the calls, and reads those that are answered until all are.
+    /// Makes the calls, and reads answered calls until every call is answered.
     async fn start_chats(
         &self,
         chats: &mut [Exchange],
@@ -166,7 +166,7 @@ impl<U: Upstream> TextViaChat<U> {
                     let processed = merged.process_read(result, &mut buffered);
                     merged.buffered = buffered;
                     if let Err(error) = processed {
-                        // The client receives the error after the data before it, as if it had been read later.
+                        // The client receives the error after the earlier data, in the order of the reads.
                         merged.failed = Some(error);
                         break;
                     }
@@ -256,7 +256,7 @@ impl<C: UpstreamCall + 'static> UpstreamCall for TranslatedCall<C> {
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
         match self {
             TranslatedCall::Direct(call) => call.read_ready(),
-            // Data that has arrived together is in one chunk already.
+            // Data arrived together is already in one chunk.
             TranslatedCall::Merged(_) => None,
         }
     }
@@ -264,7 +264,7 @@ impl<C: UpstreamCall + 'static> UpstreamCall for TranslatedCall<C> {
     fn failed(&mut self, error: &UpstreamError) {
         match self {
             TranslatedCall::Direct(call) => call.failed(error),
-            // Reported to the call that failed, where the read ended.
+            // Reported to the failed call, at the end of its read.
             TranslatedCall::Merged(_) => {}
         }
     }
@@ -272,14 +272,14 @@ impl<C: UpstreamCall + 'static> UpstreamCall for TranslatedCall<C> {
     async fn finish(self) {
         match self {
             TranslatedCall::Direct(call) => call.finish().await,
-            // Each call was finished at its own end.
+            // Each call was finished at its end.
             TranslatedCall::Merged(_) => {}
         }
     }
 }
 
 impl<C: UpstreamCall + 'static> MergedChats<C> {
-    /// The answer to `chats` chats, before any of them is read.
+    /// The answer to `chats` chats, before any read.
     fn new(
         translation: Arc<TextAsChat>,
         chats: usize,
@@ -329,12 +329,12 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
             let Some(result) = self.reads.next().await else {
                 return Ok(None);
             };
-            // The data before an error is read before it.
+            // The data before an error is read before the error.
             self.failed = self.process_read(result, &mut out).err();
         }
     }
 
-    /// Handles the result of reading one call, and starts the next read unless that was its end.
+    /// Handles the result of reading one call, and starts the next read unless the call ended.
     fn process_read(
         &mut self,
         result: ReadResult<C>,
@@ -347,7 +347,7 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
         } = result;
         let piece = match piece {
             Ok(piece) => piece,
-            // Its connection is of no use any more.
+            // The connection is of no further use.
             Err(_) if self.chats[chat].is_complete => return Ok(()),
             Err(error) if self.is_there(chat) => {
                 self.broken = Some(error);
@@ -377,7 +377,7 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
         Ok(())
     }
 
-    /// Whether the answer to a chat is there, though its provider has not closed it.
+    /// Whether the answer to a chat is complete, though not closed by its provider.
     fn is_there(&self, chat: usize) -> bool {
         match &self.output {
             Output::Whole { bodies, .. } => bodies.get(chat).is_some_and(|body| is_whole(body)),
@@ -385,7 +385,7 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
         }
     }
 
-    /// Counts what the buffer of a chat and the output hold now.
+    /// Counts the memory of a chat's buffer and of the output.
     fn count(&mut self, chat: usize, output: usize) -> Result<(), OverBudget> {
         let now = match &self.output {
             Output::Whole { bodies, .. } => bodies.get(chat).map_or(0, BytesMut::len),
@@ -401,7 +401,7 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
         Ok(())
     }
 
-    /// Handles a chunk of the answer to one chat, and returns whether that was its end.
+    /// Handles a chunk of the answer to one chat, and returns whether the chat ended.
     fn process_chunk(
         &mut self,
         chat: usize,
@@ -425,7 +425,7 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
             .next()
             .map_err(|error| fault::invalid(error.to_string()))?
         {
-            // The cutter requires that all events are consumed, those after the end too.
+            // The cutter requires the consumption of every event, including events after the end.
             if !is_end {
                 is_end = process_event(stream, chat, event, out)?;
             }
@@ -456,7 +456,7 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
         }
     }
 
-    /// The answer, or the end of the stream, when all chats are complete: an error after it where one of them was not closed.
+    /// The answer, or the end of the stream, once every chat is complete; followed by an error if a chat was not closed.
     fn end_if_complete(&mut self, out: &mut BytesMut) -> Result<(), UpstreamError> {
         if !self.chats.iter().all(|chat| chat.is_complete) {
             return Ok(());
@@ -470,14 +470,14 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
                 out.extend_from_slice(&translation.whole(&bodies).map_err(unreadable)?);
             }
             Output::Stream { stream, .. } if self.broken.is_none() => stream.end(out),
-            // Without `[DONE]`; the usage was written when it was complete.
+            // Without `[DONE]`; the usage was written on completion.
             Output::Stream { .. } => {}
         }
         self.broken.take().map_or(Ok(()), Err)
     }
 }
 
-/// Handles an event of the answer to one chat, and returns whether it was the end.
+/// Handles an event of the answer to one chat, and returns whether the chat ended.
 fn process_event(
     stream: &mut TextStream,
     chat: usize,
@@ -493,7 +493,7 @@ fn process_event(
         };
     }
     if event.named_error || event.data.trim_ascii_start().starts_with(b"[") {
-        // It may have any form: the reader of the text stream handles it like one of a direct call.
+        // The error may have any form: the reader of the text stream handles this event like a direct call's.
         if event.named_error {
             out.extend_from_slice(b"event: error\n");
         }

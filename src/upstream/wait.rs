@@ -1,4 +1,4 @@
-//! Timeouts that cost nothing when the future is ready at once.
+//! Timeouts at no cost for a future that is ready at once.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -9,10 +9,10 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Elapsed;
 
-/// Awaits `future` for at most `limit`. It is polled once before a timer is set, since most reads and writes are ready at once.
+/// Awaits `future` for at most `limit`. The future is polled once before a timer is set, since most reads and writes are ready at once.
 ///
-/// On the path of a completion a future is pinned by the caller: one that is passed by value takes its size in this future twice, once more
-/// in each function that passes it on, and is copied each time.
+/// On the path of a completion the caller pins the future. A future passed by value takes its size twice in this future, once more in each
+/// function on the way, and is copied each time.
 pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
     let mut future = pin!(future);
     let first = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;

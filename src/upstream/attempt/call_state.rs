@@ -1,4 +1,4 @@
-//! The state of a call across its attempts, and the outcome of one attempt.
+//! The state of a call across attempts, and the outcome of one attempt.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::upstream::transport::{AttemptError, Call, fault};
 /// The state of a request across its attempts.
 pub(super) struct CallState {
     pub(super) account: Account,
-    /// Clock reading at its start.
+    /// Clock reading at the start.
     pub(super) started: Duration,
     /// The latest clock reading.
     pub(super) now: Duration,
     /// The candidates that are not to be selected: called already, or without the operation.
     pub(super) tried: CandidateSet,
     pub(super) attempts: u32,
-    /// The last candidate, if it may be retried.
+    /// The last candidate, if retries are allowed.
     pub(super) retry: Option<RetryTarget>,
-    /// The candidate that was retried last, with the number of its retries so far.
+    /// The last retried candidate, with the number of retries so far.
     pub(super) retried: Option<RetryTarget>,
     /// The candidates whose queue gave a permit that circuits did not let the request use.
     pub(super) turned_away: CandidateSet,
@@ -29,11 +29,11 @@ pub(super) struct CallState {
     pub(super) error: Option<UpstreamError>,
 }
 
-/// A candidate that may be retried when no other is left.
+/// A candidate for a retry without another candidate left.
 #[derive(Clone, Copy)]
 pub(super) struct RetryTarget {
     pub(super) at: usize,
-    /// Retries there so far.
+    /// Retries so far.
     pub(super) retries: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Failover: selects a provider for a call, and another one when the first fails before the first byte of its answer.
+//! Failover: selects a provider for a call, and another provider after a failure before the first byte of the answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::upstream::transport::{
     AttemptError, Call, Connections, ProviderRequest, Relays, RequestIds, fault,
 };
 
-/// Base of the exponential backoff with jitter before a retry at the same provider: doubled each time, and up to as much again at random.
+/// Base of the exponential backoff with jitter before a retry at the failed provider: doubled each time, and up to as much again at random.
 const BACKOFF_BASE: Duration = Duration::from_millis(50);
 
 /// Makes the calls of one worker.
@@ -52,7 +52,7 @@ impl Caller {
         caller.prepare()
     }
 
-    /// The calls of the same worker, with its connections, to other providers and servers.
+    /// Calls to other providers and servers by this worker, over its connections.
     pub(crate) fn with(
         &self,
         providers: Arc<Providers>,
@@ -137,7 +137,7 @@ impl Caller {
         })
     }
 
-    /// Records that an answer has started; its guard tracks it to the end.
+    /// Records that an answer has started; a guard tracks the answer to the end.
     fn track(
         &self,
         call: Call,
@@ -193,8 +193,8 @@ impl Caller {
             && failed.retry_after.is_none()
             && retries < candidate.provider.settings.retries;
         state.retry = retry.then_some(RetryTarget { at, retries });
-        // A rate limit names a time to retry, which no other failure does, and the soonest of several is reported; but an invalid request
-        // is invalid at every provider.
+        // Only a rate limit names a time to retry, and the soonest of several is reported; but an invalid request is invalid at every
+        // provider.
         let keep = state.error.as_ref().is_some_and(|before| {
             let sooner = before.answer.retry_after <= failed.error.answer.retry_after;
             before.fault == UpstreamFault::RateLimited && action.failover && (!limited || sooner)
@@ -232,7 +232,7 @@ impl Caller {
         if allowed && let Some(error) = &state.error {
             let (provider, model) = (&*candidate.provider.settings.name, &*candidate.model);
             let (fault, detail) = (error.fault.word(), &error.detail);
-            // A retry at the same provider succeeds, or fails with a log line of its own.
+            // A retry at this provider succeeds, or fails with a separate log line.
             if state.tried.count_ones() < candidates.list.len() as u32 {
                 tracing::warn!(provider, model, fault, %detail, "retrying request at another provider: attempt failed");
             } else {
@@ -242,7 +242,7 @@ impl Caller {
         allowed
     }
 
-    /// Waits for a permit of a provider. `None` when none was available.
+    /// Waits for a permit of a provider. `None` without an available permit.
     async fn acquire_queued(
         &self,
         candidates: &Candidates,
@@ -270,14 +270,14 @@ impl Caller {
         };
         concurrency.record_wait(waited);
         let input = state.selection_input();
-        // Failures of other requests may have opened its circuit meanwhile.
+        // Failures of other requests may have opened the circuit meanwhile.
         let admitted =
             circuit_use == CircuitUse::LastResort || candidate.is_ready(input.account, input.now);
         let guard = admitted
             .then(|| CallGuard::start(candidate, permit, &input, circuit_use))
             .flatten();
         if guard.is_none() {
-            // As a last resort it may be selected once more.
+            // As a last resort the candidate may be selected once more.
             if state.turned_away & (1 << at) != 0 {
                 state.tried |= 1 << at;
                 let detail = "its circuit opened while the request waited for a permit";
@@ -312,7 +312,7 @@ impl Caller {
         }
     }
 
-    /// Backs off before the retry that the last failure allows, if the call has the time; its candidate then counts as not called.
+    /// Backs off before the retry allowed by the last failure, if the call has the time; the candidate then counts as not called.
     async fn back_off(&self, candidates: &Candidates, state: &mut CallState) -> bool {
         let Some(RetryTarget { at, retries }) = state.retry.take() else {
             return false;
@@ -334,8 +334,8 @@ impl Caller {
         true
     }
 
-    /// The next candidate: at once, from a queue, or after a backoff. Each candidate is enqueued at most twice and at most one backoff
-    /// follows a failure, so the loop is bounded.
+    /// The next candidate: at once, from a queue, or after a backoff. The loop is bounded: each candidate is enqueued at most twice, and at
+    /// most one backoff follows a failure.
     pub(super) async fn acquire_candidate(
         &self,
         candidates: &Candidates,

@@ -1,4 +1,4 @@
-//! Failure policy: whether a failure before the first byte of an answer leads to failover or a retry, and which circuit counts it.
+//! Failure policy: whether a failure before the first byte of an answer leads to failover or a retry, and which circuit counts the failure.
 
 use crate::upstream::route::FailureScope;
 use crate::upstream::transport::{AttemptError, Delivery};
@@ -13,7 +13,7 @@ pub(super) struct FailureAction {
     pub(super) scope: FailureScope,
 }
 
-/// The policy table; `README.md` in the folder above has it in prose.
+/// The policy table; in prose in `README.md` of the folder above.
 pub(super) fn classify(failed: &AttemptError) -> FailureAction {
     use FailureScope::{Candidate, NotCounted, Provider, ProviderImmediate, ProviderUnpaid};
     let (failover, retry, scope) = match (failed.status, failed.delivery) {
@@ -24,12 +24,12 @@ pub(super) fn classify(failed: &AttemptError) -> FailureAction {
         // About the gateway: the key is wrong.
         (Some(401), _) => (true, false, ProviderImmediate),
         (Some(429), _) => (true, false, NotCounted),
-        // The provider states that it has not processed the request.
+        // The provider states that the request was not processed.
         (Some(502 | 503), _) => (true, true, Candidate),
-        // 403 and 404 among them: they are also the answers of moderation, and for a feature that no model of the provider has.
+        // Including 403 and 404: answers of moderation too, and answers for a feature missing in all models of the provider.
         (Some(_), _) => (true, false, Candidate),
         (None, Delivery::NotSent) => (true, true, Provider),
-        // Too many concurrent streams of one client can cause it.
+        // A possible cause: too many concurrent streams of one client.
         (None, Delivery::Refused) => (true, true, Candidate),
         (None, Delivery::Unknown) => (true, false, Candidate),
     };

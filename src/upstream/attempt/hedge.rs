@@ -1,4 +1,4 @@
-//! Hedged requests: a second attempt beside a slow one. The first answer is used, the other attempt is cancelled.
+//! Hedged requests: a second attempt beside a slow attempt. The first answer is used, the other attempt is cancelled.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,7 @@ use crate::upstream::route::{CallGuard, Candidates, Selection};
 use crate::upstream::transport::ProviderRequest;
 
 impl Caller {
-    /// Calls one provider, and after `after` another one too.
+    /// Calls one provider, and after `after` another provider too.
     pub(super) async fn call_hedged(
         &self,
         exchange: &mut Exchange,
@@ -91,8 +91,7 @@ impl Caller {
         })
     }
 
-    /// Another candidate that is healthy and has capacity, and the request for it. A hedge is never a trial request and never waits in a
-    /// queue.
+    /// Another candidate, healthy and with capacity, and its request. A hedge is never a trial request and never waits in a queue.
     fn start_hedge(
         &self,
         exchange: &Exchange,

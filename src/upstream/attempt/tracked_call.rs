@@ -1,4 +1,4 @@
-//! A call whose answer has started, with its guard: the permit it holds, and the health accounting of its end.
+//! A call with a started answer, and its guard: the permit, and the health accounting at the end.
 
 use bytes::Bytes;
 use tollgate_chain::{UpstreamCall, UpstreamError};
@@ -17,7 +17,7 @@ pub(crate) struct TrackedCall {
 }
 
 impl TrackedCall {
-    /// Records an answer that breaks off: it counts as a failure, though nothing can be retried.
+    /// Records a broken answer: a failure, though without a retry.
     #[cold]
     fn record_cut(&mut self, error: &UpstreamError) {
         if let Some(span) = &mut self.span {

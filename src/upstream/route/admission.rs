@@ -16,7 +16,7 @@ pub(in crate::upstream) struct ConcurrencyLimit {
     queue: Option<Queue>,
 }
 
-/// The permits, and the requests that wait for one.
+/// The permits, and the waiting requests.
 #[derive(Debug)]
 struct Queue {
     /// Issues permits in the order of the requests.
@@ -36,10 +36,10 @@ pub(in crate::upstream) type Permit = Option<OwnedSemaphorePermit>;
 pub(super) struct QueueCounts {
     /// Requests that wait.
     pub(super) waiting: u32,
-    /// Requests that waited and received a permit, and their total wait.
+    /// Requests with a permit after a wait, and their total wait.
     pub(super) waited: u64,
     pub(super) waited_micros: u64,
-    /// Requests that were rejected by a full queue or timed out in it.
+    /// Requests rejected by a full queue or timed out in the queue.
     pub(super) rejected: u64,
 }
 
@@ -118,7 +118,7 @@ impl ConcurrencyLimit {
         let Some(queue) = &self.queue else {
             return Some(None);
         };
-        // Counted before it is compared, so that the bound is never exceeded.
+        // Counted before the comparison, so that the bound is never exceeded.
         let before = queue.waiting.fetch_add(1, Relaxed);
         let waiting = QueuedGuard(&queue.waiting);
         if before as usize >= queue.settings.queue_max {

@@ -1,7 +1,7 @@
 //! The retry budget: a token bucket that bounds further attempts, so that a failure does not become a retry storm.
 //!
-//! Each model has a bucket. Every request adds a share of an attempt, time adds a few as well, every further attempt takes a whole one.
-//! While nothing fails the bucket is full and costs one read.
+//! Each model has a bucket. Every request adds a share of an attempt, time adds a few as well, every further attempt takes a whole attempt.
+//! Without failures the bucket is full and costs one read.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

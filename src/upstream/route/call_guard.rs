@@ -1,4 +1,4 @@
-//! The guard of a call under way: its permit and its trial requests, with the record of how the call ended.
+//! The guard of a call under way: the permit and the trial requests, with the record of the call's end.
 
 use std::sync::Arc;
 
@@ -14,28 +14,28 @@ pub(in crate::upstream) struct SelectionInput {
     pub(in crate::upstream) now: u64,
 }
 
-/// Which circuits of a candidate apply to a request.
+/// Circuits of a candidate for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum CircuitUse {
-    /// All of them; a half-open one admits it as a trial request.
+    /// Every circuit; a half-open circuit admits the request as a trial request.
     All,
-    /// No other candidate is left: only the circuit of the provider applies, which no request can open.
+    /// No other candidate is left: only the provider's circuit applies, which no request can open.
     LastResort,
 }
 
-/// The guard of a call under way: its permit and its trial requests, released on drop.
+/// The guard of a call under way: the permit and the trial requests, released on drop.
 pub(in crate::upstream) struct CallGuard {
     pub(in crate::upstream) candidate: Arc<Candidate>,
     account: Account,
     _permit: Permit,
     circuit_use: CircuitUse,
-    /// Whether it is a trial request for the circuit of the provider.
+    /// Whether the call is a trial request for the circuit of the provider.
     is_provider_trial: bool,
     trials: Trials,
 }
 
 impl CallGuard {
-    /// Starts a call, unless circuits do not admit it: one that is not closed admits a bounded number of trial requests.
+    /// Starts a call, if the circuits admit the call. A circuit other than closed admits a bounded number of trial requests.
     pub(in crate::upstream) fn start(
         candidate: &Arc<Candidate>,
         permit: Permit,
@@ -67,7 +67,7 @@ impl CallGuard {
         })
     }
 
-    /// Whether the call was an ordinary one when it started: neither a trial request nor a last resort.
+    /// Whether the call started as an ordinary call: neither a trial request nor a last resort.
     pub(in crate::upstream) fn is_ordinary(&self) -> bool {
         self.circuit_use == CircuitUse::All && !self.is_trial()
     }
@@ -94,7 +94,7 @@ impl CallGuard {
         self.candidate.log(change);
     }
 
-    /// The call has failed; `body` is what was sent to the provider.
+    /// The call has failed; `body` was sent to the provider.
     pub(in crate::upstream) fn call_failed(
         &mut self,
         scope: FailureScope,

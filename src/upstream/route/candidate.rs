@@ -1,4 +1,4 @@
-//! A candidate, a model at one provider: its circuits, the limits that its provider has set, and what a failure or a success changes.
+//! A candidate, a model at one provider: the circuits, the limits set by the provider, and the effects of a failure or a success.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::evidence::{Account, Failure};
 use super::health::{CandidateHealth, Opened, Trials};
 use super::provider::Provider;
 
-/// How long a provider that rate-limits the gateway without `Retry-After` is called only when no other can serve.
+/// Time of avoidance after a rate limit without `Retry-After`: the provider is called only when no other can serve.
 const AVOIDED_FOR: Duration = Duration::from_secs(1);
 
 /// A candidate: a model at one provider.
@@ -24,28 +24,29 @@ pub(in crate::upstream) struct Candidate {
     pub(super) health: Arc<CandidateHealth>,
     /// The end of `Retry-After` with which the provider rate-limits the gateway.
     limited_until: AtomicU64,
-    /// Until then it is called only when no other candidate can serve: it rate-limited the gateway without `Retry-After`, or failed with
-    /// it.
+    /// End of the avoidance after a rate limit without `Retry-After`, or a failure with `Retry-After`: until then the candidate is called
+    /// only when no other can serve.
     avoided_until: AtomicU64,
 }
 
-/// The circuits that count a failure.
+/// Circuits that count a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum FailureScope {
-    /// None: the request is invalid, or the provider is overloaded, which is no evidence about the model there.
+    /// No circuit: the request is invalid, or the provider is overloaded, without evidence about the model.
     NotCounted,
-    /// Those of the model at this provider. A request can cause the failure, so it counts for its account first, and for all accounts only
-    /// with more evidence.
+    /// The circuits of the model at this provider. A request can cause the failure, so the failure counts for the account first, and for
+    /// all accounts only with more evidence.
     Candidate,
-    /// That of the provider, for all models and accounts: no request can cause the failure.
+    /// The circuit of the provider, for all models and accounts: no request can cause the failure.
     Provider,
-    /// The same, which one failure opens: a repetition changes nothing.
+    /// [`Provider`](Self::Provider), opened by one failure: a repetition gives an equal result.
     ProviderImmediate,
-    /// The same, for want of money in the account there. Probes do not close it: they cost nothing.
+    /// [`ProviderImmediate`](Self::ProviderImmediate) for want of money in the account at the provider. Probes are free, so a successful
+    /// probe does not close the circuit.
     ProviderUnpaid,
 }
 
-/// A change of health that operators see.
+/// A change of health for the operators' log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum HealthChange {
     None,
@@ -79,17 +80,17 @@ impl Candidate {
         }
     }
 
-    /// Whether the health of this candidate is that of the same model at a provider of new settings.
+    /// Whether the health of this candidate continues for `target` at a provider of new settings.
     pub(super) fn continues_as(&self, target: &ProviderModel, provider: &Provider) -> bool {
         self.target.model == target.model && Arc::ptr_eq(&self.provider.circuit, &provider.circuit)
     }
 
-    /// Whether it may be called at all: it does not rate-limit the gateway.
+    /// Whether the candidate is callable, without a rate limit on the gateway.
     pub(super) fn is_callable(&self, now: u64) -> bool {
         self.limited_until.load(Relaxed) <= now
     }
 
-    /// Whether it is preferred for this account: no circuit, limit or `Retry-After` is against it.
+    /// Whether the candidate is preferred for this account: no circuit, limit or `Retry-After` prevents a call.
     pub(in crate::upstream) fn is_ready(&self, account: Account, now: u64) -> bool {
         let settings = &self.provider.circuit_settings;
         self.is_callable(now)
@@ -98,12 +99,13 @@ impl Candidate {
             && self.provider.circuit.admits(now, settings)
     }
 
-    /// Whether the model is reported to clients as available here. Its own circuits do not matter: they never remove the last candidate.
+    /// Whether the model is reported to clients as available here. The candidate's circuits do not matter: circuits never remove the last
+    /// candidate.
     pub(super) fn is_available(&self, now: u64) -> bool {
         !matches!(self.provider.circuit.state(now), State::Open(_))
     }
 
-    /// Records that the provider rate-limits the gateway; `wait` is its `Retry-After`.
+    /// Records a rate limit of the provider on the gateway; `wait` is the `Retry-After`.
     pub(in crate::upstream) fn record_rate_limit(&self, now: u64, wait: Option<Duration>) {
         let end = |wait: Duration| now.saturating_add(wait.as_micros() as u64);
         match wait {
@@ -112,8 +114,8 @@ impl Candidate {
         };
     }
 
-    /// Records `Retry-After` with a failure for a request of this account. A request can cause it, so it affects only the choice among
-    /// candidates, and like its other failures the account first.
+    /// Records `Retry-After` with a failure for a request of this account. A request can cause the answer, so the answer affects only the
+    /// choice among candidates, and, like other failures, the account first.
     pub(in crate::upstream) fn record_retry_after(
         &self,
         account: Account,
@@ -131,12 +133,12 @@ impl Candidate {
         }
     }
 
-    /// The end of the rate limit that its provider has set.
+    /// The end of the rate limit set by the provider.
     pub(super) fn limited_until(&self) -> u64 {
         self.limited_until.load(Relaxed)
     }
 
-    /// The time before which it is not called, or only when no other can serve; for operators.
+    /// End of the time without calls, or with calls only when no other can serve; for operators.
     pub(super) fn deferred_until(&self, now: u64) -> Option<u64> {
         let limited = self.limited_until.load(Relaxed);
         let until = limited.max(self.avoided_until.load(Relaxed));
@@ -217,7 +219,7 @@ impl Candidate {
         }
     }
 
-    /// Records a success in its circuits.
+    /// Records a success in the circuits.
     pub(super) fn record_success(&self, account: Account, now: u64) -> HealthChange {
         let provider = self.provider.record_success();
         if self.health.record_success(account, now) || provider {

@@ -1,8 +1,13 @@
-//! A circuit breaker: closed while calls succeed, open for a cooldown after consecutive failures, then half-open, where a bounded number of
-//! trial requests decides whether it closes.
+//! A circuit breaker with three states.
 //!
-//! Times are microseconds of the monotonic clock. All workers share one [`Circuit`], so it is made of atomics; two of them that fail at
-//! the same moment may count one failure for both, which does no harm.
+//! | State | Admission | Next state |
+//! |---|---|---|
+//! | closed | every call | open, after consecutive failures |
+//! | open | none, for a cooldown | half-open |
+//! | half-open | a bounded number of trial requests | closed or open, by their results |
+//!
+//! Times are microseconds of the monotonic clock. All workers share one [`Circuit`], made of atomics. Two workers with failures at one
+//! moment may count one failure for both, without harm.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,11 +17,11 @@ use Ordering::Relaxed;
 /// Thresholds and durations of a circuit breaker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CircuitSettings {
-    /// Consecutive failures that open it.
+    /// Consecutive failures that open the circuit.
     pub(super) failures: u32,
-    /// Window for these failures.
+    /// Window of the failures.
     pub(super) window: Duration,
-    /// Cooldown: how long it is open before it is half-open.
+    /// Cooldown from open to half-open.
     pub(super) cooldown: Duration,
     /// Concurrent trial requests.
     pub(super) trial_requests: u32,
@@ -47,7 +52,7 @@ pub(super) enum State {
     Closed,
     /// The cooldown is over: trial requests are admitted, also while some are under way.
     HalfOpen,
-    /// No request is admitted before then.
+    /// No request is admitted before this time.
     Open(u64),
 }
 
@@ -80,8 +85,8 @@ impl Circuit {
         }
     }
 
-    /// Starts a call: always while the circuit is closed, otherwise as one of the trial requests, if another one is admitted. `Some(true)`
-    /// for a trial request, which must call [`Circuit::end_trial`] in the end. The caller checks the cooldown.
+    /// Starts a call: always while the circuit is closed, otherwise as a trial request, if another is admitted. `Some(true)` for a trial
+    /// request, which must call [`Circuit::end_trial`] in the end. The caller checks the cooldown.
     pub(super) fn start_call(&self, settings: &CircuitSettings) -> Option<bool> {
         if self.open_until.load(Relaxed) == 0 {
             return Some(false);
@@ -91,12 +96,12 @@ impl Circuit {
         entered.is_ok().then_some(true)
     }
 
-    /// Ends a trial request, also one without a result.
+    /// Ends a trial request, even without a result.
     pub(super) fn end_trial(&self) {
         self.trials.fetch_sub(1, Relaxed);
     }
 
-    /// Records a call that succeeded: the circuit closes. `true` when it was not closed.
+    /// Records a successful call: the circuit closes. `true` unless already closed.
     pub(super) fn record_success(&self) -> bool {
         // Reading first keeps the cache lines of the counters shared between the workers.
         if self.failures.load(Relaxed) != 0 {
@@ -105,7 +110,7 @@ impl Circuit {
         self.open_until.load(Relaxed) != 0 && self.open_until.swap(0, Relaxed) != 0
     }
 
-    /// Records a call that failed. `true` when the circuit opens that was closed.
+    /// Records a failed call. `true` when a closed circuit opens.
     pub(super) fn record_failure(
         &self,
         now: u64,
@@ -130,7 +135,7 @@ impl Circuit {
         failures >= u64::from(settings.failures) && self.open(now, settings)
     }
 
-    /// Opens the circuit, or restarts its cooldown. `true` when it was closed.
+    /// Opens the circuit, or restarts the cooldown. `true` if closed before.
     pub(super) fn open(&self, now: u64, settings: &CircuitSettings) -> bool {
         let until = now
             .saturating_add(settings.cooldown.as_micros() as u64)
@@ -138,7 +143,7 @@ impl Circuit {
         self.open_until.swap(until, Relaxed) == 0
     }
 
-    /// Opens the circuit until then, if it is not open for longer.
+    /// Opens the circuit until `until`, unless open for longer.
     pub(super) fn keep_open(&self, until: u64) {
         self.open_until.fetch_max(until.max(1), Relaxed);
     }
@@ -147,7 +152,7 @@ impl Circuit {
     pub(super) fn end_cooldown(&self, now: u64) {
         let until = self.open_until.load(Relaxed);
         if until > now {
-            // A cooldown that starts in between is newer.
+            // A cooldown started in between is newer.
             let _ = self
                 .open_until
                 .compare_exchange(until, now.max(1), Relaxed, Relaxed);

@@ -1,7 +1,7 @@
-//! Failure evidence: which failures that a request can cause open a circuit for all accounts, and which accounts are active.
+//! Failure evidence: which failures caused by requests open a circuit for all accounts, and which accounts are active.
 //!
-//! A client can make a provider fail at no cost. So failures open a circuit for all accounts only where they do not come from one client
-//! alone: from distinct accounts with distinct bodies, or where a failed probe corroborates them, or where only one account is active.
+//! A client can make a provider fail at no cost. So failures open a circuit for all accounts only with evidence beyond a single client:
+//! distinct accounts with distinct bodies, or a failed probe, or a single active account.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use tollgate_money::AccountId;
 
 use super::circuit::CircuitSettings;
 
-/// The account of a request. All requests without an account count as one.
+/// The account of a request. Requests without an account count as one account.
 pub(in crate::upstream) type Account = Option<AccountId>;
 
 /// The account of an exchange.
@@ -22,18 +22,18 @@ pub(in crate::upstream) fn account_of(exchange: &tollgate_filter::Exchange) -> A
         .map(|principal| principal.account)
 }
 
-/// A call that failed in a way that its request can cause.
+/// A failed call with a possible cause in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) account: Account,
-    /// A digest of its body.
+    /// A digest of the body.
     pub(super) body: u64,
     pub(super) at: u64,
 }
 
 impl Failure {
     pub(super) fn new(account: Account, body: &[u8], at: u64) -> Failure {
-        // Collisions that a client constructs only make it harder to open a circuit.
+        // Collisions constructed by a client only make the circuit harder to open.
         let mut digest = DefaultHasher::new();
         body.hash(&mut digest);
         Failure {
@@ -44,7 +44,7 @@ impl Failure {
     }
 }
 
-/// The consecutive failures of one candidate: no request of any account succeeded there since.
+/// The consecutive failures of one candidate: no request of any account succeeded since.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     /// Their number, and when the first occurred.
@@ -55,8 +55,8 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Adds a failure. Returns whether the circuit opens for all accounts: after `needed` consecutive failures if other evidence
-    /// corroborates them (`is_corroborated`), else after as many with distinct bodies, and no fewer than two, from two accounts or more.
+    /// Adds a failure. Returns whether the circuit opens for all accounts. With corroboration (`is_corroborated`): after `needed`
+    /// consecutive failures. Otherwise: after as many, and at least two, with distinct bodies, from two accounts or more.
     pub(super) fn add(
         &mut self,
         failure: Failure,
@@ -79,7 +79,7 @@ impl Evidence {
         let is_known = self.distinct.iter().any(|one| one.body == failure.body);
         let of_account = |one: &&Failure| one.account == failure.account;
         let own = self.distinct.iter().filter(of_account).count();
-        // Together with the bound on each account: never all of one.
+        // Together with the bound on each account: one account never fills the list.
         if !is_known && own + 1 < needed {
             self.distinct.push(failure);
         }
@@ -96,17 +96,17 @@ impl Evidence {
     }
 }
 
-/// The accounts that are active at one candidate: enough of them to decide whether there is more than one. An account is active from
-/// the start of a call until the window after its start, or after the end of its answer, has passed.
+/// The active accounts of one candidate, as far as needed to decide whether more than one account is active. An account is active from the
+/// start of a call until a window has passed after the start, or after the end of the answer.
 ///
-/// It is written with every request, so it has a cache line of its own: the fields beside it are mostly read.
+/// Written with every request, so the struct has a separate cache line: the neighbouring fields are mostly read.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Activity {
     /// The account seen last, and when.
     latest: AtomicU64,
     latest_at: AtomicU64,
-    /// When any other account was seen last; zero for never.
+    /// Last time of any other account; zero for never.
     other_at: AtomicU64,
 }
 
@@ -135,7 +135,7 @@ impl Activity {
     }
 }
 
-/// A hash of an account; never zero. Of two accounts with the same hash, which is very unlikely, one would be overlooked.
+/// A hash of an account; never zero. Of two accounts with equal hashes, which is very unlikely, one would be overlooked.
 fn tag(account: Account) -> u64 {
     let Some(account) = account else { return 1 };
     let [high, low] = [0, 8].map(|at| {
@@ -143,7 +143,7 @@ fn tag(account: Account) -> u64 {
         half.copy_from_slice(&account.as_bytes()[at..at + 8]);
         u64::from_le_bytes(half)
     });
-    // The halves of an id must not cancel each other.
+    // The halves of an id must not cancel out.
     (high.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ low).max(2)
 }
 

@@ -1,7 +1,7 @@
-//! Circuit breakers of a candidate (a model at one provider): one for all accounts, and one for each account whose requests failed there.
+//! Circuit breakers of a candidate (a model at one provider): one for all accounts, and one for each account with failed requests.
 //!
-//! While nothing fails a request costs a load for each check, no lock and no allocation: circuits of accounts exist only from a failure
-//! until they expire.
+//! Without failures a request costs a load for each check, no lock and no allocation: circuits of accounts exist only from a failure until
+//! their expiry.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use parking_lot::{Mutex, MutexGuard};
 use super::circuit::{Circuit, CircuitSettings, State};
 use super::evidence::{Account, Activity, Evidence, Failure};
 
-/// Maximum number of accounts with a circuit of their own at one candidate. Beyond it the one that expires first is evicted.
+/// Maximum number of accounts with a separate circuit at one candidate. Beyond the maximum, the circuit with the earliest expiry is
+/// evicted.
 const ACCOUNTS_MAX: usize = 256;
 
 /// The health of one candidate.
@@ -23,7 +24,7 @@ pub(super) struct CandidateHealth {
     /// For all accounts.
     all: Circuit,
     activity: Activity,
-    /// When everything behind the lock has expired; zero while there is nothing.
+    /// Expiry of the last entry behind the lock; zero without entries.
     expires_at: AtomicU64,
     failed: Mutex<FailureState>,
 }
@@ -38,11 +39,11 @@ struct FailureState {
 #[derive(Debug, Default)]
 struct AccountCircuit {
     circuit: Arc<Circuit>,
-    /// Expiry: then its failures are too old, and a half-open circuit is dropped.
+    /// Expiry: from then on the failures are too old, and a half-open circuit is dropped.
     expires_at: u64,
 }
 
-/// The half-open circuits for which a call is a trial request.
+/// The half-open circuits with this call as a trial request.
 #[derive(Debug, Default)]
 pub(super) struct Trials {
     all: bool,
@@ -55,13 +56,13 @@ impl Trials {
     }
 }
 
-/// Which closed circuits a failure opened.
+/// Closed circuits opened by a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opened {
     None,
-    /// The one of the account.
+    /// The circuit of the account.
     Account,
-    /// The one for all accounts.
+    /// The circuit for all accounts.
     All,
 }
 
@@ -118,7 +119,7 @@ impl CandidateHealth {
         }
     }
 
-    /// Records a request that succeeded: the circuit of its account closes, and the one for all. `true` when the latter was not closed.
+    /// Records a successful request: the account's circuit closes, and the circuit for all accounts. `true` if the latter was not closed.
     pub(super) fn record_success(&self, account: Account, now: u64) -> bool {
         if self.expires_at.load(Relaxed) >= now {
             let mut failed = self.lock();
@@ -131,8 +132,7 @@ impl CandidateHealth {
         self.all.record_success()
     }
 
-    /// Records a call that failed in a way that its request can cause. `is_corroborated` when a failed probe shows as well that the
-    /// provider is unhealthy.
+    /// Records a failed call with a possible cause in the request. `is_corroborated`: a failed probe shows an unhealthy provider as well.
     pub(super) fn record_failure(
         &self,
         failure: Failure,
@@ -151,7 +151,7 @@ impl CandidateHealth {
         let needed = match self.all.state(now) {
             State::Closed => settings.failures,
             State::HalfOpen if trials.all => 1,
-            // As for any circuit: a call that started before it opened, or bypassed it, adds no information.
+            // As for any circuit: a call started before the opening, or bypassing the circuit, adds no information.
             State::HalfOpen | State::Open(_) => 0,
         };
         let opens = needed > 0
@@ -171,8 +171,8 @@ impl CandidateHealth {
         }
     }
 
-    /// Records `Retry-After` with a failure for a request of this account. Returns whether it applies to all accounts; else the circuit of
-    /// this one is open for as long.
+    /// Records `Retry-After` with a failure for a request of this account. Returns whether the wait applies to all accounts; otherwise the
+    /// account's circuit opens for the wait.
     pub(super) fn record_retry_after(
         &self,
         account: Account,
@@ -191,7 +191,7 @@ impl CandidateHealth {
         false
     }
 
-    /// Changes the circuit of an account, which is created if it has none that is still valid.
+    /// Changes the valid circuit of an account, created if missing.
     fn change<T>(
         &self,
         failed: &mut FailureState,
@@ -230,7 +230,7 @@ impl CandidateHealth {
         self.all.end_cooldown(now);
     }
 
-    /// The circuit of an account, if it has one that is still valid.
+    /// The valid circuit of an account, if any.
     fn circuit_of(&self, account: Account, now: u64) -> Option<Arc<Circuit>> {
         if self.expires_at.load(Relaxed) < now {
             return None;
@@ -246,13 +246,13 @@ impl CandidateHealth {
     }
 
     fn lock(&self) -> MutexGuard<'_, FailureState> {
-        // The state behind it is never left half written.
+        // The state is never left half written.
         self.failed.lock()
     }
 }
 
 impl FailureState {
-    /// Removes expired circuits, and if necessary evicts the one that expires first to make space for an account.
+    /// Removes expired circuits, and if necessary evicts the circuit with the earliest expiry to make space for an account.
     fn evict_for(&mut self, account: Account, now: u64) {
         if self.accounts.len() < ACCOUNTS_MAX || self.accounts.contains_key(&account) {
             return;

@@ -1,4 +1,4 @@
-//! Load balancing among candidates: weighted random or least busy. A set of candidates is the bits of a word, so nothing is allocated.
+//! Load balancing among candidates: weighted random or least busy. A set of candidates is the bits of a word, without allocation.
 
 /// A set of up to 64 candidates, as positions in a list.
 pub(in crate::upstream) type CandidateSet = u64;
@@ -6,7 +6,8 @@ pub(in crate::upstream) type CandidateSet = u64;
 /// The maximum length of a list.
 pub(super) const CANDIDATES_MAX: usize = 64;
 
-/// The members of a set that have a weight; all of them if none has. A weight of zero marks a standby that serves only when no other can.
+/// The members of a set with a weight, or every member if all weights are zero. A weight of zero marks a standby that serves only when no
+/// other can.
 fn with_weight(set: CandidateSet, weight: impl Fn(usize) -> u32) -> CandidateSet {
     let weighted = members(set).fold(0, |weighted, at| {
         weighted | (u64::from(weight(at) > 0) << at)
@@ -52,7 +53,7 @@ pub(super) fn least_busy(
 ) -> Option<usize> {
     let set = with_weight(set, &weight);
     let load = |at| (u64::from(busy(at)), u64::from(weight(at).max(1)));
-    // a/b < c/d without a division. The counts of calls under way change meanwhile, which is why each is read once.
+    // a/b < c/d without a division. The counts of calls under way change meanwhile, so each is read once.
     let mut best: Option<(usize, (u64, u64))> = None;
     let mut equals = 0;
     for at in members(set) {
@@ -67,7 +68,7 @@ pub(super) fn least_busy(
             }
             std::cmp::Ordering::Equal => {
                 equals += 1;
-                // The last of n equals is taken with a probability of one in n, so that all have the same.
+                // The last of n equals is taken with a probability of 1/n, so all have equal probabilities.
                 if draw
                     .rotate_left(7 * equals)
                     .is_multiple_of(u64::from(equals))

@@ -1,4 +1,4 @@
-//! Provider selection: the providers of each model, their health and capacity, and the choice of the next one to call.
+//! Provider selection: the providers of each model, their health and capacity, and the choice of the next provider to call.
 
 mod admission;
 mod budget;

@@ -1,5 +1,5 @@
-//! Health probes: active health checks of a provider, so that a failed one is detected before a client's request reaches it, and a
-//! recovered one is used again without a client's request as a trial.
+//! Health probes: active health checks of a provider. A probe detects a failed provider before a client's request, and a recovered provider
+//! is used again without a client's request as a trial.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,7 +20,7 @@ const PROBE_MAX: Duration = Duration::from_secs(5);
 
 /// Probes a provider periodically, until dropped.
 pub(super) async fn run(providers: Arc<Providers>, provider: Arc<Provider>, probe: Probe) {
-    // A pool of its own: probes take no connections from the workers.
+    // A separate pool: probes take no connections from the workers.
     let connector = Connector::new(None);
     loop {
         let limit = PROBE_MAX.max(provider.settings.timeouts.connect);
@@ -38,10 +38,10 @@ fn record(providers: &Providers, provider: &Provider, result: Result<(), String>
     match result {
         Ok(()) => {
             provider.probe_failed.store(false, Relaxed);
-            // A list of models costs nothing, and says nothing about the money.
+            // A list of models is free, and so no evidence about the money.
             if !provider.is_unpaid.load(Relaxed) && provider.record_success() {
                 tracing::warn!(provider = name, "closed circuit: the probe succeeded");
-                // Its calls may have failed for the same reason.
+                // The candidate's calls may have failed for this reason.
                 for candidate in &providers.all {
                     if candidate.provider.endpoint.index == provider.endpoint.index {
                         candidate.health.end_cooldown(now);

@@ -1,4 +1,4 @@
-//! One model provider: its endpoint, its circuit, its capacity and its counters.
+//! One model provider: endpoint, circuit, capacity and counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,20 +23,20 @@ pub(in crate::upstream) struct Provider {
     pub(in crate::upstream) counts: Arc<Counts>,
 }
 
-/// Counters of a provider besides those of its calls.
+/// Counters of a provider besides the counts of calls.
 #[derive(Debug, Default)]
 pub(in crate::upstream) struct Counts {
-    /// Failures that were followed by another attempt.
+    /// Failures followed by another attempt.
     pub(in crate::upstream) followed: AtomicU64,
-    /// Failures that the budget kept from being followed by another attempt.
+    /// Failures without another attempt, because of the budget.
     pub(in crate::upstream) refused: AtomicU64,
-    /// Hedged requests that this provider answered first, and those that it did not.
+    /// Hedged requests answered first by this provider, and the rest.
     pub(in crate::upstream) hedges_won: AtomicU64,
     pub(in crate::upstream) hedges_lost: AtomicU64,
 }
 
 impl Counts {
-    /// Counts a failure by whether another attempt follows it.
+    /// Counts a failure by whether another attempt follows.
     pub(in crate::upstream) fn record_further_attempt(&self, follows: bool) -> bool {
         let counter = if follows {
             &self.followed
@@ -49,7 +49,7 @@ impl Counts {
 }
 
 impl Provider {
-    /// Records a call that succeeded, or one that shows that it would. `true` when the circuit was not closed.
+    /// Records a successful call, or a call that proves the provider would succeed. `true` when the circuit was not closed.
     pub(super) fn record_success(&self) -> bool {
         let closed = self.circuit.record_success();
         if closed {
@@ -58,8 +58,8 @@ impl Provider {
         closed
     }
 
-    /// A provider. `known` is the one of this name in the settings before, of which continues what still applies: the counters; the permits
-    /// under an equal limit; the circuit at the same address with the same key.
+    /// A provider. `known`: the provider of this name in the earlier settings. Its counters continue always, its permits under an equal
+    /// limit, and its circuit at an equal address with an equal key.
     pub(super) fn new(
         index: usize,
         settings: Arc<config::Provider>,

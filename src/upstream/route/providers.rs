@@ -25,9 +25,9 @@ pub(crate) struct Providers {
     catalog: Arc<Catalog>,
     pub(in crate::upstream) settings: config::Upstream,
     pub(super) clock: Clock,
-    /// The addresses of all names that are called, of relayed requests too.
+    /// The addresses of all called names, including relayed requests.
     pub(crate) addresses: Arc<Addresses>,
-    /// The index of the next new provider: connections are pooled by it, so that none is given twice.
+    /// The index of the next new provider: the key of connections in pools, so no index is given twice.
     next_index: usize,
 }
 
@@ -37,8 +37,8 @@ impl Providers {
         Providers::build(settings, clock, addresses, None)
     }
 
-    /// The providers of new settings. Connections, circuits, permits, retry budgets and counters continue where nothing that they depend on
-    /// has changed, and the memory of addresses that failed.
+    /// The providers of new settings. Connections, circuits, permits, retry budgets and counters continue where their settings are
+    /// unchanged. The memory of failed addresses continues too.
     pub(crate) fn successor(&self, settings: &config::Settings) -> Providers {
         let (clock, addresses) = (self.clock.clone(), self.addresses.clone());
         Providers::build(settings, clock, addresses, Some(self))
@@ -158,14 +158,14 @@ impl Providers {
         }
     }
 
-    /// A provider's message, without the gateway's key and ids of its account there.
+    /// A provider's message, without the gateway's key and without ids of its account at the provider.
     pub(crate) fn redact(&self, provider: Option<&str>, message: String) -> String {
         let named = |one: &&Arc<Provider>| provider == Some(&*one.settings.name);
         let key = self.list.iter().find(named);
         fault::redact(&message, key.and_then(|one| one.settings.api_key.as_ref()))
     }
 
-    /// A sentence for each provider and candidate that is unhealthy.
+    /// A sentence for each unhealthy provider and candidate.
     pub(crate) fn failing(&self) -> Vec<String> {
         let now = self.clock.elapsed().as_micros() as u64;
         let is_healthy = |one: &Provider| one.circuit.state(now) == State::Closed;

@@ -1,4 +1,4 @@
-//! Candidate selection: the candidates for each model in tiers, and the choice of the next one to call.
+//! Candidate selection: the candidates for each model in tiers, and the choice of the next candidate to call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::load_balancing::{CandidateSet, least_busy, members, weighted};
 
 /// The candidates for one model.
 pub(in crate::upstream) struct Candidates {
-    /// First the model's own, then those of its fallback models.
+    /// First the model's candidates, then the candidates of its fallback models.
     pub(in crate::upstream) list: Box<[Arc<Candidate>]>,
     tiers: Box<[Tier]>,
     /// Candidates without chat, and candidates without text completions.
@@ -22,7 +22,7 @@ pub(in crate::upstream) struct Candidates {
     pub(in crate::upstream) budget: Arc<Budget>,
 }
 
-/// Candidates of equal preference: the model's own, or those of one fallback model.
+/// Candidates of equal preference: the model's, or those of one fallback model.
 pub(in crate::upstream) struct Tier {
     pub(in crate::upstream) members: CandidateSet,
     pub(in crate::upstream) choice: Choice,
@@ -30,9 +30,9 @@ pub(in crate::upstream) struct Tier {
 
 /// The result of selecting a candidate.
 pub(in crate::upstream) enum Selection {
-    /// This one; the call is already counted.
+    /// This candidate; the call is already counted.
     Start(usize, CallGuard),
-    /// This one, when a permit is available: the request waits in its queue.
+    /// This candidate, once a permit is available: the request waits in the queue.
     Enqueue(usize, CircuitUse),
     /// No candidate is available.
     None(Unavailable),
@@ -41,13 +41,13 @@ pub(in crate::upstream) enum Selection {
 /// Why no candidate is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum Unavailable {
-    /// All have been called.
+    /// Every candidate has been called.
     AllTried,
     /// Capacity and queues are full; a permit may take this long.
     AtCapacity(Duration),
-    /// Their circuits are open until then.
+    /// The circuits are open until this time.
     CircuitsOpen(u64),
-    /// They rate-limit the gateway until then.
+    /// The gateway is rate-limited until this time.
     RateLimited(u64),
 }
 
@@ -91,7 +91,7 @@ impl Candidates {
             .any(|candidate| candidate.is_available(now))
     }
 
-    /// Whether it is a candidate of a fallback model.
+    /// Whether the candidate belongs to a fallback model.
     pub(in crate::upstream) fn is_fallback(&self, at: usize) -> bool {
         self.tiers
             .first()
@@ -118,7 +118,7 @@ impl Candidates {
         }
     }
 
-    /// Starts a call at one of these that has a free permit.
+    /// Starts a call at a candidate of `set` with a free permit.
     fn try_start(
         &self,
         mut set: CandidateSet,
@@ -141,7 +141,7 @@ impl Candidates {
         None
     }
 
-    /// Chooses the queue of one of these.
+    /// Chooses the queue of a candidate of `set`.
     fn enqueue(
         &self,
         set: CandidateSet,
@@ -156,11 +156,17 @@ impl Candidates {
         Some(Selection::Enqueue(at, circuit_use))
     }
 
-    /// Selects the next candidate among those that have not been tried; `draw` gives random words.
+    /// Selects the next untried candidate; `draw` gives random words.
     ///
-    /// The model's own that the circuits admit, at once or from the queue; those of its fallback models; then candidates to avoid; then
-    /// those with open circuits of their own; then, a few requests at a time, those of a provider with an open circuit. Never one that
-    /// rate-limits the gateway and whose `Retry-After` has not passed.
+    /// Order of preference:
+    ///
+    /// 1. the model's candidates admitted by the circuits, at once or from the queue;
+    /// 2. the candidates of its fallback models;
+    /// 3. candidates to avoid;
+    /// 4. candidates with open circuits;
+    /// 5. a few requests at a time, candidates of a provider with an open circuit.
+    ///
+    /// Never a candidate under a rate limit with a pending `Retry-After`.
     pub(in crate::upstream) fn select(
         &self,
         tried: CandidateSet,
@@ -229,7 +235,7 @@ impl Candidates {
         Selection::None(self.reason(tried, now))
     }
 
-    /// Why no candidate is available: the reason that ends soonest.
+    /// Why no candidate is available: the reason with the earliest end.
     fn reason(&self, tried: CandidateSet, now: u64) -> Unavailable {
         let all = self.list.iter().enumerate();
         let untried = all.filter(|(at, _)| tried >> at & 1 == 0);

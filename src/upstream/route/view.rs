@@ -10,14 +10,14 @@ use super::providers::Providers;
 /// The state of one provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProviderView {
-    /// Its name in the settings.
+    /// The name in the settings.
     pub(crate) name: String,
-    /// Its circuit: `working` (closed), `half_open` (trial requests are admitted) or `resting` (open).
+    /// The circuit: `working` (closed), `half_open` (trial requests are admitted) or `resting` (open).
     pub(crate) state: String,
     /// Milliseconds until an open circuit is half-open.
     #[serde(rename = "rests_ms")]
     pub(crate) open_ms: u64,
-    /// Whether its last probe failed.
+    /// Whether the last probe failed.
     #[serde(default)]
     pub(crate) probe_failed: bool,
     /// Calls under way.
@@ -28,36 +28,36 @@ pub(crate) struct ProviderView {
     pub(crate) waited: u64,
     /// Their total wait in microseconds.
     pub(crate) waited_us: u64,
-    /// Requests that were rejected by a full queue or timed out in it.
+    /// Requests rejected by a full queue or timed out in the queue.
     #[serde(rename = "turned_away")]
     pub(crate) rejected: u64,
-    /// Failures that were followed by another attempt.
+    /// Failures followed by another attempt.
     pub(crate) followed: u64,
-    /// Failures that the budget kept from being followed by another attempt.
+    /// Failures without another attempt, because of the budget.
     pub(crate) not_followed: u64,
-    /// Hedged requests that this provider answered first.
+    /// Hedged requests answered first by this provider.
     pub(crate) hedges_won: u64,
-    /// Hedged requests that it did not answer first.
+    /// Hedged requests answered first by another provider.
     pub(crate) hedges_lost: u64,
-    /// The models it serves.
+    /// The served models.
     pub(crate) models: Vec<CandidateView>,
 }
 
 /// The state of one model at one provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CandidateView {
-    /// Its name for clients.
+    /// The name for clients.
     pub(crate) model: String,
-    /// Its name at the provider.
+    /// The name at the provider.
     pub(crate) provider_model: String,
-    /// Its share of the calls.
+    /// The share of the calls.
     pub(crate) weight: u32,
-    /// Its circuit for all accounts: `working`, `half_open` or `resting`, without that of the provider as a whole.
+    /// The circuit for all accounts: `working`, `half_open` or `resting`, without the circuit of the provider as a whole.
     pub(crate) state: String,
     /// Milliseconds until an open circuit is half-open.
     #[serde(rename = "rests_ms")]
     pub(crate) open_ms: u64,
-    /// Number of accounts for which alone its circuit is open.
+    /// Number of accounts with an open circuit for the account alone.
     #[serde(default)]
     pub(crate) accounts_open: usize,
     /// Milliseconds left of the provider's `Retry-After` or rate limit.

@@ -1,7 +1,7 @@
-//! The addresses of names: their resolution, the order in which connections to them are tried, and the memory of addresses that failed.
+//! The addresses of names: resolution, the order of connection attempts, and the memory of failed addresses.
 //!
-//! The rule is Happy Eyeballs (RFC 8305): every address of a name is tried once, the next one when one fails, and beside it when one has not
-//! connected in time. An address that failed is tried last for a while. So a connection fails only where all addresses do.
+//! The rule is Happy Eyeballs (RFC 8305): every address of a name is tried once. The next attempt starts after a failure, or beside an
+//! attempt not connected in time. A failed address is tried last for a while. So a connection fails only when every address fails.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,22 +17,22 @@ use tollgate_clock::Clock;
 
 use super::resolver::Resolver;
 
-/// How long an address that failed is tried last.
+/// Time during which a failed address is tried last.
 const AVOIDED_FOR: Duration = Duration::from_secs(30);
 
-/// A lookup that takes longer has failed.
+/// A longer lookup has failed.
 const LOOKUP_MAX: Duration = Duration::from_secs(5);
 
 /// How long a connection is awaited before the next address is tried beside it (RFC 8305 section 8, Connection Attempt Delay).
 pub(super) const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// The addresses of names, for all workers: an address that failed for one of them is avoided by all.
+/// The addresses of names, for all workers: an address failed for one worker is avoided by all.
 pub(crate) struct Addresses {
     resolver: Resolver,
     clock: Clock,
     /// Whether an address is avoided. The lock is not taken while none is.
     any_avoided: AtomicBool,
-    /// The addresses that failed, and the clock reading at which each is tried first again.
+    /// The failed addresses, each with the clock reading of its next first try.
     avoided: Mutex<HashMap<SocketAddr, Duration>>,
 }
 
@@ -46,7 +46,7 @@ impl Addresses {
         }
     }
 
-    /// The addresses of a name, without those of a family that this machine has no route for, unless there are no others.
+    /// The addresses of a name. Addresses of a family without a route from this machine are left out, unless no others exist.
     pub(super) async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let lookup = self.resolver.lookup(host, port);
         let mut found = tokio::time::timeout(LOOKUP_MAX, lookup).await??;
@@ -60,8 +60,8 @@ impl Addresses {
         Ok(if routed.is_empty() { found } else { routed })
     }
 
-    /// The index of the address to try first: the one of this turn among those that have not failed. An address that failed
-    /// [`AVOIDED_FOR`] ago is tried by one caller, which decides whether it is avoided for as long again.
+    /// The index of the address to try first: by turn among the addresses without a failure. An address failed [`AVOIDED_FOR`] ago is tried
+    /// by one caller, which decides about a further avoidance.
     pub(super) fn choose(&self, addresses: &[SocketAddr], turn: usize) -> usize {
         if !self.any_avoided.load(Relaxed) || addresses.len() < 2 {
             return turn % addresses.len().max(1);
@@ -84,7 +84,7 @@ impl Addresses {
         }
     }
 
-    /// The other addresses in the order in which they are tried: families in turn (RFC 8305 section 4), those that failed last.
+    /// The other addresses in the order of attempts: families in turn (RFC 8305 section 4), failed addresses last.
     fn others(&self, addresses: &[SocketAddr], first: usize) -> Vec<usize> {
         let avoided = self.avoided.lock().expect("no panic under this lock");
         let is_v6 = |at: usize| addresses[at].is_ipv6();
@@ -102,12 +102,12 @@ impl Addresses {
         others.into_iter().map(|(.., at)| at).collect()
     }
 
-    /// Opens a connection by `open` at the first address that accepts one: `first`, then each other one. The next is tried when one fails,
-    /// or when none has connected within `delay`; the connections that lose are dropped.
+    /// Opens a connection by `open` at the first accepting address: `first`, then the others. The next attempt starts after a failure, or
+    /// without a connection within `delay`; the losing connections are dropped.
     ///
     /// # Errors
     ///
-    /// Why each of them failed, with its address if there are several.
+    /// The failure of each address, with the address if there are several.
     pub(super) async fn open<T, F>(
         &self,
         name: &str,
@@ -149,12 +149,12 @@ impl Addresses {
         Err(failures.join("; "))
     }
 
-    /// Records that an address failed: it is tried last for a while.
+    /// Records a failed address, to be tried last for a while.
     #[cold]
     fn avoid(&self, name: &str, address: SocketAddr, error: &str) {
         let now = self.clock.elapsed();
         let mut avoided = self.avoided.lock().expect("no panic under this lock");
-        // Addresses that no name has any more.
+        // Addresses without a name.
         avoided.retain(|_, until| *until + AVOIDED_FOR > now);
         let known = avoided.insert(address, now + AVOIDED_FOR);
         self.any_avoided.store(true, Relaxed);
@@ -179,7 +179,7 @@ impl Addresses {
     }
 }
 
-/// Whether this machine has a route to an address. A UDP socket that is connected sends nothing.
+/// Whether this machine has a route to an address. Connecting a UDP socket sends no packet.
 fn has_route(address: &SocketAddr) -> bool {
     let any = match address {
         SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -189,7 +189,7 @@ fn has_route(address: &SocketAddr) -> bool {
     socket.and_then(|socket| socket.connect(address)).is_ok()
 }
 
-/// Waits until one of these has ended, and removes it.
+/// Waits for the end of one future, and removes the future.
 async fn any<F: Future>(running: &mut Vec<(usize, Pin<Box<F>>)>) -> (usize, F::Output) {
     std::future::poll_fn(|cx| {
         let mut each = running.iter_mut().enumerate();

@@ -1,4 +1,4 @@
-//! One attempt of a call at one provider: a connection, the request on it, the head of the answer.
+//! One attempt of a call at one provider: a connection, the request, the head of the answer.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Connections {
         }
     }
 
-    /// Calls once on one connection; a new one if `fresh`. Every wait ends with the time of the call.
+    /// Calls once on one connection; with `fresh`, a new connection. Every wait ends with the time of the call.
     async fn try_once(
         self: &Arc<Self>,
         endpoint: &Endpoint,
@@ -59,7 +59,7 @@ impl Connections {
             Ok(Err(error)) => return Err(connect_error(error)),
             Err(_) => {
                 let error = fault::timeout("a connection", limit);
-                // A call that has little time left says nothing about its provider.
+                // A call with little time left is no evidence about its provider.
                 return Err(match limit < timeouts.connect {
                     true => error.into(),
                     false => connect_error(error),

@@ -17,20 +17,20 @@ use crate::upstream::wait::within;
 pub(crate) struct Call {
     pub(super) link: Link,
     pub(super) connections: Arc<Connections>,
-    /// The index of its provider, for the pool.
+    /// The index of the provider, for the pool.
     pub(super) pool_index: usize,
-    /// The most idle connections to keep at its address.
+    /// The most idle connections to keep at the address.
     pub(super) idle_max: usize,
     /// Whether the first data is awaited still, and the time limit for it.
     pub(super) beginning: Beginning,
-    /// Time limit for the next chunk after it.
+    /// Time limit for the following chunk.
     pub(super) silence_max: Duration,
     pub(in crate::upstream) clock: Clock,
     pub(super) is_stream: bool,
     /// Clock reading at which the whole call times out.
     pub(super) deadline: Duration,
-    /// Clock reading at which the wait for the next chunk started. A read that is dropped and restarted continues the same wait: a client
-    /// that receives keep-alive comments, or disconnects, gives a silent provider no more time.
+    /// Clock reading at the start of the wait for the next chunk. A dropped and restarted read continues the wait: a client with keep-alive
+    /// comments, or a disconnect, gives a silent provider no more time.
     pub(super) waiting_since: Option<Duration>,
     /// Clock reading at the last read.
     pub(in crate::upstream) read_at: Duration,
@@ -39,7 +39,7 @@ pub(crate) struct Call {
 /// Whether the first data of an answer is awaited: of a stream the first line that is neither empty nor a comment, of a whole answer the
 /// first byte that is no white space. A provider may send the head of an answer, and anything else, long before its model has begun.
 pub(super) enum Beginning {
-    /// It is awaited, each time for as long as this.
+    /// Awaited, each time for `limit`.
     Awaited { limit: Duration, in_comment: bool },
     /// It has arrived.
     Passed,
@@ -114,7 +114,7 @@ impl UpstreamCall for Call {
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
         use std::future::Future;
         use std::task::{Context, Poll, Waker};
-        // No task waits on this waker: the next `read` registers the right one.
+        // No task waits on this waker: the next `read` registers the task's waker.
         let mut cx = Context::from_waker(Waker::noop());
         let read = {
             let read = tokio::task::coop::unconstrained(self.link.read_body());

@@ -1,4 +1,4 @@
-//! The connections of one worker: a pooled one, or a new one within the connect timeout.
+//! The connections of one worker: from the pool, or new within the connect timeout.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ use super::pool::Pool;
 /// The connections of one worker to all providers.
 pub(in crate::upstream) struct Connections {
     pub(super) pool: Pool,
-    /// Only created when a provider needs it: it loads the system's roots.
+    /// Created on a provider's first need: the connector loads the system's roots.
     pub(super) connector: OnceLock<Connector>,
     pub(super) clock: Clock,
 }
@@ -34,13 +34,13 @@ impl Connections {
         }
     }
 
-    /// The connector, created before the first call that needs it.
+    /// The connector, created before the first call through the connector.
     pub(in crate::upstream) fn connector(&self) -> &Connector {
         self.connector
             .get_or_init(|| Connector::new(Some(ConnectorOptions::new(1024))))
     }
 
-    /// A connection to a provider, and whether it was reused; a new one if `fresh`.
+    /// A connection to a provider, and whether the connection was reused; with `fresh`, a new connection.
     pub(super) async fn link(
         &self,
         endpoint: &Endpoint,
@@ -60,7 +60,7 @@ impl Connections {
         opened.map_err(fault::unreachable)
     }
 
-    /// A connection through Pingora's connector, which has a pool of its own.
+    /// A connection through Pingora's connector, which has a separate pool.
     async fn connect_pooled(
         &self,
         endpoint: &Endpoint,
@@ -68,7 +68,7 @@ impl Connections {
         fresh: bool,
     ) -> Result<(Link, bool), String> {
         let connector = self.connector();
-        // The connector has no field for it, but it never mixes connections of different groups.
+        // The connector has no option for a fresh connection, but never mixes connections of different groups.
         let group = fresh.then(|| self.clock.elapsed().as_nanos() as u64);
         let open = |_, mut peer: Arc<HttpPeer>| async move {
             if let Some(group) = group {
@@ -87,7 +87,7 @@ impl Connections {
 async fn connect_plain(address: SocketAddr) -> Result<(Link, bool), String> {
     let socket = TcpStream::connect(address).await;
     let socket = socket.map_err(|error| error.to_string())?;
-    // Head and body are joined before they are written; delaying the write gains nothing.
+    // Head and body are joined before the write; delaying the write gains no time.
     let _ = socket.set_nodelay(true);
     Ok((Link::Plain(h1::Connection::new(socket), address), false))
 }

@@ -1,4 +1,4 @@
-//! The endpoint of a provider: its base address, resolved periodically, its credential, and the prepared heads of calls to it.
+//! The endpoint of a provider: the base address, resolved periodically, the credential, and the prepared heads of calls.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,9 +19,9 @@ use crate::config;
 /// How often names are resolved again.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where a provider is called, and with which credential.
+/// Address and credential of a provider's calls.
 pub(in crate::upstream) struct Endpoint {
-    /// A number that no other provider has, before or after a reload.
+    /// A number unique among providers, before and after a reload.
     pub(in crate::upstream) index: usize,
     pub(super) settings: Arc<config::Provider>,
     /// The value of `Authorization`, ready to be sent.
@@ -33,14 +33,14 @@ pub(in crate::upstream) struct Endpoint {
     next: AtomicU32,
 }
 
-/// The known addresses of a provider, each with its peer for Pingora's connector.
+/// The known addresses of a provider, each with a peer for Pingora's connector.
 #[derive(Default)]
 struct Peers {
     addresses: Vec<SocketAddr>,
     peers: Vec<Arc<HttpPeer>>,
 }
 
-/// The address at which a call is tried first, and the others.
+/// The first address of a call, and the others.
 pub(in crate::upstream) struct Target {
     peers: Arc<Peers>,
     first: usize,
@@ -88,12 +88,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether it is reached through Pingora's connector rather than a plain socket.
+    /// Whether the provider is reached through Pingora's connector rather than a plain socket.
     pub(in crate::upstream) fn needs_connector(&self) -> bool {
         self.settings.base_url.tls || self.settings.http2
     }
 
-    /// The address of the next call, round robin among those that have not failed; resolved if none is known yet.
+    /// The address of the next call, round robin among addresses without a failure; resolved if no address is known.
     ///
     /// # Errors
     ///
@@ -120,11 +120,11 @@ impl Endpoint {
         Some(Target { peers, first })
     }
 
-    /// Opens a connection by `open` at the first address of a target that accepts one.
+    /// Opens a connection by `open` at the first accepting address of a target.
     ///
     /// # Errors
     ///
-    /// Why none of the addresses accepted one.
+    /// The failure of every address.
     pub(in crate::upstream) async fn open<T, F>(
         &self,
         target: &Target,

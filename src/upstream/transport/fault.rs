@@ -19,10 +19,10 @@ const ACCOUNT_IDS: [&str; 8] = [
     "org-", "org_", "proj-", "proj_", "user-", "acct_", "acc-", "team-",
 ];
 
-/// The `Retry-After` for the client when a provider that limits the gateway names none.
+/// The `Retry-After` for the client after a provider's rate limit without `Retry-After`.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(5);
 
-/// An answer other than 200. `retry_after` is its `Retry-After`, within the bound.
+/// An answer other than 200. `retry_after`: the answer's `Retry-After`, within the bound.
 pub(in crate::upstream) fn of_status(
     status: StatusCode,
     retry_after: Option<Duration>,
@@ -44,7 +44,7 @@ pub(in crate::upstream) fn of_status(
     }
 }
 
-/// The gateway's account at the provider has no money, which the client cannot change and must not read as its own.
+/// The gateway's account at the provider has no money. The client cannot change this, and must not take the account for the client's own.
 fn unpaid(status: StatusCode, said: &ProviderError) -> UpstreamError {
     let message = said.message.as_deref().unwrap_or_default();
     let detail = format!(
@@ -88,7 +88,7 @@ fn paid(status: StatusCode, retry_after: Option<Duration>, said: ProviderError) 
     error
 }
 
-/// A wait that a client cannot take for none.
+/// A wait distinguishable from zero.
 fn at_least_a_second(wait: Duration) -> Duration {
     wait.max(Duration::from_secs(1))
 }
@@ -98,7 +98,7 @@ pub(in crate::upstream) fn limited(detail: impl Into<String>, wait: Duration) ->
     with_retry_after(UpstreamFault::RateLimited, detail, wait)
 }
 
-/// No provider was called: all are at capacity or unhealthy, for this long.
+/// No provider was called: every provider is at capacity or unhealthy, for this long.
 pub(in crate::upstream) fn overloaded(detail: impl Into<String>, wait: Duration) -> UpstreamError {
     with_retry_after(UpstreamFault::Overloaded, detail, wait)
 }
@@ -115,7 +115,7 @@ fn with_retry_after(
 
 /// The error in the body of a provider's answer, redacted.
 fn provider_error(body: &[u8], key: Option<&SecretString>) -> ProviderError {
-    // Before the message is truncated, so that no part of the key remains; and after, since JSON may have escaped it.
+    // Before the truncation of the message, so that no part of the key remains; and afterwards, since JSON may have escaped the key.
     let text = without_key(&String::from_utf8_lossy(body), key);
     let mut error = ProviderError::read(text.as_bytes());
     for text in [&mut error.message, &mut error.param] {
@@ -131,7 +131,7 @@ fn without_key(text: &str, key: Option<&SecretString>) -> String {
     }
 }
 
-/// A text of a provider without the gateway's key, what is left of it where the provider has masked it, and ids of the account there.
+/// A provider's text without the gateway's key, without the remnants of a masked key, and without ids of the gateway's account.
 pub(in crate::upstream) fn redact(text: &str, key: Option<&SecretString>) -> String {
     let text = without_key(text, key);
     let key = key.map_or("", |key| key.expose_secret());
@@ -171,7 +171,7 @@ fn is_account_id(word: &str) -> bool {
     })
 }
 
-/// Whether a word is a part of the key: its start or its end, alone or around a mask (`sk-ab***yz`).
+/// Whether a word is a part of the key: start or end, alone or around a mask (`sk-ab***yz`).
 fn is_remnant(word: &str, key: &str) -> bool {
     let masks = ["*", "•", "…", "..."];
     let is_masked = masks.iter().any(|mask| word.contains(mask));

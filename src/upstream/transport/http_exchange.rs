@@ -20,7 +20,7 @@ use crate::upstream::wait::within;
 /// Maximum bytes read of an error's body.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum time to read it.
+/// Maximum time of the read.
 const ERROR_READ_MAX: Duration = Duration::from_secs(5);
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -32,7 +32,7 @@ pub(in crate::upstream) const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
-/// The head of a call through Pingora's connector. No field of the client's head is in it: above all not its credential.
+/// The head of a call through Pingora's connector. The head contains no field of the client's head, above all not the client's credential.
 fn head(
     endpoint: &Endpoint,
     request: &ProviderRequest,
@@ -144,8 +144,8 @@ async fn send_request_pooled(
     }
 }
 
-/// Whether an error on an HTTP/2 connection proves that the provider has not processed the request: it refused the stream, sent GOAWAY, or
-/// had closed the connection already (RFC 9113 section 8.7).
+/// Whether an error on an HTTP/2 connection proves that the provider has not processed the request: the provider refused the stream, sent
+/// GOAWAY, or had closed the connection already (RFC 9113 section 8.7).
 fn is_unprocessed(error: &pingora_core::Error, reused: bool) -> bool {
     match error.retry {
         RetryType::Decided(unprocessed) => unprocessed,
@@ -219,7 +219,7 @@ pub(super) async fn read_error(link: &mut Link, left: Duration) -> Vec<u8> {
             }
         }
     };
-    // A body that is cut by the time limit is used as far as it arrived.
+    // A body cut by the time limit is used as far as received.
     let _ = within(ERROR_READ_MAX.min(left), read).await;
     body.truncate(ERROR_BYTES_MAX);
     body.to_vec()

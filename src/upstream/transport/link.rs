@@ -1,4 +1,4 @@
-//! The connection that carries a call: a socket of our own, or one of Pingora's connector, with one classification of their errors.
+//! The connection of a call: a socket of our own, or a connection of Pingora's connector, with one classification of errors.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

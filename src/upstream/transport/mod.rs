@@ -1,4 +1,4 @@
-//! The transport of a call: connections and their pools, HTTP on them, and the relay of requests that are not for a provider.
+//! The transport of a call: connections and pools, HTTP, and the relay of requests to upstreams other than providers.
 
 mod addresses;
 mod attempt;

@@ -15,7 +15,7 @@ use super::h1::Connection;
 /// Idle time after which a provider or a middlebox may have dropped the connection.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// A stale pooled connection reports its close within this time after a request was written to it. A connection that breaks later was not
+/// A stale pooled connection reports its close within this time after the write of a request. A connection with a later break was not
 /// stale: the request may be under way.
 pub(super) const STALE_DETECTED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -23,7 +23,7 @@ type Plain = Connection<TcpStream>;
 
 /// Idle connections by provider and address (or by another key), the most recently used last.
 ///
-/// The keys are addresses of the settings' providers, not of clients. Only one thread uses a pool, so its lock is never contended.
+/// The keys are addresses of the settings' providers, not of clients. Only one thread uses a pool, so the lock is never contended.
 pub(super) struct Pool<C = Plain, K = (usize, SocketAddr)> {
     state: Mutex<PoolState<C, K>>,
     idle_time_max: Duration,
@@ -31,7 +31,7 @@ pub(super) struct Pool<C = Plain, K = (usize, SocketAddr)> {
 
 struct PoolState<C, K> {
     idle: HashMap<K, Vec<Idle<C>>, BuildHasherDefault<IdHasher>>,
-    /// When all of them were last swept: no call takes connections to the address of a provider that has moved.
+    /// Time of the last sweep of every address: no call takes connections to the old address of a moved provider.
     swept_at: Duration,
 }
 
@@ -66,7 +66,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, K: Eq + Hash> Pool<Connection<S>, K> {
         let streams = state.idle.get_mut(&key)?;
         while let Some(mut one) = streams.pop() {
             if now.saturating_sub(one.since) > self.idle_time_max {
-                // The connections below it are older still.
+                // The connections below are older still.
                 streams.clear();
                 return None;
             }

@@ -1,12 +1,12 @@
-//! What providers say in the bodies of errors, as far as the gateway or its clients act on it.
+//! Meaning of providers' error bodies, as far as the gateway or its clients act on the error.
 //!
-//! A provider may quote the request in its message. So a text counts only from the start of a message, where providers quote nothing: a
-//! request must not be able to take a provider out for everybody.
+//! A provider may quote the request in the message. So a text counts only at the start of a message, where providers quote no request: a
+//! request must not be able to take a provider out for every client.
 
 use tollgate_filter::ErrorCode;
 use tollgate_openai::provider_error::ProviderError;
 
-/// Members `code` or `type` that say that the account at the provider has no money: of OpenAI (the first four), Anthropic, Groq, DashScope,
+/// Members `code` or `type` that report an account without money at the provider: of OpenAI (the first four), Anthropic, Groq, DashScope,
 /// Volcengine, Moonshot, and gateways of the family of one-api.
 const UNPAID_CODES: [&str; 12] = [
     "insufficient_quota",
@@ -23,8 +23,8 @@ const UNPAID_CODES: [&str; 12] = [
     "insufficient_user_quota",
 ];
 
-/// How messages of the same meaning begin, and what follows: of Anthropic, DeepSeek and MiniMax, OpenRouter, SiliconFlow, DashScope,
-/// OpenAI, Gemini, xAI, Fireworks, Zhipu.
+/// Start and continuation of messages with this meaning: of Anthropic, DeepSeek and MiniMax, OpenRouter, SiliconFlow, DashScope, OpenAI,
+/// Gemini, xAI, Fireworks, Zhipu.
 const UNPAID_TEXTS: [(&str, &str); 11] = [
     ("your credit balance is too low", ""),
     ("insufficient balance", ""),
@@ -97,14 +97,14 @@ pub(super) fn request_code(error: &ProviderError) -> Option<ErrorCode> {
     words(error).find_map(known).or_else(by_text)
 }
 
-/// The member of the request that an error names, if it is a path of names and indexes.
+/// The request member named by an error, if a path of names and indexes.
 pub(super) fn request_param(error: &ProviderError) -> Option<&str> {
     let param = error.param.as_deref()?;
     let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"_.[]-".contains(&byte);
     (param.len() <= PARAM_BYTES_MAX && param.bytes().all(is_path)).then_some(param)
 }
 
-/// Its `code` and its `type`.
+/// The error's `code` and `type`.
 fn words(error: &ProviderError) -> impl Iterator<Item = String> {
     let words = [error.code.as_deref(), error.kind.as_deref()];
     words.into_iter().flatten().map(str::to_lowercase)

@@ -1,7 +1,7 @@
-//! Relayed requests: both bodies are streamed as they arrive.
+//! Relayed requests: both bodies are streamed on arrival.
 //!
-//! The connect is tried at several addresses. Once any part of a request has been sent, its effect is unknown, and it is not sent again; but
-//! for one that meets the close of an idle connection, by the rule for model providers ([`STALE_DETECTED_WITHIN`]).
+//! The connect is tried at several addresses. Once any part of a request has been sent, the effect is unknown, and the request is not sent
+//! again. Exception: a request that meets the close of an idle connection, by the rule for model providers ([`STALE_DETECTED_WITHIN`]).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -33,8 +33,8 @@ use crate::upstream::wait::within;
 /// How long a connection may be idle between two calls. Common servers close theirs after 5 s, and few calls should meet the close.
 const IDLE_MAX: Duration = Duration::from_secs(3);
 
-/// The longest body on a reused connection, where it is kept to be sent again; a longer one, and one of unknown length, has a new connection.
-/// The memory budget counts more than this for each open request.
+/// The longest body on a reused connection, kept for a repetition. A longer body, or a body of unknown length, has a new connection. The
+/// memory budget counts more for each open request.
 const KEPT_BYTES_MAX: u64 = 16 * 1024;
 
 /// A byte stream in both directions.
@@ -44,14 +44,14 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 type Socket = Box<dyn Io>;
 
-/// The upstreams of the settings, and one worker's connections to them.
+/// The upstreams of the settings, and one worker's connections.
 pub(crate) struct Relays {
-    /// Each with the number that its connections have in the pool. A server with other settings has another number.
+    /// Each with the number of its connections in the pool. A server with other settings has another number.
     upstreams: HashMap<Arc<str>, (usize, Arc<RelayUpstream>)>,
-    /// The first number that none has had.
+    /// The first unused number.
     unused: usize,
     idle: Arc<Pool<Connection<Socket>, usize>>,
-    /// Only created when an upstream needs it: it loads the system's roots.
+    /// Created on an upstream's first need: the connector loads the system's roots.
     tls: Arc<OnceLock<TransportConnector>>,
     addresses: Arc<Addresses>,
     clock: Clock,
@@ -80,7 +80,7 @@ impl Relays {
         none.successor(upstreams)
     }
 
-    /// The upstreams of other settings, with the connections of those that stay the same.
+    /// The upstreams of other settings, with the connections of unchanged upstreams.
     pub(in crate::upstream) fn successor(&self, upstreams: &[Arc<RelayUpstream>]) -> Relays {
         if upstreams.iter().any(|one| one.url.tls) {
             self.connector();
@@ -150,7 +150,7 @@ impl Relays {
             },
         };
         let mut draining = self.draining.clone();
-        // A GET waits for events, and would delay a graceful shutdown for as long as there are none. A client repeats it elsewhere.
+        // A GET waits for events, and would delay a graceful shutdown for as long as no event comes. A client repeats the GET elsewhere.
         let stop = (method == Method::GET).then(|| {
             let stop: Stop = Box::pin(async move {
                 let _ = draining.wait_for(|draining| *draining).await;
@@ -181,7 +181,7 @@ impl Relays {
     }
 
     /// By the rule for the addresses of providers, but without turns: a session belongs to one server. The name is resolved each time, so a
-    /// server that has moved is found.
+    /// moved server is found.
     async fn open_socket(&self, upstream: &RelayUpstream) -> Result<Socket, String> {
         let url = &upstream.url;
         let addresses = self.addresses.resolve(&url.host, url.port).await;
@@ -208,7 +208,7 @@ impl Relays {
 async fn plain(address: SocketAddr) -> Result<Socket, String> {
     let socket = TcpStream::connect(address).await;
     let socket = socket.map_err(|error| error.to_string())?;
-    // Chunks are sent as they arrive.
+    // Chunks are sent on arrival.
     let _ = socket.set_nodelay(true);
     Ok(Box::new(socket))
 }
@@ -232,7 +232,7 @@ async fn secure(
     }
 }
 
-/// The framing of the request's body, and the header field that declares it.
+/// The framing of the request's body, and the header field for the framing.
 fn framing(method: &Method, body: BodyLength) -> (RequestFraming, String) {
     match body {
         BodyLength::Bytes(length) => (
@@ -243,7 +243,7 @@ fn framing(method: &Method, body: BodyLength) -> (RequestFraming, String) {
             RequestFraming::Chunks,
             "transfer-encoding: chunked\r\n".to_owned(),
         ),
-        // A method that usually has a body declares that there is none (RFC 9110 section 8.6).
+        // A method with a usual body declares the absence of a body (RFC 9110 section 8.6).
         BodyLength::Nothing if method == Method::POST => {
             (RequestFraming::Nothing, "content-length: 0\r\n".to_owned())
         }
@@ -271,7 +271,7 @@ fn head(method: &Method, relay: &Relay, upstream: &RelayUpstream, framing: &str)
     out
 }
 
-/// The fields without those that are written here.
+/// The fields except the fields written here.
 fn sendable(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     for name in [
@@ -301,12 +301,12 @@ enum Stage {
     Streaming,
 }
 
-/// A relayed call; when it is dropped before its end, its connection is closed.
+/// A relayed call; a drop before the end closes the connection.
 struct RelayCall {
     streamed: Option<Streamed<Socket>>,
-    /// Until when the close of a reused connection shows that it was closed before the request.
+    /// The time until which the close of a reused connection proves a close before the request.
     stale_until: Option<Pin<Box<Sleep>>>,
-    /// The connection on which the request is sent again.
+    /// The connection for the repetition of the request.
     reconnecting: Option<Reconnecting>,
     relays: Arc<Relays>,
     upstream: Arc<RelayUpstream>,
@@ -367,7 +367,7 @@ impl RelayCall {
         }
     }
 
-    /// The total timeout, or the stop of the gateway: a stream of events ends in order, so that its client reconnects and is authorized
+    /// The total timeout, or the stop of the gateway. A stream of events ends in order, so that the client reconnects and is authorized
     /// again; any other call has failed.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<RelayEvent, UpstreamError>> {
         let timed_out = self.ends_at.as_mut().poll(cx).is_ready();
@@ -387,13 +387,12 @@ impl RelayCall {
         Poll::Pending
     }
 
-    /// The idle timeout.
     fn poll_idle_timeout(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<RelayEvent, UpstreamError>> {
         ready!(self.timer.as_mut().poll(cx));
-        // A stream that only listens may have no events for a long time: it ends in order, and its client reconnects.
+        // A listening stream may have no events for a long time: the stream ends in order, and the client reconnects.
         if self.stage == Stage::Streaming && self.stop.is_some() {
             self.streamed = None;
             return Poll::Ready(Ok(RelayEvent::End));
@@ -406,7 +405,7 @@ impl RelayCall {
         Poll::Ready(Err(self.fail(error)))
     }
 
-    /// Whether this error shows that the server had closed a kept connection before the request; the request is then sent again.
+    /// Whether this error proves that the server had closed a kept connection before the request; the request is sent again in this case.
     fn begin_again(&mut self, error: &h1::Error) -> bool {
         let is_kept = self.streamed.as_ref().is_some_and(Streamed::is_kept);
         let is_stale = is_kept && matches!(error, h1::Error::Unanswered(_));
@@ -463,7 +462,7 @@ impl RelayStream for RelayCall {
         };
         match streamed.poll(cx) {
             Poll::Pending => {
-                // The next chunk of the client's body is awaited, which has a time limit of its own.
+                // The next chunk of the client's body is awaited, with a separate time limit.
                 let awaits_body = self.stage == Stage::AwaitingHead && streamed.awaits_body();
                 self.poll_stale(cx);
                 match awaits_body {

@@ -15,15 +15,15 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The request to a provider.
 pub(in crate::upstream) struct ProviderRequest {
-    /// The path below its base address.
+    /// The path below the base address.
     pub(in crate::upstream) path: &'static str,
     /// Whether the answer is to be an event stream.
     pub(in crate::upstream) stream: bool,
     /// The body as rendered for this provider.
     pub(in crate::upstream) body: Bytes,
-    /// The client's address, for a provider that receives it.
+    /// The client's address, if sent to the provider.
     pub(in crate::upstream) client: Option<IpAddr>,
-    /// The ids of the request, for a provider that receives them.
+    /// The ids of the request, if sent to the provider.
     pub(in crate::upstream) ids: Option<RequestIds>,
     /// The span of the attempt, if the request is traced.
     pub(in crate::upstream) span: Option<Box<AttemptSpan>>,
@@ -34,13 +34,13 @@ pub(in crate::upstream) struct ProviderRequest {
 }
 
 impl ProviderRequest {
-    /// The time that is left of the call.
+    /// The time left of the call.
     pub(super) fn time_left(&self, now: Duration) -> Duration {
         self.deadline.saturating_sub(now)
     }
 }
 
-/// The ids by which the logs and traces of a provider are joined with those of the client.
+/// The ids that join a provider's logs and traces with the client's.
 #[derive(Clone, Debug)]
 pub(in crate::upstream) struct RequestIds {
     pub(in crate::upstream) request: OperationId,
@@ -65,20 +65,19 @@ impl RequestIds {
 pub(in crate::upstream) struct AttemptError {
     pub(in crate::upstream) error: UpstreamError,
     pub(in crate::upstream) delivery: Delivery,
-    /// The status of its answer, if it gave one.
+    /// The status of the answer, if any.
     pub(in crate::upstream) status: Option<u16>,
-    /// Its `Retry-After`.
     pub(in crate::upstream) retry_after: Option<Duration>,
-    /// Whether it refused for want of money in the gateway's account there.
+    /// Whether the provider refused for want of money in the gateway's account.
     pub(in crate::upstream) is_unpaid: bool,
 }
 
-/// Whether a request that failed was delivered to the provider.
+/// Whether a failed request was delivered to the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum Delivery {
-    /// The provider may be processing it.
+    /// The provider may be processing the request.
     Unknown,
-    /// It was not sent: there was no connection.
+    /// Not sent: without a connection.
     NotSent,
     /// It was not processed: the connection was closed already, or the stream was refused (RFC 9113 section 8.7). A new connection may
     /// succeed.

@@ -1,4 +1,4 @@
-//! Name resolution: by the system, or by a function of a program that controls it.
+//! Name resolution: by the system, or by a function of the program.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ type Lookup = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 pub struct Resolver(Option<Arc<Lookup>>);
 
 impl Resolver {
-    /// The resolver of the system: its hosts file and its DNS servers.
+    /// The resolver of the system: hosts file and DNS servers.
     pub fn system() -> Resolver {
         Resolver(None)
     }

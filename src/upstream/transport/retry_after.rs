@@ -14,8 +14,8 @@ pub(super) enum RetryAfter {
 }
 
 impl RetryAfter {
-    /// Reads the values of `Retry-After` and of `retry-after-ms`, which Azure and OpenAI send beside it and which is the more exact one.
-    /// `None` where neither is a number or a date.
+    /// Reads the values of `Retry-After` and of the more exact `retry-after-ms`, sent in addition by Azure and OpenAI. `None` if neither is
+    /// a number or a date.
     pub(super) fn read(value: Option<&[u8]>, millis: Option<&[u8]>) -> Option<RetryAfter> {
         if let Some(millis) = millis.and_then(decimal) {
             return Some(RetryAfter::Wait(millis / 1000));
@@ -52,7 +52,7 @@ fn decimal(value: &[u8]) -> Option<Duration> {
     Some(Duration::new(whole.parse().unwrap_or(u64::MAX), nanos))
 }
 
-/// Entry point of fuzzing: both fields with the same value.
+/// Entry point of fuzzing: both fields with one value.
 pub(crate) fn fuzz(input: &[u8]) {
     for (value, millis) in [(Some(input), None), (None, Some(input))] {
         if let Some(wait) = RetryAfter::read(value, millis) {

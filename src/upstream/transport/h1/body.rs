@@ -15,7 +15,6 @@ pub(super) enum Framing {
     Done,
     /// This many bytes remain.
     Length(u64),
-    /// Chunks.
     Chunked(Chunk),
     /// Everything until the connection ends.
     UntilClose,

@@ -1,4 +1,4 @@
-//! Entry point of fuzzing: the answer of a provider, which must not depend on the pieces in which it arrives.
+//! Entry point of fuzzing: the answer of a provider must not depend on the pieces of its arrival.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Connection, Error, Heads, RequestHead};
 
-/// The other end sends these bytes in pieces of a size, closes, and accepts everything.
+/// The other end sends these bytes in pieces of a size, closes, and accepts every byte.
 struct Scripted<'a> {
     input: &'a [u8],
     piece: usize,
@@ -57,7 +57,7 @@ pub(crate) fn answer(input: &[u8]) {
     }
 }
 
-/// Status and body, or nothing of an answer that is refused.
+/// Status and body, or `None` for a refused answer.
 fn exchange(input: &[u8], piece: usize) -> Option<(StatusCode, Vec<u8>)> {
     let heads = Heads::new("/v1", "provider.test", None);
     let mut connection = Connection::new(Scripted { input, piece });

@@ -10,26 +10,27 @@ use super::RequestHead;
 use super::body::Framing;
 use crate::upstream::transport::retry_after::RetryAfter;
 
-/// Maximum size of an answer's head; a longer one is refused.
+/// Maximum size of an answer's head; a longer head is refused.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Fields for which there is room on the stack. A head with more, within its maximum size, is parsed a second time.
+/// Fields with room on the stack. A head with more, within the maximum size, is parsed a second time.
 const FIELDS_USUAL: usize = 100;
 
-/// The prepared heads of the requests to one provider. No field of a client's head is in them: above all not its credential.
+/// The prepared heads of the requests to one provider. The heads contain no field of a client's head, above all not the client's
+/// credential.
 ///
-/// The provider's own key is, so there is no `Debug`.
+/// The heads contain the provider's key, so `Debug` is not implemented.
 pub(in crate::upstream::transport) struct Heads {
     /// Method and base path.
     start: Box<[u8]>,
     /// From the version to the name of the length field, for a stream.
     events: Box<[u8]>,
-    /// The same for a whole answer.
+    /// The head for a whole answer.
     whole: Box<[u8]>,
 }
 
 impl Heads {
-    /// `authorization` is the whole value of that field, visible ASCII, and so are the others.
+    /// `authorization` is the whole value of the field, visible ASCII, and so are the other values.
     pub(in crate::upstream::transport) fn new(
         base_path: &str,
         authority: &str,
@@ -108,7 +109,7 @@ impl Head {
     }
 }
 
-/// The first head in `input` and its length, `None` when more has to be read.
+/// The first head in `input` and its length, `None` if more has to be read.
 pub(super) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, &'static str> {
     let mut usual = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; FIELDS_USUAL];
     match parse_in(input, &mut usual) {
@@ -124,14 +125,14 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, &'static str>
     })
 }
 
-/// Lines of a head, which has at most as many fields.
+/// Lines of a head, a bound on the number of fields.
 fn lines(input: &[u8]) -> usize {
     input.iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
 /// Why a head is refused.
 enum ParseError {
-    /// There is no room for all of its fields.
+    /// No room for every field of the head.
     TooManyFields,
     Refused(&'static str),
 }
@@ -231,7 +232,7 @@ struct Fields {
 
 impl Fields {
     fn note(&mut self, name: &str, value: &[u8]) -> Result<(), &'static str> {
-        // The length distinguishes most names from the relevant ones.
+        // The length distinguishes most names from the relevant names.
         match name.len() {
             10 if name.eq_ignore_ascii_case("connection") => {
                 for option in value.split(|&byte| byte == b',') {
@@ -293,8 +294,8 @@ impl Fields {
     }
 }
 
-/// Whether a value of `Content-Encoding` names a coding (RFC 9110 section 8.4). `identity`, nothing, and the character set that some providers
-/// write there are none.
+/// Whether a value of `Content-Encoding` names a coding (RFC 9110 section 8.4). False for `identity`, for an empty value, and for a
+/// character set as sent by some providers.
 pub(in crate::upstream::transport) fn is_coded(value: &[u8]) -> bool {
     let none = |coding: &[u8]| {
         let none = [&b""[..], b"identity", b"utf-8", b"utf8"];

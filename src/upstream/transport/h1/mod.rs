@@ -1,27 +1,27 @@
 //! HTTP/1.1 client on a plain socket: one request at a time, answers without copying.
 //!
-//! Most model providers are in the same network and are called without TLS. There a call is little more than two system calls, and what a
-//! general client does besides (header maps, names in their original case, a 64 KiB buffer for each answer) costs more than both. This
-//! client writes a head that was prepared before the request, searches the head of the answer for the few relevant fields, and returns
-//! the body as slices of the read buffer.
+//! Most model providers are in the gateway's network and are called without TLS. Such a call is little more than two system calls. The
+//! additional work of a general client costs more than both: header maps, names in their original case, a 64 KiB buffer for each answer.
+//! This client writes a head prepared before the request, searches the head of the answer for the few relevant fields, and returns the body
+//! as slices of the read buffer.
 //!
-//! It is strict where two implementations could read an answer differently (RFC 9112 section 6.3): ambiguous framing is an error.
+//! The client is strict where two implementations could read an answer differently (RFC 9112 section 6.3): ambiguous framing is an error.
 //!
 //! Hyper's client (`client::conn::http1`, hyper 1.12.0, polled by the task that reads the answer) was tried behind this interface and
-//! passes `tests.rs`, with an adapter of 740 lines; this client has 816. It is not used because of its cost:
+//! passes `tests.rs`, with an adapter of 740 lines; this client has 816. Hyper was rejected because of cost:
 //!
 //! - instructions for a completion of 1 KB: 21,200 against 6,300. The difference is 18 % of the gateway's 82,700. A stream of 53 events
-//!   takes 158,000 more (callgrind; both figures include a pipe and the provider at its other end, which are the same);
+//!   takes 158,000 more (callgrind; both figures include a pipe and the provider at its other end, equal in both);
 //! - memory of a silent stream: 28.7 KB against 6.1, both with the sockets of both ends, 24.6 with hyper's read buffer at 4 KB. The
 //!   difference is more than half of the gateway's 41 KB. Each connection has buffers of 8 KB for reading and for writing, and a channel
 //!   with room for 32 requests.
 //!
 //! Without the adapter's additions four of the eight tests fail: hyper accepts `Transfer-Encoding: gzip, chunked`, reuses a connection
-//! after an answer with both framings, rejects an answer that arrives before the request was written, and does not report whether the
-//! request was written when an answer arrives early. Two defects have no test there: a refusal is lost when a write fails before it was
-//! read, and the error is the same whether the connection closed before the answer or within its head, which decides whether a call may be
-//! repeated. With the adapter, too, the digits of a chunk size are unlimited, and chunk extensions of more than 16 KB in one body are an
-//! error.
+//! after an answer with both framings, rejects an answer before the end of the request's write, and does not report whether the request was
+//! written before an early answer. Two defects have no test there. A refusal is lost when a write fails before the read of the refusal. And
+//! one error covers two cases, a close before the answer and a close within the head, though only the distinction decides about a
+//! repetition of the call. With the adapter, too, the digits of a chunk size are unlimited, and chunk extensions of more than 16 KB in one
+//! body are an error.
 
 mod body;
 mod fuzz;
@@ -49,7 +49,7 @@ pub(super) use self::streamed::{RequestFraming, Step, Streamed};
 /// Buffer space for a read while the remaining length is unknown.
 const READ_BYTES: usize = 4 * 1024;
 
-/// Space is reserved only when less than this is left: the slices that were returned share their allocation with it.
+/// Space is reserved only below this remainder: the returned slices share their allocation with the space.
 const SPARE_BYTES_MIN: usize = 1024;
 
 /// The most space reserved at once, also where an answer declares more.
@@ -80,7 +80,7 @@ pub(super) struct Connection<S> {
     socket: S,
     /// Data that was read and not yet returned.
     input: BytesMut,
-    /// Whether its buffer has grown beyond what is kept while idle.
+    /// Whether the buffer has grown beyond the size kept while idle.
     is_grown: bool,
     /// Head, and body if it is short, to be written; kept for the next call.
     output: Vec<u8>,
@@ -104,9 +104,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Sends a request and reads the head of its answer; informational heads are ignored (RFC 9110 section 15.2).
+    /// Sends a request and reads the head of the answer; informational heads are ignored (RFC 9110 section 15.2).
     ///
-    /// The answer is read while the body is still being written: a provider may refuse a long one before it has read it.
+    /// The answer is read during the write of the body: a provider may refuse a long body before reading the whole.
     pub(super) async fn send_request(
         &mut self,
         head: RequestHead<'_>,
@@ -144,7 +144,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 if let Ok(head) = &answer
                     && head.status.is_success()
                 {
-                    // The rest would have to be written during the read, for a provider that answers before it has the request.
+                    // The rest would have to be written during the read, for a provider that answers before the end of the request.
                     return Poll::Ready(Err(Error::Invalid(
                         "the answer arrived before the request was written",
                     )));
@@ -162,7 +162,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.poll_head_with(cx, |_| {})
     }
 
-    /// As [`Connection::poll_head`]; `inspect` receives the bytes of the head that is returned.
+    /// As [`Connection::poll_head`]; `inspect` receives the bytes of the returned head.
     fn poll_head_with(
         &mut self,
         cx: &mut Context<'_>,
@@ -202,7 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// The next piece of the answer's body, `None` at its end.
+    /// The next piece of the answer's body, `None` at the end.
     pub(super) async fn read(&mut self) -> Result<Option<Bytes>, Error> {
         poll_fn(|cx| self.poll_read(cx)).await
     }
@@ -236,12 +236,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.input.reserve(space);
             self.is_grown |= space > IDLE_BYTES_MAX;
         }
-        // The future holds only the two references, so nothing is lost when it is created anew for each poll.
+        // The future holds only the two references, so a new future for each poll loses no data.
         pin!(self.socket.read_buf(&mut self.input)).poll(cx)
     }
 
-    /// Prepares the connection for another call, unless it cannot carry one: the answer was not read to its end, more was received than
-    /// belongs to it, or either side declared it the last.
+    /// Prepares the connection for another call; `None` if impossible: the answer was not read to the end, more bytes were received than
+    /// the answer's, or either side declared the call the last.
     pub(super) fn keep(mut self) -> Option<Connection<S>> {
         let is_read = matches!(self.framing, Framing::Done) && self.input.is_empty();
         if !self.is_persistent || !is_read {
@@ -264,7 +264,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// Which of the prepared heads a request uses.
+/// Selects a prepared head for a request.
 #[derive(Clone, Copy)]
 pub(super) struct RequestHead<'a> {
     pub(super) heads: &'a Heads,
@@ -272,8 +272,8 @@ pub(super) struct RequestHead<'a> {
     pub(super) path: &'a str,
     /// Whether the answer is to be an event stream.
     pub(super) stream: bool,
-    /// The client's address, for a provider that receives it.
+    /// The client's address, if sent to the provider.
     pub(super) client: Option<IpAddr>,
-    /// The ids of the request, for a provider that receives them.
+    /// The ids of the request, if sent to the provider.
     pub(super) ids: Option<&'a RequestIds>,
 }

@@ -13,9 +13,9 @@ use super::{Connection, Error};
 
 /// The next event of a [`Streamed`] call.
 pub(in crate::upstream::transport) enum Step {
-    /// All data handed over was sent, and more may be handed over.
+    /// All handed over data was sent, and more may be handed over.
     Writable,
-    /// The head of the answer with all of its fields; `true` when a body follows.
+    /// The head of the answer with every field; `true` when a body follows.
     Head(Head, HeaderMap, bool),
     /// A piece of the answer's body.
     Piece(Bytes),
@@ -23,26 +23,25 @@ pub(in crate::upstream::transport) enum Step {
     End,
 }
 
-/// The framing of a request's body, and what is left of it.
+/// The framing of a request's body, and the remainder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream::transport) enum RequestFraming {
     /// No body.
     Nothing,
     /// This many bytes remain to be sent.
     Length(u64),
-    /// Chunks.
     Chunks,
 }
 
-/// A connection with a call on it that is sent and received at the same time.
+/// A connection with a call sent and received concurrently.
 pub(in crate::upstream::transport) struct Streamed<S> {
     connection: Connection<S>,
-    /// Data to be sent, and how much of it was sent.
+    /// Data to be sent, and the number of sent bytes.
     out: Vec<u8>,
     sent: usize,
-    /// Whether all of it has left the buffers of the connection.
+    /// Whether all data has left the buffers of the connection.
     is_written: bool,
-    /// All data handed over so far, while it may have to be sent again.
+    /// All data handed over so far, while a repetition is possible.
     kept: Option<Vec<u8>>,
     framed: RequestFraming,
     /// Whether a completed send has yet to be reported.
@@ -56,7 +55,7 @@ pub(in crate::upstream::transport) struct Streamed<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
-    /// Starts a call with this head, which declares how the body is framed. With `keeps` it may be sent again.
+    /// Starts a call with this head, which declares the framing of the body. With `keeps` the call may be sent again.
     pub(in crate::upstream::transport) fn begin(
         mut connection: Connection<S>,
         head: Vec<u8>,
@@ -114,7 +113,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
                 self.out.extend_from_slice(b"\r\n");
             }
             RequestFraming::Length(left) => {
-                // The downstream session enforces the length on the client; this enforces it on the gateway.
+                // The downstream session enforces the length on the client; this check enforces the length on the gateway.
                 let fits = usize::try_from(*left).unwrap_or(usize::MAX);
                 let piece = &piece[..piece.len().min(fits)];
                 *left -= piece.len() as u64;
@@ -124,17 +123,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
         }
     }
 
-    /// Whether everything that was handed over can be sent again.
+    /// Whether all handed over data can be sent again.
     pub(in crate::upstream::transport) fn is_kept(&self) -> bool {
         self.kept.is_some()
     }
 
-    /// Gives up the data that is kept for another connection.
+    /// Gives up the data kept for another connection.
     pub(in crate::upstream::transport) fn forget(&mut self) {
         self.kept = None;
     }
 
-    /// Sends everything that was handed over again, once, on another connection.
+    /// Sends all handed over data again, once, on another connection.
     pub(in crate::upstream::transport) fn send_again(&mut self, connection: Connection<S>) {
         self.connection = connection;
         self.out = self.kept.take().unwrap_or_default();
@@ -152,7 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
             match self.poll_write(cx) {
                 Poll::Ready(Ok(())) => {
                     self.is_written = true;
-                    // What is sent again was reported the first time.
+                    // Repeated data was reported the first time.
                     if std::mem::take(&mut self.owes_writable) {
                         return Poll::Ready(Ok(Step::Writable));
                     }
