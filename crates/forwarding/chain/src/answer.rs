@@ -13,7 +13,7 @@ use crate::downstream::{Downstream, Gone, Head};
 use crate::run::{Run, waited};
 use crate::upstream::{UpstreamError, answer_for};
 
-/// The head of a response: its own fields and those set by filters.
+/// The head of a response: the response's fields and the fields set by filters.
 pub(crate) fn head(
     exchange: &mut Exchange,
     status: StatusCode,

@@ -1,14 +1,14 @@
 //! Event boundaries: the positions in an event stream where a comment may be inserted.
 
-/// The parse state of an event stream, as far as it matters for inserting a comment.
+/// The parse state of an event stream, as far as needed for inserting a comment.
 ///
-/// A comment between two events is ignored by a reader (WHATWG HTML, server-sent events); one in the middle of a line would become part of
-/// it.
+/// A reader ignores a comment between two events (WHATWG HTML, server-sent events); a comment in the middle of a line would become part of
+/// the line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Boundary {
     /// At the start of a line.
     line_is_empty: bool,
-    /// The previous line was empty too, or there was none.
+    /// The previous line was empty too, or missing.
     is_between: bool,
     /// The last byte was a carriage return, to which a line feed may belong.
     after_return: bool,

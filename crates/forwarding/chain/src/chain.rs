@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use tollgate_filter::{Body, Contract, ErrorShape, FailureMode, Filter, Phase};
 
-/// A filter with its contract, which is read once.
+/// A filter with its contract, read once.
 pub(crate) struct Link {
     pub(crate) filter: Arc<dyn Filter>,
     pub(crate) body: Body,
     pub(crate) on_failure: FailureMode,
-    /// Whether it has a request phase.
+    /// Whether the filter has a request phase.
     pub(crate) has_request_phase: bool,
 }
 
 /// The filters of a route, outermost first.
 pub struct Chain {
     pub(crate) links: Vec<Link>,
-    /// The indices of those with each phase after the first, so that the others need not be visited.
+    /// The indices of the filters with each phase after the first: the other filters need no visit.
     pub(crate) head: Vec<usize>,
     pub(crate) forward: Vec<usize>,
     pub(crate) refusal: Vec<usize>,

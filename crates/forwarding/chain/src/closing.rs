@@ -1,29 +1,29 @@
-//! The wait for the end of an answer that is there, whose provider does not close it.
+//! The wait for the end of a complete answer not closed by its provider.
 
 use std::time::Duration;
 
 use tollgate_clock::Clock;
 use tollgate_filter::{AnswerProgress, AnswerUsage, Tokens};
 
-/// After this much silence an answer that is there has ended, whatever its provider does with the connection.
+/// A complete answer has ended after this much silence, whatever the state of the provider's connection.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// The state of a stream from the moment at which every requested choice has its finish reason.
+/// The state of a stream from the moment at which every requested choice has a finish reason.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Closing(Option<Finished>);
 
-/// An answer whose choices have finished: only its usage is missing, or nothing.
+/// An answer with finished choices: at most the usage is missing.
 #[derive(Clone, Copy, Debug)]
 struct Finished {
     /// Bytes of output.
     output: u64,
     usage: Option<Tokens>,
-    /// Clock reading at the last change of either. Comments and events that add nothing are silence.
+    /// Clock reading at the last change of choices or usage. Comments and events without new data are silence.
     since: Duration,
 }
 
 impl Closing {
-    /// Notes the answer so far. Returns whether the wait for its end begins now.
+    /// Notes the answer so far. Returns whether the wait for the end begins now.
     pub(crate) fn note(
         &mut self,
         progress: &AnswerProgress,
@@ -50,7 +50,7 @@ impl Closing {
 
     /// Whether the answer is complete: every requested choice has finished, and the usage is there.
     pub(crate) fn is_complete(&self) -> bool {
-        // A provider that reports nothing but zeros has not counted.
+        // A provider that reports only zeros has not counted.
         let usage = self.0.and_then(|answer| answer.usage);
         usage.is_some_and(|usage| usage != Tokens::default())
     }

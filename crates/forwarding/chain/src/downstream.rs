@@ -10,7 +10,6 @@ use tollgate_memory::{MemoryUse, OverBudget};
 /// The head of a response.
 #[derive(Debug)]
 pub struct Head {
-    /// The status.
     pub status: StatusCode,
     /// The fields, complete except for protocol fields (lengths, dates, connection).
     pub headers: HeaderMap,
@@ -20,7 +19,7 @@ pub struct Head {
 
 /// A client.
 ///
-/// A write that fails or times out returns [`Gone`]; nothing more is written then.
+/// A failed or timed out write returns [`Gone`]; no further write follows.
 pub trait Downstream: Send {
     /// Reads the whole body, at most `bytes_max`, whose copies `memory` counts from now on.
     fn read_body(
@@ -29,12 +28,12 @@ pub trait Downstream: Send {
         memory: &mut MemoryUse,
     ) -> impl Future<Output = Result<Bytes, BodyError>> + Send;
 
-    /// The length of the body, as far as the head states it.
+    /// The length of the body, as far as stated in the head.
     fn body_length(&mut self) -> BodyLength {
         BodyLength::Nothing
     }
 
-    /// Reads the next piece of the body, `None` at its end, for relayed requests. May be dropped and called again.
+    /// Reads the next piece of the body, `None` at the end, for relayed requests. May be dropped and called again.
     fn read_piece(&mut self) -> impl Future<Output = Result<Option<Bytes>, BodyError>> + Send {
         std::future::ready(Ok(None))
     }
@@ -52,7 +51,7 @@ pub trait Downstream: Send {
     /// Sends more of a stream, leaving `piece` empty.
     fn write(&mut self, piece: &mut BytesMut) -> impl Future<Output = Result<(), Gone>> + Send;
 
-    /// Sends the last bytes of a stream and ends it.
+    /// Sends the last bytes of a stream and ends the stream.
     fn finish(&mut self, last: &mut BytesMut) -> impl Future<Output = Result<(), Gone>> + Send;
 
     /// Waits until the client disconnects. May be dropped and called again.
@@ -66,7 +65,7 @@ pub enum BodyLength {
     Nothing,
     /// A known number of bytes.
     Bytes(u64),
-    /// Unknown until its end.
+    /// Unknown until the end.
     Unknown,
 }
 
@@ -88,10 +87,10 @@ pub enum BodyError {
     /// It timed out.
     #[error("the body did not arrive in time")]
     Timeout,
-    /// Its framing is invalid: a bad chunk, a length that does not match.
+    /// Invalid framing: a bad chunk, or a wrong length.
     #[error("the body's framing is broken")]
     Malformed,
-    /// There is no memory for it at the moment.
+    /// No memory for the body at the moment.
     #[error("the body does not fit into the memory budget")]
     NoMemory,
     /// The client disconnected.
@@ -106,7 +105,7 @@ impl From<OverBudget> for BodyError {
 }
 
 impl BodyError {
-    /// The response to the client, if it is still connected.
+    /// The response to a client still connected.
     pub fn answer(&self) -> Option<ApiError> {
         let error = match self {
             BodyError::TooLarge { bytes_max } => ApiError::new(

@@ -1,4 +1,4 @@
-//! The driver: takes one exchange through the phases of its chain, from its head to its end.
+//! The driver: takes one exchange through the phases of its chain, from the head to the end.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ use crate::run::{Run, continues};
 use crate::stream;
 use crate::upstream::{Upstream, UpstreamCall, UpstreamError, answer_for, over_budget};
 
-/// Maximum bytes of a body that are searched for an error.
+/// Maximum bytes of a body searched for an error.
 pub(crate) const ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// Limits of a response in progress.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The memory that all exchanges share for bodies and buffers.
+    /// The memory for bodies and buffers, shared by all exchanges.
     pub memory: MemoryBudget,
     /// Maximum size of a whole upstream response in bytes.
     pub answer_bytes_max: usize,
@@ -36,7 +36,7 @@ pub struct Limits {
     pub event_bytes_max: usize,
     /// How long an upstream is still read, for its usage, after the client has disconnected in the middle of a stream (drain).
     pub drain: Duration,
-    /// Whether it is drained at all, for models without a setting of their own.
+    /// Whether the answer is drained at all, for models without a separate setting.
     pub after_leaving: AfterLeaving,
     /// Keep-alive interval: after this much silence in a stream a comment is sent, so that intermediaries keep the connection.
     pub keep_alive: Duration,
@@ -67,7 +67,7 @@ async fn exchange<D: Downstream, U: Upstream>(
     run.exchange.memory = MemoryUse::within(&limits.memory);
     let outcome = match request(route, run, downstream).await {
         Ok(Outcome::Continue) => {
-            // For filters that need it in this phase, and for the call that starts with it.
+            // For the filters of this phase, and for the subsequent call.
             run.exchange.refresh_now(clock);
             run.on_forward().await
         }
@@ -158,7 +158,7 @@ async fn request<D: Downstream>(
         }
         let (result, waited) = match link.filter.on_request(&mut run.exchange) {
             Step::Now(result) => (result, false),
-            // The client may disconnect meanwhile. While its body is unread this cannot be detected: what it sends is the body.
+            // The client may disconnect meanwhile. An unread body hides the disconnect: the client's bytes are the body.
             Step::Later(waits) if body_read => {
                 let decided = Box::pin(async {
                     tokio::select! {
@@ -188,7 +188,7 @@ async fn request<D: Downstream>(
     Ok(Outcome::Continue)
 }
 
-/// Reads the body that a filter requires; `Err(None)` when the client disconnected.
+/// Reads the body required by a filter; `Err(None)` when the client disconnected.
 async fn read_body<D: Downstream>(
     exchange: &mut Exchange,
     downstream: &mut D,
@@ -276,7 +276,7 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Sends a response that was decided before any filter saw the request. Nothing is forwarded.
+/// Sends a response decided before any filter saw the request, without forwarding.
 pub async fn refuse<D: Downstream>(
     route: &Route,
     run: &mut Run<'_>,
@@ -295,7 +295,7 @@ pub async fn refuse<D: Downstream>(
     ending
 }
 
-/// Sends an error for an exchange that is already finished, such as after a panic.
+/// Sends an error for a finished exchange, such as after a panic.
 pub async fn send_bare<D: Downstream>(
     downstream: &mut D,
     shape: ErrorShape,
@@ -348,7 +348,7 @@ async fn wrong_kind<C: UpstreamCall>(run: &Run<'_>, mut call: C) -> UpstreamErro
     }
 }
 
-/// Collects a whole response and sends it when it is settled.
+/// Collects a whole response and sends the settled response.
 async fn whole<D: Downstream, C: UpstreamCall>(
     route: &Route,
     run: &mut Run<'_>,
@@ -387,7 +387,7 @@ async fn whole<D: Downstream, C: UpstreamCall>(
                 }
                 more.extend_from_slice(&piece);
             }
-            // JSON says itself where it ends.
+            // JSON itself shows its end.
             Err(_) if answer::is_whole(body) => break false,
             Err(error) => {
                 call.failed(&error);
@@ -429,7 +429,7 @@ async fn whole<D: Downstream, C: UpstreamCall>(
     send_whole(run, downstream, route.errors, head, &body, Ending::Complete).await
 }
 
-/// Resolves after the silence in which a body that may be whole counts as closed; never while it cannot be whole.
+/// Resolves after the silence in which a possibly whole body counts as closed; never while the body cannot be whole.
 async fn silence(body: &[u8], last_read: Duration, clock: &Clock) {
     if !body.trim_ascii_end().ends_with(b"}") {
         return std::future::pending().await;

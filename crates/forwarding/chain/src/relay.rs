@@ -1,7 +1,7 @@
 //! The relay: requests streamed in both directions concurrently, piece by piece, without buffering.
 //!
-//! At most one piece of a request is in flight: the next is read from the client when the previous one was sent. A piece of the response is
-//! written to the client before the next is read, so a slow side applies backpressure to the other and nothing accumulates here.
+//! At most one piece of a request is in flight: the next is read from the client after the previous was sent. A piece of the response is
+//! written to the client before the next is read. So a slow side applies backpressure to the other, and no data accumulates here.
 
 use std::future::{pending, poll_fn};
 
@@ -27,11 +27,11 @@ use crate::upstream::{Upstream, UpstreamError};
 /// Progress of the request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Upload {
-    /// A piece is being sent; the last one if `last`.
+    /// A piece in sending; the last piece if `last`.
     Sending { last: bool },
     /// Waiting for the next piece.
     Reading,
-    /// All of it was sent.
+    /// Every piece was sent.
     Done,
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
     if let BodyLength::Bytes(bytes) = length
         && bytes > route.body_bytes_max as u64
     {
-        // It announces this itself: the upstream does not need it.
+        // The client announces the excess itself: the upstream does not need the request.
         return refuse_body(route, run, downstream, &too_large(route)).await;
     }
     run.exchange.record.upstream_started = Some(run.exchange.elapsed(clock));
@@ -97,7 +97,7 @@ struct RelayedExchange<'r, 'c, D> {
     clock: &'r Clock,
     /// Whether the head of the response has been sent.
     started: bool,
-    /// The position in the event stream, if the response is one into which a comment may be inserted.
+    /// The position in the event stream, if the response permits comments.
     comments: Option<Boundary>,
     /// Remaining bytes allowed in the request's body.
     left: usize,
@@ -109,7 +109,7 @@ impl<D: Downstream> RelayedExchange<'_, '_, D> {
         let mut upload = Upload::Sending {
             last: length == BodyLength::Nothing,
         };
-        // The head of a response without a body, sent when it is certain that nothing follows.
+        // The head of a response without a body, sent once the absence is certain.
         let mut bare = None;
         let mut silence = std::pin::pin!(tokio::time::sleep(limits.keep_alive));
         // Ends a listening stream whose credential is no longer valid.
@@ -189,8 +189,8 @@ impl<D: Downstream> RelayedExchange<'_, '_, D> {
         }
     }
 
-    /// Whether a stream that only listens belongs to a credential that is no longer valid. It is closed in order; the response stream of a
-    /// request ends by itself.
+    /// Whether a listening stream belongs to a credential no longer valid. The listening stream is closed in order; the response stream of
+    /// a request ends by itself.
     fn is_revoked(&self) -> bool {
         let exchange = &self.run.exchange;
         let listens = self.comments.is_some() && exchange.request.method == Method::GET;
@@ -268,7 +268,7 @@ impl<D: Downstream> RelayedExchange<'_, '_, D> {
         }
     }
 
-    /// The client's body is at fault. The upstream sees it aborted and never its end.
+    /// The client's body is at fault. The upstream sees an aborted body and never an end.
     async fn cut_body(self, error: &BodyError) -> Ending {
         let RelayedExchange {
             route,
@@ -280,13 +280,13 @@ impl<D: Downstream> RelayedExchange<'_, '_, D> {
         } = self;
         drop(stream);
         if started {
-            // A response that has started cannot be withdrawn; it is aborted too.
+            // A started response cannot be withdrawn, and is aborted too.
             return Ending::GoneDuring;
         }
         refuse_body(route, run, downstream, error).await
     }
 
-    /// The upstream failed. A response that has started is aborted, so that it is not taken for complete.
+    /// The upstream failed. A started response is aborted, so that no client takes the response for complete.
     async fn fail(self, error: UpstreamError) -> Ending {
         let RelayedExchange {
             route,
@@ -318,8 +318,8 @@ async fn from_client<D: Downstream>(downstream: &mut D, upload: Upload) -> FromC
 }
 
 /// Response fields that an upstream must not set on the gateway's behalf: access (CORS) and how to obtain it, rate limits, storage in a
-/// browser that shows this origin's own pages, the location of this origin, payments; and those that name addresses of the upstream, which
-/// clients cannot reach and must not send their tokens to.
+/// browser with this origin's pages, the location of this origin, payments. Also fields with addresses of the upstream, which clients
+/// cannot reach and must not send their tokens to.
 const GATEWAY_FIELDS: [HeaderName; 18] = [
     header::ALT_SVC,
     header::CONTENT_LOCATION,
@@ -385,13 +385,13 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Why the head of an upstream's answer is of no use to the client: it speaks to the gateway.
+/// Why the head of an upstream's answer is useless to the client: the head addresses the gateway.
 ///
-/// A client was authenticated before its request was forwarded, and the upstream never sees its credential. An upstream that nevertheless
-/// demands one has a problem with the gateway: a client that received the challenge would discard a valid token, get another, and receive
-/// the challenge again. A redirect names an address of the upstream, which the client cannot reach.
+/// A client was authenticated before its request was forwarded, and the upstream never sees the client's credential. An upstream that
+/// nevertheless demands a credential has a problem with the gateway. A client with the challenge would discard a valid token, get another,
+/// and receive the challenge again. A redirect names an address of the upstream, unreachable for the client.
 ///
-/// The text is for the log; `upstream` is the section of its settings.
+/// The text is for the log; `upstream` is the section of the upstream's settings.
 fn misplaced(upstream: &str, head: &RelayedHead) -> Option<String> {
     let status = head.status;
     match status {

@@ -7,9 +7,9 @@ use http::{HeaderMap, StatusCode};
 
 use crate::upstream::UpstreamError;
 
-/// A full-duplex connection to an upstream, on which a request and its response are streamed concurrently.
+/// A full-duplex connection to an upstream, with a request and its response streamed concurrently.
 ///
-/// Dropping it aborts the call in any state.
+/// A drop aborts the call in any state.
 pub trait RelayStream: Send {
     /// Sends a piece of the request's body, or its end. To be called once after each [`RelayEvent::Writable`].
     fn send(&mut self, piece: Option<Bytes>);
@@ -26,7 +26,7 @@ pub enum RelayEvent {
     Writable,
     /// The request is sent a second time: the connection had been closed before it.
     SentAgain,
-    /// The head of the response; informational ones are skipped.
+    /// The head of the response; informational heads are skipped.
     Head(RelayedHead),
     /// A piece of the response's body.
     Piece(Bytes),
@@ -37,7 +37,6 @@ pub enum RelayEvent {
 /// The head of an upstream's response, unchanged.
 #[derive(Debug)]
 pub struct RelayedHead {
-    /// The status.
     pub status: StatusCode,
     /// Every field.
     pub headers: HeaderMap,

@@ -1,4 +1,4 @@
-//! One exchange in progress: a drop guard reports its end exactly once.
+//! One exchange in progress: a drop guard reports the end exactly once.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -14,7 +14,7 @@ pub trait Observer: Send + Sync {
     /// The exchange is finished. Must not block and must not panic.
     fn ended(&self, exchange: &Exchange, ending: Ending);
 
-    /// The exchange is about to be forwarded: it is decided what it may cost, and no filter refuses it any more.
+    /// The exchange is about to be forwarded: the cost limit is decided, and no filter refuses any more.
     fn forwarded(&self) {}
 
     /// The provider's response text, with known secrets redacted. Read when a response is at fault.
@@ -23,7 +23,6 @@ pub trait Observer: Send + Sync {
         text
     }
 
-    /// A filter failed.
     fn filter_failed(&self, filter: &'static str) {
         let _ = filter;
     }
@@ -31,21 +30,20 @@ pub trait Observer: Send + Sync {
 
 /// An exchange and its progress through the chain.
 ///
-/// Dropping it ends the exchange: with the ending that was set, or as aborted after a panic or a cancelled task.
+/// A drop ends the exchange: with the ending set before, or as aborted after a panic or a cancelled task.
 pub struct Run<'c> {
-    /// The exchange.
     pub exchange: Exchange,
     chain: &'c Chain,
     observer: &'c dyn Observer,
-    /// How many filters have seen the request; responses pass these in reverse.
+    /// The number of filters that have seen the request; responses pass these filters in reverse.
     seen: usize,
     ending: Ending,
     /// Whether `on_end` has been called.
     is_ended: bool,
 }
 
-/// The result of a filter's step, awaited if necessary. Not a function, because that would be a separate future, created, moved and polled
-/// for each filter, and nearly all of them return at once.
+/// The result of a filter's step, awaited if necessary. A macro, since a function would be a separate future, created, moved and polled for
+/// each filter, though nearly every step returns at once.
 macro_rules! finished {
     ($exchange:expr, $step:expr) => {{
         let (result, waited) = match $step {
@@ -59,7 +57,7 @@ macro_rules! finished {
     }};
 }
 
-/// Awaits the write of an answer that is ready. Where it waits for the client the request's head is freed first.
+/// Awaits the write of a ready answer. If the write waits for the client, the request's head is freed first.
 macro_rules! waited {
     ($exchange:expr, $write:expr) => {{
         let mut write = std::pin::pin!($write);
@@ -78,7 +76,6 @@ macro_rules! waited {
 pub(crate) use waited;
 
 impl<'c> Run<'c> {
-    /// A new exchange.
     pub fn new(exchange: Exchange, chain: &'c Chain, observer: &'c dyn Observer) -> Run<'c> {
         Run {
             exchange,
@@ -105,14 +102,14 @@ impl<'c> Run<'c> {
         self.ending = ending;
     }
 
-    /// The next filter that has not seen the request; marks it as having seen it.
+    /// The next filter without a look at the request; marks the filter as having seen the request.
     pub(crate) fn advance(&mut self) -> Option<&'c Link> {
         let link = self.chain.links.get(self.seen)?;
         self.seen += 1;
         Some(link)
     }
 
-    /// The next filter that has not seen the request.
+    /// The next filter without a look at the request.
     pub(crate) fn peek(&self) -> Option<&'c Link> {
         self.chain.links.get(self.seen)
     }
@@ -143,16 +140,16 @@ impl<'c> Run<'c> {
         }
     }
 
-    /// Those of some filters that have seen the request, outermost first.
+    /// The given filters that have seen the request, outermost first.
     fn seen(&self, numbers: &'c [usize]) -> impl DoubleEndedIterator<Item = &'c Link> + use<'c> {
-        // Usually all of them have.
+        // Usually every filter has.
         let unseen = numbers.iter().rev().take_while(|&&at| at >= self.seen);
         let seen = &numbers[..numbers.len() - unseen.count()];
         let links = &self.chain.links;
         seen.iter().map(move |&at| &links[at])
     }
 
-    /// Asks the filters that have not seen the request, before its body is read.
+    /// Asks the filters without a look at the request, before the body is read.
     pub(crate) async fn on_head(&mut self) -> Outcome {
         let chain = self.chain;
         for &at in &chain.head {
@@ -212,8 +209,8 @@ impl<'c> Run<'c> {
         }
     }
 
-    /// Calls `on_end` of each filter. For a refusal before it is sent, so that what the request reserved is released: the client's next
-    /// request may come as soon as it is written.
+    /// Calls `on_end` of each filter. A refusal calls this before the write, so that the request's reservations are released: the client's
+    /// next request may come right after the write.
     fn end(&mut self, ending: Ending) {
         self.is_ended = true;
         self.exchange.invalidate_now();
@@ -261,7 +258,7 @@ impl Drop for Run<'_> {
     }
 }
 
-/// Whether the exchange continues, as it usually does.
+/// Whether the exchange continues, the usual case.
 pub(crate) fn continues(result: &Result<Outcome, FilterError>) -> bool {
     matches!(result, Ok(Outcome::Continue))
 }
@@ -280,7 +277,7 @@ fn chain_of_causes(error: &FilterError) -> String {
     }
 }
 
-/// From the first byte on a filter can only agree or refuse: it cannot replace a response that has started.
+/// From the first byte on a filter can only agree or refuse: a started response cannot be replaced.
 fn only_refusal(link: &Link, outcome: Outcome) -> Result<(), Box<ApiError>> {
     match outcome {
         Outcome::Continue => Ok(()),

@@ -1,4 +1,4 @@
-//! Event streams: relayed as they arrive, with the tail held back until it is settled.
+//! Event streams: relayed on arrival, with the tail held back until settled.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ const KEPT_BYTES: usize = 4 * JOINED_BYTES;
 /// How long to wait for the end of a body after its last event.
 const END_WAIT: Duration = Duration::from_millis(200);
 
-/// A comment line and nothing else: with a blank line after it some clients produce an empty event.
+/// A comment line alone: with a blank line afterwards, some clients produce an empty event.
 pub(crate) const KEEP_ALIVE: &[u8] = b": keep-alive\n";
 
 /// The client's side of a stream.
@@ -42,7 +42,7 @@ struct Relay<'r, 'c, D> {
     clock: &'r Clock,
     /// Bytes ready to be sent.
     out: BytesMut,
-    /// Bytes of its buffers that are counted.
+    /// Counted bytes of the buffers.
     counted: usize,
     /// Bytes received from the provider.
     taken: usize,
@@ -59,14 +59,14 @@ struct Relay<'r, 'c, D> {
     done: bool,
     /// The wait for the end of an answer whose choices have all finished.
     closing: Closing,
-    /// The start of a body that is JSON instead of events: an error, under a type that was set before.
+    /// The start of a JSON body in place of events: an error, under a type set before.
     json: BytesMut,
 }
 
 /// How far the body of a call was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyEnd {
-    /// Not to its end.
+    /// Not to the end.
     Open,
     /// To its end.
     Clean,
@@ -85,8 +85,8 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
 ) -> Ending {
     let mut cutter = EventCutter::new(limits.event_bytes_max);
     let mut relay = Relay::new(run, downstream, clock, limits.answer_bytes_max);
-    // One timer for the life of the stream: while the client is connected it detects silence and is checked when it fires, rather than
-    // reset at every event; once the client has disconnected it bounds the drain.
+    // One timer for the life of the stream. While the client is connected, the timer detects silence; each expiry is a check, in place of a
+    // reset at every event. Once the client has disconnected, the timer bounds the drain.
     let mut timer = std::pin::pin!(tokio::time::sleep(limits.keep_alive));
     let mut last_write = clock.elapsed();
     let mut drained_at: Option<Instant> = None;
@@ -148,7 +148,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
             }
         }
         if relay.gone && !relay.has_output {
-            // The only thing written so far is a comment.
+            // Only a comment was written so far.
             return Ending::GoneBefore;
         }
         if relay.gone && !was_gone {
@@ -160,7 +160,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
             timer.as_mut().reset(Instant::now() + wait);
         } else if drained_at.is_some_and(|at| at <= Instant::now()) || relay.closing.is_over(clock)
         {
-            // The drain time is over: usage is what was relayed so far. Or the answer is there, and nothing more comes.
+            // Two cases: the drain time is over, and usage counts the relayed part; or the answer is complete, and no more data comes.
             break None;
         }
     };
@@ -168,7 +168,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
     let ended = body == BodyEnd::Clean;
     let fault = fault.or_else(|| relay.unfinished(ended));
     if !ended && !relay.done {
-        // Nothing more is needed from the provider: it need not work until the settlement is durable.
+        // No more data is needed from the provider, which need not work until the settlement is durable.
         drop(call);
         if let Some(progress) = relay.run.exchange.get_mut::<AnswerProgress>() {
             progress.unclosed = true;
@@ -177,14 +177,14 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
     }
     let whole = fault.is_none() && relay.done;
     let ending = relay.end(route.errors, fault).await;
-    // After the client has its tail there is time to check whether the provider's connection can be reused.
+    // The client has its tail, so there is time to check whether the provider's connection can be reused.
     if ended || (whole && ends_within_grace(&mut call).await) {
         call.finish().await;
     }
     ending
 }
 
-/// Whether only the end of the body follows `[DONE]`, as it should.
+/// Whether only the end of the body follows `[DONE]`, as required.
 async fn ends_within_grace<C: UpstreamCall>(call: &mut C) -> bool {
     let end = tokio::time::timeout(END_WAIT, async {
         loop {
@@ -212,7 +212,7 @@ pub(crate) async fn replay<D: Downstream>(
             relay.pass(EventKind::Data, data);
         }
         let mut event = Event::new(EventKind::Data, last);
-        // Metadata may be added to it.
+        // Metadata may be added to the event.
         event.set_disposition(Disposition::Hold);
         relay.run_filters(event, last);
     }
@@ -248,7 +248,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         }
     }
 
-    /// Adds a piece and what else has arrived by now.
+    /// Adds a piece and all further pieces arrived by now.
     fn take_ready<C: UpstreamCall>(
         &mut self,
         cutter: &mut EventCutter,
@@ -295,7 +295,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         closing.map_or(wait, |left| left.min(wait))
     }
 
-    /// Notes an answer whose choices have all finished. Returns whether the wait for its end begins now.
+    /// Notes an answer with all choices finished. Returns whether the wait for the end begins now.
     fn note_closing(&mut self) -> bool {
         let exchange = &self.run.exchange;
         let progress = exchange.get::<AnswerProgress>();
@@ -306,7 +306,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         answer.is_some_and(|answer| self.closing.note(progress, answer, self.clock))
     }
 
-    /// Counts what the stream holds: an incomplete event, the bytes ready to be sent, the text of its answer.
+    /// Counts the memory of the stream: an incomplete event, the bytes ready to be sent, the text of the answer.
     fn count(&mut self, cutter: &EventCutter) -> Result<(), UpstreamError> {
         let exchange = &mut self.run.exchange;
         let text = exchange.get::<AnswerUsage>();
@@ -352,14 +352,14 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
     fn take_rest(&mut self, cutter: &mut EventCutter) -> Result<(), UpstreamError> {
         match cutter.finish() {
             event::Tail::Event(event) => self.take_event(event),
-            // A truncated event shows as a response without its end.
+            // A truncated event shows as a response without an end.
             event::Tail::Nothing | event::Tail::Torn => Ok(()),
         }
     }
 
     fn take_event(&mut self, event: event::Event<'_>) -> Result<(), UpstreamError> {
         if self.done {
-            // Nothing after `[DONE]` belongs to the response.
+            // Data after `[DONE]` is not part of the response.
             return Ok(());
         }
         if event.is_done() {
@@ -379,7 +379,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         self.run_filters(Event::new(kind, data), data);
     }
 
-    /// The same for an event built from `data`.
+    /// [`pass`](Self::pass) for an event built from `data`.
     fn run_filters(&mut self, mut event: Event<'_>, data: &[u8]) {
         let kind = event.kind();
         self.run.on_event(&mut event);
@@ -403,7 +403,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         }
     }
 
-    /// Whether the account was suspended while its client is there. Its stream ends like that of a client that disconnects.
+    /// Whether the account was suspended while the client is connected. The stream then ends like the stream of a disconnected client.
     fn is_suspended(&self) -> bool {
         if self.gone {
             return false;
@@ -412,7 +412,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         check.is_some_and(|check| !check.is_valid())
     }
 
-    /// The client has disconnected: the rest is read for its usage alone.
+    /// The client has disconnected: the rest is read for the usage alone.
     fn client_disconnected(&mut self) {
         self.gone = true;
         if let Some(progress) = self.run.exchange.get_mut::<AnswerProgress>() {
@@ -434,7 +434,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         }
     }
 
-    /// Writes what is ready, with the head in front if it has not been sent. An error means that nothing has been sent yet.
+    /// Writes the ready bytes, with the head in front if not sent yet. An error means that no byte has been sent.
     async fn flush(&mut self) -> Result<(), Box<ApiError>> {
         if self.out.is_empty() {
             return Ok(());
@@ -451,7 +451,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             self.started = true;
             self.run.exchange.record.first_byte = Some(self.run.exchange.refresh_now(self.clock));
             let head = stream_head(self.run);
-            // A failed write may have delivered a part, so from here on the client counts as having received some of it.
+            // A failed write may have delivered a part, so from here on the client counts as having received a part.
             self.downstream.start(head, &mut self.out).await
         };
         if self.out.capacity() > KEPT_BYTES {
@@ -467,10 +467,10 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         Ok(())
     }
 
-    /// What is missing from a finished stream, if anything. `ended`: its body is at its end, perhaps without `[DONE]`.
+    /// The missing part of a finished stream, if any. `ended`: the body is at its end, perhaps without `[DONE]`.
     fn unfinished(&self, ended: bool) -> Option<UpstreamError> {
         if !ended && !self.done {
-            // The client disconnected, or the answer is there: the provider was not read to its end.
+            // The client disconnected, or the answer is complete: the provider was not read to the end.
             return None;
         }
         let is_complete = match self.run.exchange.get::<AnswerProgress>() {
@@ -486,7 +486,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         Some(UpstreamError::new(UpstreamFault::Cut, "", detail))
     }
 
-    /// The error of a body that is JSON instead of events.
+    /// The error of a JSON body in place of events.
     #[cold]
     fn json_error(&self) -> UpstreamError {
         let message = ProviderError::read(&self.json).message.unwrap_or_default();
@@ -498,7 +498,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         )
     }
 
-    /// The error of an event that is named so, in whatever form its data is.
+    /// The error of an event with the name `error`, in any form of data.
     #[cold]
     fn named_error(&self, data: &[u8]) -> UpstreamError {
         // A provider's error text may contain anything, including our credential at the provider.
@@ -509,14 +509,14 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
 
     /// Settles and sends the tail.
     async fn end(mut self, shape: ErrorShape, fault: Option<UpstreamError>) -> Ending {
-        // Events just before the end need not wait for the disk. Where nothing has been sent the wait for the hold would precede that for
-        // the settlement, which implies it.
+        // Events just before the end need not wait for the disk. Without any sent bytes, the wait for the hold would precede the wait for
+        // the settlement, which implies the hold.
         if self.started && self.flush().await.is_err() {
             debug_assert!(false, "a stream that has begun is past its last refusal");
         }
         let untouched = !self.started && self.out.is_empty();
         let ending = match fault {
-            // Nothing of the response has reached the client, so a status can still be sent.
+            // No byte of the response has reached the client, so a status can still be sent.
             Some(error) if untouched => {
                 return Box::pin(fail(self.run, self.downstream, shape, error)).await;
             }
@@ -573,7 +573,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
     async fn finish(mut self, ending: Ending) -> Ending {
         self.run.exchange.record.bytes_sent += self.out.len() as u64;
         if !self.started {
-            // A short response may end before anything was sent. What makes its charge durable has made its hold durable too.
+            // A short response may end before any byte was sent. The durable charge implies a durable hold.
             self.run.exchange.record.first_byte = Some(self.run.exchange.refresh_now(self.clock));
             let head = stream_head(self.run);
             let start = self.downstream.start(head, &mut self.out);

@@ -23,7 +23,7 @@ pub trait Upstream: Send + Sync {
     ) -> impl Future<Output = Result<Self::Call, UpstreamError>> + Send;
 
     /// Opens a connection to the upstream of the exchange's [`tollgate_filter::Relay`], for a request with a body of this length. Boxed:
-    /// few exchanges need it, and the others should not carry its size.
+    /// only few exchanges need the future, and the others should not carry its size.
     fn open<'a>(&'a self, exchange: &'a mut Exchange, body: BodyLength) -> Opening<'a> {
         let _ = (exchange, body);
         let error = UpstreamError::of_relay(UpstreamFault::Unreachable, "nothing is relayed here");
@@ -37,7 +37,7 @@ pub type Opening<'a> =
 
 /// A successful response in progress.
 pub trait UpstreamCall: Send {
-    /// Whether it is a stream of events.
+    /// Whether the response is a stream of events.
     fn is_stream(&self) -> bool;
 
     /// The next piece, with arbitrary boundaries; `None` at the end. May be dropped and called again.
@@ -46,13 +46,13 @@ pub trait UpstreamCall: Send {
     /// A piece that has already arrived.
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>>;
 
-    /// Reports that this error of a read has made the response incomplete: a failure of the provider. An error after a complete response is
-    /// none.
+    /// Reports that this read error has made the response incomplete: a failure of the provider. An error after a complete response is no
+    /// failure.
     fn failed(&mut self, error: &UpstreamError) {
         let _ = error;
     }
 
-    /// The response was read to its end: the connection may be reused. A call that is dropped instead is aborted.
+    /// The response was read to the end: the connection may be reused. A dropped call is aborted.
     fn finish(self) -> impl Future<Output = ()> + Send;
 }
 

@@ -16,7 +16,7 @@ pub struct DocumentUrl {
     host: String,
 }
 
-/// The text is no such URL.
+/// The text is not a document URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a document URL; use `https` with a host name and a path, without user, fragment and dot segments"
@@ -31,7 +31,7 @@ impl FromStr for DocumentUrl {
             return Err(AddressError);
         }
         let url = Url::parse(text).map_err(|_| AddressError)?;
-        // Parsing removes dot segments, lower-cases hosts and percent-encodes: a text that it changes has two readings.
+        // Parsing removes dot segments, lower-cases hosts and percent-encodes: a text changed by parsing has two readings.
         if url.as_str() != text {
             return Err(AddressError);
         }
@@ -64,7 +64,6 @@ impl DocumentUrl {
         &self.text
     }
 
-    /// The host.
     pub fn host(&self) -> &str {
         &self.host
     }

@@ -23,7 +23,7 @@ pub struct DocumentCache<T> {
 
 struct State<T> {
     documents: HashMap<String, (Cached<T>, Duration)>,
-    /// Start of each host's window, and the fetches in it.
+    /// Start of each host's window, and the fetches within.
     hosts: HashMap<String, (Duration, u32)>,
 }
 
@@ -72,8 +72,8 @@ impl<T> DocumentCache<T> {
         self.put(url, Cached::Failure, now + FAILURE_TTL, now);
     }
 
-    /// Whether the rate limit of this host allows another fetch, and counts it. Of too many hosts the one whose minute began first is forgotten:
-    /// fetches have a bound of their own, and a client that names many hosts does not keep others from theirs.
+    /// Whether the rate limit of this host allows another fetch, and counts the fetch. Of too many hosts, the host with the earliest window
+    /// is forgotten: fetches have a separate bound, and a client with many hosts does not keep other clients from their hosts.
     pub fn may_fetch(&self, host: &str, now: Duration) -> bool {
         let mut state = self.lock();
         if state.hosts.len() >= ENTRIES_MAX && !state.hosts.contains_key(host) {

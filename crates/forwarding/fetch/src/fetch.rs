@@ -49,7 +49,7 @@ pub struct SetupError(#[source] Box<dyn std::error::Error + Send + Sync>);
 /// Why a fetch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The concurrency limit is reached, or the fetch was slow and others wanted its slot.
+    /// The concurrency limit is reached, or a slow fetch lost its slot to other fetches.
     #[error("too many concurrent document fetches")]
     TooMany,
     /// No connection, no TLS, no answer, or a host that is not public.
@@ -75,7 +75,7 @@ impl Fetcher {
         Fetcher::over(roots, lookup, bytes_max, clock)
     }
 
-    /// A fetcher that connects to what `lookup` resolves. Only [`Fetcher::new`] is reachable from settings.
+    /// A fetcher with connections to the result of `lookup`. Only [`Fetcher::new`] is reachable from settings.
     fn over(
         roots: rustls::RootCertStore,
         lookup: Lookup,
@@ -149,7 +149,7 @@ impl Fetcher {
     }
 }
 
-/// DNS resolver that pins the connection to the checked addresses, so that a changed record (DNS rebinding) has no effect.
+/// DNS resolver that pins the connection to the checked addresses: a changed record (DNS rebinding) has no effect.
 struct PublicResolver(Lookup);
 
 impl Resolve for PublicResolver {
@@ -167,7 +167,7 @@ impl Resolve for PublicResolver {
     }
 }
 
-/// The addresses of a name; an error unless all are public. A name with mixed addresses would be retried until a private one is used.
+/// The addresses of a name; an error unless all are public. A name with mixed addresses would be retried until a private address is used.
 async fn public_addresses(name: String) -> std::io::Result<Vec<IpAddr>> {
     let found = tokio::net::lookup_host((name, 443)).await?;
     all_public(found.map(|address| address.ip()).collect())

@@ -21,8 +21,8 @@ const SPECIAL_V4: [(Ipv4Addr, u32); 15] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// Networks inside `2000::/3`, the public part of IPv6, that are not public (IANA IPv6 special-purpose registry). Those that embed IPv4
-/// addresses are listed whole: their targets cannot be checked.
+/// Networks inside `2000::/3`, the public part of IPv6, that are not public (IANA IPv6 special-purpose registry). Networks with embedded
+/// IPv4 addresses are listed whole: their targets cannot be checked.
 const SPECIAL_V6: [(Ipv6Addr, u32); 4] = [
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),

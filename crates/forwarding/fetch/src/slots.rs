@@ -1,5 +1,5 @@
-//! Fetch slots: bounded concurrency, with a share for each requester. When there is no slot, the fetch that has run for the longest is
-//! cancelled, so that slow hosts do not keep the documents of others away.
+//! Fetch slots: bounded concurrency, with a share for each requester. Without a free slot, the fetch with the longest run is cancelled, so
+//! that slow hosts do not block other hosts' documents.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tokio::sync::Notify;
 /// Concurrent fetches.
 const CONCURRENCY_MAX: usize = 8;
 
-/// Of these, those of one requester.
+/// Slots of one requester.
 const SHARE: usize = 2;
 
-/// A fetch is cancelled no sooner: a host that works has answered by then.
+/// Minimum run before a cancellation: a working host has answered by then.
 const CANCELLED_AFTER: Duration = Duration::from_secs(1);
 
 /// The fetches under way, the oldest first. Cheap to clone.
@@ -34,7 +34,7 @@ struct Running {
     cancel: Arc<Notify>,
 }
 
-/// What one subscriber controls: an IPv4 address, the first 64 bits of an IPv6 address.
+/// The addresses under one subscriber's control: an IPv4 address, the first 64 bits of an IPv6 address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Requester {
     V4(u32),
@@ -50,7 +50,7 @@ impl Requester {
     }
 }
 
-/// The slot of one fetch, given back when it is dropped.
+/// The slot of one fetch, given back on drop.
 pub(crate) struct Slot {
     number: u64,
     slots: Slots,
@@ -58,8 +58,7 @@ pub(crate) struct Slot {
 }
 
 impl Slots {
-    /// A slot for a fetch that this address has caused; `None` where no address is counted.
-    /// `now` is on the monotonic clock.
+    /// A slot for a fetch caused by this address; `None` as requester is not counted. `now` is on the monotonic clock.
     pub(crate) fn take(&self, requester: Option<IpAddr>, now: Duration) -> Option<Slot> {
         let requester = requester.map(Requester::of);
         let mut state = self.lock();

@@ -14,8 +14,8 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// The delay before the next attempt: doubled for each failure, less a random part of up to a half, so that nodes which lost the server
-    /// together do not come back together.
+    /// The delay before the next attempt: doubled for each failure, less a random part of up to a half. The random part spreads the return
+    /// of nodes that lost the server together.
     pub(crate) fn next(&mut self, entropy: &Entropy) -> Duration {
         let doubled = FIRST.saturating_mul(1 << self.failures.min(10));
         self.failures = self.failures.saturating_add(1);

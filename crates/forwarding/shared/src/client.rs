@@ -1,5 +1,4 @@
-//! The handle by which the gateway calls the server: a deadline for each call, and a circuit that opens after three calls in a row without
-//! an answer.
+//! The gateway's handle of the server: a deadline for each call, and a circuit that opens after three consecutive calls without an answer.
 
 use std::future::Future;
 use std::io;
@@ -19,13 +18,14 @@ use crate::config::SharedSettings;
 use crate::connection::Connector;
 use crate::script::Script;
 
-/// Calls without an answer, each begun after the one before it had failed, after which the server counts as unreachable.
+/// Consecutive calls without an answer after which the server counts as unreachable. Each such call began after the failure of the previous
+/// one.
 const FAILURES_MAX: u32 = 3;
 
-/// Errors are logged again after so many heartbeats in a row, of one a second, without an error of any call.
+/// Heartbeats in a row, one a second, without an error of any call, after which errors are logged again.
 const ERRORS_END_AFTER: u32 = 60;
 
-/// The part of the limit of a call that a read has, in percent: its caller asks a provider afterwards, which takes longer than a decision.
+/// A read's share of a call's limit, in percent: the caller asks a provider afterwards, which takes longer than a decision.
 const READ_LIMIT_PERCENT: u32 = 75;
 
 /// The limit of a write behind the path of requests.
@@ -34,11 +34,11 @@ const SET_LIMIT: Duration = Duration::from_secs(1);
 labels! {
     /// The result of a call.
     pub(crate) enum CallResult {
-        /// It was answered in time.
+        /// Answered in time.
         Ok = "ok",
         /// It was not.
         Slow = "timeout",
-        /// It failed, or its answer was an error.
+        /// Failed, or answered by an error.
         Failed = "failed",
     }
 }
@@ -46,24 +46,24 @@ labels! {
 /// Why a call has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// The server cannot be asked now, or its answer was an error.
+    /// The server cannot be asked now, or answered by an error.
     #[error("the shared server did not execute the call")]
     NotExecuted,
-    /// It did not answer in time, or the connection has ended. It may have executed the call.
+    /// No answer in time, or an ended connection. The server may have executed the call.
     #[error("the shared server did not answer")]
     NoAnswer,
 }
 
-/// The shared server. Cheap to clone; all clones use one connection, which [`Shared::run`] maintains.
+/// The shared server. Cheap to clone; clones share one connection, maintained by [`Shared::run`].
 #[derive(Clone)]
 pub struct Shared {
     pub(crate) state: Arc<State>,
 }
 
 pub(crate) struct State {
-    /// The connection; none while the server is unreachable.
+    /// The connection; `None` while the server is unreachable.
     connection: ArcSwapOption<MultiplexedConnection>,
-    /// How many there have been.
+    /// Number of connections so far.
     connections: AtomicU64,
     pub(crate) connector: Connector,
     pub(crate) settings: SharedSettings,
@@ -76,7 +76,8 @@ pub(crate) struct State {
     dataset_created_at: AtomicI64,
     losses: AtomicU64,
     failures: AtomicU32,
-    /// Heartbeats that were answered since the last error reply; set to the threshold on each connection, so that its first error is logged.
+    /// Answered heartbeats since the last error reply; set to the threshold on each connection, so that the connection's first error is
+    /// logged.
     heartbeats_without_error: AtomicU32,
     /// Signalled when calls find the server unreachable.
     pub(crate) suspended: Notify,
@@ -88,7 +89,7 @@ pub(crate) struct State {
 }
 
 impl Shared {
-    /// A handle of the server with these settings. Nothing is sent before [`Shared::run`].
+    /// A handle of the server with these settings. No byte is sent before [`Shared::run`].
     ///
     /// # Errors
     ///
@@ -124,17 +125,19 @@ impl Shared {
         self.state.connection.load().is_some()
     }
 
-    /// The number of connections so far. What was stored over an earlier one may be lost: the server may have been restarted, or be another.
+    /// The number of connections so far. Values stored over an earlier connection may be lost: the server may have been restarted, or
+    /// replaced.
     pub fn connections(&self) -> u64 {
         self.state.connections.load(Relaxed)
     }
 
-    /// How often the server has lost its data, as found by the first heartbeat after that. Of a new connection that is before its first call.
+    /// Number of data losses of the server, each found by the first heartbeat afterwards. A new connection sends the heartbeat before its
+    /// first call.
     pub fn data_losses(&self) -> u64 {
         self.state.losses.load(Relaxed)
     }
 
-    /// The number of live nodes, this one included, as last counted.
+    /// The last counted number of live nodes, this node included.
     pub fn nodes(&self) -> u32 {
         self.state.nodes.load(Relaxed)
     }
@@ -144,7 +147,7 @@ impl Shared {
         self.state.settings.call_limit
     }
 
-    /// Runs a task for which no request waits, on the runtime of [`Shared::run`]; before that starts it is dropped.
+    /// Runs a task without a waiting request, on the runtime of [`Shared::run`]; dropped before the start of the runtime.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = self.state.runtime.get() {
             runtime.spawn(task);
@@ -166,8 +169,8 @@ impl Shared {
         self.invoke_on(&connection, script, key, arguments).await
     }
 
-    /// The same for a call whose effect has to be undone where its caller does not wait any more: what `read` makes of a late answer is
-    /// dropped.
+    /// [`Shared::invoke`] for a call whose effect has to be undone once the caller no longer waits: the result of `read` for a late answer
+    /// is dropped.
     ///
     /// # Errors
     ///
@@ -183,7 +186,7 @@ impl Shared {
         let call = self.call_on(&connection, script, key, arguments);
         let (sender, answer) = oneshot::channel();
         self.spawn(async move {
-            // As long as it takes: a connection that is not used any more has an end.
+            // Without a time limit: an unused connection has an end.
             let _ = sender.send(call.await.map(read));
         });
         let answer = async {
@@ -208,8 +211,8 @@ impl Shared {
         self.within_limit(&connection, limit, call).await
     }
 
-    /// Stores a value, with an end if it has a life. For tasks behind the path of requests: it may take a second, and its failure does not
-    /// count against the server.
+    /// Stores a value, with an expiry if `life` is given. For tasks behind the path of requests: the call may take a second, and a failure
+    /// does not count against the server.
     ///
     /// # Errors
     ///
@@ -294,8 +297,8 @@ impl Shared {
         };
         state.results.inc(result);
         *state.cause.lock() = cause;
-        // Calls that were under way together are one failure: they all fail in one short stall. An error is an answer, and heartbeats decide
-        // whether the server works.
+        // Calls under way together are one failure: one short stall fails every call. An error is an answer, and heartbeats decide whether
+        // the server works.
         let counted = failures + 1;
         let is_counted = unavailable == Unavailable::NoAnswer
             && state
@@ -308,8 +311,8 @@ impl Shared {
         Err(unavailable)
     }
 
-    /// What an error says of a call that was sent. One that is an answer is logged: heartbeats decide whether the server is reachable, and that
-    /// may be so while it refuses all other calls.
+    /// The meaning of an error for a sent call. An error reply is logged: heartbeats decide whether the server is reachable, and a
+    /// reachable server may refuse all other calls.
     fn failed(&self, error: &redis::RedisError) -> Unavailable {
         let Some(code) = error.code() else {
             return Unavailable::NoAnswer;
@@ -336,7 +339,7 @@ impl Shared {
         }
     }
 
-    /// Stops to use a connection, at once; [`Shared::run`] then makes another.
+    /// Stops the use of a connection at once; [`Shared::run`] then makes another.
     fn suspend(&self, connection: &Arc<MultiplexedConnection>) {
         let state = &*self.state;
         let is_current = |current: &Option<Arc<_>>| {
@@ -344,7 +347,7 @@ impl Shared {
                 .as_ref()
                 .is_some_and(|one| Arc::ptr_eq(one, connection))
         };
-        // Of many calls that fail together the first suspends it.
+        // Of many calls with a common failure, the first suspends the connection.
         if is_current(&state.connection.load()) {
             state.connection.store(None);
             state.suspended.notify_one();

@@ -16,7 +16,7 @@ const CALL_LIMIT: Duration = Duration::from_millis(20);
 
 const PORT: u16 = 6379;
 
-/// The highest number of a database that a URL may name; a server has 16 unless it is configured otherwise.
+/// The highest database number in a URL; a server has 16 by default.
 const DATABASE_MAX: i64 = 65_535;
 
 /// State that several gateways share.
@@ -54,17 +54,15 @@ pub struct SharedSettings {
     pub tls: bool,
     /// A name or an address, an IPv6 address without brackets.
     pub host: String,
-    /// The port.
     pub port: u16,
     /// The number of the database.
     pub database: i64,
     /// The user name.
     pub user: Option<String>,
-    /// The password.
     pub password: Option<SecretString>,
     /// Roots to trust besides the system's.
     pub roots: Arc<[CertificateDer<'static>]>,
-    /// The longest wait for an answer on the path of a request. Not a setting: tests of what is counted make it longer.
+    /// The longest wait for an answer on the path of a request. Not a setting: tests of counts make the wait longer.
     pub call_limit: Duration,
 }
 
@@ -121,7 +119,7 @@ impl Section for RawShared {
     }
 }
 
-/// The server that a URL names, without credentials.
+/// The server of a URL, without credentials.
 fn server(key: String, at: &At<String>, problems: &mut Problems) -> Option<SharedSettings> {
     let (tls, rest) = match at.value.split_once("://") {
         Some(("rediss", rest)) => (true, rest),

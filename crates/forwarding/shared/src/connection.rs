@@ -21,10 +21,10 @@ use crate::config::SharedSettings;
 /// The limit of a whole attempt to connect.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Calls that wait to be written. More wait for these, within their own limit.
+/// Queued calls. Further calls wait for the queue, within their own limit.
 const CALLS_QUEUED_MAX: usize = 1024;
 
-/// Why there is no connection.
+/// Why the connection is missing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     #[error("cannot connect: {0}")]
@@ -44,7 +44,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// Makes connections with the same settings.
+/// Makes connections with equal settings.
 pub(crate) struct Connector {
     settings: SharedSettings,
     tls: Option<(TlsConnector, ServerName<'static>)>,
@@ -83,7 +83,7 @@ impl Connector {
         self.login.load_full()
     }
 
-    /// A connection with this login, and the future that does its work.
+    /// A connection with this login, and the future with the connection's work.
     pub(crate) async fn connect(
         &self,
         login: Arc<RedisConnectionInfo>,
@@ -95,7 +95,7 @@ impl Connector {
                 .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
             let made = MultiplexedConnection::new_with_config(&login, stream, config).await;
             let (connection, driver) = made.map_err(ConnectError::Session)?;
-            // Not polled yet: it may already be closed; the caller's first poll reports it.
+            // Not polled yet: the connection may already be closed; the caller's first poll reports the close.
             Ok((connection, Box::pin(driver) as Driver))
         };
         let made = tokio::time::timeout(CONNECT_LIMIT, attempt).await;
@@ -131,7 +131,7 @@ fn login(settings: &SharedSettings) -> RedisConnectionInfo {
 
 fn tls_connector(settings: &SharedSettings) -> TlsConnector {
     let mut roots = RootCertStore::empty();
-    // What cannot be read of the system's roots is missing, and the handshake says so.
+    // Unreadable roots of the system are missing, and the handshake reports the absence.
     let system = rustls_native_certs::load_native_certs().certs;
     roots.add_parsable_certificates(system.into_iter().chain(settings.roots.iter().cloned()));
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -57,7 +57,7 @@ impl Module for SharedModule {
         Ok(())
     }
 
-    /// The user and the password: the next connection has them, and the open one stays. The server is fixed.
+    /// The user and the password: the next connection uses both, and the open connection stays. The server is fixed.
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
         let (old, new): (Option<SharedSettings>, Option<SharedSettings>) =
             (running.get(NAME)?, settings.get(NAME)?);

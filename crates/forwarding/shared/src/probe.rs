@@ -1,4 +1,4 @@
-//! A check of the server on a connection of its own: whether it executes what the gateway sends.
+//! A check of the server on a separate connection: whether the server executes the gateway's commands.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::script::Script;
 /// Time limit of all answers.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Executes every command of the gateway's scripts on a key, and leaves nothing. Where one is refused, what the ones before have written expires.
+/// Executes every command of the gateway's scripts on a key, and leaves no data. After a refused command, data of the earlier commands
+/// expires.
 const EVERY_COMMAND: &str = "
 redis.call('TIME')
 redis.call('SET', KEYS[1], 1, 'PX', 1000)
@@ -70,17 +71,16 @@ impl ProbeError {
         ProbeError { cause, remedy }
     }
 
-    /// What to do about it.
     pub fn remedy(&self) -> &'static str {
         self.remedy
     }
 }
 
-/// Connects as a gateway does, executes every command of the gateway on a key of its own, removes it, and returns the time of one call.
+/// Connects like a gateway, executes every command of the gateway on a separate key, removes the key, and returns the time of one call.
 ///
 /// # Errors
 ///
-/// There is no connection, the server refuses the login or a command, or does not answer within two seconds.
+/// No connection; a refused login or command; or no answer within two seconds.
 pub async fn probe(
     settings: SharedSettings,
     clock: &Clock,

@@ -1,8 +1,9 @@
-//! Lua scripts that the server executes atomically.
+//! Lua scripts, executed atomically by the server.
 
 use std::sync::Arc;
 
-/// A Lua script over one key: `KEYS[1]`, numbers as arguments, and the id of this run as the last one. It returns a list of whole numbers.
+/// A Lua script over one key: `KEYS[1]`, numbers as arguments, and the id of this run as the last argument. Returns a list of whole
+/// numbers.
 #[derive(Clone, Debug)]
 pub struct Script(pub(crate) Arc<redis::Script>);
 

@@ -14,7 +14,7 @@ use crate::script::Script;
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const HEARTBEAT_LIFE: Duration = Duration::from_secs(5);
 
-/// Heartbeats that are answered in a row before the next backoff is the shortest again. Where each connection fails soon, the delays grow.
+/// Answered heartbeats in a row before the backoff restarts at the shortest delay. Connections with an early failure lengthen the delays.
 const STABLE_AFTER: u32 = 5;
 
 /// Heartbeats that fail in a row before the server counts as unreachable.
@@ -22,9 +22,9 @@ const FAILED_HEARTBEATS_MAX: u32 = 2;
 
 const NODES_KEY: &str = "tollgate:nodes";
 
-/// Renews the entry of this run among the live nodes, and removes expired ones. Returns the number of entries, and when the server's data
-/// began, in microseconds: a server that has lost it begins anew. The member `data` has that time as its score. It is in microseconds, greater than
-/// any `now`, which is in milliseconds, and so does not expire.
+/// Renews the entry of this run among the live nodes, and removes expired entries. Returns the number of entries, and the start of the
+/// server's data, in microseconds: after a loss of data the start is new. The member `data` has the start as its score. Microseconds are
+/// greater than any `now`, in milliseconds, so the member does not expire.
 static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local time = redis.call('TIME')
@@ -36,10 +36,10 @@ static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// How long a connection that is not used any more is read: a late answer tells what its call has done.
+/// Time of further reads of a connection out of use: a late answer shows the effect of its call.
 const LATE_ANSWERS: Duration = Duration::from_secs(30);
 
-/// What the log last said.
+/// The last logged state.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Logged {
     Nothing,
@@ -70,7 +70,7 @@ impl Shared {
         }
     }
 
-    /// Uses a connection until it fails, and returns the cause.
+    /// Uses a connection until a failure, and returns the cause.
     async fn serve(
         &self,
         connection: Arc<MultiplexedConnection>,
@@ -97,7 +97,7 @@ impl Shared {
         cause
     }
 
-    /// Sends heartbeats until some in a row have failed, whatever other calls do: a server that executes no writes answers reads.
+    /// Sends heartbeats until some in a row have failed, independent of other calls: a server without writes still answers reads.
     async fn heartbeats(&self, connection: &Arc<MultiplexedConnection>, backoff: &mut Backoff) {
         let (mut sent, mut answered, mut failed) = (0, 0, 0);
         while failed < FAILED_HEARTBEATS_MAX {
@@ -121,7 +121,7 @@ impl Shared {
         }
     }
 
-    /// Before the count is settled it is not lowered: the others may have lost the server too, and its data.
+    /// Before the count is settled, the count is not lowered: the other nodes may have lost the server too, and the server its data.
     async fn beat(
         &self,
         connection: &Arc<MultiplexedConnection>,
