@@ -285,7 +285,7 @@ fn stamps(chain: &Path, key: &Path) -> [Stamp; 2] {
 ///
 /// # Errors
 ///
-/// When the file is unreadable, without a certificate, or with a certificate other than X.509.
+/// When the file cannot be read, holds no certificate, or holds a certificate that is no X.509.
 pub(crate) fn read_certificates(
     file: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, CertificateError> {

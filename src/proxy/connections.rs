@@ -61,7 +61,7 @@ struct Table {
 /// The connections of an address prefix.
 #[derive(Default)]
 struct OfPrefix {
-    /// Counted connections, including connections in wait for a place, which are not in the order.
+    /// Counted connections, including connections that wait for a place and are not in the order.
     count: usize,
     order: IdleOrder,
 }

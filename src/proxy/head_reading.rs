@@ -27,7 +27,7 @@ pub(super) enum HeadFault {
     NoMemory,
 }
 
-/// The head under reading of a connection.
+/// The head that a connection reads.
 #[derive(Debug, Default)]
 pub(crate) struct HeadReading {
     /// Whether a head is being read. Most heads are complete with their first read, made before.

@@ -236,7 +236,7 @@ impl Downstream for DownstreamSession {
                     memory.grow(COPIES * piece.len())?;
                 }
                 if first.is_empty() && all.is_empty() {
-                    // Most bodies arrive in one piece, without the need of a copy.
+                    // Most bodies arrive in one piece, which needs no copy.
                     first = piece;
                 } else {
                     if all.is_empty() {

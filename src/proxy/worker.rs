@@ -243,7 +243,7 @@ impl Worker {
             _ => None,
         };
         let open = OpenExchange::enter(&proxy.state);
-        // The successor does not receive the head in its original bytes: heads with two possible readings are refused here.
+        // The successor does not see the original bytes of the head. So a head that two programs could read differently is refused here.
         let id = OperationId::generate(proxy.clock.now(), &proxy.entropy);
         let (request, known) = head::request(id, head, origin);
         let raw = session.as_http1().map(|h1| h1.get_headers_raw_bytes());

@@ -4,7 +4,7 @@
 //! interleaved chunks, one end. After the failure of one chat the call has failed, and the other chats are cancelled.
 //!
 //! Started answers are read while other chats wait for a permit, and each answer releases its permit at its end. This prevents a deadlock
-//! between chats with permits and chats in wait for a permit.
+//! between chats that hold permits and chats that wait for a permit.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ const PAYMENT: &[u8] = b"Payment";
 /// The dedicated field that later versions of the scheme define.
 const PAYMENT_AUTHORIZATION: HeaderName = HeaderName::from_static("payment-authorization");
 
-/// [`Auth`] for a route with a possible payment credential in `Authorization`: the account's credential is then in a field with the
+/// [`Auth`] for a route on which `Authorization` may hold a payment credential: the account's credential is then in a field with the
 /// service's name.
 pub struct PaymentAuth {
     auth: Auth,

@@ -54,7 +54,7 @@ impl Webhooks {
         Step::later(async move {
             let request = &exchange.request;
             let status = self.receive(paypal, &request.headers, &request.body).await;
-            // Without a body, so that forged notifications reveal no information.
+            // No body: a forged notification learns nothing.
             Ok(Outcome::reply(Reply {
                 status,
                 headers: HeaderMap::new(),

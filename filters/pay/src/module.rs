@@ -135,7 +135,7 @@ pub fn configured_protocols(services: &Services) -> Result<PlanProtocols, BuildE
     })
 }
 
-/// Interval of the count of signed transfers with a possible movement of money.
+/// Interval at which signed transfers that may still move money are counted.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Counts signed transfers that may still move money: not when the metrics are read, since the database may not answer.

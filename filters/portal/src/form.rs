@@ -51,7 +51,7 @@ impl Form {
         found.map(|(_, value)| value.trim())
     }
 
-    /// The form's answer to a choice and the field beside.
+    /// The form's answer to a choice and to the field beside the choice.
     pub(crate) fn chosen(&self, fields: &TypedChoice<'_>) -> Chosen<'_> {
         let (option, typed) = (self.text(fields.choice), self.text(fields.typed));
         if option == fields.other {

@@ -42,7 +42,7 @@ pub struct AdminToken {
 /// Permissions of the holder of an admin API token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdminRole {
-    /// Read metrics, health and the state of providers, without access to accounts.
+    /// Read metrics, health and the state of providers. No access to accounts.
     Monitor,
     /// Read everything, without secrets and without exports of a person's data.
     #[default]

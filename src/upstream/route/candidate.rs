@@ -85,7 +85,7 @@ impl Candidate {
         self.target.model == target.model && Arc::ptr_eq(&self.provider.circuit, &provider.circuit)
     }
 
-    /// Whether the candidate is callable, without a rate limit on the gateway.
+    /// Whether the candidate may be called: its provider does not rate-limit the gateway.
     pub(super) fn is_callable(&self, now: u64) -> bool {
         self.limited_until.load(Relaxed) <= now
     }

@@ -22,7 +22,7 @@ pub(in crate::upstream) fn account_of(exchange: &tollgate_filter::Exchange) -> A
         .map(|principal| principal.account)
 }
 
-/// A failed call with a possible cause in the request.
+/// A failed call whose failure the request may have caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) account: Account,

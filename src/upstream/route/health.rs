@@ -132,7 +132,8 @@ impl CandidateHealth {
         self.all.record_success()
     }
 
-    /// Records a failed call with a possible cause in the request. `is_corroborated`: a failed probe shows an unhealthy provider as well.
+    /// Records a failed call whose failure the request may have caused. `is_corroborated`: a failed probe shows an unhealthy provider as
+    /// well.
     pub(super) fn record_failure(
         &self,
         failure: Failure,

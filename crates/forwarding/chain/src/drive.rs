@@ -276,7 +276,7 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Sends a response decided before any filter saw the request, without forwarding.
+/// Sends a response decided before any filter saw the request. No request is forwarded.
 pub async fn refuse<D: Downstream>(
     route: &Route,
     run: &mut Run<'_>,

@@ -27,7 +27,7 @@ use crate::upstream::{Upstream, UpstreamError};
 /// Progress of the request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Upload {
-    /// A piece in sending; the last piece if `last`.
+    /// A piece is being sent; the last piece if `last`.
     Sending { last: bool },
     /// Waiting for the next piece.
     Reading,

@@ -102,14 +102,14 @@ impl<'c> Run<'c> {
         self.ending = ending;
     }
 
-    /// The next filter without a look at the request; marks the filter as having seen the request.
+    /// The next filter that has not seen the request; marks the filter as having seen the request.
     pub(crate) fn advance(&mut self) -> Option<&'c Link> {
         let link = self.chain.links.get(self.seen)?;
         self.seen += 1;
         Some(link)
     }
 
-    /// The next filter without a look at the request.
+    /// The next filter that has not seen the request.
     pub(crate) fn peek(&self) -> Option<&'c Link> {
         self.chain.links.get(self.seen)
     }
@@ -149,7 +149,7 @@ impl<'c> Run<'c> {
         seen.iter().map(move |&at| &links[at])
     }
 
-    /// Asks the filters without a look at the request, before the body is read.
+    /// Asks the filters that have not seen the request, before the body is read.
     pub(crate) async fn on_head(&mut self) -> Outcome {
         let chain = self.chain;
         for &at in &chain.head {

@@ -248,7 +248,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         }
     }
 
-    /// Adds a piece and all further pieces arrived by now.
+    /// Adds a piece and every further piece that has arrived.
     fn take_ready<C: UpstreamCall>(
         &mut self,
         cutter: &mut EventCutter,

@@ -27,7 +27,7 @@ use crate::look_up::{ChangeMark, Changes, UnknownCredentials};
 pub struct Credentials {
     by_digest: DashMap<Digest, Arc<Credential>, BuildRandomAlready>,
     roster: Mutex<Roster>,
-    /// Present on a node of a cluster.
+    /// Set on a node of a cluster.
     feed: OnceLock<FeedAge>,
     /// A weak reference: the store has a reference to the index, its observer.
     pub(crate) store: Weak<dyn Store>,
@@ -550,7 +550,7 @@ impl Observer for Credentials {
 }
 
 impl Roster {
-    /// The account of a credential in loading. An account in memory follows the store, and so is newer than the row.
+    /// The account of a credential that is being loaded. An account in memory follows the store, and so is newer than the row.
     fn keep_account(&mut self, row: &AccountRow) -> Arc<Account> {
         if let Some((known, credentials)) = self.accounts.get_mut(&row.id) {
             *credentials += 1;

@@ -35,7 +35,7 @@ pub struct LookUps {
 }
 
 impl Credentials {
-    /// Whether a look-up of this digest would read the store: not in memory, not a known absentee, and not being read.
+    /// Whether a look-up of this digest would read the store: not in memory, not known to be absent, and not being read.
     pub fn needs_read(&self, digest: &Digest, now: Timestamp) -> bool {
         let is_known = self.find(digest).is_some() || self.roster().unknown.contains(digest, now);
         !is_known && self.loads.waiting(digest) == 0

@@ -86,7 +86,7 @@ pub struct Session {
     pub confirmed_at: Timestamp,
     /// The absolute timeout.
     pub expires_at: Timestamp,
-    /// A form in wait for a confirmation by code.
+    /// A form that waits for a confirmation by code.
     pub draft: Option<Draft>,
 }
 

@@ -133,7 +133,7 @@ impl PageRenderer {
     }
 
     /// Puts another brand in force for the next page, with new names of files. The files of the earlier brand stay until the next change,
-    /// for pages in loading.
+    /// for pages that a browser is loading.
     pub(crate) fn replace(&self, brand: Brand) {
         let mut look = Look::new(brand);
         let earlier = self.0.load();

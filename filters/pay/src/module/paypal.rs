@@ -126,7 +126,7 @@ fn source(processors: Option<(TopUps, Mandates)>) -> Source {
     })
 }
 
-/// Logs mandates with possible charges by PayPal outside the sight of any processor.
+/// Logs mandates that PayPal may charge while no processor would detect the charge.
 fn log_unattended_mandates(store: &dyn Store) {
     use MandateState::{
         Active, Agreed, CancelAtEnd, CancelPending, Created, Dropped, Duplicate, Open, Resuming,

@@ -38,7 +38,7 @@ pub struct AuthorizationLookup<'a> {
     /// The wallet.
     pub from: Address,
     pub nonce: Nonce,
-    /// A transaction with the possible transfer.
+    /// A transaction that may contain the transfer.
     pub hint: Option<TxHash>,
     /// The seconds, by the chain's clock, between which the nonce may have been used.
     pub between: (u64, u64),
@@ -98,8 +98,8 @@ async fn proof(
     ))
 }
 
-/// The nonce's logs, newest first, in the blocks of the payment's possible time of use. The time may be long past: the node may have been
-/// configured only today.
+/// The nonce's logs, newest first, in the blocks of the time in which the payment could be used. The time may be long past: the node may
+/// have been configured only today.
 async fn find_use(
     node: &dyn Node,
     lookup: &AuthorizationLookup<'_>,

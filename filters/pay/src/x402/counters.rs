@@ -13,7 +13,7 @@ labels! {
         Unclear = "unclear",
         /// Proved never to have moved money.
         Dead = "dead",
-        /// Without a result of reconciliation long after expiry: an operator has to resolve the payment.
+        /// Reconciliation had no result long after the expiry: an operator has to resolve the payment.
         Stuck = "stuck",
         /// The chain contradicts an answer of the facilitator.
         Contradicted = "contradicted",

@@ -18,7 +18,7 @@ use super::transfer::{Evidence, IllegalTransition, Settlement, Transfer};
 const WRITE_ATTEMPTS_MAX: u32 = 6;
 
 impl Context {
-    /// Settles a payment with moved money in the books, together with the paid plan.
+    /// Settles a payment in the books after the money has moved, together with the paid plan.
     pub(super) async fn grant(
         &self,
         paid: Paid,
@@ -48,7 +48,7 @@ impl Context {
                         false,
                     )));
                 }
-                // Activated before without the mark as settled, which is set now.
+                // The plan was activated before, and the payment was not marked as settled. The mark is set now.
                 Ok(PayOutcome::Repeated(subscription) | PayOutcome::Duplicate(subscription)) => {
                     tracing::error!(payment = %open, "recorded settlement: the payment had activated the plan before");
                     return Ok(PurchaseOutcome::Done(self.answer(

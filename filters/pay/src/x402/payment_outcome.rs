@@ -74,7 +74,7 @@ pub enum PaymentOutcome {
     Refused(String),
     /// Not known yet.
     Open {
-        /// A transaction with the possible transfer.
+        /// A transaction that may contain the transfer.
         transaction: Option<TxHash>,
         /// The last reported reason.
         why: String,

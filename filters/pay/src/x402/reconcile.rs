@@ -241,7 +241,7 @@ impl Context {
             self.store(looked_up).await?;
             return Ok(PurchaseOutcome::Processing);
         }
-        // Without a lookup, the row stays due.
+        // No lookup was made, and the row stays due.
         Ok(PurchaseOutcome::Unavailable)
     }
 

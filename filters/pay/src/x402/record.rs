@@ -56,7 +56,7 @@ pub(super) struct Paid {
 }
 
 impl Context {
-    /// Records a payment as submitted before the submission, unless another payment of the account precedes.
+    /// Records a payment as submitted before the submission, unless another payment of the account comes first.
     pub(super) async fn record(&self, verified: Verified) -> Result<Recorded, Stop> {
         let Verified {
             row,

@@ -173,7 +173,7 @@ impl Context {
         }
     }
 
-    /// One chain lookup. `hint`: a transaction with the possible transfer; without a hint the stored transaction is tried.
+    /// One chain lookup. `hint`: a transaction that may contain the transfer; without a hint the stored transaction is tried.
     pub(super) async fn read_chain(&self, row: &Transfer, hint: Option<TxHash>) -> ChainEvidence {
         let Some(node) = self.deps.node.as_deref() else {
             return ChainEvidence::NoNode;

@@ -167,7 +167,7 @@ impl Context {
     }
 }
 
-/// A presented payment with permission to pay, by its stored state.
+/// A presented payment that may pay, by its stored state.
 enum Admitted {
     /// No row, or seen only.
     New(Option<Transfer>),

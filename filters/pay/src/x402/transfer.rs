@@ -1,4 +1,4 @@
-//! The life of a signed transfer as transitions of the stored row, the only way to change the state. Only the unit of work of the account's
+//! The life of a signed transfer as transitions of the stored row, the only way to change the state. Only the unit of work that grants the
 //! plan writes a settled transfer.
 
 use std::fmt;
@@ -54,7 +54,7 @@ pub(super) struct Evidence<'a> {
     pub(super) final_at: Option<Timestamp>,
 }
 
-/// A transition outside the life of a transfer. Without a change.
+/// A transition outside the life of a transfer. The transfer is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("payment `{payment}` in state {from:?} cannot become {event}; read it again")]
 pub(super) struct IllegalTransition {
@@ -295,7 +295,7 @@ const SUBMITTED: [AuthorizationState; 3] = [
     AuthorizationState::RefusedAfterSubmit,
 ];
 
-/// No work is left with a transfer without moved money.
+/// Closes a transfer that moves no money: no work is left.
 fn end(row: &mut AuthorizationRow, why: &str) {
     row.note = Some(Arc::from(why));
     row.next_attempt_at = None;
@@ -356,7 +356,7 @@ impl Settlement {
                     error => PlanError::Store(error),
                 })?;
             }
-            // A transfer always adds its days, so this case does not occur. Without a grant no change is stored.
+            // A transfer always adds its days, so this case does not occur. Without a grant nothing is stored.
             PayOutcome::Duplicate(_) => return Err(PlanError::Busy(self.paid.account)),
         }
         Ok(outcome)

@@ -18,10 +18,10 @@
 //!
 //! Without the adapter's additions four of the eight tests fail: hyper accepts `Transfer-Encoding: gzip, chunked`, reuses a connection
 //! after an answer with both framings, rejects an answer before the end of the request's write, and does not report whether the request was
-//! written before an early answer. Two defects have no test there. A refusal is lost when a write fails before the read of the refusal. And
-//! one error covers two cases, a close before the answer and a close within the head, though only the distinction decides about a
-//! repetition of the call. With the adapter, too, the digits of a chunk size are unlimited, and chunk extensions of more than 16 KB in one
-//! body are an error.
+//! written before an early answer. Two defects have no test there. A refusal is lost if a write fails before the refusal is read. And one
+//! error covers two cases, a close before the answer and a close within the head, though only the distinction decides about a repetition of
+//! the call. With the adapter, too, the digits of a chunk size are unlimited, and chunk extensions of more than 16 KB in one body are an
+//! error.
 
 mod body;
 mod fuzz;

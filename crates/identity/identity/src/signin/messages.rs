@@ -88,8 +88,8 @@ impl Signin {
         self.finish([SigninPart::DropMessage { id }]).await
     }
 
-    /// Claims a message for one attempt, durably; `false` when another attempt has the message, or has ended the message. `tries`: the count of the
-    /// message at the read. Without [`Signin::message_delayed`] no other attempt follows.
+    /// Claims a message for one attempt, durably; `false` when another attempt has the message, or has ended the message. `tries`: the
+    /// count as read with the message. Without [`Signin::message_delayed`] no other attempt follows.
     pub async fn claim_message(&self, id: MessageId, tries: i64) -> Result<bool, CommitError> {
         match self.commit([SigninPart::ClaimMessage { id, tries }]).await {
             Ok(()) => Ok(true),

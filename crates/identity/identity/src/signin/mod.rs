@@ -112,7 +112,7 @@ pub enum SendCodeError {
     /// A sending limit is reached; the kind of limit is not disclosed.
     #[error("too many codes were requested; the next one is possible at {}", .until.as_micros())]
     TooMany {
-        /// Time of the next possible request.
+        /// Time from which the next request is possible.
         until: Timestamp,
     },
     /// Reading the store failed.

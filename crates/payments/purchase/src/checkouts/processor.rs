@@ -58,7 +58,7 @@ struct Inner {
     reconciled_at: Mutex<HashMap<CheckoutId, Timestamp>>,
 }
 
-/// A checkout at a point in time.
+/// A checkout at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The checkout.

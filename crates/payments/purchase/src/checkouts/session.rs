@@ -162,7 +162,7 @@ impl Checkout {
         Ok(self.change(now, |row| row.state = CheckoutState::Canceled))
     }
 
-    /// The checkout after the owner's decision; `None` without a change.
+    /// The checkout after the owner's decision; `None` if nothing changes.
     pub(super) fn decided(&self, decision: OwnerDecision, now: Timestamp) -> Option<Checkout> {
         use CheckoutState::{Completed, Placing, Ready, Waiting};
         let state = match (Status::of(self, now), decision) {

@@ -21,7 +21,7 @@ use crate::plan::Plans;
 use crate::tasks::PurchaseTasks;
 use crate::topups::Draw;
 
-/// Mandates read per account: the open mandate, and earlier mandates with possible charges.
+/// Mandates read per account: the open mandate, and earlier mandates that may still be charged.
 pub(super) const OF_ACCOUNT: usize = 64;
 
 /// Builds parts for the unit of work of a payment, from the subscription and mandate after the payment. May be called again on a write

@@ -108,7 +108,7 @@ pub(super) const SUSPENDED: &str = "suspended";
 /// Prefix of the note of a resumed mandate; the time of the resumption follows, in seconds.
 const RESUMED: &str = "resumed ";
 
-/// A suspension within this time after a resumption is attributed to the earlier cancellation: the requesting node may have stopped without
+/// A suspension within this time after a resumption is attributed to the earlier cancellation: the requesting node may have stopped before
 /// the confirmation. A later suspension comes from the provider or the merchant.
 const LATE_SUSPENSION_WINDOW: Duration = Duration::from_hours(1);
 

@@ -75,7 +75,7 @@ pub enum ChangeError {
     /// The request is stored; the provider has not confirmed it yet.
     #[error("the payment provider has not confirmed the request yet")]
     UnderWay(#[source] VerifyError),
-    /// The request was not stored, without any change.
+    /// The request was not stored. The mandate is unchanged.
     #[error("could not store the change of the mandate")]
     NotStored(#[source] VerifyError),
 }

@@ -239,7 +239,7 @@ impl Mandate {
         self.change(now, |row| row.note = None)
     }
 
-    /// Another mandate is offered instead. An offer is dropped. A suspended mandate, a possible second source of charges, is cancelled.
+    /// Another mandate is offered instead. An offer is dropped. A suspended mandate could charge beside the new mandate, and is cancelled.
     pub(super) fn replaced(self, now: Timestamp) -> Mandate {
         let state = match self.state {
             MandateState::Open => MandateState::Dropped,
@@ -249,7 +249,7 @@ impl Mandate {
         self.enter(state, note.as_deref(), now, |_| {})
     }
 
-    /// Another mandate was agreed to or paid; `None` without a change.
+    /// Another mandate was agreed to or paid; `None` if nothing changes.
     pub(super) fn superseded(self, now: Timestamp) -> Option<Mandate> {
         use MandateState::{Active, Agreed, Created, Dropped, Duplicate, Open, Over, Resuming};
         let state = match self.state {

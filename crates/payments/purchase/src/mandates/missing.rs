@@ -21,7 +21,7 @@ impl Inner {
         self.save(row.unchanged(None, now)).await
     }
 
-    /// A failed read decides nothing, except for a subscription that was never agreed to and no longer exists: over.
+    /// A failed read decides nothing. Exception: a subscription without consent that no longer exists is over.
     pub(super) async fn unreadable(
         &self,
         row: Mandate,

@@ -168,7 +168,7 @@ impl Inner {
             )));
         }
         let mut parts: Vec<Part> = Vec::new();
-        // The provider may resume a suspended mandate, a second source of charges.
+        // The provider may resume a suspended mandate, which would charge beside the new mandate.
         let stopped = others.iter().filter(|row| is_stopped(row));
         for row in stopped.cloned().chain(replaced) {
             parts.push(Mandate::stored(row).replaced(now).part());

@@ -262,7 +262,7 @@ impl DueWork for Inner {
     }
 
     async fn reconcile(&self, id: MandateId) -> bool {
-        // The failure is logged at its place.
+        // The failed reconciliation has logged its error.
         self.attempt(id).await.is_ok()
     }
 }

@@ -14,7 +14,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
 pub(super) const DAY: Duration = days(1);
 
-/// Interval of reconciliation for a charge in wait for a signed transfer.
+/// Interval of reconciliation for a charge that waits for a signed transfer.
 pub(super) const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
 /// Wait of a charge for an expired signed transfer. A late settlement of the transfer still adds its days.
@@ -26,7 +26,7 @@ pub(super) const GONE_CONFIRM_INTERVAL: Duration = Duration::from_hours(3);
 /// Time a subscription is offered to the buyer. Afterwards a last reconciliation follows, and a new subscription is created.
 pub const RECURRING_OFFERED: Duration = Duration::from_hours(3);
 
-/// Age of an offer without consent after which it is dropped.
+/// Age at which an offer without consent is dropped.
 pub(super) const DROP_AGE: Duration = days(3);
 
 /// Age after which a dropped offer can no longer be agreed to, as far as known.
@@ -64,7 +64,7 @@ pub(super) fn next(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
         MandateState::Active => {
             let near = row.paid_until.unwrap_or(now) - NEAR_END;
             match row.advanced_for.is_some() || near <= now || was_resumed_recently(row, now) {
-                // A payment reported but not listed, a due charge, or a suspension about to take effect.
+                // A payment reported but not listed, a due charge, or a suspension that may still take effect.
                 true => doubled(row, MINUTE, HOUR),
                 false => DAY.min(near.duration_since(now)),
             }

@@ -3,7 +3,7 @@
 use super::Plan;
 
 /// The benefits of one payment, as phrases: the credits, or their absence, and the request quota of the plan's rate class. A buyer has to
-/// know before the payment that no credits are included.
+/// know before the payment whether credits are included.
 pub fn benefits(plan: &Plan, quota: Option<String>) -> Vec<String> {
     let credits = match plan.monthly_credits.is_positive() {
         true => format!("{} credits with each payment", plan.monthly_credits),

@@ -9,7 +9,7 @@ use tollgate_store::{Route, SubscriptionRow, SubscriptionStatus};
 
 use super::DAY;
 
-/// A payment made.
+/// A payment for the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paid {
     /// The account to get the plan: the owner of the credential. An account named in the payment is ignored.
@@ -179,7 +179,7 @@ pub(super) fn extend(
     Some(Extended { row, paid: span })
 }
 
-/// Changes the renewal state of the mandate `reference`; `None` without a change.
+/// Changes the renewal state of the mandate `reference`; `None` if nothing changes.
 pub(super) fn renewal(
     before: &SubscriptionRow,
     (route, reference): (Route, &str),

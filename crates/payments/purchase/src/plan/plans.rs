@@ -53,7 +53,7 @@ pub struct Plans {
 pub enum PayOutcome {
     /// Recorded; the account has the paid benefits.
     New(SubscriptionRow),
-    /// Recorded before, no write. The current subscription.
+    /// Recorded before; nothing was written. The current subscription.
     Repeated(SubscriptionRow),
     /// The plan is active by another mandate; nothing was written. The charged mandate has to be cancelled and the payment refunded.
     Duplicate(SubscriptionRow),

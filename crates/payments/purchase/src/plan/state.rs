@@ -67,7 +67,8 @@ impl PlanState {
         is_own(self.active()?, mandate).then_some(until)
     }
 
-    /// Time and amount of the provider's next charge for the plan; `None` without one, or after a passed time without a charge.
+    /// Time and amount of the provider's next charge for the plan; `None` without a next charge, or if its time has passed without a
+    /// charge.
     pub fn next_charge(&self) -> Option<(Timestamp, Usd)> {
         let mandate = self.mandate.as_ref()?;
         let row = self.active().filter(|row| row.renews)?;

@@ -21,7 +21,7 @@ pub trait Orders: Send + Sync {
 pub struct NewOrder<'a> {
     /// Idempotency key.
     pub key: &'a str,
-    /// Purchase of the order.
+    /// Purchase paid by the order.
     pub top_up: TopUpId,
     pub price: Usd,
     /// Description shown to the buyer at the provider.

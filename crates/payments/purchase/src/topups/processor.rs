@@ -274,7 +274,7 @@ impl DueWork for Inner {
     }
 
     async fn reconcile(&self, id: TopUpId) -> bool {
-        // The failure is logged at its place.
+        // The failed reconciliation has logged its error.
         self.attempt(id).await.is_ok()
     }
 }

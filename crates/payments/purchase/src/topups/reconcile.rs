@@ -94,7 +94,7 @@ impl Inner {
                         answer => attempt = Some(answer),
                     }
                 }
-                // The order was read after the capture, without a payment.
+                // The order was read after the capture, and has no payment.
                 Decision::Capture | Decision::Reapprove => {
                     return match attempt {
                         // The capture of an earlier run failed.
@@ -142,7 +142,7 @@ impl Inner {
         self.write(row.unchanged(now)).await
     }
 
-    /// A failed read decides nothing, except for an order that was never approved and no longer exists: over.
+    /// A failed read decides nothing. Exception: an order without approval that no longer exists is over.
     async fn unreadable(
         &self,
         row: TopUp,

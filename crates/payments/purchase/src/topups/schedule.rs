@@ -19,7 +19,7 @@ pub const OFFERED: Duration = Duration::from_secs(3 * 3600);
 /// Age after which an order without approval fails: three hours to reach the provider, and three to approve.
 pub(super) const EXPIRES: Duration = Duration::from_hours(6);
 
-/// Checks for refunds, after the payment, in case a notification was lost. A buyer can open a dispute for 180 days.
+/// Times of checks for refunds, after the payment, in case a notification was lost. A buyer can open a dispute for 180 days.
 const AFTER_PAYMENT: [Duration; 5] = [DAY, days(7), days(30), days(90), days(181)];
 
 const fn days(days: u64) -> Duration {

@@ -60,7 +60,7 @@ impl TopUp {
         })
     }
 
-    /// Without a capture; the buyer has to approve again. A decline counts: the next capture gets a new key.
+    /// No payment was captured, and the buyer has to approve again. A decline counts: the next capture gets a new key.
     pub(super) fn reopened(self, is_declined: bool, now: Timestamp) -> TopUp {
         let note = is_declined.then_some("declined");
         self.enter(TopUpState::Open, note, now, |row| {

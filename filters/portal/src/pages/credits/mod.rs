@@ -142,7 +142,7 @@ fn ledger_table(lines: &[Line], names: &CredentialNames, now: Timestamp) -> Mark
     table("Ledger", &columns, &rows, None)
 }
 
-/// A line as text, from ledger data only, without data of a request.
+/// A line as text. The text contains ledger data only, and nothing from a request.
 fn words(line: &Line, names: &CredentialNames) -> Markup {
     match &line.kind {
         LineKind::Spent {

@@ -34,7 +34,7 @@ pub(crate) async fn show(
     Ok(request.page(context, &page))
 }
 
-/// Creates a subscription, or finds the subscription in wait for approval.
+/// Creates a subscription, or finds the subscription that waits for approval.
 pub(crate) async fn begin(
     context: &PortalContext,
     request: &mut PageRequest,

@@ -171,7 +171,7 @@ fn throttled(context: &PortalContext, page: Page, wait: Duration) -> Reply {
     reply
 }
 
-/// Name of the app in wait for consent, if the return path leads there.
+/// Name of the app that waits for consent, if the return path leads to its consent page.
 async fn waiting_app(
     context: &PortalContext,
     request: &PageRequest,
