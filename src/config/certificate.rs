@@ -18,7 +18,7 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use super::named_file::Stamp;
 
-/// Time before a certificate's end with a warning: enough for a renewal after one failure.
+/// Remaining lifetime of a certificate that causes a warning: enough for a renewal after one failure.
 pub(crate) const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// A certificate chain with its key, read and checked.

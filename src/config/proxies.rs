@@ -30,7 +30,7 @@ impl TrustedProxies {
 /// The header field by which trusted proxies report the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedField {
-    /// Both fields. Where both are present and report different clients, the request is refused: a client may have sent one of the fields.
+    /// Either field. If both are present and report different clients, the request is refused: a client may have sent one of the fields.
     #[default]
     Either,
     /// `X-Forwarded-For` alone.

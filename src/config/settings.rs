@@ -416,7 +416,8 @@ pub struct Provider {
     pub retries: u32,
     /// Top-level members of a request not forwarded to the provider.
     pub remove_members: Arc<[Box<str>]>,
-    /// Top-level members whose presence excludes this provider: a request without another provider is refused.
+    /// Top-level members that cause a refusal: a request with such a member is refused if this provider could be called, even if another
+    /// would be.
     pub refuse_members: Arc<[Box<str>]>,
     /// Whether the provider knows the role `developer`; otherwise `system` is sent.
     pub developer_role: bool,

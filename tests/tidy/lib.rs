@@ -9,6 +9,7 @@ mod crates;
 mod cycles;
 mod documents;
 mod manners;
+mod prose;
 mod reach;
 mod source;
 mod tree;

@@ -67,8 +67,8 @@ impl Discovery {
                 discovery.put(format!("{RESOURCE}{base_path}{rest}"), None, &document);
             }
         }
-        // Both URLs of the service identify the API, and the metadata at each must name the request's URL: clients have to reject metadata
-        // about another URL (RFC 9728 section 3.3). If the URLs differ in the host only, the request host selects the document.
+        // Both URLs of the service identify the API, and the metadata at each URL must name that URL: clients have to reject metadata about
+        // another URL (RFC 9728 section 3.3). If the URLs differ in the host only, the request host selects the document.
         let of_root = Document::json(&resource_metadata(service, root, Resource::Api));
         discovery.put(format!("{root_path}{RESOURCE}"), None, &of_root);
         discovery.put(format!("{RESOURCE}{root_path}"), None, &of_root);

@@ -22,8 +22,8 @@ pub(crate) async fn run(signin: Signin, ledger: Ledger, clock: Clock, entropy: E
     }
 }
 
-/// Books pending sign-up grants. The grant is recorded together with the account; after the end of the process before the booking, the next
-/// run books the grant.
+/// Books pending sign-up grants. The grant is recorded together with the account; if the process ends before the booking, the next run
+/// books the grant.
 pub(crate) async fn book_signup_grants(
     signin: &Signin,
     ledger: &Ledger,
