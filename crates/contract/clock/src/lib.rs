@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod backoff;
 mod clock;
 mod deadline;
 mod entropy;
@@ -8,6 +9,7 @@ mod timestamp;
 
 use tollgate_service::{GATEWAY, provided};
 
+pub use backoff::{Backoff, Failures, Jitter};
 pub use clock::{Clock, ManualClock, Reading};
 pub use deadline::Deadline;
 pub use entropy::{Entropy, RandomKeyHash};
