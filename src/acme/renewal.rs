@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_clock::{Entropy, Timestamp};
+use tollgate_clock::{Backoff, Entropy, Jitter, Timestamp};
 use tollgate_store::{AcmeCertificateRow, AcmePart, CommitError};
 
 use super::Context;
@@ -350,8 +350,12 @@ fn due_at(row: &AcmeCertificateRow, certificate: &Option<Certificate>) -> Timest
 
 /// Exponential backoff: the wait after this many failures.
 fn backoff(first: Duration, failures: u32) -> Duration {
-    let doubled = 1_u32 << failures.saturating_sub(1).min(20);
-    first.saturating_mul(doubled).min(BACKOFF_MAX)
+    let backoff = Backoff {
+        base: first,
+        max: BACKOFF_MAX,
+        jitter: Jitter::None,
+    };
+    backoff.exact(failures.saturating_sub(1))
 }
 
 /// When a certificate is renewed: a third of its lifetime before its end, and up to a thirtieth earlier, so that certificates which were

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_clock::{Backoff, Jitter};
+
 use super::conditions::Conditions;
 use super::reload::Reloader;
 use crate::admin::control::Change;
@@ -54,7 +56,7 @@ pub(super) async fn watch_settings(
 ) {
     let mut seen = Vec::new();
     let mut refused = Vec::new();
-    let mut backoff = Backoff::default();
+    let mut pause = Pause::default();
     loop {
         tokio::time::sleep(INTERVAL).await;
         let settings = RunningSettings::settings(&*reloader);
@@ -64,18 +66,18 @@ pub(super) async fn watch_settings(
             .map(|(file, _)| (file.clone(), Stamp::of(file)))
             .collect();
         if now != seen {
-            backoff = Backoff::default();
+            pause = Pause::default();
         }
         if now == read {
             conditions.settings_in_force(true);
-        } else if now == seen && now != refused && backoff.is_over() {
+        } else if now == seen && now != refused && pause.is_over() {
             // Before the attempt, whose record in the audit log waits for the database too.
             conditions.settings_in_force(false);
             let reload = changes.apply(Change::SettingsReload {}, Actor::FileWatch.into());
             // The result is logged.
             match reload.await {
                 Ok(_) => conditions.settings_in_force(true),
-                Err(error) if error.kind == ChangeErrorKind::Unavailable => backoff.extend(),
+                Err(error) if error.kind == ChangeErrorKind::Unavailable => pause.extend(),
                 Err(_) => refused.clone_from(&now),
             }
         }
@@ -83,20 +85,24 @@ pub(super) async fn watch_settings(
     }
 }
 
-/// How many periods of the watch pass before the next attempt: twice as many after each failure.
+/// Retries of a reload that the database or an upgrade refused.
+const RETRY: Backoff = Backoff {
+    base: INTERVAL,
+    max: Duration::from_mins(1),
+    jitter: Jitter::None,
+};
+
+/// How many periods of the watch pass before the next attempt.
 #[derive(Default)]
-struct Backoff {
-    left: u32,
-    last: u32,
+struct Pause {
+    left: u128,
+    failures: u32,
 }
 
-impl Backoff {
-    /// The most of them: a minute.
-    const PERIODS_MAX: u32 = 30;
-
+impl Pause {
     fn extend(&mut self) {
-        self.last = (2 * self.last).clamp(1, Self::PERIODS_MAX);
-        self.left = self.last;
+        self.left = RETRY.exact(self.failures).as_millis() / INTERVAL.as_millis();
+        self.failures = self.failures.saturating_add(1);
     }
 
     /// Whether the next attempt is due; called once a period.
@@ -113,12 +119,12 @@ mod tests {
 
     #[test]
     fn each_failure_doubles_the_periods_before_the_next_attempt() {
-        let mut backoff = Backoff::default();
+        let mut pause = Pause::default();
         let mut periods = |failures: u32| {
             let mut periods = Vec::new();
             for _ in 0..failures {
-                backoff.extend();
-                periods.push((1..).find(|_| backoff.is_over()).expect("it ends") - 1);
+                pause.extend();
+                periods.push((1..).find(|_| pause.is_over()).expect("it ends") - 1);
             }
             periods
         };

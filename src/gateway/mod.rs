@@ -1,6 +1,6 @@
-//! The gateway as a whole: built from settings and modules (`build`), run, drained and stopped (`stop`).
+//! The gateway as a whole: built from settings and modules (`start`), run, drained and stopped (`stop`).
 
-mod build;
+mod address;
 mod certificates;
 mod classes;
 mod conditions;
@@ -14,6 +14,7 @@ mod reload;
 mod routes;
 pub(crate) mod service_manager;
 mod settings;
+mod start;
 mod stop;
 mod upgrade;
 
@@ -36,13 +37,14 @@ use tollgate_purchase::PurchaseTasks;
 use tollgate_store::{Failure, Store};
 
 use crate::admin::{Admin, Changes};
-use crate::config::{ListenAddress, Settings};
+use crate::config::Settings;
 use crate::proxy::Proxy;
 use crate::registry::{self, FilterModule};
 use crate::telemetry::Telemetry;
 use crate::upstream::Resolver;
 use upgrade::Upgrader;
 
+pub use address::Address;
 pub use error::StartError;
 pub(crate) use settings::services;
 pub use upgrade::PredecessorError;
@@ -123,7 +125,7 @@ impl GatewayBuilder {
     ///
     /// Any error that keeps the gateway from serving, with its remedy. Nothing runs then.
     pub fn start(self, settings: Settings) -> Result<Gateway, StartError> {
-        build::start(self, settings, None)
+        start::start(self, settings, None)
     }
 
     /// The same, in place of the process that started this one.
@@ -132,7 +134,7 @@ impl GatewayBuilder {
         predecessor: Option<Predecessor>,
         settings: Settings,
     ) -> Result<Gateway, StartError> {
-        build::start(self, settings, predecessor)
+        start::start(self, settings, predecessor)
     }
 }
 
@@ -166,15 +168,6 @@ enum End {
     HandedOver,
     /// The store has failed.
     Failed(Failure),
-}
-
-/// The bound address of a listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    /// Address and port, the port as assigned by the system, or the path of a Unix socket.
-    pub address: ListenAddress,
-    /// Whether it uses TLS.
-    pub tls: bool,
 }
 
 /// The store and the ledger of a serving gateway: a change here is visible to the next request.

@@ -90,17 +90,7 @@ impl Entry<'_> {
         out.extend_from_slice(b"\",\"request_id\":\"req_");
         hex(out, request.id.as_bytes());
         out.push(b'"');
-        if let Some(id) = self.client_request_id() {
-            text(out, member!("client_request_id"), id);
-        }
-        if let Some(id) = self.trace {
-            out.extend_from_slice(member!("trace_id"));
-            out.push(b'"');
-            hex(out, id);
-            out.push(b'"');
-        } else if let Some(id) = trace_id(&request.headers) {
-            text(out, member!("trace_id"), id);
-        }
+        self.write_client_ids(out);
         self.addresses
             .write(out, member!("client_address"), request.client, self.at);
         text(out, member!("method"), known_method(&request.method));
@@ -165,6 +155,21 @@ impl Entry<'_> {
             filter_fields(out, &record.log);
         }
         out.extend_from_slice(b"}\n");
+    }
+
+    /// The ids by which the client, or a collector of traces, knows the request.
+    fn write_client_ids(&self, out: &mut Vec<u8>) {
+        if let Some(id) = self.client_request_id() {
+            text(out, member!("client_request_id"), id);
+        }
+        if let Some(id) = self.trace {
+            out.extend_from_slice(member!("trace_id"));
+            out.push(b'"');
+            hex(out, id);
+            out.push(b'"');
+        } else if let Some(id) = trace_id(&self.exchange.request.headers) {
+            text(out, member!("trace_id"), id);
+        }
     }
 
     /// The client's own request id, when it is short and printable.

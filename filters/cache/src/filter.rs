@@ -4,13 +4,13 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{
     AnswerCopy, AnswerProgress, AnswerUsage, Body, CacheEntryId, CacheStatus, Clamped, Contract,
     Ending, Exchange, FailureMode, Filter, FilterError, Forward, Outcome, Phase, Principal, Reply,
     ReplyBody, Step, Tail, Tokens, Unfit,
 };
+use tollgate_flight::{Abandoned, Handover, Joined, Rules, SingleFlight, Waiter};
 use tollgate_module::Snapshot;
 use tollgate_openai::{Accumulator, CompletionRequest, Endpoint, Stamp, StoredError};
 use tollgate_shared::Shared;
@@ -23,8 +23,16 @@ use crate::error::CacheError;
 use crate::key::{Key, Keys, scope};
 use crate::purge::{Follower, Purge};
 use crate::shared_entries::{SharedEntries, Writes};
-use crate::single_flight::{Handover, Joined, Leader, SingleFlight};
 use crate::store::EntryStore;
+
+/// A follower leads when the leader ends without an answer.
+const FLIGHTS: Rules = Rules {
+    shards: 16,
+    abandoned: Abandoned::PassLead,
+};
+
+type AnswerFlight = SingleFlight<Key, Arc<Entry>>;
+type Leader = tollgate_flight::Leader<Key, Arc<Entry>>;
 
 /// The completion cache with single flight. One instance serves every route that names it.
 pub struct Cache {
@@ -32,7 +40,7 @@ pub struct Cache {
     keys: Keys,
     store: EntryStore,
     bytes_max: usize,
-    flight: Arc<SingleFlight>,
+    flight: Arc<AnswerFlight>,
     /// The second level, where the settings name a server for it.
     shared: Option<SharedEntries>,
     counters: Arc<CacheCounters>,
@@ -85,7 +93,7 @@ enum LookupResult {
     Hit(Key, Arc<Entry>),
     /// No other request leads, and the second level has to be asked.
     Fetch(Key, Leader),
-    Follow(Key, oneshot::Receiver<Handover>),
+    Follow(Key, Waiter<Key, Arc<Entry>>),
 }
 
 /// Collects a stream's events as they are relayed.
@@ -114,7 +122,7 @@ impl Cache {
             keys: Keys::new(root),
             store: EntryStore::new(bytes_max, settings.entry_bytes_max, counters.clone()),
             bytes_max,
-            flight: Arc::default(),
+            flight: Arc::new(AnswerFlight::new(FLIGHTS)),
             shared: None,
             counters,
             metadata: format!("x_{service}").into(),
@@ -240,20 +248,20 @@ impl Cache {
         if let Some(entry) = self.store.get(&key, || self.clock.elapsed()) {
             return Ok(LookupResult::Hit(key, entry));
         }
-        match self.flight.join(key) {
+        match self.flight.join(key, ()) {
             Joined::Leads(leader) if self.flight.generation(&key) == generation => {
                 Ok(self.without_entry(exchange, key, leader))
             }
             // An answer was completed since the lookup, for this key or another of its shard.
             Joined::Leads(leader) => Ok(self.lead(exchange, key, leader)),
-            Joined::Follows(message) => Ok(LookupResult::Follow(key, message)),
+            Joined::Follows(message, ()) => Ok(LookupResult::Follow(key, message)),
         }
     }
 
     /// Leads, unless the answer was stored in the meantime.
     fn lead(&self, exchange: &mut Exchange, key: Key, leader: Leader) -> LookupResult {
         if let Some(entry) = self.store.get(&key, || self.clock.elapsed()) {
-            leader.complete(&entry);
+            leader.complete(entry.clone());
             return LookupResult::Hit(key, entry);
         }
         self.without_entry(exchange, key, leader)
@@ -291,7 +299,7 @@ impl Cache {
             self.miss(exchange, key, Some(leader));
             return Ok(Outcome::Continue);
         };
-        leader.complete(&entry);
+        leader.complete(entry.clone());
         self.reply(exchange, key, &entry)
     }
 
@@ -327,11 +335,11 @@ impl Cache {
         &self,
         exchange: &mut Exchange,
         key: Key,
-        message: oneshot::Receiver<Handover>,
+        message: Waiter<Key, Arc<Entry>>,
     ) -> Result<Outcome, FilterError> {
         let wait = self.settings.load().wait;
         let result = match tokio::time::timeout(wait, message).await {
-            Ok(Ok(Handover::Answer(entry))) => {
+            Ok(Ok(Handover::Value(entry))) => {
                 self.counters.followers.inc(Following::Followed);
                 LookupResult::Hit(key, entry)
             }
@@ -461,7 +469,7 @@ impl Cache {
             shared.put(pending.key, &entry, expires);
         }
         if let Some(leader) = pending.leader {
-            leader.complete(&entry);
+            leader.complete(entry.clone());
         }
     }
 

@@ -11,7 +11,6 @@ mod module;
 mod purge;
 mod record;
 mod shared_entries;
-mod single_flight;
 mod store;
 
 pub use config::{CacheSettings, Partition, RawCache};

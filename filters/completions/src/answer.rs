@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use tollgate_filter::{
-    AnswerFault, AnswerProgress, AnswerUsage, CacheStatus, Disposition, Event, EventKind, Exchange,
-    Tokens, Unfit, UpstreamFault,
+    AnswerFault, AnswerIdentity, AnswerProgress, AnswerUsage, CacheStatus, Disposition, Event,
+    EventKind, Exchange, Tokens, Unfit, UpstreamFault,
 };
 use tollgate_openai::{
-    Answer, AnswerFacts, ChunkReader, FinishReason, Patch, Progress, ProviderError, Usage,
+    Answer, AnswerFacts, AnswerHead, ChunkReader, FinishReason, Patch, Progress, ProviderError,
+    Usage,
 };
 
 /// The buffer of a larger event is freed with the event.
@@ -132,6 +133,7 @@ impl AnswerState {
         };
         state.usage = facts.usage.or(state.usage);
         usage.reported = facts.usage.map(tokens).or(usage.reported);
+        let has_ended = facts.ended;
         if let Some(place) = exchange.get_mut::<AnswerUsage>() {
             *place = usage;
         }
@@ -144,6 +146,36 @@ impl AnswerState {
             }
             progress.fault = progress.fault.take().or(facts.fault);
         }
+        if has_ended && exchange.get::<AnswerIdentity>().is_some() {
+            AnswerState::identify(exchange);
+        }
+    }
+
+    /// Records what an ended answer says of itself. Read again from its bytes: few requests are traced.
+    #[cold]
+    fn identify(exchange: &mut Exchange) {
+        let state = exchange.get::<AnswerState>();
+        if let Some(identity) = state.and_then(AnswerState::identity) {
+            exchange.put(identity);
+        }
+    }
+
+    fn identity(&self) -> Option<AnswerIdentity> {
+        let (text, finishes): (&Bytes, Vec<FinishReason>) = match (&self.stream, &self.whole) {
+            (Some(stream), _) => (stream.first.as_ref()?, stream.progress.finishes().collect()),
+            (None, Some((body, _))) => {
+                let answer = Answer::read(body, &self.patch).ok()?;
+                let choices = answer.choices().iter();
+                (body, choices.filter_map(|choice| choice.finish).collect())
+            }
+            (None, None) => return None,
+        };
+        let AnswerHead { id, model } = AnswerHead::read(text);
+        Some(AnswerIdentity {
+            id,
+            model,
+            finish_reasons: finishes.into_iter().map(FinishReason::word).collect(),
+        })
     }
 
     /// Writes `metadata` into the last piece of a stored answer, whose end has our format. `None` where its usage differs from the

@@ -64,94 +64,111 @@ pub(super) fn providers(
 ) -> Vec<Arc<Provider>> {
     let mut providers: Vec<Arc<Provider>> = Vec::new();
     for (index, one) in raw.iter().enumerate() {
-        let key = |name: &str| format!("provider.{index}.{name}");
-        let name = required(
-            problems,
-            key("name"),
-            one.name.as_ref(),
-            "`name = \"local\"`",
-        );
-        if let Some(at) = name {
-            check_name(&key("name"), at, problems);
-            if providers.iter().any(|other| *other.name == *at.value) {
-                problems.note(
-                    key("name"),
-                    at,
-                    format_args!(
-                        "is `{}`, which another provider has; use another name",
-                        at.value
-                    ),
-                );
-            }
-        }
-        let base_url = required(
-            problems,
-            key("base_url"),
-            one.base_url.as_ref(),
-            "`base_url = \"http://127.0.0.1:11434/v1\"`",
-        )
-        .and_then(|at| problems.parse(key("base_url"), at));
-        if let Some(warning) = base_url.as_ref().and_then(base_path_warning) {
-            problems.warn(key("base_url"), warning);
-        }
-        let api_key = api_key(index, one, context, problems);
-        let roots = one.ca_file.as_ref().and_then(|at| {
-            certificate::read_certificates(&context.path(at))
-                .map_err(|error| problems.note(key("ca_file"), at, error))
-                .ok()
-        });
-        let timeouts = timeouts(index, &one.timeouts, problems);
-        let connections_idle_max = whole(
-            &one.connections_idle_max,
-            key("connections_idle_max"),
-            problems,
-        ) as usize;
-        let weight = whole(&one.weight, key("weight"), problems) as u32;
-        let concurrency = concurrency(index, one, problems);
-        let retries = whole(&one.retries, key("retries"), problems) as u32;
-        let calls_max = concurrency.map(|concurrency| concurrency.calls_max as u64);
-        let remove_members = members(
-            &key("remove_members"),
-            one.remove_members.as_ref(),
-            (
-                PRICED,
-                "which the price of a request depends on; name it in `refuse_members`, or leave it out",
-            ),
-            problems,
-        );
-        let refuse_members = members(
-            &key("refuse_members"),
-            one.refuse_members.as_ref(),
-            (NEEDED, "which every request needs; leave it out"),
-            problems,
-        );
-        let health = health(index, &one.health, calls_max, problems);
-        let (Some(name), Some(base_url)) = (name, base_url) else {
-            continue;
-        };
-        providers.push(Arc::new(Provider {
-            name: name.value.as_str().into(),
-            base_url,
-            api_key,
-            http2: one.http2.is_on(),
-            roots,
-            timeouts,
-            connections_idle_max,
-            weight,
-            concurrency,
-            retries,
-            remove_members,
-            refuse_members,
-            developer_role: one.developer_role.is_on(),
-            health,
-            forward_client_address: one.forward_client_address.is_on(),
-            forward_request_ids: one.forward_request_ids.is_on(),
-        }));
+        let known = provider((index, one), &providers, context, problems);
+        providers.extend(known.map(Arc::new));
     }
     providers
 }
 
-/// A name becomes a metric label, so only short and plain names are valid.
+fn provider(
+    (index, one): (usize, &RawProvider),
+    earlier: &[Arc<Provider>],
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Option<Provider> {
+    let key = |name: &str| format!("provider.{index}.{name}");
+    let name = name(index, one, earlier, problems);
+    let base_url = required(
+        problems,
+        key("base_url"),
+        one.base_url.as_ref(),
+        "`base_url = \"http://127.0.0.1:11434/v1\"`",
+    )
+    .and_then(|at| problems.parse(key("base_url"), at));
+    if let Some(warning) = base_url.as_ref().and_then(base_path_warning) {
+        problems.warn(key("base_url"), warning);
+    }
+    let api_key = api_key(index, one, context, problems);
+    let roots = one.ca_file.as_ref().and_then(|at| {
+        certificate::read_certificates(&context.path(at))
+            .map_err(|error| problems.note(key("ca_file"), at, error))
+            .ok()
+    });
+    let timeouts = timeouts(index, &one.timeouts, problems);
+    let connections_idle_max = whole(
+        &one.connections_idle_max,
+        key("connections_idle_max"),
+        problems,
+    ) as usize;
+    let weight = whole(&one.weight, key("weight"), problems) as u32;
+    let concurrency = concurrency(index, one, problems);
+    let retries = whole(&one.retries, key("retries"), problems) as u32;
+    let calls_max = concurrency.map(|concurrency| concurrency.calls_max as u64);
+    let remove_members = members(
+        &key("remove_members"),
+        one.remove_members.as_ref(),
+        (
+            PRICED,
+            "which the price of a request depends on; name it in `refuse_members`, or leave it out",
+        ),
+        problems,
+    );
+    let refuse_members = members(
+        &key("refuse_members"),
+        one.refuse_members.as_ref(),
+        (NEEDED, "which every request needs; leave it out"),
+        problems,
+    );
+    let health = health(index, &one.health, calls_max, problems);
+    Some(Provider {
+        name: name?.value.as_str().into(),
+        base_url: base_url?,
+        api_key,
+        http2: one.http2.is_on(),
+        roots,
+        timeouts,
+        connections_idle_max,
+        weight,
+        concurrency,
+        retries,
+        remove_members,
+        refuse_members,
+        developer_role: one.developer_role.is_on(),
+        health,
+        forward_client_address: one.forward_client_address.is_on(),
+        forward_request_ids: one.forward_request_ids.is_on(),
+    })
+}
+
+/// The name of a provider, which no earlier one has.
+fn name<'r>(
+    index: usize,
+    one: &'r RawProvider,
+    earlier: &[Arc<Provider>],
+    problems: &mut Problems,
+) -> Option<&'r At<String>> {
+    let key = format!("provider.{index}.name");
+    let at = required(
+        problems,
+        key.clone(),
+        one.name.as_ref(),
+        "`name = \"local\"`",
+    )?;
+    check_name(&key, at, problems);
+    if earlier.iter().any(|other| *other.name == *at.value) {
+        problems.note(
+            key,
+            at,
+            format_args!(
+                "is `{}`, which another provider has; use another name",
+                at.value
+            ),
+        );
+    }
+    Some(at)
+}
+
+/// A name becomes a metric label, so it is short and plain.
 fn check_name(key: &str, at: &At<String>, problems: &mut Problems) {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if at.value.is_empty() || at.value.len() > 32 || !at.value.bytes().all(plain) {

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -515,18 +516,7 @@ pub(super) fn store(
             "waits for the lease of a PostgreSQL database, and `store.url` names a file; remove one of them",
         );
     }
-    let spool = raw.spool.as_ref().map(|at| {
-        let path = context.path(at);
-        match is_file {
-            true => problems.note(
-                "store.spool",
-                at,
-                "is for charges while a PostgreSQL database does not answer, and `store.url` names a file; remove one of them",
-            ),
-            false => in_existing_folder(problems, "store.spool", at, &path),
-        }
-        path
-    });
+    let spool = spool(raw, is_file, context, problems);
     let spool_bytes_max = raw
         .spool_bytes_max
         .check("store.spool_bytes_max", problems)
@@ -535,27 +525,8 @@ pub(super) fn store(
         .orphan_grace_secs
         .check("store.orphan_grace_secs", problems)
         .map(Duration::from_secs);
-    let node = raw.node.as_ref().map(|at| {
-        let is_name = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
-        let problem = match (is_file, at.value.len()) {
-            (true, _) => {
-                Some(String::from("is one of several gateways on a PostgreSQL database, and `store.url` names a file; remove one of them"))
-            }
-            (_, 1..=64) if at.value.chars().all(is_name) => raw.standby.is_on().then_some(
-                String::from("works beside the other gateways, and `store.standby` waits for their end; remove one of them"),
-            ),
-            _ => Some(format!(
-                "has to be 1 to 64 characters `a` to `z`, `0` to `9` and `-`; it is `{}`",
-                at.value
-            )),
-        };
-        if let Some(problem) = problem {
-            problems.note("store.node", at, problem);
-        }
-        at.value.clone()
-    });
     Store {
-        node,
+        node: node(raw, is_file, problems),
         retention: retention(raw, context, problems),
         standby: raw.standby.is_on(),
         orphan_grace: match &spool {
@@ -578,6 +549,50 @@ pub(super) fn store(
             .check("store.durability", problems)
             .unwrap_or_default(),
     }
+}
+
+/// The folder of charges while the database does not answer.
+fn spool(
+    raw: &RawStore,
+    is_file: bool,
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Option<PathBuf> {
+    raw.spool.as_ref().map(|at| {
+        let path = context.path(at);
+        match is_file {
+            true => problems.note(
+                "store.spool",
+                at,
+                "is for charges while a PostgreSQL database does not answer, and `store.url` names a file; remove one of them",
+            ),
+            false => in_existing_folder(problems, "store.spool", at, &path),
+        }
+        path
+    })
+}
+
+/// The name of this gateway among several on one database.
+fn node(raw: &RawStore, is_file: bool, problems: &mut Problems) -> Option<String> {
+    raw.node.as_ref().map(|at| {
+        let is_name = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
+        let problem = match (is_file, at.value.len()) {
+            (true, _) => {
+                Some(String::from("is one of several gateways on a PostgreSQL database, and `store.url` names a file; remove one of them"))
+            }
+            (_, 1..=64) if at.value.chars().all(is_name) => raw.standby.is_on().then_some(
+                String::from("works beside the other gateways, and `store.standby` waits for their end; remove one of them"),
+            ),
+            _ => Some(format!(
+                "has to be 1 to 64 characters `a` to `z`, `0` to `9` and `-`; it is `{}`",
+                at.value
+            )),
+        };
+        if let Some(problem) = problem {
+            problems.note("store.node", at, problem);
+        }
+        at.value.clone()
+    })
 }
 
 fn retention(

@@ -39,8 +39,8 @@ use tollgate_money::AccountId;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_store::{Failure, Handover, Outage, Store, SuccessorLink, flush, reading};
 
-pub(super) use self::followed::Followed;
-use self::followed::{Earlier, wait_for_end};
+use self::followed::wait_for_end;
+pub(super) use self::followed::{Earlier, Followed};
 pub(super) use self::link::Sockets;
 use self::link::{EarlierRun, Link, Message, STEP_TIMEOUT, VARIABLE};
 pub(super) use self::predecessor::AdoptedAdmin;

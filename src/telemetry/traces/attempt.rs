@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_filter::{Api, Record, UpstreamFault};
+use tollgate_filter::{AnswerIdentity, Api, Record, UpstreamFault};
 
 use super::Trace;
 use super::otlp::{Kind, Span, Value};
@@ -31,8 +31,16 @@ pub(super) struct Attempt {
     ended: Duration,
     /// Whether the provider began an answer.
     pub(super) answered: bool,
+    /// Clock reading at the first data of the answer.
+    first_chunk_at: Option<Duration>,
     status: Option<u16>,
     error: Option<&'static str>,
+}
+
+/// The answer of an attempt, as its request was billed for it, and as it says itself.
+pub(super) struct Answer<'a> {
+    pub(super) record: &'a Record,
+    pub(super) identity: Option<&'a AnswerIdentity>,
 }
 
 /// Why an attempt failed.
@@ -60,6 +68,7 @@ impl AttemptSpan {
             started: now,
             ended: now,
             answered: false,
+            first_chunk_at: None,
             status: None,
             error: None,
         };
@@ -84,6 +93,15 @@ impl AttemptSpan {
         if let Some(attempt) = &mut self.attempt {
             attempt.answered = true;
             attempt.status = Some(200);
+        }
+    }
+
+    /// Data of the answer has been read.
+    pub(crate) fn read(&mut self) {
+        if let Some(attempt) = &mut self.attempt
+            && attempt.first_chunk_at.is_none()
+        {
+            attempt.first_chunk_at = Some(self.trace.clock.elapsed());
         }
     }
 
@@ -116,8 +134,8 @@ impl Drop for AttemptSpan {
 }
 
 impl Attempt {
-    /// The span, with the tokens that were billed for its answer.
-    pub(super) fn span(self, trace: &Trace, record: Option<&Record>) -> Span {
+    /// The span, with the members of the answer where this attempt is the only one with an answer.
+    pub(super) fn span(self, trace: &Trace, answer: Option<Answer<'_>>) -> Span {
         let operation = match self.api {
             Api::Chat => "chat",
             Api::Text => "text_completion",
@@ -150,15 +168,41 @@ impl Attempt {
         if let Some(error) = self.error {
             add("error.type", error.into());
         }
-        if let Some(record) = record.filter(|record| record.prompt_tokens > 0) {
-            let tokens = |count: u64| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
-            add("gen_ai.usage.input_tokens", tokens(record.prompt_tokens));
+        if let Some(at) = self.first_chunk_at.filter(|_| self.is_stream) {
+            let seconds = at.saturating_sub(self.started).as_secs_f64();
             add(
-                "gen_ai.usage.output_tokens",
-                tokens(record.completion_tokens),
+                "gen_ai.response.time_to_first_chunk",
+                Value::Fraction(seconds),
             );
-            add("tollgate.usage.estimated", record.estimated.into());
+        }
+        if let Some(answer) = answer {
+            answer.describe(&mut span.attributes);
         }
         span
+    }
+}
+
+impl Answer<'_> {
+    fn describe(self, attributes: &mut Vec<(&'static str, Value)>) {
+        let mut add = |name, value| attributes.push((name, value));
+        if let Some(identity) = self.identity {
+            if let Some(id) = &identity.id {
+                add("gen_ai.response.id", Value::text(&**id));
+            }
+            if let Some(model) = &identity.model {
+                add("gen_ai.response.model", Value::text(&**model));
+            }
+            if !identity.finish_reasons.is_empty() {
+                let reasons = identity.finish_reasons.clone();
+                add("gen_ai.response.finish_reasons", Value::Words(reasons));
+            }
+        }
+        if self.record.prompt_tokens > 0 {
+            let tokens = |count: u64| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
+            let (input, output) = (self.record.prompt_tokens, self.record.completion_tokens);
+            add("gen_ai.usage.input_tokens", tokens(input));
+            add("gen_ai.usage.output_tokens", tokens(output));
+            add("tollgate.usage.estimated", self.record.estimated.into());
+        }
     }
 }

@@ -15,7 +15,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
-use tollgate_clock::Entropy;
+use tollgate_clock::{Backoff, Entropy, Failures, Jitter};
 
 use super::otlp::{self, Span, Value};
 use crate::config::Otlp;
@@ -29,9 +29,12 @@ const BATCH_SPANS: usize = 512;
 const LINGER: Duration = Duration::from_millis(500);
 /// Time limit of one export.
 const EXPORT_MAX: Duration = Duration::from_secs(10);
-/// The first pause after a failure, doubled with each one that follows.
-const BACKOFF_MIN: Duration = Duration::from_millis(250);
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Pauses after failures in a row.
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(250),
+    max: Duration::from_secs(30),
+    jitter: Jitter::Shorter(2),
+};
 /// Time limit of the last exports, at the end of the process.
 const FINAL_EXPORT: Duration = Duration::from_secs(1);
 /// What is read of the collector's answer.
@@ -272,7 +275,7 @@ impl Export {
     /// Sends the batch until it is accepted or refused.
     async fn deliver(&mut self) {
         let body = self.body();
-        let mut backoff = BACKOFF_MIN;
+        let mut failures = Failures::new(BACKOFF);
         loop {
             let Err(error) = self.send(body.clone()).await else {
                 return;
@@ -285,10 +288,8 @@ impl Export {
                 self.batch.clear();
                 return;
             };
-            let jitter = u32::from(u16::from_le_bytes(self.entropy.bytes()));
-            let pause = backoff / 2 + backoff / 2 * jitter / u32::from(u16::MAX);
-            tokio::time::sleep(wait.unwrap_or(pause).min(BACKOFF_MAX)).await;
-            backoff = (backoff * 2).min(BACKOFF_MAX);
+            let pause = failures.next(&self.entropy);
+            tokio::time::sleep(wait.unwrap_or(pause).min(BACKOFF.max)).await;
         }
     }
 

@@ -16,12 +16,12 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_counters::Samples;
-use tollgate_filter::{Ending, Exchange, Principal, UpstreamFault};
+use tollgate_filter::{AnswerIdentity, Ending, Exchange, Principal, UpstreamFault};
 use tollgate_money::OperationId;
 
 pub(crate) use self::attempt::{AttemptFailure, AttemptSpan};
 
-use self::attempt::Attempt;
+use self::attempt::{Answer, Attempt};
 use self::export::{Counts, Destination, Exporter, Queue};
 use self::otlp::{Kind, Span, Value};
 use super::access::known_method;
@@ -159,6 +159,7 @@ impl Traces {
             queue: self.queue.clone(),
         };
         exchange.put(Arc::new(trace));
+        exchange.put(AnswerIdentity::default());
     }
 
     /// Writes what was exported and dropped.
@@ -223,8 +224,12 @@ impl Trace {
         // The tokens are those of the whole request: with several answers they are of none alone.
         let answered = attempts.iter().filter(|one| one.answered).count();
         for attempt in attempts {
-            let record = (answered == 1 && attempt.answered).then_some(&exchange.record);
-            self.queue.push(attempt.span(self, record));
+            let is_the_answer = answered == 1 && attempt.answered;
+            let answer = is_the_answer.then(|| Answer {
+                record: &exchange.record,
+                identity: exchange.get(),
+            });
+            self.queue.push(attempt.span(self, answer));
         }
         self.queue.push(self.server_span(exchange, ended));
     }
@@ -260,6 +265,10 @@ impl Trace {
             ],
         };
         let mut add = |name, value| span.attributes.push((name, value));
+        // A path with a wildcard has text of the client, and may have a credential.
+        if &*request.path == route {
+            add("url.path", Value::text(route));
+        }
         if record.status > 0 {
             add("http.response.status_code", i64::from(record.status).into());
         }

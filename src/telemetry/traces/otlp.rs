@@ -4,7 +4,7 @@ use base16ct::HexDisplay;
 use serde_json::{Value as Json, json};
 
 /// The conventions that the names of attributes are from.
-const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
+const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 /// The trace flag for sampled, and the two bits that say whether the parent is of another process.
 const SAMPLED: u32 = 0x001;
 const HAS_IS_REMOTE: u32 = 0x100;
@@ -40,7 +40,9 @@ pub(super) enum Value {
     Word(&'static str),
     Text(Box<str>),
     Number(i64),
+    Fraction(f64),
     Flag(bool),
+    Words(Vec<&'static str>),
 }
 
 impl Value {
@@ -53,7 +55,12 @@ impl Value {
             Value::Word(word) => json!({ "stringValue": word }),
             Value::Text(text) => json!({ "stringValue": text }),
             Value::Number(number) => json!({ "intValue": number.to_string() }),
+            Value::Fraction(number) => json!({ "doubleValue": number }),
             Value::Flag(flag) => json!({ "boolValue": flag }),
+            Value::Words(words) => {
+                let words = words.iter().map(|word| json!({ "stringValue": word }));
+                json!({ "arrayValue": { "values": words.collect::<Vec<_>>() } })
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tollgate_chain::{BodyLength, Opening, Upstream, UpstreamError};
-use tollgate_clock::{Clock, Entropy};
+use tollgate_clock::{Backoff, Clock, Entropy, Jitter};
 use tollgate_filter::{Exchange, Forward, RelayUpstream, UpstreamFault};
 
 use super::call_state::{AttemptOutcome, CallState, RetryTarget};
@@ -20,8 +20,12 @@ use crate::upstream::transport::{
     AttemptError, Call, Connections, ProviderRequest, Relays, RequestIds, fault,
 };
 
-/// Base of the exponential backoff with jitter before a retry at the failed provider: doubled each time, and up to as much again at random.
-const BACKOFF_BASE: Duration = Duration::from_millis(50);
+/// Before a retry at the same provider: up to as much again at random.
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(50),
+    max: Duration::from_millis(50 << 6),
+    jitter: Jitter::Longer(1),
+};
 
 /// Makes the calls of one worker.
 pub(crate) struct Caller {
@@ -317,9 +321,7 @@ impl Caller {
         let Some(RetryTarget { at, retries }) = state.retry.take() else {
             return false;
         };
-        let backoff = BACKOFF_BASE * (1 << retries.min(6));
-        let jitter = u32::from(u16::from_le_bytes(self.entropy.bytes()));
-        let backoff = backoff + backoff * jitter / u32::from(u16::MAX);
+        let backoff = BACKOFF.random(retries, &self.entropy);
         let total = candidates.list[at].provider.settings.timeouts.total;
         if backoff >= state.time_left(total) {
             return false;

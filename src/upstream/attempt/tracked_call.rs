@@ -17,7 +17,17 @@ pub(crate) struct TrackedCall {
 }
 
 impl TrackedCall {
-    /// Records a broken answer: a failure, though without a retry.
+    /// Records when the first data of the answer was there.
+    #[inline]
+    fn note_beginning(&mut self) {
+        if let Some(span) = &mut self.span
+            && self.call.has_begun()
+        {
+            span.read();
+        }
+    }
+
+    /// Records an answer that breaks off: it counts as a failure, though nothing can be retried.
     #[cold]
     fn record_cut(&mut self, error: &UpstreamError) {
         if let Some(span) = &mut self.span {
@@ -41,11 +51,15 @@ impl UpstreamCall for TrackedCall {
     }
 
     async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
-        self.call.read().await
+        let piece = self.call.read().await;
+        self.note_beginning();
+        piece
     }
 
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
-        self.call.read_ready()
+        let piece = self.call.read_ready();
+        self.note_beginning();
+        piece
     }
 
     fn failed(&mut self, error: &UpstreamError) {

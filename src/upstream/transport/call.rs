@@ -74,6 +74,11 @@ impl Beginning {
 }
 
 impl Call {
+    /// Whether data of the answer has been read: not only comments, for a stream.
+    pub(in crate::upstream) fn has_begun(&self) -> bool {
+        matches!(self.beginning, Beginning::Passed)
+    }
+
     fn note(&mut self, piece: &Result<Option<Bytes>, UpstreamError>) {
         if let (Beginning::Awaited { .. }, Ok(Some(piece))) = (&self.beginning, piece) {
             self.beginning.read(self.is_stream, piece);

@@ -11,6 +11,9 @@ use crate::rig::{Setup, TEXT};
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
+/// The finish reasons of an answer with one choice.
+const STOP: &str = r#"{"values":[{"stringValue":"stop"}]}"#;
+
 /// The usual gateway with this collector.
 async fn traced(collector: &Collector, sample: &str) -> Rig {
     let telemetry = settings(collector, sample);
@@ -71,6 +74,7 @@ async fn a_request_is_one_span_with_one_below_it_for_each_attempt() {
         for (name, value) in [
             ("http.request.method", "POST"),
             ("http.route", "/v1/chat/completions"),
+            ("url.path", "/v1/chat/completions"),
             ("http.response.status_code", "200"),
             ("tollgate.ending", "complete"),
             ("tollgate.account.id", &rig.account.to_string()),
@@ -102,14 +106,20 @@ async fn a_request_is_one_span_with_one_below_it_for_each_attempt() {
             (failed, "http.response.status_code", "503"),
             (failed, "error.type", "error"),
             (failed, "gen_ai.usage.input_tokens", ""),
+            (failed, "gen_ai.response.model", ""),
             (answered, "gen_ai.provider.name", "other-1"),
             (answered, "gen_ai.request.model", "vendor/other-1"),
             (answered, "http.response.status_code", "200"),
             (answered, "gen_ai.usage.input_tokens", "1"),
             (answered, "gen_ai.usage.output_tokens", "16"),
+            (answered, "gen_ai.response.model", "vendor/other-1"),
+            (answered, "gen_ai.response.finish_reasons", STOP),
+            (answered, "gen_ai.response.time_to_first_chunk", ""),
         ] {
             assert_eq!(span.attribute(name), value, "{name}");
         }
+        let id = answered.attribute("gen_ai.response.id");
+        assert!(id.starts_with("chatcmpl-standin"), "{id}");
     }
     let received = others[0].last_call();
     let last = clients.last().expect("an attempt").member("spanId");
@@ -169,16 +179,27 @@ async fn the_attempt_that_a_hedge_overtakes_is_cancelled_and_the_stream_has_the_
             "error.type",
             "gen_ai.usage.output_tokens",
             "gen_ai.request.stream",
+            "gen_ai.response.finish_reasons",
         ];
         attributes.map(|name| span.attribute(name))
     });
-    let mut found: Vec<[String; 4]> = found.collect();
+    let mut found: Vec<[String; 5]> = found.collect();
     found.sort();
     let expected = [
-        ["other-1", "", "16", "true"],
-        ["stand-in", "cancelled", "", "true"],
+        ["other-1", "", "16", "true", STOP],
+        ["stand-in", "cancelled", "", "true", ""],
     ];
     assert_eq!(found, expected.map(|of| of.map(str::to_owned)));
+    for span in of_kind(&spans, 3) {
+        let answers = span.attribute("error.type").is_empty();
+        let first = span.attribute("gen_ai.response.time_to_first_chunk");
+        let seconds = first.parse::<f64>().ok();
+        assert_eq!(
+            seconds.is_some_and(|seconds| seconds > 0.0),
+            answers,
+            "{first}"
+        );
+    }
     rig.finish().await;
 }
 

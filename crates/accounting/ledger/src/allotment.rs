@@ -38,6 +38,8 @@ enum Attempt<T> {
 }
 
 /// Single flight: a request asks the database for its followers too, which wait for the same purse, until this is dropped.
+/// Not a flight of `tollgate-flight`: the followers are part of the purse and change under the lock of its shard, with the refusal that decides
+/// whether a request leads.
 struct Leader {
     ledger: Arc<Inner>,
     purse: Purse,

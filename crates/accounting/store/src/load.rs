@@ -1,12 +1,11 @@
 //! Loads of values that are kept in memory: single flight for each key, bounded in concurrent reads and in time.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
+use tollgate_flight::{Abandoned, Joined, Rules, SingleFlight, value};
 
 use crate::error::ReadError;
 
@@ -45,18 +44,24 @@ impl From<ReadError> for LoadError {
     }
 }
 
-type Waiting<V> = Vec<oneshot::Sender<Result<V, LoadError>>>;
-
 /// The loads of one kind that are under way, by what they load.
 #[derive(Debug)]
-pub struct Loads<K, V> {
-    under_way: Mutex<HashMap<K, Waiting<V>>>,
+pub struct Loads<K: Copy + Eq + Hash, V> {
+    flights: Arc<LoadFlight<K, V>>,
 }
 
-impl<K, V> Default for Loads<K, V> {
+type LoadFlight<K, V> = SingleFlight<K, Result<V, LoadError>>;
+
+/// A read that panics ends its load for all that wait.
+const FLIGHTS: Rules = Rules {
+    shards: 1,
+    abandoned: Abandoned::EndAll,
+};
+
+impl<K: Copy + Eq + Hash, V> Default for Loads<K, V> {
     fn default() -> Loads<K, V> {
         Loads {
-            under_way: Mutex::default(),
+            flights: Arc::new(SingleFlight::new(FLIGHTS)),
         }
     }
 }
@@ -73,84 +78,36 @@ where
     ///
     /// A database that fails, or does not answer within five seconds; too many loads under way.
     pub async fn load(
-        self: &Arc<Self>,
+        &self,
         key: K,
         read: impl FnOnce() -> Result<V, LoadError> + Send + 'static,
     ) -> Result<V, LoadError> {
-        let (sender, loaded) = oneshot::channel();
-        if self.join(key, sender)? {
-            let flight = Flight {
-                loads: Arc::clone(self),
-                key,
-                is_ended: false,
-            };
-            tokio::spawn(async move {
-                let permit = READERS.acquire().await;
-                let ended = tokio::task::spawn_blocking(move || {
-                    let _permit = permit;
-                    flight.end(read());
+        let joined = self.flights.join_within(key, (), UNDER_WAY_MAX);
+        let loaded = match joined.ok_or(LoadError::Overloaded)? {
+            Joined::Leads(leader) => {
+                let loaded = leader.follow();
+                tokio::spawn(async move {
+                    let permit = READERS.acquire().await;
+                    let ended = tokio::task::spawn_blocking(move || {
+                        let _permit = permit;
+                        leader.complete(read());
+                    });
+                    // A panic has ended the flight without a result.
+                    let _ = ended.await;
                 });
-                // A panic has ended the flight without a result.
-                let _ = ended.await;
-            });
-        }
-        match tokio::time::timeout(WAIT_MAX, loaded).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) | Err(_) => Err(LoadError::TimedOut),
-        }
-    }
-
-    /// Waits for the load of this key; `true` when the caller has to begin it.
-    fn join(
-        &self,
-        key: K,
-        sender: oneshot::Sender<Result<V, LoadError>>,
-    ) -> Result<bool, LoadError> {
-        let mut under_way = self.under_way();
-        if under_way.len() >= UNDER_WAY_MAX && !under_way.contains_key(&key) {
-            return Err(LoadError::Overloaded);
-        }
-        let waiting = under_way.entry(key).or_default();
-        waiting.push(sender);
-        Ok(waiting.len() == 1)
-    }
-
-    /// Callers that wait for a load of this key.
-    pub fn waiting(&self, key: &K) -> usize {
-        self.under_way().get(key).map_or(0, Vec::len)
-    }
-}
-
-impl<K, V> Loads<K, V> {
-    fn under_way(&self) -> MutexGuard<'_, HashMap<K, Waiting<V>>> {
-        self.under_way.lock()
-    }
-}
-
-/// A load under way. Dropping it ends it for all that wait.
-struct Flight<K: Copy + Eq + Hash, V> {
-    loads: Arc<Loads<K, V>>,
-    key: K,
-    is_ended: bool,
-}
-
-impl<K: Copy + Eq + Hash, V: Clone> Flight<K, V> {
-    fn end(mut self, result: Result<V, LoadError>) {
-        self.is_ended = true;
-        let waiting = self.loads.under_way().remove(&self.key);
-        for sender in waiting.unwrap_or_default() {
-            // A caller may have stopped waiting.
-            let _ = sender.send(result.clone());
+                loaded
+            }
+            Joined::Follows(loaded, ()) => loaded,
+        };
+        match tokio::time::timeout(WAIT_MAX, value(loaded)).await {
+            Ok(Some(result)) => result,
+            Ok(None) | Err(_) => Err(LoadError::TimedOut),
         }
     }
-}
 
-impl<K: Copy + Eq + Hash, V> Drop for Flight<K, V> {
-    fn drop(&mut self) {
-        // Once it has ended, the next load of the key may be under way.
-        if !self.is_ended {
-            self.loads.under_way().remove(&self.key);
-        }
+    /// Whether a load of this key is under way.
+    pub fn has(&self, key: &K) -> bool {
+        self.flights.has(key)
     }
 }
 
@@ -159,6 +116,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::sync::mpsc::channel;
 
+    use parking_lot::Mutex;
     use tokio::task::JoinSet;
 
     use super::*;
@@ -188,7 +146,7 @@ mod tests {
                     loads.load(1, read).await
                 });
             }
-            while loads.waiting(&1) < 3 {
+            while loads.flights.waiting_for(&1) < 3 {
                 tokio::task::yield_now().await;
             }
             open.send(()).expect("the read waits");
@@ -227,7 +185,7 @@ mod tests {
                 });
             }
             let reading = || gate.0.lock().0;
-            while loads.waiting(&(READS_MAX + 3)) == 0 || reading() < READS_MAX {
+            while !loads.has(&(READS_MAX + 3)) || reading() < READS_MAX {
                 tokio::task::yield_now().await;
             }
             assert_eq!(reading(), READS_MAX, "the others have not begun");
@@ -242,14 +200,15 @@ mod tests {
 
     #[test]
     fn loads_beyond_those_that_may_be_under_way_are_refused() {
-        let loads = Loads::<usize, ()>::default();
-        let join = |key| loads.join(key, oneshot::channel().0);
-        for key in 0..UNDER_WAY_MAX {
-            assert!(join(key).expect("there is room"), "it has to begin");
-        }
-        let refused = join(UNDER_WAY_MAX);
-        assert!(matches!(refused, Err(LoadError::Overloaded)), "{refused:?}");
-        assert!(!join(0).expect("it is under way"), "it has begun");
+        run(async {
+            let loads = Loads::<usize, ()>::default();
+            let begin = |key| loads.flights.join(key, ());
+            let leaders: Vec<_> = (0..UNDER_WAY_MAX).map(begin).collect();
+            assert!(leaders.iter().all(|one| matches!(one, Joined::Leads(_))));
+            let refused = loads.load(UNDER_WAY_MAX, || Ok(())).await;
+            assert!(matches!(refused, Err(LoadError::Overloaded)), "{refused:?}");
+            assert!(matches!(begin(0), Joined::Follows(..)), "it has begun");
+        });
     }
 
     #[test]

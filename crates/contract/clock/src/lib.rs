@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
+mod backoff;
 mod clock;
 mod deadline;
 mod entropy;
@@ -9,6 +10,7 @@ mod timestamp;
 
 use tollgate_service::{GATEWAY, provided};
 
+pub use backoff::{Backoff, Failures, Jitter};
 pub use clock::{Clock, ManualClock, Reading};
 pub use deadline::Deadline;
 pub use entropy::{Entropy, RandomKeyHash};

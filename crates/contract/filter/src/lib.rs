@@ -53,7 +53,9 @@ pub use principal::{
     CacheSharing, CredentialCheck, CredentialKind, ModelAccess, Principal, Resource, Resources,
     Scope, Scopes,
 };
-pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens, Unfit};
+pub use progress::{
+    AnswerCopy, AnswerFault, AnswerIdentity, AnswerProgress, AnswerUsage, Tokens, Unfit,
+};
 pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
 pub use relay::{Relay, RelayUpstream, RelayUpstreams, RelayedHead, end_to_end};
 pub use reply::{DeferredHeaders, Reply, ReplyBody};

@@ -48,6 +48,18 @@ pub struct AnswerFault {
     pub detail: String,
 }
 
+/// The statements of an answer about itself, for the trace of its request. Put on the exchange of a traced request, and filled by the filter
+/// that parses the response when its choices have ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnswerIdentity {
+    /// The provider's id of the answer.
+    pub id: Option<String>,
+    /// The model that the provider says has answered.
+    pub model: Option<String>,
+    /// Of each choice that has one.
+    pub finish_reasons: Vec<&'static str>,
+}
+
 /// The usage of a response so far. Put on the exchange in `on_request` and updated in `on_event` by the filter that parses the response,
 /// read in `before_tail` by the one that charges for it.
 #[derive(Debug, Default)]

@@ -33,6 +33,19 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
+    /// Its word in this API; `other` for a value specific to the provider.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::ToolCalls => "tool_calls",
+            Self::FunctionCall => "function_call",
+            Self::ContentFilter => "content_filter",
+            Self::Error => "error",
+            Self::Other => "other",
+        }
+    }
+
     /// Whether the model ended by itself, and not at a limit on its tokens. A value specific to the provider may mean either.
     pub fn is_stop(self) -> bool {
         matches!(self, Self::Stop | Self::ToolCalls | Self::FunctionCall)

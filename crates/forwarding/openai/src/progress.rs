@@ -80,6 +80,11 @@ impl Progress {
         self.with_output.len() == self.choices.len()
     }
 
+    /// The finish reasons so far, in the order of the choices.
+    pub fn finishes(&self) -> impl Iterator<Item = FinishReason> {
+        self.choices.iter().filter_map(|(_, finish)| *finish)
+    }
+
     /// The number of different choices so far.
     pub fn choices_seen(&self) -> usize {
         self.choices.len()

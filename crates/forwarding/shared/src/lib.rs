@@ -1,6 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-mod backoff;
 mod client;
 pub mod config;
 mod connection;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
+use tollgate_clock::{Backoff, Failures, Jitter};
 
-use crate::backoff::Backoff;
 use crate::client::{Shared, Unavailable};
 use crate::connection::Driver;
 use crate::script::Script;
@@ -19,6 +19,13 @@ const STABLE_AFTER: u32 = 5;
 
 /// Heartbeats that fail in a row before the server counts as unreachable.
 const FAILED_HEARTBEATS_MAX: u32 = 2;
+
+/// Waits between attempts to connect: nodes that lost the server together do not come back together.
+const RECONNECT: Backoff = Backoff {
+    base: Duration::from_millis(100),
+    max: Duration::from_secs(5),
+    jitter: Jitter::Shorter(2),
+};
 
 const NODES_KEY: &str = "tollgate:nodes";
 
@@ -51,7 +58,7 @@ impl Shared {
     /// Keeps a connection to the server, for as long as the gateway runs.
     pub async fn run(self) {
         let _ = self.state.runtime.set(Handle::current());
-        let mut backoff = Backoff::default();
+        let mut failures = Failures::new(RECONNECT);
         let mut logged = Logged::Nothing;
         loop {
             let login = self.state.connector.login();
@@ -60,13 +67,13 @@ impl Shared {
                 Ok((connection, driver)) => {
                     let mut on_reachable = || self.log_reachable(&mut logged);
                     let connection = Arc::new(connection);
-                    let served = self.serve(connection, driver, &mut on_reachable, &mut backoff);
+                    let served = self.serve(connection, driver, &mut on_reachable, &mut failures);
                     served.await
                 }
             };
             self.close();
             self.log_unreachable(&mut logged, &cause);
-            tokio::time::sleep(backoff.next(&self.state.entropy)).await;
+            tokio::time::sleep(failures.next(&self.state.entropy)).await;
         }
     }
 
@@ -76,7 +83,7 @@ impl Shared {
         connection: Arc<MultiplexedConnection>,
         mut driver: Driver,
         on_reachable: &mut impl FnMut(),
-        backoff: &mut Backoff,
+        failures: &mut Failures,
     ) -> String {
         let first = tokio::select! {
             () = &mut driver => return "the server closed the connection".to_owned(),
@@ -90,15 +97,15 @@ impl Shared {
         tokio::select! {
             () = &mut driver => return "the server closed the connection".to_owned(),
             () = self.suspended() => {}
-            () = self.heartbeats(&connection, backoff) => {}
+            () = self.heartbeats(&connection, failures) => {}
         }
         let cause = self.last_failure();
         tokio::spawn(tokio::time::timeout(LATE_ANSWERS, driver));
         cause
     }
 
-    /// Sends heartbeats until some in a row have failed, independent of other calls: a server without writes still answers reads.
-    async fn heartbeats(&self, connection: &Arc<MultiplexedConnection>, backoff: &mut Backoff) {
+    /// Sends heartbeats until some in a row have failed, whatever other calls do: a server that executes no writes answers reads.
+    async fn heartbeats(&self, connection: &Arc<MultiplexedConnection>, failures: &mut Failures) {
         let (mut sent, mut answered, mut failed) = (0, 0, 0);
         while failed < FAILED_HEARTBEATS_MAX {
             tokio::time::sleep(HEARTBEAT_INTERVAL).await;
@@ -109,7 +116,7 @@ impl Shared {
                 Err(_) => (0, failed + 1),
             };
             if answered >= STABLE_AFTER {
-                backoff.reset();
+                failures.reset();
             }
         }
     }

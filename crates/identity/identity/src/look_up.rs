@@ -38,7 +38,7 @@ impl Credentials {
     /// Whether a look-up of this digest would read the store: not in memory, not known to be absent, and not being read.
     pub fn needs_read(&self, digest: &Digest, now: Timestamp) -> bool {
         let is_known = self.find(digest).is_some() || self.roster().unknown.contains(digest, now);
-        !is_known && self.loads.waiting(digest) == 0
+        !is_known && !self.loads.has(digest)
     }
 
     /// The unrevoked and unexpired (at `now`) credential with this digest, from memory or from the store. Concurrent look-ups of a digest

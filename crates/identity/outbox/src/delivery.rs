@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
-use tollgate_clock::{Clock, Timestamp};
+use tollgate_clock::{Backoff, Clock, Jitter, Timestamp};
 use tollgate_counters::{Counters, labels};
 use tollgate_identity::Signin;
 use tollgate_identity::signin::{MessageContent, QueuedMessage};
@@ -21,14 +21,18 @@ use zeroize::Zeroizing;
 use crate::sender::{OutgoingMessage, SendError, Sender};
 use crate::text;
 
-/// Backoff after the first failure; doubled after each further failure.
-const BACKOFF_BASE: Duration = Duration::from_secs(1);
+/// Backoff of a code, for which a person waits.
+const CODE_BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    max: Duration::from_secs(30),
+    jitter: Jitter::None,
+};
 
-/// Upper bound of the backoff of a code, for which a person waits.
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
-
-/// Upper bound of the backoff of a notice, which is tried for days.
-const NOTICE_BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
+/// Backoff of a notice, which is tried for days.
+const NOTICE_BACKOFF: Backoff = Backoff {
+    max: Duration::from_mins(15),
+    ..CODE_BACKOFF
+};
 
 /// Messages read from the queue at once.
 const BATCH: usize = 64;
@@ -209,15 +213,15 @@ impl Outbox {
             text: self.text(message),
             created_at: message.created_at,
         };
-        let backoff_max = match message.content {
-            MessageContent::Code { .. } => BACKOFF_MAX,
-            MessageContent::KeyRevoked { .. } => NOTICE_BACKOFF_MAX,
+        let backoff = match message.content {
+            MessageContent::Code { .. } => CODE_BACKOFF,
+            MessageContent::KeyRevoked { .. } => NOTICE_BACKOFF,
         };
         Some(Attempt {
             id: message.id,
             tries: message.tries,
             expires_at: message.expires_at,
-            backoff_max,
+            backoff,
             outgoing,
             sender,
             signin: self.signin.clone(),
@@ -269,7 +273,7 @@ struct Attempt {
     /// Earlier attempts.
     tries: i64,
     expires_at: Timestamp,
-    backoff_max: Duration,
+    backoff: Backoff,
     outgoing: OutgoingMessage,
     sender: Arc<dyn Sender>,
     signin: Signin,
@@ -313,8 +317,7 @@ impl Attempt {
     }
 
     async fn retry(self, error: &(dyn Error + Send + Sync)) -> Result<(), QueueError> {
-        let doublings = self.tries.clamp(0, 10) as u32;
-        let wait = (BACKOFF_BASE * 2u32.pow(doublings)).min(self.backoff_max);
+        let wait = self.backoff.exact(self.tries.clamp(0, 31) as u32);
         let next = self.clock.now() + wait;
         if next >= self.expires_at {
             return self.expire(error).await;

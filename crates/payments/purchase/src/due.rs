@@ -16,10 +16,9 @@ use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
-use tollgate_clock::{Clock, Deadline, Timestamp};
+use tollgate_clock::{Backoff, Clock, Deadline, Jitter, Timestamp};
 use tollgate_store::ReadError;
 
-use crate::backoff::Backoff;
 use crate::tasks::PurchaseTasks;
 
 /// Interval at which due rows are read from the store, unless the worker is woken.
@@ -30,8 +29,9 @@ const CONCURRENCY_MAX: usize = 8;
 
 /// The wait after a failed reconciliation without a write. A reconciliation with a write is due at the time stored in the row.
 const RETRY: Backoff = Backoff {
-    first: Duration::from_secs(2),
+    base: Duration::from_secs(2),
     max: Duration::from_mins(1),
+    jitter: Jitter::Shorter(8),
 };
 
 /// Rows of one kind, each reconciled at a stored time or after a notification.
@@ -106,7 +106,7 @@ impl<W: DueWork> DueWorker<W> {
 
     /// Leaves a row alone for the first wait of its backoff: another caller's attempt has just failed.
     pub fn hold_back(&self, key: W::Key) {
-        let until = Deadline::after(self.clock.elapsed(), RETRY.after(0, &key));
+        let until = Deadline::after(self.clock.elapsed(), RETRY.derived(0, &key));
         self.held().entry(key).or_insert(Hold {
             version: i64::MAX,
             notifications: i64::MAX,
@@ -268,7 +268,7 @@ impl<K: Clone + Eq + Hash> Drop for UnderWay<K> {
             rows.remove(&self.key);
             return;
         }
-        let wait = RETRY.after(self.hold.failures, &self.key);
+        let wait = RETRY.derived(self.hold.failures, &self.key);
         self.hold.failures += 1;
         self.hold.until = Some(Deadline::after(elapsed, wait));
         rows.insert(self.key.clone(), self.hold);
@@ -376,7 +376,7 @@ mod tests {
         let mut attempts = rows.attempts();
         attempts.sort_unstable();
         assert_eq!(attempts, (0..40).collect::<Vec<_>>(), "each once");
-        time.advance(RETRY.first);
+        time.advance(RETRY.base);
         rows.failing.lock().clear();
         while worker.run_once().await > 0 {}
         assert_eq!(rows.attempts().len(), 20, "those that failed, once more");
@@ -390,9 +390,9 @@ mod tests {
         assert_eq!(worker.run_once().await, 0, "it backs off");
         rows.change(1, |row| row.notifications += 1);
         assert_eq!(worker.run_once().await, 1, "a notification ends that");
-        time.advance(RETRY.first);
+        time.advance(RETRY.base);
         assert_eq!(worker.run_once().await, 0, "the second wait is longer");
-        time.advance(RETRY.first);
+        time.advance(RETRY.base);
         assert_eq!(worker.run_once().await, 1);
     }
 
@@ -408,7 +408,7 @@ mod tests {
         // A buyer's own call has succeeded, and the row is due again.
         rows.change(1, |row| row.version += 1);
         assert_eq!(worker.run_once().await, 1, "the failures are over");
-        time.advance(RETRY.first);
+        time.advance(RETRY.base);
         assert_eq!(worker.run_once().await, 1, "the next wait is the first one");
     }
 
@@ -454,7 +454,7 @@ mod tests {
         let (worker, rows, time, _) = worker(Rows::of([99]));
         assert_eq!(worker.run_once().await, 1);
         assert_eq!(worker.run_once().await, 0, "it backs off");
-        time.advance(RETRY.first);
+        time.advance(RETRY.base);
         assert_eq!(worker.run_once().await, 1);
         assert_eq!(rows.attempts(), [99, 99]);
     }

@@ -1,6 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-mod backoff;
 pub mod checkouts;
 mod conflict;
 mod credits;
@@ -18,7 +17,6 @@ pub mod wire;
 
 use tollgate_service::{GATEWAY, provided};
 
-pub use backoff::Backoff;
 pub use credits::Credits;
 pub use due::{Due, DueWork, DueWorker};
 pub use keyed_lock::KeyedLock;

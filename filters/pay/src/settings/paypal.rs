@@ -144,50 +144,9 @@ fn check(
         context,
         problems,
     );
-    let named =
-        |one: &Option<At<String>>, other: &Option<At<String>>| one.is_some() || other.is_some();
-    let with_id = named(&raw.client_id_env, &raw.client_id_file);
-    let with_secret = named(&raw.client_secret_env, &raw.client_secret_file);
-    match (with_id, with_secret) {
-        (true, false) => problems.note_missing(
-            key("client_secret_env"),
-            "is missing with the client id; name the variable that contains the client secret",
-        ),
-        (false, true) => problems.note_missing(
-            key("client_id_env"),
-            "is missing with the client secret; name the variable that contains the client id",
-        ),
-        _ => {}
-    }
-    let webhook_id = raw.webhook_id.as_ref().and_then(|at| {
-        let plain = |text: &str| {
-            (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
-        };
-        if !plain(&at.value) {
-            let message = format_args!(
-                "is `{}`; use the id that PayPal shows beside the webhook, letters and digits",
-                at.value
-            );
-            problems.note(key("webhook_id"), at, message);
-        }
-        plain(&at.value).then(|| at.value.clone())
-    });
-    let plan_id = raw.plan_id.as_ref().and_then(|at| {
-        let plain = |text: &str| {
-            (3..=50).contains(&text.len())
-                && text
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        };
-        if !plain(&at.value) {
-            let message = format_args!(
-                "is `{}`; use the id that `tollgate paypal setup` prints",
-                at.value
-            );
-            problems.note(key("plan_id"), at, message);
-        }
-        plain(&at.value).then(|| at.value.clone())
-    });
+    check_pair(raw, context, problems);
+    let webhook_id = webhook_id(raw, context, problems);
+    let plan_id = plan_id(raw, context, problems);
     let verify = raw.webhook_check.check(key("webhook_check"), problems);
     let roots = context.certificates("ca_file", raw.ca_file.as_ref(), problems);
     let connect = raw.connect_secs.check(key("connect_secs"), problems);
@@ -208,6 +167,69 @@ fn check(
             },
         },
         plan_id,
+    })
+}
+
+/// Neither the id nor the secret of the client is set alone.
+fn check_pair(raw: &RawPayPal, context: &SectionContext<'_>, problems: &mut Problems) {
+    let key = |name: &str| context.key(name);
+    let named =
+        |one: &Option<At<String>>, other: &Option<At<String>>| one.is_some() || other.is_some();
+    let with_id = named(&raw.client_id_env, &raw.client_id_file);
+    let with_secret = named(&raw.client_secret_env, &raw.client_secret_file);
+    match (with_id, with_secret) {
+        (true, false) => problems.note_missing(
+            key("client_secret_env"),
+            "is missing with the client id; name the variable that contains the client secret",
+        ),
+        (false, true) => problems.note_missing(
+            key("client_id_env"),
+            "is missing with the client secret; name the variable that contains the client id",
+        ),
+        _ => {}
+    }
+}
+
+fn webhook_id(
+    raw: &RawPayPal,
+    context: &SectionContext<'_>,
+    problems: &mut Problems,
+) -> Option<String> {
+    raw.webhook_id.as_ref().and_then(|at| {
+        let plain = |text: &str| {
+            (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        };
+        if !plain(&at.value) {
+            let message = format_args!(
+                "is `{}`; use the id that PayPal shows beside the webhook, letters and digits",
+                at.value
+            );
+            problems.note(context.key("webhook_id"), at, message);
+        }
+        plain(&at.value).then(|| at.value.clone())
+    })
+}
+
+fn plan_id(
+    raw: &RawPayPal,
+    context: &SectionContext<'_>,
+    problems: &mut Problems,
+) -> Option<String> {
+    raw.plan_id.as_ref().and_then(|at| {
+        let plain = |text: &str| {
+            (3..=50).contains(&text.len())
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        if !plain(&at.value) {
+            let message = format_args!(
+                "is `{}`; use the id that `tollgate paypal setup` prints",
+                at.value
+            );
+            problems.note(context.key("plan_id"), at, message);
+        }
+        plain(&at.value).then(|| at.value.clone())
     })
 }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_counters::Counters;
+use tollgate_flight::value;
 use tollgate_module::Snapshot;
 use tollgate_money::AccountId;
 use tollgate_purchase::DueWorker;
@@ -29,7 +30,7 @@ use super::purchase::{PurchaseOutcome, PurchaseRequest, Stop};
 use super::reconcile::Reconciliation;
 use super::record::Presented;
 use super::rows;
-use super::single_flight::{FlightKey, Joined, finished};
+use super::single_flight::{FlightKey, Joined};
 
 /// Default wait of a request for the outcome of the payment. The attempt continues afterwards.
 pub const WAIT: Duration = Duration::from_secs(25);
@@ -110,16 +111,16 @@ impl Processor {
                         });
                 match joined {
                     Joined::Started(end) => {
-                        break finished(end).await.unwrap_or(PurchaseOutcome::Processing);
+                        break value(end).await.unwrap_or(PurchaseOutcome::Processing);
                     }
-                    // Another request, with other idempotency keys, started the attempt: one more run stores the answer under this
-                    // request's keys.
-                    Joined::Same(end) => match finished(end).await {
+                    // The attempt was started by a request with other idempotency keys: one more run stores the answer under this request's
+                    // keys.
+                    Joined::Same(end) => match value(end).await {
                         Some(PurchaseOutcome::Done(_)) if !request.idempotency_keys.is_empty() => {}
                         outcome => break outcome.unwrap_or(PurchaseOutcome::Processing),
                     },
                     Joined::Other(end) => {
-                        finished(end).await;
+                        value(end).await;
                     }
                 }
             };

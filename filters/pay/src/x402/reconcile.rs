@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tollgate_clock::Timestamp;
+use tollgate_flight::value;
 use tollgate_money::AccountId;
 use tollgate_purchase::plan::{Question, Rail, Reversal};
 use tollgate_purchase::{Due, DueWork, DueWorker};
@@ -22,7 +23,7 @@ use super::payment_outcome::{ChainEvidence, PaymentOutcome};
 use super::purchase::{PurchaseOutcome, Stop, StoreFailure};
 use super::rows::{self, FINAL, MINUTE};
 use super::settle::Cause;
-use super::single_flight::{Completion, FlightKey, Joined, finished};
+use super::single_flight::{Completion, FlightKey, Joined};
 use super::transfer::{Transfer, deletion};
 
 /// Open payments of an earlier run that are read and reconciled at once.
@@ -148,7 +149,7 @@ impl Reconciliation {
                 .collect();
             payments += ends.len();
             for end in ends {
-                finished(end).await;
+                value(end).await;
             }
             worker.run_once().await;
         }
@@ -162,7 +163,7 @@ impl Reconciliation {
 
     /// Reconciles a payment, or waits for the payment's attempt in progress; `false` without a decision.
     async fn reconcile_alone(&self, row: AuthorizationRow, occasion: Occasion) -> bool {
-        let outcome = finished(self.start(row, occasion)).await;
+        let outcome = value(self.start(row, occasion)).await;
         !matches!(
             outcome,
             None | Some(PurchaseOutcome::StoreUnavailable | PurchaseOutcome::Unavailable)

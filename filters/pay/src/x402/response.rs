@@ -54,7 +54,6 @@ impl Responses {
         outcome: PurchaseOutcome,
         is_available: bool,
     ) -> Outcome {
-        use {PaymentState as State, RetryAction as Action};
         let problem = match outcome {
             PurchaseOutcome::Done(answer) => return done(answer),
             PurchaseOutcome::Offer
@@ -64,122 +63,77 @@ impl Responses {
             {
                 unavailable()
             }
-            PurchaseOutcome::Unreadable(Unreadable { why, detail }) => {
-                let detail = format!(
-                    "{detail}. Nothing was charged. Correct the header and send the request again; the offer in PAYMENT-REQUIRED is for a \
-                     payment that was not made yet."
-                );
-                let problem =
-                    Problem::new(ErrorCode::InvalidPayload, detail, State::Refused, Action::FixRequest);
-                self.with_offer(problem, why)
-            }
-            PurchaseOutcome::Offer => {
-                let detail = format!(
-                    "Pay exactly {} on the network that PAYMENT-REQUIRED names, for 30 days of the plan, which buy: {}. Sign the offer with an x402 client \
-                     (version 2) and repeat the same request with PAYMENT-SIGNATURE. {}",
-                    self.price,
-                    self.product.load().includes(),
-                    self.spending_cap()
-                );
-                let problem = Problem::new(
-                    ErrorCode::PaymentRequired,
-                    detail,
-                    State::Required,
-                    Action::Pay,
-                );
-                self.with_offer(problem, "Payment required")
-            }
+            PurchaseOutcome::Unreadable(unreadable) => self.unreadable(unreadable),
+            PurchaseOutcome::Offer => self.offer(),
             PurchaseOutcome::Refused {
                 why,
                 failure,
                 is_proven,
-            } => {
-                let state = match failure {
-                    None => State::Refused,
-                    Some(_) => State::Failed,
-                };
-                let advice = match is_proven {
-                    true => "Nothing was charged. Make a new payment for the offer in PAYMENT-REQUIRED.",
-                    false => {
-                        "It, or another signature for its nonce, was submitted before, and this service cannot prove that nothing was \
-                         charged: look up the wallet's transfers before you make a new payment for the offer in PAYMENT-REQUIRED. Repeating the \
-                         same request is safe: it is checked again and charged at most once."
-                    }
-                };
-                let detail = format!("{} {advice} {}", explained(&why), self.spending_cap());
-                let problem = Problem::new(code(&why), detail, state, Action::PayAgain);
-                let problem = match failure.map(HeaderValue::try_from) {
-                    Some(Ok(value)) => problem.header(RESPONSE, value),
-                    _ => problem,
-                };
-                self.with_offer(problem, &why)
-            }
-            PurchaseOutcome::UsedByAnother => Problem::new(
-                ErrorCode::PaymentAlreadyUsed,
-                "Another account presented this payment first, and it counts for that account. Find out which account that is before you pay again.",
-                State::Refused,
-                Action::ContactSupport,
-            ),
-            PurchaseOutcome::OtherRequest => Problem::new(
-                ErrorCode::IdempotencyConflict,
-                "This idempotency key, or this `payment-identifier`, was used with another payment. Use a new one for a new payment.",
-                State::Refused,
-                Action::None,
-            ),
-            PurchaseOutcome::InProgress => Problem::new(
-                ErrorCode::InProgress,
-                "A request with this idempotency key is in progress. Repeat the same request after `Retry-After`.",
-                State::Processing,
-                Action::RetrySame,
-            )
-            .retry_after(RETRY_SOON),
-            PurchaseOutcome::Processing => Problem::new(
-                ErrorCode::PaymentRouteUnavailable,
-                "The outcome of a payment of this account is not known yet: the money may be moving. Do not pay again; repeat the same request \
-                 after `Retry-After`. If the money has moved, the plan is activated without a request.",
-                State::Processing,
-                Action::RetrySame,
-            )
-            .retry_after(RETRY_SOON),
-            PurchaseOutcome::NotFinal { why, secs } => Problem::new(
-                ErrorCode::PaymentRouteUnavailable,
-                format!(
-                    "The facilitator refused the last payment of this account after it was submitted. {} The transfer can still settle \
-                     for up to {secs} seconds, so no other payment is accepted before then. Repeat the same request: it is checked again and \
-                     charged at most once. If the money has moved, the plan is activated without a request.",
-                    explained(&why)
-                ),
-                State::Processing,
-                Action::RetrySame,
-            )
-            .retry_after(RETRY_SOON),
+            } => self.refused(&why, failure, is_proven),
+            PurchaseOutcome::UsedByAnother => used_by_another(),
+            PurchaseOutcome::OtherRequest => other_request(),
+            PurchaseOutcome::InProgress => in_progress(),
+            PurchaseOutcome::Processing => processing(),
+            PurchaseOutcome::NotFinal { why, secs } => not_final(&why, secs),
             PurchaseOutcome::Unavailable => unavailable(),
-            PurchaseOutcome::TooManyUnverified(wait) => Problem::new(
-                ErrorCode::RateLimitExceeded,
-                "Too many payments whose signatures do not recover to their wallets. Wait for `Retry-After`, and check how the wallet signs.",
-                State::Refused,
-                Action::RetrySame,
-            )
-            .retry_after(wait)
-            .limit("unverified-payments"),
-            PurchaseOutcome::TooManyRefused(wait) => Problem::new(
-                ErrorCode::RateLimitExceeded,
-                "Too many payments of this account were refused after they were submitted. This one was not submitted and nothing was \
-                 charged for it. Look up the wallet's transfers, and ask the operator to close the refused payments.",
-                State::Refused,
-                Action::RetrySame,
-            )
-            .retry_after(wait)
-            .limit("refused-payments"),
-            PurchaseOutcome::StoreUnavailable => Problem::new(
-                ErrorCode::StoreUnavailable,
-                "The service cannot read or write its store at the moment. Do not pay again; repeat the same request after `Retry-After`.",
-                State::Processing,
-                Action::RetrySame,
-            )
-            .retry_after(RETRY_SOON),
+            PurchaseOutcome::TooManyUnverified(wait) => too_many_unverified(wait),
+            PurchaseOutcome::TooManyRefused(wait) => too_many_refused(wait),
+            PurchaseOutcome::StoreUnavailable => store_unavailable(),
         };
         problem.outcome(exchange, JSON)
+    }
+
+    fn unreadable(&self, Unreadable { why, detail }: Unreadable) -> Problem {
+        let detail = format!(
+            "{detail}. Nothing was charged. Correct the header and send the request again; the offer in PAYMENT-REQUIRED is for a \
+                     payment that was not made yet."
+        );
+        let problem = Problem::new(
+            ErrorCode::InvalidPayload,
+            detail,
+            PaymentState::Refused,
+            RetryAction::FixRequest,
+        );
+        self.with_offer(problem, why)
+    }
+
+    fn offer(&self) -> Problem {
+        let detail = format!(
+            "Pay exactly {} on the network that PAYMENT-REQUIRED names, for 30 days of the plan, which buy: {}. Sign the offer with an x402 client \
+                     (version 2) and repeat the same request with PAYMENT-SIGNATURE. {}",
+            self.price,
+            self.product.load().includes(),
+            self.spending_cap()
+        );
+        let problem = Problem::new(
+            ErrorCode::PaymentRequired,
+            detail,
+            PaymentState::Required,
+            RetryAction::Pay,
+        );
+        self.with_offer(problem, "Payment required")
+    }
+
+    fn refused(&self, why: &str, failure: Option<String>, is_proven: bool) -> Problem {
+        let state = match failure {
+            None => PaymentState::Refused,
+            Some(_) => PaymentState::Failed,
+        };
+        let advice = match is_proven {
+            true => "Nothing was charged. Make a new payment for the offer in PAYMENT-REQUIRED.",
+            false => {
+                "It, or another signature for its nonce, was submitted before, and this service cannot prove that nothing was \
+                         charged: look up the wallet's transfers before you make a new payment for the offer in PAYMENT-REQUIRED. Repeating the \
+                         same request is safe: it is checked again and charged at most once."
+            }
+        };
+        let detail = format!("{} {advice} {}", explained(why), self.spending_cap());
+        let problem = Problem::new(code(why), detail, state, RetryAction::PayAgain);
+        let problem = match failure.map(HeaderValue::try_from) {
+            Some(Ok(value)) => problem.header(RESPONSE, value),
+            _ => problem,
+        };
+        self.with_offer(problem, why)
     }
 
     fn with_offer(&self, problem: Problem, error: &str) -> Problem {
@@ -226,6 +180,93 @@ fn done(answer: Answer) -> Outcome {
         headers,
         body: ReplyBody::Whole(answer.body.to_vec().into()),
     })
+}
+
+fn used_by_another() -> Problem {
+    Problem::new(
+        ErrorCode::PaymentAlreadyUsed,
+        "Another account presented this payment first, and it counts for that account. Find out which account that is before you pay again.",
+        PaymentState::Refused,
+        RetryAction::ContactSupport,
+    )
+}
+
+fn other_request() -> Problem {
+    Problem::new(
+        ErrorCode::IdempotencyConflict,
+        "This idempotency key, or this `payment-identifier`, was used with another payment. Use a new one for a new payment.",
+        PaymentState::Refused,
+        RetryAction::None,
+    )
+}
+
+fn in_progress() -> Problem {
+    Problem::new(
+                ErrorCode::InProgress,
+                "A request with this idempotency key is in progress. Repeat the same request after `Retry-After`.",
+                PaymentState::Processing,
+                RetryAction::RetrySame,
+            )
+            .retry_after(RETRY_SOON)
+}
+
+fn processing() -> Problem {
+    Problem::new(
+                ErrorCode::PaymentRouteUnavailable,
+                "The outcome of a payment of this account is not known yet: the money may be moving. Do not pay again; repeat the same request \
+                 after `Retry-After`. If the money has moved, the plan is activated without a request.",
+                PaymentState::Processing,
+                RetryAction::RetrySame,
+            )
+            .retry_after(RETRY_SOON)
+}
+
+fn not_final(why: &str, secs: u64) -> Problem {
+    Problem::new(
+                ErrorCode::PaymentRouteUnavailable,
+                format!(
+                    "The facilitator refused the last payment of this account after it was submitted. {} The transfer can still settle \
+                     for up to {secs} seconds, so no other payment is accepted before then. Repeat the same request: it is checked again and \
+                     charged at most once. If the money has moved, the plan is activated without a request.",
+                    explained(why)
+                ),
+                PaymentState::Processing,
+                RetryAction::RetrySame,
+            )
+            .retry_after(RETRY_SOON)
+}
+
+fn too_many_unverified(wait: Duration) -> Problem {
+    Problem::new(
+                ErrorCode::RateLimitExceeded,
+                "Too many payments whose signatures do not recover to their wallets. Wait for `Retry-After`, and check how the wallet signs.",
+                PaymentState::Refused,
+                RetryAction::RetrySame,
+            )
+            .retry_after(wait)
+            .limit("unverified-payments")
+}
+
+fn too_many_refused(wait: Duration) -> Problem {
+    Problem::new(
+                ErrorCode::RateLimitExceeded,
+                "Too many payments of this account were refused after they were submitted. This one was not submitted and nothing was \
+                 charged for it. Look up the wallet's transfers, and ask the operator to close the refused payments.",
+                PaymentState::Refused,
+                RetryAction::RetrySame,
+            )
+            .retry_after(wait)
+            .limit("refused-payments")
+}
+
+fn store_unavailable() -> Problem {
+    Problem::new(
+                ErrorCode::StoreUnavailable,
+                "The service cannot read or write its store at the moment. Do not pay again; repeat the same request after `Retry-After`.",
+                PaymentState::Processing,
+                RetryAction::RetrySame,
+            )
+            .retry_after(RETRY_SOON)
 }
 
 fn unavailable() -> Problem {

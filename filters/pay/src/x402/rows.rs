@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Backoff, Jitter, Timestamp};
 use tollgate_evm::{Address, Nonce, TxHash};
 use tollgate_purchase::idempotency;
 use tollgate_store::{AuthorizationKey, AuthorizationRow, AuthorizationState};
@@ -124,13 +124,16 @@ pub(crate) fn next_attempt_at(row: &AuthorizationRow, now: Timestamp) -> Timesta
     if is_void_at_latest(row) {
         return now + FINAL;
     }
-    let longest = match now > row.valid_before + GRACE {
+    let max = match now > row.valid_before + GRACE {
         true => 60 * MINUTE,
         false => 30 * SECOND,
     };
-    now + (2 * SECOND)
-        .saturating_mul(1 << row.attempts.min(20))
-        .min(longest)
+    let backoff = Backoff {
+        base: 2 * SECOND,
+        max,
+        jitter: Jitter::None,
+    };
+    now + backoff.exact(row.attempts)
 }
 
 /// A time in the Unix seconds of the chain; zero for one before 1970.

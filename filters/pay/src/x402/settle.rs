@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Backoff, Jitter, Timestamp};
 use tollgate_evm::{Address, Nonce, TxHash};
 
 use super::answer::{Settled, settled};
@@ -22,11 +22,15 @@ use super::transfer::Transfer;
 /// How long the facilitator has to answer before the chain is polled concurrently.
 const SLOW: Duration = Duration::from_secs(3);
 
-/// Interval of chain lookups during a slow `/settle` call, and the longest one after a reported success.
+/// Interval of chain lookups during a slow `/settle` call.
 const POLL: Duration = Duration::from_secs(2);
 
-/// Delay after the first chain lookup without confirmation of a success, doubled each time.
-const FIRST_POLL: Duration = Duration::from_millis(250);
+/// Waits between chain lookups that do not confirm a reported success.
+const CONFIRMATION: Backoff = Backoff {
+    base: Duration::from_millis(250),
+    max: POLL,
+    jitter: Jitter::None,
+};
 
 /// The longest time between use and presentation of a payment: the signed validity of authorizations, and an hour.
 const USED_BEFORE: Duration = Duration::from_mins(75);
@@ -142,14 +146,14 @@ impl Context {
             return first;
         }
         let polled = async {
-            let mut pause = FIRST_POLL;
+            let mut lookups = 0;
             loop {
-                sleep(pause).await;
+                sleep(CONFIRMATION.exact(lookups)).await;
                 let chain = self.read_chain(row, hint).await;
                 if chain.outcome().is_some() {
                     return chain;
                 }
-                pause = (2 * pause).min(POLL);
+                lookups += 1;
             }
         };
         timeout(self.deps.confirm, polled).await.unwrap_or(first)

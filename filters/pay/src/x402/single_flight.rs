@@ -1,20 +1,24 @@
 //! Single flight within this process: one attempt at a time for each payment. Concurrent requests with the payment wait for the attempt and
 //! get its outcome. The stored row shows another node's attempt (`Context::is_submitted_elsewhere`).
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::watch;
+use tollgate_flight::{Abandoned, Rules, Waiter};
 use tollgate_money::AccountId;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_store::AuthorizationKey;
 
+/// A cancelled attempt ends every wait: its outcome is found in the stored row.
+const FLIGHTS: Rules = Rules {
+    shards: 1,
+    abandoned: Abandoned::EndAll,
+};
+
 /// Attempts in progress.
 pub(crate) struct SingleFlight<T> {
     runtime: PurchaseTasks,
-    open: Arc<Mutex<HashMap<AuthorizationKey, Flight<T>>>>,
+    open: Arc<tollgate_flight::SingleFlight<AuthorizationKey, T, FlightKey>>,
 }
 
 /// Identifies an attempt: its account and payment.
@@ -24,13 +28,8 @@ pub(crate) struct FlightKey {
     pub(crate) digest: [u8; 32],
 }
 
-struct Flight<T> {
-    flight_key: FlightKey,
-    completion: Completion<T>,
-}
-
 /// Resolves when an attempt has finished; without a value when it was cancelled.
-pub(crate) type Completion<T> = watch::Receiver<Option<T>>;
+pub(crate) type Completion<T> = Waiter<AuthorizationKey, T, FlightKey>;
 
 /// The result of joining.
 pub(crate) enum Joined<T> {
@@ -47,7 +46,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     pub(crate) fn new(runtime: PurchaseTasks) -> SingleFlight<T> {
         SingleFlight {
             runtime,
-            open: Arc::default(),
+            open: Arc::new(tollgate_flight::SingleFlight::new(FLIGHTS)),
         }
     }
 
@@ -61,67 +60,32 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let mut open = lock(&self.open);
-        if let Some(flight) = open.get(key) {
-            let completion = flight.completion.clone();
-            return match flight.flight_key == flight_key {
-                true => Joined::Same(completion),
-                false => Joined::Other(completion),
-            };
-        }
-        let (sender, completion) = watch::channel(None);
-        let removal = RemoveOnDrop {
-            open: Arc::clone(&self.open),
-            key: key.clone(),
+        use tollgate_flight::Joined as Role;
+        let leader = match self.open.join(key.clone(), flight_key) {
+            Role::Leads(leader) => leader,
+            Role::Follows(completion, of) if of == flight_key => return Joined::Same(completion),
+            Role::Follows(completion, _) => return Joined::Other(completion),
         };
+        let completion = leader.follow();
         let attempt = attempt();
         self.runtime.spawn(async move {
             let outcome = attempt.await;
-            // Removed first: a later request finds the stored outcome.
-            drop(removal);
-            sender.send_replace(Some(outcome));
+            // The attempt is over before its outcome is known: a later request finds the stored outcome.
+            leader.complete(outcome);
         });
-        open.insert(
-            key.clone(),
-            Flight {
-                flight_key,
-                completion: completion.clone(),
-            },
-        );
         Joined::Started(completion)
     }
 
     /// Whether an attempt is in progress.
     pub(crate) fn has(&self, key: &AuthorizationKey) -> bool {
-        lock(&self.open).contains_key(key)
+        self.open.has(key)
     }
-}
-
-/// Removes an attempt on drop, also after a panic.
-struct RemoveOnDrop<T> {
-    open: Arc<Mutex<HashMap<AuthorizationKey, Flight<T>>>>,
-    key: AuthorizationKey,
-}
-
-impl<T> Drop for RemoveOnDrop<T> {
-    fn drop(&mut self) {
-        lock(&self.open).remove(&self.key);
-    }
-}
-
-/// Waits for the outcome of an attempt; `None` after a cancellation.
-pub(crate) async fn finished<T: Clone>(mut completion: Completion<T>) -> Option<T> {
-    let outcome = completion.wait_for(Option::is_some).await.ok()?;
-    outcome.clone()
-}
-
-fn lock<K, V>(map: &Mutex<HashMap<K, V>>) -> MutexGuard<'_, HashMap<K, V>> {
-    map.lock()
 }
 
 #[cfg(test)]
 mod tests {
     use tokio::runtime::Handle;
+    use tollgate_flight::value;
 
     use super::*;
 
@@ -159,9 +123,9 @@ mod tests {
             panic!("the attempt is another account's");
         };
         release.send(()).expect("the attempt waits");
-        assert_eq!(finished(first).await, Some(7));
-        assert_eq!(finished(second).await, Some(7));
-        assert_eq!(finished(third).await, Some(7));
+        assert_eq!(value(first).await, Some(7));
+        assert_eq!(value(second).await, Some(7));
+        assert_eq!(value(third).await, Some(7));
         assert!(!single_flight.has(&key()));
     }
 
@@ -174,7 +138,7 @@ mod tests {
         else {
             panic!("no attempt is in progress");
         };
-        assert_eq!(finished(completion).await, None);
+        assert_eq!(value(completion).await, None);
         assert!(!single_flight.has(&key()));
     }
 }

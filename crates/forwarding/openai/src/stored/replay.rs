@@ -173,25 +173,7 @@ impl<'t> Teller<'t> {
                 });
             }
         }
-        let mut logprobs = choice.logprobs;
-        if let Some(words) = choice.words.filter(|words| words.len() > 2) {
-            let words = &text[words.start + 1..words.end - 1];
-            // They list the tokens one by one, and only the whole list matches the text.
-            let mut pieces = Pieces {
-                rest: words,
-                words_max: if logprobs == b"null" {
-                    WORDS_MAX
-                } else {
-                    usize::MAX
-                },
-            };
-            while let Some(piece) = pieces.next() {
-                self.event(choice.index, logprobs, b"null", &[], |_, out| {
-                    write_content(chat, piece, out);
-                });
-                logprobs = b"null";
-            }
-        }
+        let logprobs = self.words(&choice);
         if let Some(calls) = choice.tool_calls {
             self.tool_calls(choice.index, calls)?;
         }
@@ -209,6 +191,30 @@ impl<'t> Teller<'t> {
             },
         );
         Ok(())
+    }
+
+    /// One event for each piece of the words. Returns the log probabilities that no event has yet: they list the tokens one by one, and only
+    /// the whole list matches the text, so that the first event has them.
+    fn words(&mut self, choice: &Choice<'t>) -> &'t [u8] {
+        let chat = self.endpoint == Endpoint::Chat;
+        let mut logprobs = choice.logprobs;
+        let Some(words) = choice.words.filter(|words| words.len() > 2) else {
+            return logprobs;
+        };
+        let mut pieces = Pieces {
+            rest: &self.text[words.start + 1..words.end - 1],
+            words_max: match logprobs == b"null" {
+                true => WORDS_MAX,
+                false => usize::MAX,
+            },
+        };
+        while let Some(piece) = pieces.next() {
+            self.event(choice.index, logprobs, b"null", &[], |_, out| {
+                write_content(chat, piece, out);
+            });
+            logprobs = b"null";
+        }
+        logprobs
     }
 
     /// One event for each call, as a whole; its position in the list becomes its index.

@@ -306,23 +306,8 @@ impl Signin {
             return Ok(CodeOutcome::Expired);
         };
         let known = self.login(&login).await?;
-        let source_of = self.counted(&login, source).await?;
-        let mut failures = vec![(source_of.keys.failures, FAILURES)];
-        if !source_of.is_known {
-            let all = self
-                .keys
-                .failures_of(known.map(|(_, account)| account), &login);
-            failures.push((all, UNKNOWN_FAILURES));
-        }
-        let keys: Vec<[u8; 32]> = failures.iter().map(|(key, _)| *key).collect();
-        let barred = reading(&self.store, move |read| {
-            let mut until = None;
-            for key in &keys {
-                until = until.max(read.barred_until(key)?);
-            }
-            Ok(until)
-        })
-        .await?;
+        let failures = self.failures_of(&login, known, source).await?;
+        let barred = self.barred_until(&failures).await?;
         if let Some(until) = barred.filter(|&until| until > now) {
             return Ok(CodeOutcome::LockedOut { until });
         }
@@ -374,21 +359,9 @@ impl Signin {
                     .await?
             }
             (_, _, None) => {
-                let parts = spent.clone();
                 let new = (&login, source.network);
-                let welcomed = self.welcome(parts, browser, new, &value, now, &mut draw);
-                let welcomed = welcomed.await;
-                let taken = match &welcomed {
-                    // Another browser has signed up with the address at the same moment.
-                    Err(CommitError::Refused(Refusal::LoginTaken { .. })) => {
-                        self.login(&login).await?
-                    }
-                    _ => None,
-                };
-                match taken {
-                    Some(known) => self.let_in(spent, browser, known, &value, now).await?,
-                    None => welcomed,
-                }
+                self.sign_up(spent, browser, new, &value, now, &mut draw)
+                    .await?
             }
         };
         match entered {
@@ -403,6 +376,64 @@ impl Signin {
             Err(CommitError::Refused(Refusal::CodeUnusable)) => Ok(CodeOutcome::Expired),
             Err(CommitError::Refused(Refusal::SessionEnded)) => Err(VerifyCodeError::SignedOut),
             Err(error) => Err(VerifyCodeError::Store(error)),
+        }
+    }
+
+    /// The counters of failures that an attempt at a login falls under.
+    async fn failures_of(
+        &self,
+        login: &Login,
+        known: Option<(LoginId, AccountId)>,
+        source: CodeSource<'_>,
+    ) -> Result<Vec<([u8; 32], FailureRule)>, ReadError> {
+        let source_of = self.counted(login, source).await?;
+        let mut failures = vec![(source_of.keys.failures, FAILURES)];
+        if !source_of.is_known {
+            let all = self
+                .keys
+                .failures_of(known.map(|(_, account)| account), login);
+            failures.push((all, UNKNOWN_FAILURES));
+        }
+        Ok(failures)
+    }
+
+    /// The end of the longest lockout of these counters.
+    async fn barred_until(
+        &self,
+        failures: &[([u8; 32], FailureRule)],
+    ) -> Result<Option<Timestamp>, ReadError> {
+        let keys: Vec<[u8; 32]> = failures.iter().map(|(key, _)| *key).collect();
+        reading(&self.store, move |read| {
+            let mut until = None;
+            for key in &keys {
+                until = until.max(read.barred_until(key)?);
+            }
+            Ok(until)
+        })
+        .await
+    }
+
+    /// Opens an account for a new address, or begins a session of the account that another browser has just opened for it.
+    async fn sign_up(
+        &self,
+        spent: Vec<SigninPart>,
+        browser: &SessionValue,
+        (login, network): (&Login, Option<IpAddr>),
+        value: &SessionValue,
+        now: Timestamp,
+        draw: &mut (impl FnMut(&mut [u8]) + Send),
+    ) -> Result<Result<Option<(AccountId, bool)>, CommitError>, ReadError> {
+        let parts = spent.clone();
+        let welcomed = self.welcome(parts, browser, (login, network), value, now, draw);
+        let welcomed = welcomed.await;
+        let taken = match &welcomed {
+            // Another browser has signed up with the address at the same moment.
+            Err(CommitError::Refused(Refusal::LoginTaken { .. })) => self.login(login).await?,
+            _ => None,
+        };
+        match taken {
+            Some(known) => self.let_in(spent, browser, known, value, now).await,
+            None => Ok(welcomed),
         }
     }
 

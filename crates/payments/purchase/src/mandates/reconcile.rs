@@ -203,10 +203,6 @@ impl Inner {
             };
             *is_pending = facts.is_pending();
             let decision = decide(&facts);
-            let asks = matches!(
-                decision,
-                Decision::Activate | Decision::Suspend | Decision::Cancel | Decision::Refund(_)
-            );
             if calls.is_refused {
                 // The decision deals with it.
                 calls.failed = None;
@@ -215,46 +211,60 @@ impl Inner {
                 Decision::Wait => return self.wait(row, calls.failed.take()).await,
                 Decision::AwaitTransfer => return self.wait_for_transfer(row).await,
                 Decision::Stuck(why) => return self.mark_stuck(row, why).await,
-                Decision::Cancel => {
-                    calls.cancel = true;
-                    let why = match row.state {
-                        MandateState::Duplicate => DUPLICATE_REASON,
-                        _ => CANCEL_REASON,
-                    };
-                    let done = self.recurring.cancel(&subscription, why).await;
-                    self.note_result(&row, done, "cancel subscription", &mut calls);
-                }
-                Decision::Activate => {
-                    calls.activate = true;
-                    let why = match row.state {
-                        MandateState::Resuming => RESUME_REASON,
-                        _ => "Agreed to",
-                    };
-                    let done = self.recurring.activate(&subscription, why).await;
-                    calls.note_refusal(&done);
-                    self.note_result(&row, done, "activate subscription", &mut calls);
-                }
-                Decision::Suspend => {
-                    calls.suspend = true;
-                    let done = self.recurring.suspend(&subscription, CANCEL_REASON).await;
-                    calls.note_refusal(&done);
-                    self.note_result(&row, done, "suspend subscription", &mut calls);
-                }
-                Decision::Refund(charge) => {
-                    self.refund(&row, &charge, &mut calls).await;
-                    calls.refunds.push(charge.id);
+                Decision::Cancel | Decision::Activate | Decision::Suspend | Decision::Refund(_) => {
+                    self.call(&row, &subscription, decision, &mut calls).await;
                 }
                 decision => {
                     row = self.apply(row, &seen, decision, attach).await?;
+                    // The read stays valid: only our own rows have changed.
+                    let charges = charges.into_iter().map(|(charge, _)| charge);
+                    read = Some((seen, charges.collect()));
                 }
-            }
-            if !asks {
-                // The read stays valid: only our own rows have changed.
-                let charges = charges.into_iter().map(|(charge, _)| charge);
-                read = Some((seen, charges.collect()));
             }
         }
         self.retry_later(row).await
+    }
+
+    /// Makes the call of a decision at the provider.
+    async fn call(
+        &self,
+        row: &Mandate,
+        subscription: &str,
+        decision: Decision,
+        calls: &mut ProviderCalls,
+    ) {
+        match decision {
+            Decision::Cancel => {
+                calls.cancel = true;
+                let why = match row.state {
+                    MandateState::Duplicate => DUPLICATE_REASON,
+                    _ => CANCEL_REASON,
+                };
+                let done = self.recurring.cancel(subscription, why).await;
+                self.note_result(row, done, "cancel subscription", calls);
+            }
+            Decision::Activate => {
+                calls.activate = true;
+                let why = match row.state {
+                    MandateState::Resuming => RESUME_REASON,
+                    _ => "Agreed to",
+                };
+                let done = self.recurring.activate(subscription, why).await;
+                calls.note_refusal(&done);
+                self.note_result(row, done, "activate subscription", calls);
+            }
+            Decision::Suspend => {
+                calls.suspend = true;
+                let done = self.recurring.suspend(subscription, CANCEL_REASON).await;
+                calls.note_refusal(&done);
+                self.note_result(row, done, "suspend subscription", calls);
+            }
+            Decision::Refund(charge) => {
+                self.refund(row, &charge, calls).await;
+                calls.refunds.push(charge.id);
+            }
+            _ => {}
+        }
     }
 
     async fn read(

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Backoff, Jitter, Timestamp};
 use tollgate_store::{MandateRow, MandateState};
 
 use super::decide::{SUSPENDED, was_resumed_recently};
 use super::mandate::resumable_until;
-use crate::backoff::Backoff;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_mins(1);
@@ -115,6 +114,11 @@ pub(super) fn stuck(now: Timestamp) -> Option<Timestamp> {
     Some(now + DAY)
 }
 
-fn doubled(row: &MandateRow, first: Duration, max: Duration) -> Duration {
-    Backoff { first, max }.after(row.attempts, row.id)
+fn doubled(row: &MandateRow, base: Duration, max: Duration) -> Duration {
+    let backoff = Backoff {
+        base,
+        max,
+        jitter: Jitter::Shorter(8),
+    };
+    backoff.derived(row.attempts, row.id)
 }

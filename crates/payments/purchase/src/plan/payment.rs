@@ -3,16 +3,15 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Backoff, Jitter, Timestamp};
 use tollgate_money::Micros;
 use tollgate_store::{PaymentRow, PaymentStatus, PlanPart};
 
-use crate::backoff::Backoff;
-
 /// Waits between attempts to take owed credits back: they become free when a hold ends, or with the next purchase.
 const COLLECT: Backoff = Backoff {
-    first: Duration::from_mins(1),
+    base: Duration::from_mins(1),
     max: Duration::from_hours(24),
+    jitter: Jitter::Shorter(8),
 };
 
 /// A payment for the plan, read through `Deref` and changed by its transitions alone.
@@ -54,7 +53,7 @@ impl Payment {
             self.credits
         );
         self.0.owed = Some(owed);
-        let wait = COLLECT.after(self.attempts, &self.provider_ref);
+        let wait = COLLECT.derived(self.attempts, &self.provider_ref);
         self.0.next_attempt_at = owed.is_positive().then(|| now + wait);
         self
     }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Backoff, Jitter, Timestamp};
 use tollgate_store::{TopUpRow, TopUpState};
-
-use crate::backoff::Backoff;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_mins(1);
@@ -58,6 +56,11 @@ pub(super) fn stuck(now: Timestamp) -> Option<Timestamp> {
     Some(now + DAY)
 }
 
-fn doubled(row: &TopUpRow, first: Duration, max: Duration) -> Duration {
-    Backoff { first, max }.after(row.attempts, row.id)
+fn doubled(row: &TopUpRow, base: Duration, max: Duration) -> Duration {
+    let backoff = Backoff {
+        base,
+        max,
+        jitter: Jitter::Shorter(8),
+    };
+    backoff.derived(row.attempts, row.id)
 }

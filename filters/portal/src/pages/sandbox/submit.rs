@@ -8,6 +8,7 @@ use tollgate_pages::parts::Problem;
 use super::chat::{ChatMessage, ChatOutcome, Role, parse_response, read_messages};
 use super::{CHAT_PATH, SandboxState, first_model, page};
 use crate::context::PortalContext;
+use crate::form::Form;
 use crate::in_process_api::InProcessRequest;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
@@ -20,34 +21,12 @@ pub(crate) async fn submit(
     let history = read_messages(&form);
     let requested = form.text("model");
     let mut problems = Vec::new();
-    let mut wrong = |field: &str, text: &str| problems.push(Problem::new(field, text));
     let message = form.text("message");
     if message.is_empty() {
-        wrong("message", "Write a message.");
+        problems.push(Problem::new("message", "Write a message."));
     }
-    let temperature: Option<Number> = match form.text("temperature") {
-        "" => None,
-        text => match serde_json::from_str::<Number>(text) {
-            Ok(number) if number.as_f64().is_some_and(|number| number >= 0.0) => Some(number),
-            _ => {
-                wrong(
-                    "temperature",
-                    "Write the temperature as a number from 0 up, like 0.7.",
-                );
-                None
-            }
-        },
-    };
-    let max_tokens: Option<u64> = match form.text("max_tokens") {
-        "" => None,
-        text => match text.parse() {
-            Ok(tokens) if tokens > 0 => Some(tokens),
-            _ => {
-                wrong("max_tokens", "Write a whole number of tokens, like 256.");
-                None
-            }
-        },
-    };
+    let temperature = temperature(&form, &mut problems);
+    let max_tokens = max_tokens(&form, &mut problems);
     let cache = form.text("cache") == "yes";
     let model = context
         .settings
@@ -70,26 +49,16 @@ pub(crate) async fn submit(
         let page = page(context, request, &state)?;
         return Ok(request.refused(context, page));
     }
-    let mut messages: Vec<Value> = history
-        .iter()
-        .map(|message| json!({ "role": message.role.word(), "content": message.content }))
-        .collect();
-    messages.push(json!({ "role": "user", "content": message }));
-    let mut body = Map::new();
-    if let Some(model) = model {
-        body.insert("model".into(), (&*model.id).into());
-    }
-    if let Some(temperature) = temperature {
-        body.insert("temperature".into(), temperature.into());
-    }
-    if let Some(tokens) = max_tokens {
-        body.insert("max_tokens".into(), tokens.into());
-    }
-    if !cache {
-        body.insert("cache".into(), false.into());
-    }
-    body.insert("messages".into(), messages.into());
-    let body = Value::from(body);
+    let sent_messages = messages(&history, message);
+    let body = Value::from(request_body(
+        (
+            model.map(|model| &*model.id),
+            temperature,
+            max_tokens,
+            cache,
+        ),
+        sent_messages,
+    ));
     let sent = format!("{body:#}");
     state.sent = Some(&sent);
     let submission_id: String = form
@@ -119,6 +88,67 @@ pub(crate) async fn submit(
             Ok(request.refused(context, page))
         }
     }
+}
+
+fn temperature(form: &Form, problems: &mut Vec<Problem>) -> Option<Number> {
+    match form.text("temperature") {
+        "" => None,
+        text => match serde_json::from_str::<Number>(text) {
+            Ok(number) if number.as_f64().is_some_and(|number| number >= 0.0) => Some(number),
+            _ => {
+                problems.push(Problem::new(
+                    "temperature",
+                    "Write the temperature as a number from 0 up, like 0.7.",
+                ));
+                None
+            }
+        },
+    }
+}
+
+fn max_tokens(form: &Form, problems: &mut Vec<Problem>) -> Option<u64> {
+    match form.text("max_tokens") {
+        "" => None,
+        text => match text.parse() {
+            Ok(tokens) if tokens > 0 => Some(tokens),
+            _ => {
+                let problem = "Write a whole number of tokens, like 256.";
+                problems.push(Problem::new("max_tokens", problem));
+                None
+            }
+        },
+    }
+}
+
+/// The conversation so far and the new message, as the API reads them.
+fn messages(history: &[ChatMessage], message: &str) -> Vec<Value> {
+    let mut messages: Vec<Value> = history
+        .iter()
+        .map(|message| json!({ "role": message.role.word(), "content": message.content }))
+        .collect();
+    messages.push(json!({ "role": "user", "content": message }));
+    messages
+}
+
+fn request_body(
+    (model, temperature, max_tokens, cache): (Option<&str>, Option<Number>, Option<u64>, bool),
+    messages: Vec<Value>,
+) -> Map<String, Value> {
+    let mut body = Map::new();
+    if let Some(model) = model {
+        body.insert("model".into(), model.into());
+    }
+    if let Some(temperature) = temperature {
+        body.insert("temperature".into(), temperature.into());
+    }
+    if let Some(tokens) = max_tokens {
+        body.insert("max_tokens".into(), tokens.into());
+    }
+    if !cache {
+        body.insert("cache".into(), false.into());
+    }
+    body.insert("messages".into(), messages.into());
+    body
 }
 
 /// Sends the request to the in-process API with a sandbox token of the session.

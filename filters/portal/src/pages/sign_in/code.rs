@@ -6,7 +6,7 @@ use maud::html;
 use tollgate_filter::Reply;
 use tollgate_identity::Login;
 use tollgate_identity::session::keep_draft;
-use tollgate_identity::signin::{CodeOutcome, PendingCode};
+use tollgate_identity::signin::{CodeOutcome, PendingCode, SignedIn};
 use tollgate_pages::{Page, format, parts};
 use tollgate_store::{CodePurpose, LoginKind};
 
@@ -72,33 +72,7 @@ pub(crate) async fn verify(
         )
         .await?;
     match verdict {
-        CodeOutcome::Accepted(entered) => {
-            tracing::info!(
-                account = %entered.account,
-                purpose = ?entered.purpose,
-                new = entered.is_new,
-                request = request.request_id,
-                "sign-in code accepted"
-            );
-            if entered.is_new {
-                book_signup_grants(
-                    &context.signin,
-                    &context.ledger,
-                    &context.clock,
-                    &context.entropy,
-                )
-                .await;
-            }
-            if let Some(draft) = context.drafts.take(request.browser(), request.now) {
-                let kept = keep_draft(&context.store, entered.value.digest(), Some(draft));
-                if let Err(error) = kept.await {
-                    tracing::warn!(%error, "storing form for new session failed");
-                }
-            }
-            request.keep_mark();
-            request.rotate_session(entered.value);
-            Ok(request.redirect(context, request.return_path().as_str()))
-        }
+        CodeOutcome::Accepted(entered) => Ok(let_in(context, request, entered).await),
         CodeOutcome::Wrong { tries_left } => {
             let left = match tries_left {
                 1 => "1 try".to_owned(),
@@ -134,6 +108,35 @@ pub(crate) async fn verify(
             Ok(request.refused(context, page))
         }
     }
+}
+
+/// Begins the session of an accepted code, with the form that its browser had filled in before.
+async fn let_in(context: &PortalContext, request: &mut PageRequest, entered: SignedIn) -> Reply {
+    tracing::info!(
+        account = %entered.account,
+        purpose = ?entered.purpose,
+        new = entered.is_new,
+        request = request.request_id,
+        "sign-in code accepted"
+    );
+    if entered.is_new {
+        book_signup_grants(
+            &context.signin,
+            &context.ledger,
+            &context.clock,
+            &context.entropy,
+        )
+        .await;
+    }
+    if let Some(draft) = context.drafts.take(request.browser(), request.now) {
+        let kept = keep_draft(&context.store, entered.value.digest(), Some(draft));
+        if let Err(error) = kept.await {
+            tracing::warn!(%error, "storing form for new session failed");
+        }
+    }
+    request.keep_mark();
+    request.rotate_session(entered.value);
+    request.redirect(context, request.return_path().as_str())
 }
 
 /// `POST /sign-in/code/again`
