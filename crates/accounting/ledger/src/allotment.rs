@@ -1,13 +1,11 @@
 //! Allotments: one node of several decides on the credit that it has taken from a purse, and on nothing else. A purse is an account's credit, or
 //! the spending cap of a key in one period (`caps.rs`).
 //!
-//! A hold that fits is placed as on a node that is alone. For any other the node takes credit first ([`Inner::acquire_from`]): a refusal, a
+//! A hold that fits is placed as on a node that is alone. For any other the node takes credit first ([`Ledger::acquire_from`]): a refusal, a
 //! shorter answer and everything that takes credit from an account is decided by what the nodes share, in the database. While a purse is
 //! recalled, the node keeps only what is held: what an end of a hold frees is returned under the lock that freed it.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
@@ -15,12 +13,11 @@ use tokio::sync::oneshot;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{
-    AccountRow, Admission, AllotmentPart, Answer, CommitError, Done, Failure, Part, Purse,
-    ReadError, Refusal, Taken, UnitOfWork,
+    Admission, AllotmentPart, CommitError, Done, Failure, Part, Purse, Refusal, Taken, UnitOfWork,
 };
 
 use crate::account::Balance;
-use crate::accounts::{Inner, SHARDS, Shard, lock};
+use crate::accounts::{Ledger, Shard};
 use crate::allotment_state::{Allotment, Shortage, Unavailable};
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
@@ -41,7 +38,7 @@ enum Attempt<T> {
 /// Not a flight of `tollgate-flight`: the followers are part of the purse and change under the lock of its shard, with the refusal that decides
 /// whether a request leads.
 struct Leader {
-    ledger: Arc<Inner>,
+    ledger: Ledger,
     purse: Purse,
 }
 
@@ -67,65 +64,17 @@ impl Drop for Leader {
     }
 }
 
-impl Inner {
-    /// The accounts of which this node has credit.
-    pub(crate) fn allotted_accounts(&self) -> Result<Vec<AccountId>, ReadError> {
-        let mut accounts = Vec::new();
-        let node = self.store.node();
-        self.store
-            .allotments(node, &mut |row| accounts.push(row.account))?;
-        Ok(accounts)
-    }
-
-    /// Answers the recalls in force, once the holds of earlier runs are released: what was held is returned too.
-    pub(crate) fn answer_recalls(&self) -> Result<(), ReadError> {
-        let at = self.latest();
-        for shard in &self.shards {
-            let mut shard = lock(shard);
-            let accounts: Vec<AccountId> = shard.accounts.keys().copied().collect();
-            for account in accounts {
-                self.give_back(&mut shard, Purse::Account(account), at);
-            }
-        }
-        let mut recalls = Vec::new();
-        let node = self.store.node();
-        self.store
-            .recalls(node, &mut |purse, number| recalls.push((purse, number)))?;
-        for (purse, number) in recalls {
-            self.set_recall(purse, number, number);
-        }
-        Ok(())
-    }
-
-    /// The balance of an account as far as this node knows it: what it has, and what it has last seen elsewhere.
-    pub(crate) fn known_balance(&self, account: AccountId) -> Option<Balance> {
-        let mut shard = self.shard(account);
-        let mut balance = shard.accounts.get_mut(&account)?.used();
-        if let Some(allotment) = shard.allotments.get(&account) {
-            balance.available += allotment.elsewhere;
-            balance.credit_limit = allotment.credit_limit;
-        }
-        Some(balance)
-    }
-
-    /// Whether the database has just refused a hold because the account had nothing.
-    pub(crate) fn is_refused(&self, account: AccountId, at: Timestamp) -> bool {
-        let mut shard = self.shard(account);
-        let here = shard.available(Purse::Account(account));
-        let allotment = shard.allotments.get(&account);
-        allotment.is_some_and(|allotment| allotment.is_empty(here, at))
-    }
-
-    /// Places a hold, and takes credit for it where this node has less. `fallback` is asked for a smaller amount at most once, with what the
-    /// account has after every node has returned what it did not need.
-    pub(crate) async fn acquire(
-        self: &Arc<Self>,
+impl Ledger {
+    /// Places a hold on a node that is one of several: takes credit from the account's shared balance where this node has less, and has
+    /// other nodes return what they do not need. Queued for the disk with `is_written`, in memory only without.
+    pub async fn acquire(
+        &self,
         request: HoldRequest,
         is_written: bool,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
-        let place = move |inner: &Arc<Inner>, shard: &mut Shard, request| {
-            inner.hold_in(shard, request, is_written)
+        let place = move |ledger: &Ledger, shard: &mut Shard, request| {
+            ledger.hold_in(shard, request, is_written)
         };
         let purse = Purse::Account(request.account);
         self.acquire_from(purse, request, place, fallback, false)
@@ -134,13 +83,10 @@ impl Inner {
 
     /// The same for any purse. `place` decides in memory, under the lock of the purse's shard. `is_owed`: it takes back what is owed.
     pub(crate) async fn acquire_from<T: Send + 'static>(
-        self: &Arc<Self>,
+        &self,
         purse: Purse,
         request: HoldRequest,
-        place: impl Fn(&Arc<Inner>, &mut Shard, HoldRequest) -> Result<T, HoldError>
-        + Copy
-        + Send
-        + 'static,
+        place: impl Fn(&Ledger, &mut Shard, HoldRequest) -> Result<T, HoldError> + Copy + Send + 'static,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
         is_owed: bool,
     ) -> Result<T, HoldError> {
@@ -161,13 +107,10 @@ impl Inner {
 
     /// The same; `recalled` is when it began to wait for other nodes.
     async fn acquire_recalling<T: Send + 'static>(
-        self: &Arc<Self>,
+        &self,
         (purse, is_owed): (Purse, bool),
         mut request: HoldRequest,
-        place: impl Fn(&Arc<Inner>, &mut Shard, HoldRequest) -> Result<T, HoldError>
-        + Copy
-        + Send
-        + 'static,
+        place: impl Fn(&Ledger, &mut Shard, HoldRequest) -> Result<T, HoldError> + Copy + Send + 'static,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
         recalled: &mut Option<Duration>,
     ) -> Result<T, HoldError> {
@@ -206,7 +149,7 @@ impl Inner {
                 Shortage::Take => self.take((purse, is_owed), request, place).await?,
                 Shortage::Lead => {
                     leader = Some(Leader {
-                        ledger: Arc::clone(self),
+                        ledger: self.clone(),
                         purse,
                     });
                     self.take((purse, is_owed), request, place).await?
@@ -245,10 +188,10 @@ impl Inner {
 
     /// Takes credit for a hold and places it when that is durable, before any other hold can have it.
     async fn take<T: Send + 'static>(
-        self: &Arc<Self>,
+        &self,
         (purse, is_owed): (Purse, bool),
         request: HoldRequest,
-        place: impl Fn(&Arc<Inner>, &mut Shard, HoldRequest) -> Result<T, HoldError> + Send + 'static,
+        place: impl Fn(&Ledger, &mut Shard, HoldRequest) -> Result<T, HoldError> + Send + 'static,
     ) -> Result<Attempt<T>, HoldError> {
         let HoldRequest {
             operation,
@@ -257,7 +200,7 @@ impl Inner {
             ..
         } = request;
         let (sender, wait) = oneshot::channel();
-        let this = Arc::clone(self);
+        let this = self.clone();
         let _waiting = self.counters.wait();
         {
             let mut shard = self.shard_of(purse);
@@ -310,10 +253,10 @@ impl Inner {
     }
 
     fn taken<T>(
-        self: &Arc<Self>,
+        &self,
         purse: Purse,
         request: HoldRequest,
-        place: impl Fn(&Arc<Inner>, &mut Shard, HoldRequest) -> Result<T, HoldError>,
+        place: impl Fn(&Ledger, &mut Shard, HoldRequest) -> Result<T, HoldError>,
         has_surplus: bool,
         result: Result<tollgate_store::Receipt, CommitError>,
     ) -> Result<Attempt<T>, HoldError> {
@@ -375,246 +318,6 @@ impl Inner {
         Ok(attempt)
     }
 
-    /// While the purse is recalled: returns what is not held, and answers the recall once nothing more can arrive.
-    pub(crate) fn give_back(&self, shard: &mut Shard, purse: Purse, at: Timestamp) {
-        if !self.has_allotments || shard.is_handed_over {
-            return;
-        }
-        let Some(allotment) = shard.known_allotment(purse) else {
-            return;
-        };
-        if allotment.recall == 0 {
-            return;
-        }
-        let answer = match allotment.surplus_takes == 0 && allotment.answered < allotment.recall {
-            true => Answer::Held(allotment.recall),
-            false => Answer::None,
-        };
-        // What it has of an account that is not in memory is returned, and the recall answered, when the account is loaded.
-        let Some(balance) = shard.balance(purse) else {
-            return;
-        };
-        let amount = balance.available.max(Micros::ZERO);
-        if amount == Micros::ZERO && answer == Answer::None {
-            return;
-        }
-        if let Answer::Held(recall) = answer {
-            shard.allotment(purse).answered = recall;
-        }
-        self.give(shard, purse, amount, answer, at);
-    }
-
-    /// Returns credit that is not held to what the nodes share.
-    pub(crate) fn give(
-        &self,
-        shard: &mut Shard,
-        purse: Purse,
-        amount: Micros,
-        answer: Answer,
-        at: Timestamp,
-    ) {
-        let part = AllotmentPart::Return {
-            operation: self.next_move(at),
-            purse,
-            amount,
-            answer,
-            at,
-        };
-        let is_counted = amount.is_positive() && shard.known_allotment(purse).is_some();
-        let this = Weak::clone(&self.this);
-        let done: Done = Box::new(move |result| {
-            log_refusal(result);
-            if is_counted && let Some(inner) = this.upgrade() {
-                inner.returned(purse, amount);
-            }
-        });
-        let unit = UnitOfWork::of(Part::Allotment(part), Admission::Always);
-        // A stopped store keeps the credit of this node, and its recovery returns it.
-        if self.store.submit(unit, done).is_ok() {
-            self.counters.returned(amount);
-            if let Some(balance) = shard.balance(purse) {
-                balance.available -= amount;
-            }
-            if let Some(allotment) = shard.known_allotment(purse) {
-                allotment.returned(amount);
-                allotment.returning += amount;
-            }
-        }
-    }
-
-    /// A return of credit is durable, before the results of the takes after it are known.
-    fn returned(&self, purse: Purse, amount: Micros) {
-        if let Some(allotment) = self.shard_of(purse).known_allotment(purse) {
-            allotment.returning = (allotment.returning - amount).max(Micros::ZERO);
-        }
-    }
-
-    /// Credit that was booked here goes to the shared balance.
-    pub(crate) fn share_credit(&self, account: AccountId, amount: Micros) {
-        if !self.has_allotments {
-            return;
-        }
-        let at = self.latest();
-        let purse = Purse::Account(account);
-        let mut shard = self.shard(account);
-        if let Some(loading) = shard.loading.get_mut(&account) {
-            loading.is_shared = true;
-            return;
-        }
-        let Some(here) = shard.accounts.get(&account).map(|it| it.available) else {
-            // It is all that this node has of an account that is not in memory.
-            return self.give(&mut shard, purse, amount, Answer::Nothing, at);
-        };
-        let allotment = shard.allotments.entry(account).or_default();
-        allotment.forget_refusal();
-        let amount = amount.min(here);
-        if amount.is_positive() {
-            self.give(&mut shard, purse, amount, Answer::None, at);
-        }
-    }
-
-    /// Recalls of accounts have begun or ended, here or elsewhere; each with the number of the last change that says so.
-    pub(crate) fn recalls_changed(
-        &self,
-        changes: &BTreeMap<AccountId, i64>,
-    ) -> Result<(), ReadError> {
-        let accounts: Vec<AccountId> = changes.keys().copied().collect();
-        let mut recalls = Vec::with_capacity(accounts.len());
-        self.store.recalls_of(&accounts, &mut |account, recall| {
-            recalls.push((account, recall))
-        })?;
-        for (account, recall) in recalls {
-            self.set_recall(Purse::Account(account), recall, changes[&account]);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn set_recall(&self, purse: Purse, recall: i64, number: i64) {
-        let at = self.latest();
-        let mut shard = self.shard_of(purse);
-        if let Purse::Account(account) = purse
-            && !shard.accounts.contains_key(&account)
-            && !shard.loading.contains_key(&account)
-        {
-            // This node has nothing of it. One that is being loaded may have been read before the recall began.
-            if recall != 0 && !shard.is_handed_over {
-                self.give(&mut shard, purse, Micros::ZERO, Answer::Nothing, at);
-            }
-            return;
-        }
-        shard.allotment(purse).recalled(recall, number);
-        self.give_back(&mut shard, purse, at);
-    }
-
-    /// Whether an account is in memory, which another node has changed or given credit: it is to be read again. One that is being loaded is loaded
-    /// again, and one that is not there is read when it is used.
-    pub(crate) fn is_read_again(&self, account: AccountId) -> bool {
-        let mut shard = self.shard(account);
-        if let Some(loading) = shard.loading.get_mut(&account) {
-            loading.is_changed = true;
-            return false;
-        }
-        shard.accounts.contains_key(&account)
-    }
-
-    /// Reads accounts in memory again.
-    pub(crate) fn read_again(&self, accounts: &[AccountId]) -> Result<(), ReadError> {
-        let mut found = Vec::new();
-        self.store
-            .accounts_of(accounts, &mut |row| found.push(row))?;
-        found.iter().for_each(|row| self.put_account(row));
-        Ok(())
-    }
-
-    fn put_account(&self, row: &AccountRow) {
-        let account = row.id;
-        let mut shard = self.shard(account);
-        let Some(balance) = shard.accounts.get_mut(&account) else {
-            return;
-        };
-        balance.has_paid = row.has_paid;
-        let here = balance.total();
-        let allotment = shard.allotments.entry(account).or_default();
-        allotment.elsewhere = row.available + row.held - here;
-        allotment.credit_limit = row.credit_limit;
-        allotment.forget_refusal();
-    }
-
-    /// Returns the credit of those purses of one part that have not changed since the last call for it.
-    pub(crate) fn return_idle(&self, part: usize, now: Timestamp) {
-        let shard = &mut *lock(&self.shards[part % SHARDS]);
-        self.return_where(shard, now, |allotment, balance| {
-            let is_idle = allotment.seen == Some(*balance);
-            allotment.seen = Some(*balance);
-            is_idle
-        });
-        if shard.is_handed_over {
-            return;
-        }
-        for cap in shard.forget_caps(now) {
-            // Others wait for no answer of this node.
-            let (purse, nothing) = (Purse::Cap(cap), Answer::Nothing);
-            self.give(shard, purse, Micros::ZERO, nothing, now);
-        }
-    }
-
-    /// Returns all credit that is not held, before the store is closed; other nodes wait for no answer of this one from then on.
-    pub(crate) fn return_all(&self, now: Timestamp) {
-        let is_handed_over = self.shards.iter().any(|shard| lock(shard).is_handed_over);
-        if self.has_allotments && !is_handed_over {
-            for shard in &self.shards {
-                self.return_where(&mut lock(shard), now, |_, _| true);
-            }
-            if let Err(error) = self.announce_unread_caps() {
-                tracing::warn!(%error, "reading changed spending caps failed; what this node has charged may be counted at the next start");
-            }
-            let leave = Part::Allotment(AllotmentPart::Leave);
-            let unit = UnitOfWork::of(leave, Admission::Always);
-            // A store that has stopped leaves it to the recovery.
-            let _ = self.store.submit(unit, Box::new(log_refusal));
-        }
-    }
-
-    fn return_where(
-        &self,
-        shard: &mut Shard,
-        now: Timestamp,
-        mut is_returned: impl FnMut(&mut Allotment, &Balance) -> bool,
-    ) {
-        if shard.is_handed_over {
-            return;
-        }
-        let Shard {
-            accounts,
-            allotments,
-            caps,
-            ..
-        } = &mut *shard;
-        let of_accounts = allotments.iter_mut().filter_map(|(account, allotment)| {
-            let balance: Balance = **accounts.get(account)?;
-            Some((Purse::Account(*account), allotment, balance))
-        });
-        let of_caps = caps
-            .iter_mut()
-            .map(|(cap, state)| (Purse::Cap(*cap), &mut state.allotment, state.balance));
-        let mut found = Vec::new();
-        for (purse, allotment, balance) in of_accounts.chain(of_caps) {
-            if balance.available.is_positive()
-                && allotment.surplus_takes == 0
-                && is_returned(allotment, &balance)
-            {
-                found.push((purse, balance));
-            }
-        }
-        for (purse, balance) in found {
-            let answer = match balance.held == Micros::ZERO {
-                true => Answer::Nothing,
-                false => Answer::None,
-            };
-            self.give(shard, purse, balance.available, answer, now);
-        }
-    }
-
     pub(crate) fn shard_of(&self, purse: Purse) -> MutexGuard<'_, Shard> {
         match purse {
             Purse::Account(account) => self.shard(account),
@@ -640,14 +343,14 @@ fn move_id(node: i64, epoch: i64, count: u64, at: Timestamp) -> OperationId {
 
 impl Shard {
     /// The allotment of a purse.
-    fn allotment(&mut self, purse: Purse) -> &mut Allotment {
+    pub(crate) fn allotment(&mut self, purse: Purse) -> &mut Allotment {
         match purse {
             Purse::Account(account) => self.allotments.entry(account).or_default(),
             Purse::Cap(cap) => &mut self.caps.entry(cap).or_default().allotment,
         }
     }
 
-    fn known_allotment(&mut self, purse: Purse) -> Option<&mut Allotment> {
+    pub(crate) fn known_allotment(&mut self, purse: Purse) -> Option<&mut Allotment> {
         match purse {
             Purse::Account(account) => self.allotments.get_mut(&account),
             Purse::Cap(cap) => self.caps.get_mut(&cap).map(|state| &mut state.allotment),
@@ -655,7 +358,7 @@ impl Shard {
     }
 
     /// What this node has of a purse.
-    fn balance(&mut self, purse: Purse) -> Option<&mut Balance> {
+    pub(crate) fn balance(&mut self, purse: Purse) -> Option<&mut Balance> {
         match purse {
             Purse::Account(account) => self.accounts.get_mut(&account).map(|it| &mut **it),
             Purse::Cap(cap) => self.caps.get_mut(&cap).map(|state| &mut state.balance),
@@ -663,7 +366,7 @@ impl Shard {
     }
 
     /// What this node has of a purse and does not hold.
-    fn available(&mut self, purse: Purse) -> Micros {
+    pub(crate) fn available(&mut self, purse: Purse) -> Micros {
         self.balance(purse)
             .map_or(Micros::ZERO, |balance| balance.available.max(Micros::ZERO))
     }

@@ -55,7 +55,7 @@ pub(crate) struct Allotment {
     pub(crate) credit_limit: Micros,
     /// What the account has beyond this node, as far as it is known.
     pub(crate) elsewhere: Micros,
-    /// The balance at the last `Inner::return_idle`.
+    /// The balance at the last `Ledger::return_idle`.
     pub(crate) seen: Option<Balance>,
 }
 

@@ -4,8 +4,6 @@
 //! an allotment of its cap, with a reservation or without: the cap may have been set while the request ran. What no
 //! reservation and nothing available covers counts in the database all the same ([`AllotmentPart::Overspent`]).
 
-use std::sync::Arc;
-
 use parking_lot::MutexGuard;
 use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{CapPeriod, CredentialId, Micros, OperationId};
@@ -13,7 +11,7 @@ use tollgate_store::{
     Admission, AllotmentPart, Answer, KeyCap, Part, Purse, ReadError, UnitOfWork,
 };
 
-use crate::accounts::{Inner, SHARDS, Shard, lock};
+use crate::accounts::{Ledger, SHARDS, Shard, lock};
 use crate::hold_request::{HoldError, HoldRequest};
 use crate::settlement::Settlement;
 use crate::units::log_refusal;
@@ -21,7 +19,7 @@ use crate::units::log_refusal;
 /// A reservation against the cap of a key. Dropping it releases it.
 #[derive(Debug)]
 pub struct CapHold {
-    ledger: Arc<Inner>,
+    ledger: Ledger,
     cap: KeyCap,
     operation: OperationId,
     amount: Micros,
@@ -38,7 +36,7 @@ impl CapHold {
     /// Replaces the reservation by what was charged.
     pub fn settle(mut self, charged: Micros, at: Timestamp) -> CountedCharge {
         self.resolved = true;
-        let ledger = Arc::clone(&self.ledger);
+        let ledger = self.ledger.clone();
         let of = (self.operation, at);
         let caps = ledger.count_charge(self.cap.credential, charged, of, Some(&self));
         CountedCharge {
@@ -66,10 +64,10 @@ impl Drop for CapHold {
 /// A charge, and the caps of its key that it was counted against.
 #[derive(Debug)]
 pub struct CountedCharge {
-    pub(crate) ledger: Arc<Inner>,
-    pub(crate) caps: Vec<KeyCap>,
-    pub(crate) charged: Micros,
-    pub(crate) at: Timestamp,
+    ledger: Ledger,
+    caps: Vec<KeyCap>,
+    charged: Micros,
+    at: Timestamp,
 }
 
 impl CountedCharge {
@@ -92,7 +90,7 @@ impl CountedCharge {
     }
 }
 
-impl Inner {
+impl Ledger {
     pub(crate) fn shard_of_caps(&self, credential: CredentialId) -> MutexGuard<'_, Shard> {
         lock(&self.shards[usize::from(credential.as_bytes()[15]) % SHARDS])
     }
@@ -119,22 +117,40 @@ impl Inner {
         Ok(())
     }
 
-    /// Reserves a part of a cap, which this node may have to take first.
-    pub(crate) async fn acquire_cap(
-        self: &Arc<Self>,
-        cap: KeyCap,
+    /// Reserves a part of the spending cap of the key of a request, on a node that is one of several: takes from the cap what this node lacks,
+    /// and has other nodes return what they do not need. `fallback` is asked for a smaller amount at most once. In
+    /// [`HoldError::InsufficientCredit`] `available` is what the cap leaves.
+    pub async fn acquire_cap(
+        &self,
+        (credential, period): (CredentialId, CapPeriod),
         request: HoldRequest,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<CapHold, HoldError> {
-        let place = move |inner: &Arc<Inner>, shard: &mut Shard, request| {
-            inner.hold_cap(shard, cap, request)
-        };
+        let cap = KeyCap::of(credential, period, request.operation);
+        let place =
+            move |ledger: &Ledger, shard: &mut Shard, request| ledger.hold_cap(shard, cap, request);
         self.acquire_from(Purse::Cap(cap), request, place, fallback, false)
             .await
     }
 
+    /// Counts a charge of a key, by operation and time, that had no reservation ([`Ledger::acquire_cap`]); does nothing on a node that is
+    /// alone.
+    pub fn count_uncapped(
+        &self,
+        credential: CredentialId,
+        charged: Micros,
+        of: (OperationId, Timestamp),
+    ) -> CountedCharge {
+        CountedCharge {
+            ledger: self.clone(),
+            caps: self.count_charge(credential, charged, of, None),
+            charged,
+            at: of.1,
+        }
+    }
+
     fn hold_cap(
-        self: &Arc<Self>,
+        &self,
         shard: &mut Shard,
         cap: KeyCap,
         request: HoldRequest,
@@ -152,7 +168,7 @@ impl Inner {
             });
         }
         Ok(CapHold {
-            ledger: Arc::clone(self),
+            ledger: self.clone(),
             cap,
             operation: request.operation,
             amount: request.amount,

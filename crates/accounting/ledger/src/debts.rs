@@ -3,13 +3,11 @@
 //! A node that is alone reserves them in the balance in memory. Several nodes leave that to the shared balance, in the database, and have the account
 //! recalled as long as it owes any: no node then has credit that it does not hold.
 
-use std::sync::Arc;
-
 use tollgate_clock::{Deadline, Timestamp};
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::{Debt, Purse};
 
-use crate::accounts::{BALANCE_MAX, Inner, Shard};
+use crate::accounts::{BALANCE_MAX, Ledger, Shard};
 use crate::charge::StartError;
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
@@ -17,7 +15,7 @@ use crate::hold_request::{HoldError, HoldRequest};
 /// The most payments that are read at the start: all there are.
 const READ_MAX: usize = i32::MAX as usize;
 
-impl Inner {
+impl Ledger {
     /// Reads what payments owe, for the start.
     pub(crate) fn read_debts(&self) -> Result<(), StartError> {
         if self.has_allotments {
@@ -57,24 +55,24 @@ impl Inner {
     }
 
     /// Places a hold in memory on credit that returned payments owe, which no other hold can have.
-    pub(crate) async fn acquire_owed(
-        self: &Arc<Self>,
-        request: HoldRequest,
-    ) -> Result<Hold, HoldError> {
+    pub(crate) async fn acquire_owed(&self, request: HoldRequest) -> Result<Hold, HoldError> {
         let place =
-            |inner: &Arc<Inner>, shard: &mut Shard, request| inner.hold_in(shard, request, false);
+            |ledger: &Ledger, shard: &mut Shard, request| ledger.hold_in(shard, request, false);
         let purse = Purse::Account(request.account);
         self.acquire_from(purse, request, place, |_| None, true)
             .await
     }
 
-    /// Has every node return what it does not hold of an account, and waits for their answers. Until the account has plenty again, what a node frees
-    /// of it is shared at once.
-    pub(crate) async fn recall_account(
-        self: &Arc<Self>,
-        account: AccountId,
-        at: Timestamp,
-    ) -> Result<(), HoldError> {
+    /// On one of several nodes: has all of them return what they do not hold of an account, now and when a hold ends, before credits of a returned
+    /// payment become owed. Does nothing on a node that is alone.
+    ///
+    /// # Errors
+    ///
+    /// A node has not answered, or the database.
+    pub async fn recall(&self, account: AccountId, at: Timestamp) -> Result<(), HoldError> {
+        if !self.has_allotments {
+            return Ok(());
+        }
         // No account has so much.
         let request = HoldRequest {
             operation: self.next_move(at),

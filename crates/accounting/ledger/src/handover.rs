@@ -5,17 +5,16 @@
 //! orphans.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_clock::{Clock, Timestamp};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
     Admission, Answers, CommitError, Done, Part, Purse, Receipt, Refusal, UnitOfWork,
 };
 
-use crate::accounts::{Inner, lock};
+use crate::accounts::{Ledger, lock};
 use crate::adopted::AdoptedHold;
 use crate::units::{charge_of_key, log_refusal, unit};
 
@@ -65,9 +64,10 @@ impl Ended {
     }
 }
 
-impl Inner {
-    /// Ends the decisions of this process, after every open hold was queued for the disk.
-    pub(crate) fn hand_over(self: &Arc<Self>) {
+impl Ledger {
+    /// Ends the decisions of this process before its store is handed over: open holds are queued for the disk, new ones are refused like those
+    /// of an overloaded store, and a settlement charges its hold alone.
+    pub fn hand_over(&self) {
         for shard in &self.shards {
             let mut shard = lock(shard);
             self.return_caps(&mut shard, self.latest());
@@ -81,14 +81,37 @@ impl Inner {
         }
     }
 
-    pub(crate) fn adopted_holds(&self) -> usize {
+    /// The number of holds that the predecessor still has.
+    pub fn adopted_holds(&self) -> usize {
         self.adopted().len()
     }
 
-    pub(crate) fn commit_of_predecessor(
-        self: &Arc<Self>,
-        units: Vec<UnitOfWork>,
-    ) -> io::Result<Answers> {
+    /// Commits what a predecessor sends until it closes the connection, or `goes_on` returns `false` between two messages: the end of a hold
+    /// that it still had, or the usage of a request without cost, with what becomes durable together with it.
+    ///
+    /// # Errors
+    ///
+    /// When the connection broke.
+    pub fn serve_predecessor<S: std::io::Read + std::io::Write>(
+        &self,
+        stream: &mut S,
+        goes_on: impl FnMut(&S) -> std::io::Result<bool>,
+    ) -> std::io::Result<()> {
+        tollgate_store::serve_predecessor(stream, goes_on, |units| {
+            self.commit_of_predecessor(units)
+        })
+    }
+
+    /// Has `count` called for each charge of the predecessor to a credential when it is durable, on the thread of the store. Once.
+    pub fn count_charges_of_predecessor(
+        &self,
+        count: impl Fn(CredentialId, Micros, Timestamp) + Send + Sync + 'static,
+    ) {
+        // There is one that counts.
+        let _ = self.count_charge.set(Box::new(count));
+    }
+
+    fn commit_of_predecessor(&self, units: Vec<UnitOfWork>) -> io::Result<Answers> {
         let waits: Vec<_> = units
             .into_iter()
             .map(|unit| {
@@ -108,7 +131,7 @@ impl Inner {
         answers.collect()
     }
 
-    fn submit_of_predecessor(self: &Arc<Self>, unit: UnitOfWork, done: Done) {
+    fn submit_of_predecessor(&self, unit: UnitOfWork, done: Done) {
         let ended = unit
             .parts()
             .iter()
@@ -134,7 +157,7 @@ impl Inner {
             Part::Ledger(part) => charge_of_key(part),
             _ => None,
         });
-        let this = Arc::clone(self);
+        let this = self.clone();
         let committed: Done = Box::new(move |result| {
             if result.is_err() {
                 log_refusal(result.clone());
@@ -204,9 +227,11 @@ impl Inner {
         }
     }
 
-    /// Releases the holds that an earlier run has left open, or all when none of them serves requests any more; returns their number. Caps
-    /// have one sum for all runs, which is released with the last one.
-    pub(crate) fn release_adopted(&self, of: Option<i64>, now: Timestamp) -> usize {
+    /// Releases the holds that a run of this node has left open whose process has ended; those of all earlier runs without a number, when none
+    /// of them serves requests any more. Returns their number. Caps have one sum for all
+    /// runs, which is released with the last one.
+    pub fn release_adopted(&self, of: Option<i64>, clock: &Clock) -> usize {
+        let now = clock.now();
         self.note(now);
         if of.is_none() {
             self.release_adopted_caps(now);

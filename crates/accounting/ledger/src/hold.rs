@@ -1,13 +1,11 @@
 //! Holds: credit reserved for one operation before it runs.
 
-use std::sync::Arc;
-
 use tokio::sync::oneshot;
 use tollgate_clock::{Deadline, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{CommitError, Failure, Receipt};
 
-use crate::accounts::{Inner, Shard};
+use crate::accounts::{Ledger, Shard};
 use crate::hold_request::{HoldError, HoldRequest, Settle};
 use crate::settlement::{AttachedPart, SettleError, Settlement};
 
@@ -16,7 +14,7 @@ use crate::settlement::{AttachedPart, SettleError, Settlement};
 #[derive(Debug)]
 #[must_use = "dropping a hold releases its credit"]
 pub struct Hold {
-    pub(crate) ledger: Arc<Inner>,
+    pub(crate) ledger: Ledger,
     pub(crate) request: HoldRequest,
     pub(crate) durability: Durability,
     pub(crate) resolved: bool,

@@ -5,12 +5,11 @@
 //! are in the same commit, and none that is queued later; while it is under way nothing is decided on the account. What the store has refused
 //! is not in it, and the callback that would have corrected the balance found none.
 //!
-//! An account is removed when nothing is open on it and nothing was decided on it since a unit that is durable by now ([`Inner::evict_idle`]):
+//! An account is removed when nothing is open on it and nothing was decided on it since a unit that is durable by now ([`Ledger::evict_idle`]):
 //! what a refusal queues in place of a decision is then in the queue too, and a later load waits for it.
 
 use std::collections::HashSet;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use tokio::sync::oneshot;
@@ -20,7 +19,7 @@ use tollgate_store::{
 };
 
 use crate::account::Balance;
-use crate::accounts::{Inner, Shard, lock};
+use crate::accounts::{Ledger, Shard, lock};
 use crate::allotment_state::Allotment;
 use crate::resident::{LoadError, Loading, Resident};
 
@@ -30,9 +29,14 @@ const UNDER_WAY_MAX: usize = 1024;
 /// A shard whose table has room for so many times its accounts gives memory back.
 const SPARSE: usize = 4;
 
-impl Inner {
-    /// Loads an account that is not in memory; waits only then. One that does not exist is not in memory afterwards either.
-    pub(crate) async fn load(self: &Arc<Self>, account: AccountId) -> Result<(), LoadError> {
+impl Ledger {
+    /// Loads an account that is not in memory, and waits only then. It stays there at least until the second call of [`Ledger::evict_idle`] from
+    /// now. An account that does not exist is not in memory afterwards either.
+    ///
+    /// # Errors
+    ///
+    /// The store does not accept new work, or has stopped.
+    pub async fn load(&self, account: AccountId) -> Result<(), LoadError> {
         let Some(wait) = self.begin_load(account)? else {
             return Ok(());
         };
@@ -50,7 +54,7 @@ impl Inner {
 
     /// Queues a load, or joins the one under way; `None` when the account is in memory.
     fn begin_load(
-        self: &Arc<Self>,
+        &self,
         account: AccountId,
     ) -> Result<Option<oneshot::Receiver<Result<(), LoadError>>>, LoadError> {
         let mut shard = self.shard(account);
@@ -80,7 +84,7 @@ impl Inner {
 
     /// Loads accounts for the start; queued, and there when the queue is empty.
     pub(crate) fn load_for_start(
-        self: &Arc<Self>,
+        &self,
         accounts: impl IntoIterator<Item = AccountId>,
     ) -> Result<(), LoadError> {
         for account in accounts {
@@ -96,7 +100,7 @@ impl Inner {
     }
 
     fn queue_first(
-        self: &Arc<Self>,
+        &self,
         shard: &mut Shard,
         account: AccountId,
         loading: Loading,
@@ -109,12 +113,8 @@ impl Inner {
         Ok(())
     }
 
-    fn queue_load(
-        self: &Arc<Self>,
-        account: AccountId,
-        admission: Admission,
-    ) -> Result<(), LoadError> {
-        let this = Arc::clone(self);
+    fn queue_load(&self, account: AccountId, admission: Admission) -> Result<(), LoadError> {
+        let this = self.clone();
         let done: Done = Box::new(move |result| this.loaded(account, result));
         let unit = UnitOfWork::of(Part::Load(account), admission);
         let queued = self.store.submit(unit, done);
@@ -122,7 +122,7 @@ impl Inner {
     }
 
     /// On the writer's thread, in the order of the queue.
-    fn loaded(self: &Arc<Self>, account: AccountId, result: Result<Receipt, CommitError>) {
+    fn loaded(&self, account: AccountId, result: Result<Receipt, CommitError>) {
         let mut shard = self.shard(account);
         let Entry::Occupied(mut loading) = shard.loading.entry(account) else {
             return;
@@ -195,11 +195,11 @@ impl Inner {
         self.give_back(shard, purse, at);
     }
 
-    /// Removes accounts that were not used since the last call and of which nothing is open here; returns their number. To be called every some
-    /// minutes.
+    /// Removes accounts from memory that were not used since the last call, and of which nothing is open here; returns their number. To be called
+    /// every some minutes: longer than a request waits before its hold.
     ///
     /// What was decided on them was decided before the last call, and the unit queued by that is durable.
-    pub(crate) fn evict_idle(self: &Arc<Self>) -> usize {
+    pub fn evict_idle(&self) -> usize {
         let last = self.loads.calls.load(Relaxed);
         let is_flushed = self.loads.flushed.load(Acquire) == last;
         let mut evicted = 0;
@@ -242,9 +242,9 @@ impl Inner {
     }
 
     /// Queues what is durable after everything that was decided before this call.
-    fn flush_for_evictions(self: &Arc<Self>, call: u64) {
+    fn flush_for_evictions(&self, call: u64) {
         self.loads.calls.store(call, Relaxed);
-        let this = Arc::clone(self);
+        let this = self.clone();
         let done: Done = Box::new(move |result| {
             if result.is_ok() {
                 this.loads.flushed.store(call, Release);
@@ -257,8 +257,14 @@ impl Inner {
     }
 
     /// Number of accounts in memory.
-    pub(crate) fn resident_accounts(&self) -> usize {
+    pub fn resident_accounts(&self) -> usize {
         let shards = self.shards.iter();
         shards.map(|shard| lock(shard).accounts.len()).sum()
+    }
+
+    /// Loads of accounts so far that have found one, and those that have not.
+    pub fn account_loads(&self) -> (u64, u64) {
+        let loads = &self.loads;
+        (loads.found.load(Relaxed), loads.unknown.load(Relaxed))
     }
 }

@@ -11,14 +11,14 @@ use tollgate_store::{
 };
 
 use crate::account::Balance;
-use crate::accounts::Inner;
+use crate::accounts::{Accounts, Ledger};
 use crate::resident::Resident;
 
 /// Brings into memory what was committed in units of other callers: new accounts, incoming credit, what returned payments owe, and that an account
 /// has paid. An account
 /// that is not in memory has it when it is loaded.
 pub(crate) struct CommitObserver {
-    inner: Weak<Inner>,
+    ledger: Weak<Accounts>,
     changed: Mutex<Changed>,
 }
 
@@ -32,9 +32,9 @@ struct Changed {
 }
 
 impl CommitObserver {
-    pub(crate) fn new(inner: &Arc<Inner>) -> CommitObserver {
+    pub(crate) fn new(ledger: &Ledger) -> CommitObserver {
         CommitObserver {
-            inner: Arc::downgrade(inner),
+            ledger: Arc::downgrade(&ledger.0),
             changed: Mutex::default(),
         }
     }
@@ -46,14 +46,14 @@ impl CommitObserver {
 
 impl Observer for CommitObserver {
     fn committed(&self, part: &Part, effect: Effect) {
-        let (Some(inner), Effect::Applied) = (self.inner.upgrade(), effect) else {
+        let (Some(ledger), Effect::Applied) = (self.ledger.upgrade().map(Ledger), effect) else {
             return;
         };
         if let Some(debt) = part.debt() {
-            inner.set_debt(&debt);
+            ledger.set_debt(&debt);
         }
         match part {
-            Part::CreateAccount(account) => inner.add_account(account),
+            Part::CreateAccount(account) => ledger.add_account(account),
             Part::Ledger(LedgerPart::Credit {
                 account,
                 amount,
@@ -63,15 +63,15 @@ impl Observer for CommitObserver {
                 // What is taken away has left the memory before.
                 let booked = (*amount).max(Micros::ZERO);
                 let is_payment = amount.is_positive() && *kind == EntryKind::TopUp;
-                inner.apply_booked_credit(*account, booked, is_payment);
+                ledger.apply_booked_credit(*account, booked, is_payment);
                 if amount.is_positive() {
-                    inner.share_credit(*account, *amount);
+                    ledger.share_credit(*account, *amount);
                 }
             }
             // The plan may come without credit.
             Part::Plan(part) => {
                 if let PlanPart::Pay(payment) = &**part {
-                    inner.mark_paid(payment.account);
+                    ledger.mark_paid(payment.account);
                 }
             }
             _ => {}
@@ -79,13 +79,13 @@ impl Observer for CommitObserver {
     }
 
     fn changed(&self, change: &ChangeRow) -> Result<(), ReadError> {
-        let Some(inner) = self.inner.upgrade() else {
+        let Some(ledger) = self.ledger.upgrade().map(Ledger) else {
             return Ok(());
         };
         let account = AccountId::from_bytes(change.subject);
         match change.kind {
             ChangeKind::Account | ChangeKind::Credit => {
-                if inner.is_read_again(account) {
+                if ledger.is_read_again(account) {
                     self.changed_elsewhere().accounts.insert(account);
                 }
                 Ok(())
@@ -97,31 +97,31 @@ impl Observer for CommitObserver {
             }
             ChangeKind::Credential => {
                 let credential = CredentialId::from_bytes(change.subject);
-                inner.credential_changed(credential, change.number)
+                ledger.credential_changed(credential, change.number)
             }
             _ => Ok(()),
         }
     }
 
     fn changes_ended(&self) -> Result<(), ReadError> {
-        let Some(inner) = self.inner.upgrade() else {
+        let Some(ledger) = self.ledger.upgrade().map(Ledger) else {
             return Ok(());
         };
         // The feed alone changes them, on this thread.
         let mut changed = self.changed_elsewhere();
         if !changed.recalls.is_empty() {
-            inner.recalls_changed(&changed.recalls)?;
+            ledger.recalls_changed(&changed.recalls)?;
             changed.recalls.clear();
         }
         if !changed.accounts.is_empty() {
-            inner.read_again(&changed.accounts.iter().copied().collect::<Vec<_>>())?;
+            ledger.read_again(&changed.accounts.iter().copied().collect::<Vec<_>>())?;
             changed.accounts.clear();
         }
         Ok(())
     }
 }
 
-impl Inner {
+impl Ledger {
     fn add_account(&self, account: &NewAccount) {
         let mut balance = Balance {
             credit_limit: account.credit_limit,

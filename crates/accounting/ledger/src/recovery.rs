@@ -8,24 +8,62 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    Admission, CommitError, Failure, Part, SpooledUnit, SubmitError, UnitOfWork, commit_blocking,
+    Admission, CommitError, Failure, FailureKind, IdempotencyPart, Part, SpooledUnit, Store,
+    SubmitError, UnitOfWork, commit_blocking, first_token,
 };
 
-use crate::accounts::Inner;
+use crate::accounts::{Accounts, Ledger};
 use crate::adopted::AdoptedHold;
 use crate::charge::{StartError, Started};
+use crate::observer::CommitObserver;
 use crate::resident::LoadError;
 use crate::spooled::{Late, Orphans};
 use crate::units::{log_refusal, unit};
 
-impl Inner {
+impl Ledger {
+    /// Releases the unresolved holds of earlier runs of this node; blocks until that is durable. To be called once per store, before anything
+    /// is written to it. Accounts are loaded when they are used ([`Ledger::load`]).
+    pub fn start(store: Arc<dyn Store>, now: Timestamp) -> Result<(Ledger, Started), StartError> {
+        let ledger = Ledger(Arc::new(Accounts::new(store, now)));
+        ledger.read_debts()?;
+        let mut started = Started::default();
+        let late = ledger.recover(now, &mut started)?;
+        ledger.store.observe(Arc::new(CommitObserver::new(&ledger)));
+        ledger.book_late(late, now, &mut started);
+        Ok((ledger, started))
+    }
+
+    /// Recovers a node whose process has ended, with its store opened for that: releases its holds, returns its credit to the shared balances,
+    /// lets other requests take over the idempotency keys that its requests have claimed, writes `record` with that, and closes the store. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails meanwhile. What is left is found by the next recovery.
+    pub fn recover_node(
+        store: Arc<dyn Store>,
+        now: Timestamp,
+        record: Option<Part>,
+    ) -> Result<Started, StartError> {
+        let (ledger, started) = Ledger::start(store.clone(), now)?;
+        let token = first_token(store.node(), store.epoch());
+        // Not freed: an answer in the spool of the node is stored with its late charge, unless its request was made again meanwhile.
+        let lapse = Part::Idempotency(Box::new(IdempotencyPart::LapseBefore { token }));
+        // A store that has stopped reports it below.
+        let _ = store.submit(
+            UnitOfWork::of_all(std::iter::once(lapse).chain(record), Admission::Always),
+            Box::new(log_refusal),
+        );
+        ledger.return_all();
+        store.close();
+        match store.failure() {
+            Some(failure) if failure.kind != FailureKind::Closed => Err(StartError::Store(failure)),
+            _ => Ok(started),
+        }
+    }
+
     /// Releases the holds of earlier runs of this node. Those of other nodes belong to them.
     /// What they have left in the spool is committed first; returns what has no credit any more.
-    pub(crate) fn recover(
-        self: &Arc<Self>,
-        now: Timestamp,
-        started: &mut Started,
-    ) -> Result<Vec<Late>, StartError> {
+    fn recover(&self, now: Timestamp, started: &mut Started) -> Result<Vec<Late>, StartError> {
         let mut orphans = Orphans::new();
         self.store
             .open_holds(&mut |hold| {
@@ -85,11 +123,7 @@ impl Inner {
     }
 
     /// Loads the accounts on which earlier runs have left something.
-    fn load_earlier(
-        self: &Arc<Self>,
-        orphans: &Orphans,
-        spooled: &[SpooledUnit],
-    ) -> Result<(), StartError> {
+    fn load_earlier(&self, orphans: &Orphans, spooled: &[SpooledUnit]) -> Result<(), StartError> {
         let mut accounts: BTreeSet<AccountId> = orphans.values().map(|hold| hold.account).collect();
         accounts.extend(self.adopted().accounts());
         let parts = spooled.iter().flat_map(|unit| unit.unit.parts());

@@ -14,12 +14,12 @@ use crate::account::Balance;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resident {
     pub(crate) balance: Balance,
-    /// Not used since the last call of `Inner::evict_idle`.
+    /// Not used since the last call of `Ledger::evict_idle`.
     pub(crate) is_idle: bool,
 }
 
 impl Resident {
-    /// Its balance, which a caller needs now: it stays in memory for the time between two calls of `Inner::evict_idle`.
+    /// Its balance, which a caller needs now: it stays in memory for the time between two calls of `Ledger::evict_idle`.
     pub(crate) fn used(&mut self) -> Balance {
         self.is_idle = false;
         self.balance
@@ -69,7 +69,7 @@ pub(crate) struct LoadCounters {
     pub(crate) under_way: AtomicUsize,
     pub(crate) found: AtomicU64,
     pub(crate) unknown: AtomicU64,
-    /// Calls of `Inner::evict_idle`, and the last one whose decisions are all durable or refused.
+    /// Calls of `Ledger::evict_idle`, and the last one whose decisions are all durable or refused.
     pub(crate) calls: AtomicU64,
     pub(crate) flushed: AtomicU64,
 }

@@ -1,14 +1,12 @@
 //! The settlement of holds: decided in memory, durable later.
 
-use std::sync::Arc;
-
 use tokio::sync::oneshot;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{Admission, CommitError, Done, Failure, Purse, Receipt, SubmitError};
 
-use crate::accounts::{Acknowledgement, Inner, Open, Shard};
+use crate::accounts::{Acknowledgement, Ledger, Open, Shard};
 use crate::hold::Hold;
 use crate::hold_request::{HoldRequest, Settle};
 use crate::settlement::{AttachedPart, SettleError, Settled, Settlement, Undo};
@@ -24,9 +22,9 @@ pub(crate) struct Unsettled {
     rest: Micros,
 }
 
-impl Inner {
+impl Ledger {
     pub(crate) fn settle(
-        self: &Arc<Self>,
+        &self,
         request: &HoldRequest,
         settle: Settle,
         attached: Option<AttachedPart>,
@@ -144,14 +142,14 @@ impl Inner {
     /// A callback that returns what was charged if the store refuses the charge, and the wait for its result. `unsettled` is boxed, because it is
     /// rarely there and all callbacks have the same size.
     pub(crate) fn charge_callback(
-        self: &Arc<Self>,
+        &self,
         account: AccountId,
         charged: Micros,
         unsettled: Option<Box<Unsettled>>,
         undo: Option<Undo>,
     ) -> (Done, Acknowledgement) {
         let (sender, wait) = oneshot::channel();
-        let this = Arc::clone(self);
+        let this = self.clone();
         let done: Done = Box::new(move |result| {
             if result.is_err() {
                 log_refusal(result.clone());

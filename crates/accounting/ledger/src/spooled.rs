@@ -22,7 +22,7 @@ use tollgate_store::{
     Refusal, SpooledUnit, Store, UnitOfWork, UsageRow, block_on, reading,
 };
 
-use crate::accounts::Inner;
+use crate::accounts::Ledger;
 use crate::charge::{Charge, Started};
 use crate::credit::Credit;
 use crate::hold::Hold;
@@ -122,7 +122,7 @@ impl From<String> for NotBooked {
     }
 }
 
-impl Inner {
+impl Ledger {
     /// Commits what still has its credit, and returns the rest.
     pub(crate) fn replay(&self, spooled: Vec<SpooledUnit>, orphans: &mut Orphans) -> Vec<Late> {
         let mut late = Vec::new();
@@ -247,12 +247,7 @@ impl Inner {
     }
 
     /// Books late charges on a thread of its own; blocks. What could not be decided stays in the spool for the next start.
-    pub(crate) fn book_late(
-        self: &Arc<Self>,
-        late: Vec<Late>,
-        now: Timestamp,
-        started: &mut Started,
-    ) {
+    pub(crate) fn book_late(&self, late: Vec<Late>, now: Timestamp, started: &mut Started) {
         if late.is_empty() {
             return self.store.spooled_is_durable();
         }
@@ -271,7 +266,7 @@ impl Inner {
     }
 
     /// Books late charges; `false` where some are left. An account does not wait for others that wait, and each is tried at least once.
-    async fn book_all(self: &Arc<Self>, late: Vec<Late>, now: Timestamp) -> bool {
+    async fn book_all(&self, late: Vec<Late>, now: Timestamp) -> bool {
         let mut by_account = BTreeMap::<AccountId, Vec<Late>>::new();
         for charge in late {
             by_account.entry(charge.of().1).or_default().push(charge);
@@ -291,7 +286,7 @@ impl Inner {
 
     /// Books the late charges of an account, in order; one for which other nodes have the credit, or run a repeat, is tried again until `give_up`.
     async fn book_account(
-        self: &Arc<Self>,
+        &self,
         charges: Vec<Late>,
         attempts: &Semaphore,
         give_up: Instant,
@@ -329,11 +324,7 @@ impl Inner {
 
     /// Books a late charge with the answer of its idempotency key. One whose request has lost its key is written off if the request was made again
     /// and answered, left while that is not known, and booked alone if the repeat has failed or the key is forgotten.
-    async fn book_or_write_off(
-        self: &Arc<Self>,
-        late: &Late,
-        now: Timestamp,
-    ) -> Result<(), NotBooked> {
+    async fn book_or_write_off(&self, late: &Late, now: Timestamp) -> Result<(), NotBooked> {
         let attempt = self.book_one(late, late.answer.as_ref(), now).await?;
         let (Attempt::ClaimLost, Some(IdempotencyPart::Keep { key, answer, .. })) =
             (attempt, &late.answer)
@@ -360,7 +351,7 @@ impl Inner {
     }
 
     async fn book_one(
-        self: &Arc<Self>,
+        &self,
         late: &Late,
         answer: Option<&IdempotencyPart>,
         now: Timestamp,
@@ -393,14 +384,14 @@ impl Inner {
     }
 
     async fn book_charge(
-        self: &Arc<Self>,
+        &self,
         charge: &Charge,
         held: Option<Hold>,
         answer: Option<Part>,
     ) -> Result<Attempt, NotBooked> {
         let (credential, of) = (charge.usage.credential, (charge.operation, charge.at));
         let attached = answer.map(|part| AttachedPart::new(move |_| part));
-        let settlement = self.charge(charge.clone(), attached, held);
+        let settlement = self.decide_charge(charge.clone(), attached, held);
         let settlement = settlement.map_err(|error| error.to_string())?;
         let charged = match settlement.await {
             Ok(settled) => settled.charged,
@@ -418,7 +409,7 @@ impl Inner {
 
     /// Books what is held, with an answer. Nothing is booked where the account has nothing.
     async fn book_released(
-        self: &Arc<Self>,
+        &self,
         operation: OperationId,
         held: Option<Hold>,
         answer: Option<Part>,
@@ -440,7 +431,7 @@ impl Inner {
         let part = credit.check(EntryKind::Correction);
         let part = part.map_err(|error| error.to_string())?;
         let parts = std::iter::once(part).chain(answer).collect();
-        let wait = self.book(&credit, parts, Some(held), false);
+        let wait = self.queue_decided(&credit, parts, Some(held), false);
         match wait.map_err(|error| error.to_string())?.await {
             Ok(Ok(receipt)) if receipt.repeated.is_none() => Ok(Attempt::Booked),
             // Of another amount, since the account had another one.
@@ -457,7 +448,7 @@ impl Inner {
 
     /// Holds an amount, or as much of it as the account has, in memory.
     async fn hold_rest(
-        self: &Arc<Self>,
+        &self,
         account: AccountId,
         amount: Micros,
         now: Timestamp,
@@ -477,7 +468,7 @@ impl Inner {
         let rest = |available: Micros| available.is_positive().then_some(available);
         let held = match self.has_allotments {
             true => self.acquire(request, false, rest).await,
-            false => self.reserve(request, rest),
+            false => self.reserve_within(request, rest),
         };
         match held {
             Err(HoldError::InsufficientCredit { .. } | HoldError::NoAccount { .. }) => Ok(None),

@@ -2,7 +2,7 @@
 
 use tollgate_money::Micros;
 
-use crate::accounts::{Inner, lock};
+use crate::accounts::{Ledger, lock};
 
 /// The open holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,8 +13,9 @@ pub struct Totals {
     pub held: Micros,
 }
 
-impl Inner {
-    pub(crate) fn totals(&self) -> Totals {
+impl Ledger {
+    /// Number and sum of the open holds.
+    pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         let mut held = 0i64;
         for shard in &self.shards {
@@ -26,7 +27,9 @@ impl Inner {
         totals
     }
 
-    pub(crate) fn allotted(&self) -> Micros {
+    /// The credit of accounts that this node has, available and held; nothing on a node that is alone. Visits the accounts in
+    /// memory.
+    pub fn allotted(&self) -> Micros {
         let mut allotted = 0i64;
         if self.has_allotments {
             for shard in &self.shards {

@@ -1,0 +1,101 @@
+//! Balances as callers read them, and as other nodes change them.
+
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::{AccountRow, Purse, ReadError, reading};
+
+use crate::account::Balance;
+use crate::accounts::Ledger;
+use crate::allotment_counters::AllotmentCounters;
+use crate::resident::BalanceError;
+
+impl Ledger {
+    /// The balance of an account, available and held; `None` when it is not in memory.
+    pub fn balance(&self, account: AccountId) -> Option<Balance> {
+        let mut shard = self.shard(account);
+        let mut balance = shard.accounts.get_mut(&account)?.used();
+        if let Some(allotment) = shard.allotments.get(&account) {
+            balance.available += allotment.elsewhere;
+            balance.credit_limit = allotment.credit_limit;
+        }
+        Some(balance)
+    }
+
+    /// The available balance of an account; `None` when it is not in memory.
+    pub fn available(&self, account: AccountId) -> Option<Micros> {
+        self.balance(account).map(|balance| balance.available)
+    }
+
+    /// The available balance of an account, zero without one. On one of several nodes it is read, with what each of them has and has not posted:
+    /// what is to be taken back must not depend on what this node has last seen of the others.
+    pub async fn total_available(&self, account: AccountId) -> Result<Micros, BalanceError> {
+        let available = if self.has_allotments {
+            let row = reading(&self.store, move |store| store.account(account)).await?;
+            row.map(|row| row.available)
+        } else {
+            self.load(account).await?;
+            self.available(account)
+        };
+        Ok(available.unwrap_or_default())
+    }
+
+    /// Whether an account that is in memory has credit that is not held.
+    pub fn has_free_credit(&self, account: AccountId) -> bool {
+        let balance = self.balance(account);
+        balance.is_some_and(|balance| balance.available.is_positive())
+    }
+
+    /// Whether the database has refused a hold of this account because it had nothing to spend, a tenth of a second ago at most: the next one
+    /// would be refused without asking it. Never on a node that is alone, which knows all balances.
+    pub fn is_refused(&self, account: AccountId, at: Timestamp) -> bool {
+        let mut shard = self.shard(account);
+        let here = shard.available(Purse::Account(account));
+        let allotment = shard.allotments.get(&account);
+        allotment.is_some_and(|allotment| allotment.is_empty(here, at))
+    }
+
+    /// Whether an account is in memory, which another node has changed or given credit: it is to be read again. One that is being loaded is loaded
+    /// again, and one that is not there is read when it is used.
+    pub(crate) fn is_read_again(&self, account: AccountId) -> bool {
+        let mut shard = self.shard(account);
+        if let Some(loading) = shard.loading.get_mut(&account) {
+            loading.is_changed = true;
+            return false;
+        }
+        shard.accounts.contains_key(&account)
+    }
+
+    /// Reads accounts in memory again.
+    pub(crate) fn read_again(&self, accounts: &[AccountId]) -> Result<(), ReadError> {
+        let mut found = Vec::new();
+        self.store
+            .accounts_of(accounts, &mut |row| found.push(row))?;
+        found.iter().for_each(|row| self.put_account(row));
+        Ok(())
+    }
+
+    fn put_account(&self, row: &AccountRow) {
+        let account = row.id;
+        let mut shard = self.shard(account);
+        let Some(balance) = shard.accounts.get_mut(&account) else {
+            return;
+        };
+        balance.has_paid = row.has_paid;
+        let here = balance.total();
+        let allotment = shard.allotments.entry(account).or_default();
+        allotment.elsewhere = row.available + row.held - here;
+        allotment.credit_limit = row.credit_limit;
+        allotment.forget_refusal();
+    }
+
+    /// Whether this node is one of several: [`Ledger::hold_within`] and [`Ledger::reserve_within`] then know only of the credit that it has, and
+    /// [`Ledger::acquire`] of all.
+    pub fn has_allotments(&self) -> bool {
+        self.has_allotments
+    }
+
+    /// What this node counts of its allotments.
+    pub fn allotment_counters(&self) -> &AllotmentCounters {
+        &self.counters
+    }
+}

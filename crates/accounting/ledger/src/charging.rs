@@ -1,0 +1,162 @@
+//! Charges without a hold, at most the available balance.
+
+use tollgate_clock::{Deadline, Timestamp};
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::{Admission, Failure, Purse, SubmitError};
+
+use crate::accounts::Ledger;
+use crate::charge::{Charge, ChargeError};
+use crate::hold::Hold;
+use crate::hold_request::{HoldError, HoldRequest};
+use crate::settlement::{AttachedPart, Settlement};
+use crate::units::{charged_at, settled, unit_with};
+
+impl Ledger {
+    /// Charges a cost that had no hold, at most the available balance. Decided in memory and queued for the disk; returns at once.
+    pub fn charge(&self, charge: Charge) -> Result<Settlement, ChargeError> {
+        self.charge_with(charge, None)
+    }
+
+    /// The same, with a part that becomes durable in the same commit or not at all.
+    pub fn charge_with(
+        &self,
+        charge: Charge,
+        attached: Option<AttachedPart>,
+    ) -> Result<Settlement, ChargeError> {
+        self.decide_charge(charge, attached, None)
+    }
+
+    /// The same, with the credit of a hold that exists in memory only ([`Ledger::cover`]).
+    pub fn charge_held(
+        &self,
+        charge: Charge,
+        attached: Option<AttachedPart>,
+        held: Option<Hold>,
+    ) -> Result<Settlement, ChargeError> {
+        let account = charge.account;
+        let charged = |held| self.decide_charge(charge, attached, held);
+        self.with_held(account, held, charged)
+    }
+
+    /// Takes credit for a charge without a hold, on a node that is one of several: as much as the account has; none on a node that is alone.
+    ///
+    /// # Errors
+    ///
+    /// What the account has could not be decided: the charge would write off what another node may have of it.
+    pub async fn cover(
+        &self,
+        account: AccountId,
+        amount: Micros,
+        at: Timestamp,
+    ) -> Result<Option<Hold>, HoldError> {
+        if !self.has_allotments() || !amount.is_positive() {
+            return Ok(None);
+        }
+        let request = HoldRequest {
+            operation: self.next_move(at),
+            account,
+            amount,
+            price_version: None,
+            at,
+            deadline: Deadline::NEVER,
+            expires_at: at,
+        };
+        let rest = |available: Micros| available.is_positive().then_some(available);
+        match self.acquire(request, false, rest).await {
+            Err(HoldError::InsufficientCredit { .. }) => Ok(None),
+            acquired => acquired.map(Some),
+        }
+    }
+
+    /// Does what uses a hold. What is left of it is returned where the account is recalled.
+    pub(crate) fn with_held<T>(
+        &self,
+        account: AccountId,
+        held: Option<Hold>,
+        act: impl FnOnce(Option<Hold>) -> T,
+    ) -> T {
+        let has_held = held.is_some();
+        let done = act(held);
+        if has_held {
+            self.answer_recall(account);
+        }
+        done
+    }
+
+    pub(crate) fn decide_charge(
+        &self,
+        charge: Charge,
+        attached: Option<AttachedPart>,
+        held: Option<Hold>,
+    ) -> Result<Settlement, ChargeError> {
+        let Charge {
+            operation,
+            account,
+            amount,
+            ..
+        } = charge;
+        assert!(
+            amount >= Micros::ZERO,
+            "a charge of {amount} would give credit away"
+        );
+        self.note(charge.at);
+        let mut shard = self.shard(account);
+        if let Some(held) = held {
+            held.free_in(&mut shard);
+        }
+        let elsewhere = shard.elsewhere(account);
+        if shard.is_handed_over && amount.is_positive() {
+            return Err(ChargeError::Overloaded { waiting: 0 });
+        }
+        let Some(balance) = shard.accounts.get_mut(&account) else {
+            return Err(ChargeError::NoAccount { account });
+        };
+        let taken = balance.charge(amount);
+        let part = LedgerPart::Charge {
+            operation,
+            account,
+            charged: taken.charged,
+            written_off: taken.written_off,
+            price_version: charge.price_version,
+            usage: charge.usage,
+            at: charged_at(operation, charge.at),
+        };
+        let mut settled = settled(taken, balance);
+        settled.available += elsewhere;
+        let undo = self.undo_of(&attached);
+        let (done, wait) = self.charge_callback(account, taken.charged, None, undo.clone());
+        // No caller waits for a record without cost.
+        let admission = match taken.charged.is_positive() || attached.is_some() {
+            true => Admission::Normal,
+            false => Admission::BestEffort,
+        };
+        let unit = unit_with(part, attached, settled, admission);
+        match self.store.submit(unit, done) {
+            Ok(()) => Ok(Settlement {
+                operation,
+                settled,
+                wait: Ok(wait),
+                undo,
+            }),
+            Err(error) => {
+                balance.available += taken.charged;
+                Err(match error {
+                    SubmitError::Overloaded { waiting } => ChargeError::Overloaded { waiting },
+                    SubmitError::CutOff => ChargeError::CutOff,
+                    SubmitError::Stopped(source) => ChargeError::Store { operation, source },
+                    _ => ChargeError::Store {
+                        operation,
+                        source: Failure::closed(),
+                    },
+                })
+            }
+        }
+    }
+
+    /// Returns what is not held of an account that is recalled.
+    fn answer_recall(&self, account: AccountId) {
+        let mut shard = self.shard(account);
+        self.give_back(&mut shard, Purse::Account(account), self.latest());
+    }
+}

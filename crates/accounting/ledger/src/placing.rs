@@ -1,0 +1,292 @@
+//! Holds: placed on the credit in memory, queued for the disk, released, expired.
+
+use std::collections::hash_map::Entry;
+
+use parking_lot::MutexGuard;
+use tokio::sync::oneshot;
+use tollgate_clock::{Reading, Timestamp};
+use tollgate_money::{Micros, OperationId};
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::{Admission, Done, Purse, UnitOfWork};
+
+use crate::accounts::{Acknowledgement, Ledger, Open, Shard, lock};
+use crate::hold::{Durability, Hold};
+use crate::hold_request::{HoldError, HoldRequest};
+use crate::units::{log_refusal, unit};
+
+impl Ledger {
+    /// Reserves credit for an operation, or returns the refusal. Decided in memory and queued for the disk; returns at once.
+    pub fn hold(&self, request: HoldRequest) -> Result<Hold, HoldError> {
+        self.hold_within(request, |_| None)
+    }
+
+    /// The same, but where the amount exceeds the available credit, `fallback` receives the available amount and may request an amount
+    /// within it. Both are one atomic decision: no other request comes between. `fallback` runs under a lock and must not call the ledger.
+    pub fn hold_within(
+        &self,
+        request: HoldRequest,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
+    ) -> Result<Hold, HoldError> {
+        self.place_hold(request, fallback, |shard, request| {
+            self.queue_new_hold(shard, request)
+        })
+    }
+
+    /// Reserves credit in memory only, for an operation that shows nothing before it is settled: its end is one charge on the disk, or
+    /// nothing. A crash loses it. After [`Hold::durable`] it is stored like any other.
+    pub fn reserve(&self, request: HoldRequest) -> Result<Hold, HoldError> {
+        self.reserve_within(request, |_| None)
+    }
+
+    /// [`Ledger::reserve`] with a fallback amount, as in [`Ledger::hold_within`].
+    pub fn reserve_within(
+        &self,
+        request: HoldRequest,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
+    ) -> Result<Hold, HoldError> {
+        self.place_hold(request, fallback, |_, request| self.admit(request))
+    }
+
+    fn queue_new_hold(
+        &self,
+        shard: &mut Shard,
+        request: &HoldRequest,
+    ) -> Result<Durability, HoldError> {
+        self.queue_hold(shard, request, Admission::Normal)
+            .map(Durability::Waiting)
+    }
+
+    /// Reserves credit under its shard's lock, queued for the disk or in memory only.
+    pub(crate) fn hold_in(
+        &self,
+        shard: &mut Shard,
+        request: HoldRequest,
+        is_written: bool,
+    ) -> Result<Hold, HoldError> {
+        self.place_in(
+            shard,
+            request,
+            |_| None,
+            |shard, request| match is_written {
+                true => self.queue_new_hold(shard, request),
+                false => self.admit(request),
+            },
+        )
+    }
+
+    fn admit(&self, request: &HoldRequest) -> Result<Durability, HoldError> {
+        let admitted = self.store.admit();
+        admitted.map_err(|error| HoldError::from_commit(request.operation, error.into()))?;
+        Ok(Durability::Unwritten)
+    }
+
+    fn place_hold(
+        &self,
+        request: HoldRequest,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
+        durability: impl FnOnce(&mut Shard, &HoldRequest) -> Result<Durability, HoldError>,
+    ) -> Result<Hold, HoldError> {
+        let mut shard = self.shard(request.account);
+        self.place_in(&mut shard, request, fallback, durability)
+    }
+
+    /// Reserves credit under its shard's lock.
+    fn place_in(
+        &self,
+        shard: &mut Shard,
+        mut request: HoldRequest,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
+        durability: impl FnOnce(&mut Shard, &HoldRequest) -> Result<Durability, HoldError>,
+    ) -> Result<Hold, HoldError> {
+        let HoldRequest {
+            operation,
+            account,
+            amount,
+            ..
+        } = request;
+        assert!(
+            amount >= Micros::ZERO,
+            "a hold of {amount} would give credit away"
+        );
+        self.note(request.at);
+        if shard.is_handed_over {
+            return Err(HoldError::Overloaded { waiting: 0 });
+        }
+        let Some(balance) = shard.accounts.get_mut(&account) else {
+            return Err(HoldError::NoAccount { account });
+        };
+        let before = **balance;
+        if !balance.hold(amount) {
+            let available = balance.spendable();
+            // The fallback amount is decided on this balance and no other: no other thread can change it before the hold is placed.
+            match fallback(available).filter(|amount| balance.hold(*amount)) {
+                Some(amount) => request.amount = amount,
+                None => {
+                    return Err(HoldError::InsufficientCredit {
+                        account,
+                        available,
+                        requested: amount,
+                    });
+                }
+            }
+        }
+        let written = false;
+        let undo = match shard.open.entry(operation) {
+            Entry::Occupied(_) => Some(HoldError::Repeated { operation }),
+            Entry::Vacant(place) => {
+                place.insert(Open { request, written });
+                None
+            }
+        };
+        let durability = match undo {
+            Some(error) => Err(error),
+            None => durability(shard, &request).inspect_err(|_| {
+                shard.open.remove(&operation);
+            }),
+        };
+        let durability = match durability {
+            Ok(durability) => durability,
+            Err(error) => {
+                if let Some(balance) = shard.accounts.get_mut(&account) {
+                    **balance = before;
+                }
+                return Err(error);
+            }
+        };
+        shard.held = shard.held.wrapping_add(request.amount.get());
+        Ok(Hold {
+            ledger: self.clone(),
+            request,
+            durability,
+            resolved: false,
+            extra: None,
+        })
+    }
+
+    /// Queues an open hold for the disk, under its shard's lock.
+    pub(crate) fn queue_hold(
+        &self,
+        shard: &mut Shard,
+        request: &HoldRequest,
+        admission: Admission,
+    ) -> Result<Acknowledgement, HoldError> {
+        let request = *request;
+        let operation = request.operation;
+        let (sender, wait) = oneshot::channel();
+        let this = self.clone();
+        let done: Done = Box::new(move |result| {
+            // Reported under the lock: a caller that finds the hold gone also finds the reason.
+            let _forgotten = result.is_err().then(|| this.forget(&request));
+            let _ = sender.send(result);
+        });
+        let part = LedgerPart::Hold {
+            operation,
+            account: request.account,
+            amount: request.amount,
+            price_version: request.price_version,
+            at: request.at,
+            expires_at: request.expires_at,
+        };
+        self.store
+            .submit(unit(part, admission), done)
+            .map_err(|error| HoldError::from_commit(operation, error.into()))?;
+        if let Some(open) = shard.open.get_mut(&operation) {
+            open.written = true;
+        }
+        Ok(wait)
+    }
+
+    /// Queues a hold that exists only in memory, if it is still open.
+    pub(crate) fn queue_reserved(
+        &self,
+        request: &HoldRequest,
+    ) -> Result<Option<Acknowledgement>, HoldError> {
+        let mut shard = self.shard(request.account);
+        match shard.open.get(&request.operation) {
+            Some(open) if !open.written => self
+                .queue_hold(&mut shard, request, Admission::Normal)
+                .map(Some),
+            // The handover has written it: durable when what is queued now is.
+            Some(_) => {
+                let (sender, wait) = oneshot::channel();
+                let done: Done = Box::new(move |result| {
+                    let _ = sender.send(result);
+                });
+                self.store
+                    .submit(UnitOfWork::of_all([], Admission::Always), done)
+                    .map_err(|error| HoldError::from_commit(request.operation, error.into()))?;
+                Ok(Some(wait))
+            }
+            // It has expired, which its settlement will report.
+            None => Ok(None),
+        }
+    }
+
+    /// Undoes a hold that the store refused, unless it was resolved in the meantime; its shard stays locked.
+    fn forget(&self, request: &HoldRequest) -> MutexGuard<'_, Shard> {
+        let mut shard = self.shard(request.account);
+        if shard.open.remove(&request.operation).is_some() {
+            shard.held = shard.held.wrapping_sub(request.amount.get());
+            if let Some(balance) = shard.accounts.get_mut(&request.account) {
+                balance.release(request.amount);
+            }
+            self.give_back(&mut shard, Purse::Account(request.account), request.at);
+        }
+        shard
+    }
+
+    pub(crate) fn release(&self, request: &HoldRequest, at: Timestamp) {
+        self.note(at);
+        let mut shard = self.shard(request.account);
+        self.release_open(&mut shard, request.operation, at);
+    }
+
+    /// Releases a hold under its shard's lock; `false` when it was resolved before.
+    fn release_open(&self, shard: &mut Shard, operation: OperationId, at: Timestamp) -> bool {
+        let Some(Open { request, written }) = shard.open.remove(&operation) else {
+            return false;
+        };
+        shard.held = shard.held.wrapping_sub(request.amount.get());
+        if let Some(balance) = shard.accounts.get_mut(&request.account) {
+            balance.release(request.amount);
+        }
+        if written {
+            self.write_release(&request, at);
+        }
+        self.give_back(shard, Purse::Account(request.account), at);
+        true
+    }
+
+    /// Queues the release of a hold that was queued for the disk.
+    pub(crate) fn write_release(&self, request: &HoldRequest, at: Timestamp) {
+        let part = LedgerPart::Release {
+            operation: request.operation,
+            account: request.account,
+            held: request.amount,
+            at,
+        };
+        // A stopped store keeps the hold, and the next start releases it.
+        let _ = self
+            .store
+            .submit(unit(part, Admission::Always), Box::new(log_refusal));
+    }
+
+    /// Releases every hold whose deadline has passed; returns their number. A backstop against tasks that neither end nor drop.
+    pub fn sweep(&self, now: Reading) -> usize {
+        self.note(now.now);
+        let mut released = 0;
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let expired: Vec<OperationId> = shard
+                .open
+                .values()
+                .filter(|open| open.request.deadline.has_passed(now.elapsed))
+                .map(|open| open.request.operation)
+                .collect();
+            for operation in expired {
+                released += usize::from(self.release_open(&mut shard, operation, now.now));
+            }
+        }
+        released
+    }
+}

@@ -1,0 +1,256 @@
+//! Credit that a node returns to what the nodes share: of a purse that is recalled, of one that is idle, and at its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::{Admission, AllotmentPart, Answer, Done, Part, Purse, ReadError, UnitOfWork};
+
+use crate::account::Balance;
+use crate::accounts::{Ledger, SHARDS, Shard, lock};
+use crate::allotment_state::Allotment;
+use crate::units::log_refusal;
+
+impl Ledger {
+    /// Parts of the accounts for [`Ledger::return_idle`].
+    pub const PARTS: usize = SHARDS;
+
+    /// The accounts of which this node has credit.
+    pub(crate) fn allotted_accounts(&self) -> Result<Vec<AccountId>, ReadError> {
+        let mut accounts = Vec::new();
+        let node = self.store.node();
+        self.store
+            .allotments(node, &mut |row| accounts.push(row.account))?;
+        Ok(accounts)
+    }
+
+    /// Answers the recalls in force, once the holds of earlier runs are released: what was held is returned too.
+    pub(crate) fn answer_recalls(&self) -> Result<(), ReadError> {
+        let at = self.latest();
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let accounts: Vec<AccountId> = shard.accounts.keys().copied().collect();
+            for account in accounts {
+                self.give_back(&mut shard, Purse::Account(account), at);
+            }
+        }
+        let mut recalls = Vec::new();
+        let node = self.store.node();
+        self.store
+            .recalls(node, &mut |purse, number| recalls.push((purse, number)))?;
+        for (purse, number) in recalls {
+            self.set_recall(purse, number, number);
+        }
+        Ok(())
+    }
+
+    /// While the purse is recalled: returns what is not held, and answers the recall once nothing more can arrive.
+    pub(crate) fn give_back(&self, shard: &mut Shard, purse: Purse, at: Timestamp) {
+        if !self.has_allotments || shard.is_handed_over {
+            return;
+        }
+        let Some(allotment) = shard.known_allotment(purse) else {
+            return;
+        };
+        if allotment.recall == 0 {
+            return;
+        }
+        let answer = match allotment.surplus_takes == 0 && allotment.answered < allotment.recall {
+            true => Answer::Held(allotment.recall),
+            false => Answer::None,
+        };
+        // What it has of an account that is not in memory is returned, and the recall answered, when the account is loaded.
+        let Some(balance) = shard.balance(purse) else {
+            return;
+        };
+        let amount = balance.available.max(Micros::ZERO);
+        if amount == Micros::ZERO && answer == Answer::None {
+            return;
+        }
+        if let Answer::Held(recall) = answer {
+            shard.allotment(purse).answered = recall;
+        }
+        self.give(shard, purse, amount, answer, at);
+    }
+
+    /// Returns credit that is not held to what the nodes share.
+    pub(crate) fn give(
+        &self,
+        shard: &mut Shard,
+        purse: Purse,
+        amount: Micros,
+        answer: Answer,
+        at: Timestamp,
+    ) {
+        let part = AllotmentPart::Return {
+            operation: self.next_move(at),
+            purse,
+            amount,
+            answer,
+            at,
+        };
+        let is_counted = amount.is_positive() && shard.known_allotment(purse).is_some();
+        let this = Arc::downgrade(&self.0);
+        let done: Done = Box::new(move |result| {
+            log_refusal(result);
+            if is_counted && let Some(ledger) = this.upgrade().map(Ledger) {
+                ledger.returned(purse, amount);
+            }
+        });
+        let unit = UnitOfWork::of(Part::Allotment(part), Admission::Always);
+        // A stopped store keeps the credit of this node, and its recovery returns it.
+        if self.store.submit(unit, done).is_ok() {
+            self.counters.returned(amount);
+            if let Some(balance) = shard.balance(purse) {
+                balance.available -= amount;
+            }
+            if let Some(allotment) = shard.known_allotment(purse) {
+                allotment.returned(amount);
+                allotment.returning += amount;
+            }
+        }
+    }
+
+    /// A return of credit is durable, before the results of the takes after it are known.
+    fn returned(&self, purse: Purse, amount: Micros) {
+        if let Some(allotment) = self.shard_of(purse).known_allotment(purse) {
+            allotment.returning = (allotment.returning - amount).max(Micros::ZERO);
+        }
+    }
+
+    /// Credit that was booked here goes to the shared balance.
+    pub(crate) fn share_credit(&self, account: AccountId, amount: Micros) {
+        if !self.has_allotments {
+            return;
+        }
+        let at = self.latest();
+        let purse = Purse::Account(account);
+        let mut shard = self.shard(account);
+        if let Some(loading) = shard.loading.get_mut(&account) {
+            loading.is_shared = true;
+            return;
+        }
+        let Some(here) = shard.accounts.get(&account).map(|it| it.available) else {
+            // It is all that this node has of an account that is not in memory.
+            return self.give(&mut shard, purse, amount, Answer::Nothing, at);
+        };
+        let allotment = shard.allotments.entry(account).or_default();
+        allotment.forget_refusal();
+        let amount = amount.min(here);
+        if amount.is_positive() {
+            self.give(&mut shard, purse, amount, Answer::None, at);
+        }
+    }
+
+    /// Recalls of accounts have begun or ended, here or elsewhere; each with the number of the last change that says so.
+    pub(crate) fn recalls_changed(
+        &self,
+        changes: &BTreeMap<AccountId, i64>,
+    ) -> Result<(), ReadError> {
+        let accounts: Vec<AccountId> = changes.keys().copied().collect();
+        let mut recalls = Vec::with_capacity(accounts.len());
+        self.store.recalls_of(&accounts, &mut |account, recall| {
+            recalls.push((account, recall))
+        })?;
+        for (account, recall) in recalls {
+            self.set_recall(Purse::Account(account), recall, changes[&account]);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_recall(&self, purse: Purse, recall: i64, number: i64) {
+        let at = self.latest();
+        let mut shard = self.shard_of(purse);
+        if let Purse::Account(account) = purse
+            && !shard.accounts.contains_key(&account)
+            && !shard.loading.contains_key(&account)
+        {
+            // This node has nothing of it. One that is being loaded may have been read before the recall began.
+            if recall != 0 && !shard.is_handed_over {
+                self.give(&mut shard, purse, Micros::ZERO, Answer::Nothing, at);
+            }
+            return;
+        }
+        shard.allotment(purse).recalled(recall, number);
+        self.give_back(&mut shard, purse, at);
+    }
+
+    /// Returns the credit of those accounts of one of [`Ledger::PARTS`] that have placed no hold since the last call for it to their shared
+    /// balances. To be called for each part every half a minute, one after the other with pauses, since requests wait for the commits of what is
+    /// returned; does nothing on a node that is alone.
+    pub fn return_idle(&self, part: usize, now: Timestamp) {
+        let shard = &mut *lock(&self.shards[part % SHARDS]);
+        self.return_where(shard, now, |allotment, balance| {
+            let is_idle = allotment.seen == Some(*balance);
+            allotment.seen = Some(*balance);
+            is_idle
+        });
+        if shard.is_handed_over {
+            return;
+        }
+        for cap in shard.forget_caps(now) {
+            // Others wait for no answer of this node.
+            let (purse, nothing) = (Purse::Cap(cap), Answer::Nothing);
+            self.give(shard, purse, Micros::ZERO, nothing, now);
+        }
+    }
+
+    /// Returns all credit that is not held to the shared balances, before the store is closed; other nodes wait for no answer of this one from then on.
+    pub fn return_all(&self) {
+        let now = self.latest();
+        let is_handed_over = self.shards.iter().any(|shard| lock(shard).is_handed_over);
+        if self.has_allotments && !is_handed_over {
+            for shard in &self.shards {
+                self.return_where(&mut lock(shard), now, |_, _| true);
+            }
+            if let Err(error) = self.announce_unread_caps() {
+                tracing::warn!(%error, "reading changed spending caps failed; what this node has charged may be counted at the next start");
+            }
+            let leave = Part::Allotment(AllotmentPart::Leave);
+            let unit = UnitOfWork::of(leave, Admission::Always);
+            // A store that has stopped leaves it to the recovery.
+            let _ = self.store.submit(unit, Box::new(log_refusal));
+        }
+    }
+
+    fn return_where(
+        &self,
+        shard: &mut Shard,
+        now: Timestamp,
+        mut is_returned: impl FnMut(&mut Allotment, &Balance) -> bool,
+    ) {
+        if shard.is_handed_over {
+            return;
+        }
+        let Shard {
+            accounts,
+            allotments,
+            caps,
+            ..
+        } = &mut *shard;
+        let of_accounts = allotments.iter_mut().filter_map(|(account, allotment)| {
+            let balance: Balance = **accounts.get(account)?;
+            Some((Purse::Account(*account), allotment, balance))
+        });
+        let of_caps = caps
+            .iter_mut()
+            .map(|(cap, state)| (Purse::Cap(*cap), &mut state.allotment, state.balance));
+        let mut found = Vec::new();
+        for (purse, allotment, balance) in of_accounts.chain(of_caps) {
+            if balance.available.is_positive()
+                && allotment.surplus_takes == 0
+                && is_returned(allotment, &balance)
+            {
+                found.push((purse, balance));
+            }
+        }
+        for (purse, balance) in found {
+            let answer = match balance.held == Micros::ZERO {
+                true => Answer::Nothing,
+                false => Answer::None,
+            };
+            self.give(shard, purse, balance.available, answer, now);
+        }
+    }
+}
