@@ -13,6 +13,7 @@ pub(crate) mod operations;
 mod origin;
 mod running;
 mod service;
+pub(crate) mod upkeep;
 pub(crate) mod views;
 
 use std::net::{SocketAddr, TcpListener};

@@ -17,6 +17,7 @@ use super::audit::{Act, Recorder};
 use super::changes::{Caller, ChangeError};
 use super::operations::operation::{ApplyFuture, Changes, Operation, Recorded, Request, Run};
 use super::running::{JsonSource, RunningSettings, Upgrade};
+use super::upkeep::Upkeep;
 use crate::config::{self, Retention, Settings};
 
 /// For how long the database may take to answer before an upgrade.
@@ -35,6 +36,7 @@ pub struct AdminService {
     pub(super) retention: Option<Retention>,
     /// Of the start.
     pub(super) database: config::Store,
+    pub(super) upkeep: Arc<Upkeep>,
     /// `None` without the section `[plan]`.
     pub(super) plans: Option<Plans>,
     /// `None` while no gateway runs.
@@ -73,11 +75,17 @@ impl AdminService {
             credit_limit: meter.credit_limit,
             retention: settings.store.retention.clone(),
             database: settings.store.clone(),
+            upkeep: Arc::default(),
             running: None,
             upgrade: None,
             cache: None,
             providers: None,
         }
+    }
+
+    /// The last upkeep, for the metrics.
+    pub(crate) fn upkeep(&self) -> Arc<Upkeep> {
+        self.upkeep.clone()
     }
 
     /// Attaches the settings of a running gateway.

@@ -14,6 +14,7 @@ use tollgate_store::{Admission, LostCommits, OpenError, Read, Store, UnitOfWork,
 use crate::admin::control::{self, ControlError};
 use crate::admin::operations::gateway;
 use crate::admin::operations::operation::Operation;
+use crate::admin::operations::upkeep::Complete;
 use crate::admin::{Actor, AdminService, record_of_accepted_loss};
 use crate::config::{Retention, Settings};
 use crate::database::{self, Opener};
@@ -106,6 +107,16 @@ impl ControlClient {
     /// Requests what only the running gateway has.
     pub(super) fn query<O: Operation>(&self, operation: &O) -> anyhow::Result<O::Output> {
         Ok(control::request(&self.socket, operation)?)
+    }
+
+    /// Has the running gateway record completed upkeep. Without an answer the upkeep is done all the same, and a note says so.
+    pub(super) fn record_upkeep(&self, completed: &Complete) {
+        if let Err(error) = control::request(&self.socket, completed) {
+            let cause = telemetry::chain(&error);
+            telemetry::print_error(&format!(
+                "tollgate: note: this run is not in the gateway's audit log and metrics: {cause}\n"
+            ));
+        }
     }
 
     /// The settings file of this command, which is refused where the running gateway has another one: it reads its own.

@@ -249,6 +249,10 @@ pub(super) fn start(
     if let Some(cache) = built.services.find::<Arc<Cache>>() {
         service = service.with_cache(cache);
     }
+    let upkeep = service.upkeep();
+    telemetry.metrics().add_source(upkeep.clone().source());
+    let read_upkeep = upkeep.follow(storage.store.clone());
+    upgrader.add_task(runtime.spawn(read_upkeep).abort_handle());
     let changes: Arc<dyn Changes> = Arc::new(service);
     if settings.server.watch_settings {
         let watch =

@@ -16,6 +16,7 @@ pub(crate) mod payment;
 pub(crate) mod provider;
 pub(crate) mod retention;
 pub(crate) mod settings;
+pub(crate) mod upkeep;
 mod usage;
 
 use serde_json::Value;
@@ -58,6 +59,7 @@ static OPERATIONS: &[Listed] = &[
     Listed::api::<audit_log::List>(),
     Listed::socket::<gateway::Show>(),
     Listed::socket::<gateway::Upgrade>(),
+    Listed::socket::<upkeep::Complete>(),
 ];
 
 /// The views of an operation.
