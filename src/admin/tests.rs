@@ -14,8 +14,8 @@ use tollgate_clock::Clock;
 use tollgate_module::Declarations;
 
 use super::control::{ControlError, request};
-use super::operations::operation::{Applied, Done, Request};
-use super::operations::{account, credits, key};
+use super::operations::operation::{Applied, Request};
+use super::operations::{cache, credits, key};
 use super::*;
 use crate::config::{self, Environment};
 
@@ -33,8 +33,19 @@ impl Changes for StubService {
             }))
         } else if let Some(key::Revoke { key }) = request.downcast_ref() {
             Err(ChangeError::conflict(format!("there is no key `{key}`")))
+        } else if request.is::<cache::Purge>() {
+            Ok(Applied::of::<cache::Purge>(cache::Purged { removed: 0 }))
         } else {
-            Ok(Applied::of::<account::Suspend>(Done {}))
+            Ok(Applied::of::<cache::Show>(cache::CacheState {
+                entries: 0,
+                bytes: 0,
+                bytes_max: 0,
+                waiting: 0,
+                hits: 0,
+                misses: 0,
+                stored: 0,
+                evicted: 0,
+            }))
         };
         Box::pin(std::future::ready(answer))
     }
