@@ -14,7 +14,7 @@ use tollgate_store::{
 };
 
 use super::changes::{Actor, Caller, ChangeError};
-use super::control::{Applied, Change};
+use super::operations::operation::Operation;
 
 /// Maximum length of a text of the detail in characters; the rest is cut.
 const TEXT_CHARS_MAX: usize = 300;
@@ -41,7 +41,7 @@ impl Origin {
 /// What a change is recorded as. Neither secrets nor addresses of persons are in it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Act {
-    action: String,
+    action: &'static str,
     subject: Option<String>,
     /// Whether the caller has named a subject by something that is no id. An error may quote that text, which may be a secret.
     has_invalid_subject: bool,
@@ -49,40 +49,16 @@ pub(super) struct Act {
 }
 
 impl Act {
-    /// The act of a change; `None` for one that changes nothing.
-    pub(super) fn of(change: &Change) -> Option<Act> {
-        let subject = match change {
-            Change::CacheShow {}
-            | Change::GatewayShow {}
-            | Change::ProvidersShow {}
-            | Change::SettingsDiff {} => return None,
-            // Named in the unit that creates it.
-            Change::AccountCreate { .. } | Change::KeyCreate { .. } => None,
-            Change::CachePurge { .. }
-            | Change::SettingsReload {}
-            | Change::Upgrade { .. }
-            | Change::RetentionRun {} => None,
-            Change::AccountSuspend { .. }
-            | Change::AccountEndPlan { .. }
-            | Change::AccountClass { .. }
-            | Change::AccountCacheScope { .. }
-            | Change::AccountExport { .. }
-            | Change::AccountDelete { .. }
-            | Change::CreditsGrant { .. }
-            | Change::CreditsCorrect { .. } => Some("account"),
-            Change::KeyRevoke { .. } => Some("key"),
-            Change::PaymentClose { .. } => Some("payment"),
-            Change::NodeRecover { .. } => Some("node"),
-        };
-        let Ok(Value::Object(mut detail)) = serde_json::to_value(change) else {
-            unreachable!("a change is an object");
+    /// The act of an operation.
+    pub(super) fn of<O: Operation>(operation: &O) -> Act {
+        let Ok(Value::Object(mut detail)) = serde_json::to_value(operation) else {
+            unreachable!("an operation is an object");
         };
         let mut take = |key: &str| match detail.remove(key) {
             Some(Value::String(text)) => Some(text),
             _ => None,
         };
-        let action = take("change").expect("a change has a tag");
-        let named = subject.and_then(|kind| Some((kind, take(kind)?)));
+        let named = O::SUBJECT.and_then(|kind| Some((kind, take(kind)?)));
         let is_named = named.is_some();
         let subject = named
             .filter(|(kind, id)| is_id(kind, id))
@@ -99,12 +75,12 @@ impl Act {
                 *text = recordable(std::mem::take(text));
             }
         }
-        Some(Act {
-            action,
+        Act {
+            action: O::NAME,
             has_invalid_subject: is_named && subject.is_none(),
             subject,
             detail,
-        })
+        }
     }
 
     /// The record of it; `more` is added to its detail.
@@ -120,7 +96,7 @@ impl Act {
         Part::Audit(Box::new(AuditEvent {
             at: origin.at,
             actor: origin.actor.clone(),
-            action: self.action.as_str().into(),
+            action: self.action.into(),
             subject: subject.map(Into::into),
             request: origin.request.clone(),
             outcome,
@@ -129,10 +105,9 @@ impl Act {
     }
 }
 
-/// The record of a recovery by the user that runs this process.
-pub(crate) fn record_of_recovery(node: &str, clock: &Clock, entropy: &Entropy) -> Part {
-    let node = node.to_owned();
-    let act = Act::of(&Change::NodeRecover { node }).expect("it is a change");
+/// The record of an operation that the user who runs this process performs itself.
+pub(crate) fn record_of<O: Operation>(operation: &O, clock: &Clock, entropy: &Entropy) -> Part {
+    let act = Act::of(operation);
     let origin = Origin::of_process(clock, entropy);
     act.part(&origin, AuditOutcome::Done, act.subject.clone(), Map::new())
 }
@@ -164,7 +139,7 @@ pub(crate) fn record_of_accepted_loss(lost: LostCommits, clock: &Clock, entropy:
     detail.insert("last".to_owned(), lost.last.map_or(Value::Null, place));
     detail.insert("recorded".to_owned(), place(lost.recorded));
     let act = Act {
-        action: "accept_loss".to_owned(),
+        action: "accept_loss",
         subject: None,
         has_invalid_subject: false,
         detail,
@@ -177,30 +152,6 @@ fn cut(text: String) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
         Some((end, _)) => text[..end].to_owned(),
         None => text,
-    }
-}
-
-/// What the result of an act adds to its detail.
-fn result(applied: &Applied) -> Map<String, Value> {
-    let value = match applied {
-        Applied::Purged { removed } => serde_json::json!({ "removed": removed }),
-        Applied::Retained {
-            exported: Some(month),
-            ..
-        } => serde_json::json!(month),
-        Applied::Reloaded(settings) => {
-            let keys = settings.changes.iter().map(|change| &change.key);
-            serde_json::json!({
-                "version": settings.version,
-                "digest": settings.digest,
-                "changed": keys.collect::<Vec<_>>(),
-            })
-        }
-        _ => Value::Null,
-    };
-    match value {
-        Value::Object(members) => members,
-        _ => Map::new(),
     }
 }
 
@@ -247,31 +198,32 @@ impl<'s> Recorder<'s> {
     pub(super) async fn begin(&self) -> Result<(), ChangeError> {
         let begun = self.write(AuditOutcome::Begun, Map::new()).await;
         let begun = begun.inspect_err(|error| {
-            let (action, request) = (&self.act.action, &*self.origin.request);
+            let (action, request) = (self.act.action, &*self.origin.request);
             tracing::error!(action, request, %error, "operator change not begun, since it could not be recorded");
         });
         begun.map(|()| self.set_recorded())
     }
 
     /// Records what became of the act, unless the record is in the store already; logs it in any case.
-    pub(super) async fn end(
+    pub(super) async fn end<O: Operation>(
         &self,
-        result_of: Result<Applied, ChangeError>,
-    ) -> Result<Applied, ChangeError> {
+        result: Result<O::Output, ChangeError>,
+    ) -> Result<O::Output, ChangeError> {
         let Act {
             action, subject, ..
         } = &self.act;
         let (actor, request) = (&*self.origin.actor, &*self.origin.request);
         let subject = subject.as_deref().unwrap_or_default();
-        match &result_of {
-            Ok(applied) => {
-                let subject = match applied {
-                    Applied::Account { id } | Applied::Key { id, .. } => id,
-                    _ => subject,
-                };
+        match &result {
+            Ok(output) => {
+                let subject = O::created(output).unwrap_or(subject);
                 tracing::info!(actor, action, subject, request, "operator change");
                 if !self.is_recorded.load(Relaxed) {
-                    let written = self.write(AuditOutcome::Done, result(applied)).await;
+                    let detail = match O::detail(output) {
+                        Value::Object(members) => members,
+                        _ => Map::new(),
+                    };
+                    let written = self.write(AuditOutcome::Done, detail).await;
                     written.map_err(|error| {
                         tracing::error!(action, request, %error, "recording an operator change failed");
                         ChangeError::unavailable(format!(
@@ -304,7 +256,7 @@ impl<'s> Recorder<'s> {
                 }
             }
         }
-        result_of
+        result
     }
 
     async fn write(
@@ -351,17 +303,20 @@ fn created(parts: &[Part]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::operations::operation::Recorded;
+    use super::super::operations::{
+        account, cache, credits, gateway, key, node, payment, provider, settings,
+    };
     use super::*;
 
     #[test]
     fn an_act_has_neither_addresses_of_persons_nor_texts_of_any_length() {
-        let act = Act::of(&Change::AccountCreate {
+        let act = Act::of(&account::Create {
             emails: vec!["a@example.net".to_owned(), "b@example.net".to_owned()],
             phones: vec!["+4930123456".to_owned()],
             class: Some("x".repeat(1000)),
             cache_scope: None,
-        })
-        .expect("an act");
+        });
         assert_eq!(act.action, "account_create");
         assert_eq!(act.subject, None);
         let detail = Value::Object(act.detail);
@@ -376,35 +331,34 @@ mod tests {
     #[test]
     fn a_secret_in_place_of_an_id_or_in_a_text_is_not_recorded() {
         const KEY: &str = "sk-svc-7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M06o8FL";
-        let grant = |account: &str, reference: &str| Change::CreditsGrant {
+        let grant = |account: &str, reference: &str| credits::Grant {
             account: account.to_owned(),
             amount: "5".to_owned(),
             reference: reference.to_owned(),
         };
-        for change in [
-            Change::KeyRevoke {
+        for act in [
+            Act::of(&key::Revoke {
                 key: KEY.to_owned(),
-            },
-            Change::AccountSuspend {
+            }),
+            Act::of(&account::Suspend {
                 account: KEY.to_owned(),
                 suspended: true,
-            },
-            Change::PaymentClose {
+            }),
+            Act::of(&payment::Close {
                 payment: KEY.to_owned(),
                 paid: Some(KEY.to_owned()),
                 shared_transaction: false,
-            },
-            Change::NodeRecover {
+            }),
+            Act::of(&node::Recover {
                 node: KEY.to_owned(),
-            },
-            Change::CachePurge {
+            }),
+            Act::of(&cache::Purge {
                 id: Some(KEY.to_owned()),
                 model: Some(format!("a model of {KEY}")),
-            },
-            grant(KEY, KEY),
-            grant("acct_1", &format!("for {KEY}")),
+            }),
+            Act::of(&grant(KEY, KEY)),
+            Act::of(&grant("acct_1", &format!("for {KEY}"))),
         ] {
-            let act = Act::of(&change).expect("an act");
             assert!(!format!("{act:?}").contains("7Hq2"), "{act:?}");
             assert_eq!(act.subject, None, "{act:?}");
         }
@@ -413,12 +367,11 @@ mod tests {
     #[test]
     fn the_subject_of_an_act_is_not_repeated_in_its_detail() {
         let id = "acct_0123456789abcdef0123456789abcdef";
-        let act = Act::of(&Change::CreditsGrant {
+        let act = Act::of(&credits::Grant {
             account: id.to_owned(),
             amount: "5".to_owned(),
             reference: "invoice 1".to_owned(),
-        })
-        .expect("an act");
+        });
         assert_eq!(act.subject.as_deref(), Some(id));
         assert_eq!(
             Value::Object(act.detail),
@@ -427,14 +380,14 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_no_act() {
-        for change in [
-            Change::CacheShow {},
-            Change::GatewayShow {},
-            Change::ProvidersShow {},
-            Change::SettingsDiff {},
+    fn a_question_is_not_recorded() {
+        for recorded in [
+            cache::Show::RECORDED,
+            gateway::Show::RECORDED,
+            provider::Show::RECORDED,
+            settings::Diff::RECORDED,
         ] {
-            assert_eq!(Act::of(&change), None, "{change:?}");
+            assert_eq!(recorded, Recorded::Never);
         }
     }
 }

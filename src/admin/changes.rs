@@ -1,9 +1,7 @@
-//! What makes changes, on whose behalf, and why a change was not made.
+//! On whose behalf an operation is performed, and why one was not.
 
 use std::fmt;
-use std::future::Future;
 use std::net::IpAddr;
-use std::pin::Pin;
 
 use tollgate_identity::{AccountError, CreateAccountError, CreateKeyError, RevokeKeyError};
 use tollgate_ledger::CreditError;
@@ -12,17 +10,7 @@ use tollgate_purchase::plan::PlanError;
 use tollgate_store::retention::RetentionError;
 use tollgate_store::{CommitError, OpenError, ReadError};
 
-use super::control::{Applied, Change};
 use crate::telemetry::chain;
-
-/// A change in progress.
-pub type ApplyFuture<'a> = Pin<Box<dyn Future<Output = Result<Applied, ChangeError>> + Send + 'a>>;
-
-/// The service that makes the changes.
-pub trait Changes: Send + Sync {
-    /// Makes a change and waits until it is durable.
-    fn apply(&self, change: Change, caller: Caller) -> ApplyFuture<'_>;
-}
 
 /// On whose behalf a change is made, and by which request.
 #[derive(Clone, Debug, PartialEq, Eq)]

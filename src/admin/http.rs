@@ -17,8 +17,9 @@ use tollgate_filter::{AddressPrefix, ApiError, ErrorCode, ErrorShape};
 
 use super::access::Access;
 use super::api::Api;
-use super::changes::{Actor, Changes};
-use super::control::{Applied, Change};
+use super::changes::Actor;
+use super::operations::cache;
+use super::operations::operation::Changes;
 use super::origin;
 use super::running::{JsonSource, Liveness, Readiness, Workers};
 use crate::config::AdminRole;
@@ -271,25 +272,28 @@ impl Endpoints {
         query: Option<&str>,
         actor: Actor,
     ) -> Response<Full<Bytes>> {
-        let change = match *method {
-            Method::GET | Method::HEAD => Change::CacheShow {},
+        let caller = actor.into();
+        let answer = match *method {
+            Method::GET | Method::HEAD => {
+                let shown = self.service.perform(cache::Show {}, caller).await;
+                shown.map(|state| serde_json::json!(state))
+            }
             Method::DELETE => {
                 let (name, value) = query
                     .map(|query| query.split_once('=').unwrap_or((query, "")))
                     .unwrap_or_default();
                 let named = (!value.is_empty()).then(|| value.to_owned());
-                match (name, named) {
-                    ("id", id @ Some(_)) => Change::CachePurge { id, model: None },
-                    ("model", model @ Some(_)) => Change::CachePurge { id: None, model },
-                    ("all", None) => Change::CachePurge {
-                        id: None,
-                        model: None,
-                    },
+                let (id, model) = match (name, named) {
+                    ("id", id @ Some(_)) => (id, None),
+                    ("model", model @ Some(_)) => (None, model),
+                    ("all", None) => (None, None),
                     _ => {
                         let message = "use ?id=ENTRY, ?model=NAME or ?all\n";
                         return response(StatusCode::BAD_REQUEST, "text/plain", message);
                     }
-                }
+                };
+                let purged = self.service.perform(cache::Purge { id, model }, caller);
+                purged.await.map(|purged| serde_json::json!(purged))
             }
             _ => {
                 let message = "use GET or DELETE\n";
@@ -299,15 +303,10 @@ impl Endpoints {
                 return response;
             }
         };
-        let body = match self.service.apply(change, actor.into()).await {
-            Ok(Applied::Purged { removed }) => serde_json::json!({ "removed": removed }),
-            Ok(Applied::Cache(state)) => serde_json::json!(state),
-            Ok(_) => serde_json::Value::Null,
-            Err(error) => {
-                return response(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n"));
-            }
-        };
-        response(StatusCode::OK, "application/json", format!("{body}\n"))
+        match answer {
+            Ok(body) => response(StatusCode::OK, "application/json", format!("{body}\n")),
+            Err(error) => response(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n")),
+        }
     }
 
     /// Readiness; the reasons only `with_reasons`.

@@ -1,4 +1,4 @@
-//! The admin interface: health, metrics and the admin API over HTTP, changes to accounts over the control socket.
+//! The admin interface: health, metrics and the admin API over HTTP, operations over the control socket.
 //!
 //! Both run on one thread of their own, so they answer when the threads that serve clients are busy or stuck, and report it: `/live` probes
 //! each of them.
@@ -8,12 +8,12 @@ mod api;
 mod audit;
 mod changes;
 pub mod control;
-mod deletion;
 mod http;
+pub(crate) mod operations;
 mod origin;
-pub(crate) mod retention;
 mod running;
 mod service;
+pub(crate) mod upkeep;
 pub(crate) mod views;
 
 use std::net::{SocketAddr, TcpListener};
@@ -31,9 +31,10 @@ pub use access::Access;
 use api::Api;
 pub use api::ApiDeps;
 pub(crate) use api::openapi;
-pub(crate) use audit::{record_of_accepted_loss, record_of_recovery};
-pub use changes::{Actor, ApplyFuture, Caller, ChangeError, ChangeErrorKind, Changes};
+pub(crate) use audit::{record_of, record_of_accepted_loss};
+pub use changes::{Actor, Caller, ChangeError, ChangeErrorKind};
 use control::SocketError;
+pub use operations::operation::{Applied, ApplyFuture, Changes, Operation, Recorded, Request, Run};
 pub use running::{
     JsonSource, Liveness, LivenessCheck, Readiness, Ready, ReloadedSettings, RunningSettings,
     Upgrade, Upgraded, Workers,

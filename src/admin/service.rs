@@ -1,67 +1,52 @@
-//! The admin service: changes to accounts, keys and credits, for the control socket and for commands while no gateway runs.
+//! The admin service: performs the operations of the operator, for the control socket, the admin API, and commands while no gateway runs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::ExposeSecret;
-use tollgate_cache::{Cache, Lookup, Purge, Removal, Storing};
-use tollgate_clock::{Clock, Entropy, Timestamp};
-use tollgate_filter::{Resources, Scope, Scopes};
-use tollgate_identity::{
-    AccountError, Form, KeyId, Login, NewAccount, NewKey, create_account, create_key, revoke_key,
-    set_cache_scope, set_class, set_status,
-};
-use tollgate_ledger::{Credit, Credited, Ledger};
+use tollgate_cache::Cache;
+use tollgate_clock::{Clock, Entropy};
+use tollgate_identity::Form;
+use tollgate_ledger::{Credit, Ledger};
 use tollgate_meter::MeterSettings;
-use tollgate_money::{AccountId, CapPeriod, Micros, OperationId, SpendingCap};
-use tollgate_pay::x402::{Resolution, close_payment};
-use tollgate_purchase::mandates::request_cancellation;
+use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_purchase::plan::Plans;
 use tollgate_rate_limit::Limits;
-use tollgate_store::{
-    AccountStatus, Admission, CacheScope, OpenError, Read, Store, UnitOfWork, commit, reading,
-};
+use tollgate_store::{AccountStatus, Store, reading};
 
 use super::audit::{Act, Recorder};
-use super::changes::{ApplyFuture, Caller, ChangeError, Changes, panicked};
-use super::control::{Applied, CacheState, Change, ExportedMonth, SecretText};
-use super::retention;
+use super::changes::{Caller, ChangeError};
+use super::operations::operation::{ApplyFuture, Changes, Operation, Recorded, Request, Run};
 use super::running::{JsonSource, RunningSettings, Upgrade};
+use super::upkeep::Upkeep;
 use crate::config::{self, Retention, Settings};
-use crate::database::{self, Opener, RecoveredBy};
 
 /// For how long the database may take to answer before an upgrade.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Maximum number of an account's mandates that are read.
-const MANDATES_MAX: usize = 64;
-
-/// The default class of accounts.
-const DEFAULT_CLASS: &str = "free";
-
 /// Changes accounts, keys and credits, each durable before the response and visible to a running gateway at once.
 pub struct AdminService {
-    store: Arc<dyn Store>,
-    ledger: Ledger,
-    clock: Clock,
-    entropy: Entropy,
-    form: Form,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) ledger: Ledger,
+    pub(super) clock: Clock,
+    pub(super) entropy: Entropy,
+    pub(super) form: Form,
     classes: Vec<Arc<str>>,
     models: Vec<Arc<str>>,
-    credit_limit: Micros,
-    retention: Option<Retention>,
+    pub(super) credit_limit: Micros,
+    pub(super) retention: Option<Retention>,
     /// Of the start.
-    database: config::Store,
+    pub(super) database: config::Store,
+    pub(super) upkeep: Arc<Upkeep>,
     /// `None` without the section `[plan]`.
-    plans: Option<Plans>,
+    pub(super) plans: Option<Plans>,
     /// `None` while no gateway runs.
-    running: Option<Arc<dyn RunningSettings>>,
+    pub(super) running: Option<Arc<dyn RunningSettings>>,
     /// `None` while no gateway runs.
-    upgrade: Option<Arc<dyn Upgrade>>,
+    pub(super) upgrade: Option<Arc<dyn Upgrade>>,
     /// `None` while no gateway runs.
-    cache: Option<Arc<Cache>>,
+    pub(super) cache: Option<Arc<Cache>>,
     /// `None` while no gateway runs.
-    providers: Option<JsonSource>,
+    pub(super) providers: Option<JsonSource>,
 }
 
 impl AdminService {
@@ -90,11 +75,17 @@ impl AdminService {
             credit_limit: meter.credit_limit,
             retention: settings.store.retention.clone(),
             database: settings.store.clone(),
+            upkeep: Arc::default(),
             running: None,
             upgrade: None,
             cache: None,
             providers: None,
         }
+    }
+
+    /// The last upkeep, for the metrics.
+    pub(crate) fn upkeep(&self) -> Arc<Upkeep> {
+        self.upkeep.clone()
     }
 
     /// Attaches the settings of a running gateway.
@@ -125,21 +116,27 @@ impl AdminService {
         self
     }
 
-    async fn apply_change(&self, change: Change, caller: Caller) -> Result<Applied, ChangeError> {
+    /// Performs an operation and records it; its effect is durable before the result.
+    pub(crate) async fn perform<O: Operation>(
+        &self,
+        operation: O,
+        caller: Caller,
+    ) -> Result<O::Output, ChangeError> {
         let now = self.clock.now();
-        let Some(act) = Act::of(&change) else {
-            return self.answer(change).await;
-        };
-        let is_upgrade = matches!(change, Change::Upgrade { .. });
         let new_id = || OperationId::generate(now, &self.entropy).to_string();
-        let recorder = Recorder::new(&*self.store, act, caller, now, new_id);
-        if is_upgrade {
-            self.database_answers().await?;
-            // The process that takes over has the store then.
-            recorder.begin().await?;
+        let recorder = Recorder::new(&*self.store, Act::of(&operation), caller, now, new_id);
+        let run = Run::new(self, &recorder, now);
+        match O::RECORDED {
+            Recorded::Never => return operation.run(&run).await,
+            Recorded::AtEnd => {}
+            Recorded::AtBegin => {
+                self.database_answers().await?;
+                // The process that takes over has the store then.
+                recorder.begin().await?;
+            }
         }
-        let result = self.make_change(change, &recorder, now).await;
-        recorder.end(result).await
+        let result = operation.run(&run).await;
+        recorder.end::<O>(result).await
     }
 
     /// Refuses an upgrade whose begin could not be recorded before the gateway gives its database up.
@@ -154,253 +151,8 @@ impl AdminService {
         }
     }
 
-    /// What changes nothing.
-    async fn answer(&self, question: Change) -> Result<Applied, ChangeError> {
-        match question {
-            Change::GatewayShow {} => Ok(Applied::Gateway {
-                process: std::process::id(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                settings: self
-                    .running
-                    .as_ref()
-                    .and_then(|running| running.settings().source.real_file()),
-            }),
-            Change::ProvidersShow {} => {
-                let providers = self.providers.as_ref();
-                let providers = providers.ok_or_else(not_running)?();
-                Ok(Applied::Providers { providers })
-            }
-            Change::SettingsDiff {} => {
-                let running = self.running()?;
-                let check = tokio::task::spawn_blocking(move || running.differences());
-                let differences = check.await.map_err(panicked)?;
-                let differences = differences.map_err(ChangeError::conflict)?;
-                Ok(Applied::Differences { differences })
-            }
-            _ => Ok(Applied::Cache(cache_state(self.cache()?))),
-        }
-    }
-
-    async fn make_change(
-        &self,
-        change: Change,
-        recorder: &Recorder<'_>,
-        now: Timestamp,
-    ) -> Result<Applied, ChangeError> {
-        match change {
-            Change::AccountCreate {
-                emails,
-                phones,
-                class,
-                cache_scope,
-            } => {
-                let new = NewAccountRequest {
-                    emails: &emails,
-                    phones: &phones,
-                    class,
-                    cache_scope,
-                };
-                self.account_create(new, recorder, now).await
-            }
-            Change::AccountSuspend { account, suspended } => {
-                let id = self.undeleted(&account).await?;
-                let status = if suspended {
-                    AccountStatus::Suspended
-                } else {
-                    AccountStatus::Active
-                };
-                set_status(recorder, id, status, now).await?;
-                Ok(Applied::Done)
-            }
-            Change::AccountEndPlan { account } => {
-                let account: AccountId = account.parse()?;
-                let read = move |store: &dyn Read| store.mandates_of(account, MANDATES_MAX);
-                let rows = reading(&self.store, read).await?;
-                // A running gateway has PayPal cancel it within seconds, otherwise the next one does at its start.
-                let attached = vec![recorder.part()];
-                let requested = request_cancellation(self.plans()?, rows, now, attached).await?;
-                if requested.is_some() {
-                    recorder.set_recorded();
-                }
-                Ok(Applied::Done)
-            }
-            Change::AccountClass { account, class } => {
-                let class = self.class(&class)?;
-                let id = self.undeleted(&account).await?;
-                set_class(recorder, id, class, now).await?;
-                Ok(Applied::Done)
-            }
-            Change::AccountCacheScope { account, scope } => {
-                let scope = read_cache_scope(&scope)?;
-                let id = self.undeleted(&account).await?;
-                set_cache_scope(recorder, id, scope, now).await?;
-                Ok(Applied::Done)
-            }
-            Change::AccountExport { account } => {
-                let id: AccountId = account.parse()?;
-                let row = reading(&self.store, move |store| store.account(id)).await?;
-                row.map(|_| Applied::Done)
-                    .ok_or_else(|| AccountError::NoAccount(id).into())
-            }
-            Change::AccountDelete { account, forfeit } => {
-                self.account_delete(account.parse()?, forfeit, recorder, now)
-                    .await
-            }
-            Change::CachePurge { id, model } => self.purge(id, model).await,
-            Change::SettingsReload {} => {
-                let running = self.running()?;
-                let reload = tokio::task::spawn_blocking(move || running.reload());
-                Ok(Applied::Reloaded(reload.await.map_err(panicked)??))
-            }
-            Change::Upgrade { program } => {
-                let upgrade = self.upgrade.clone();
-                let upgrade = upgrade.ok_or_else(not_running)?;
-                let upgraded =
-                    tokio::task::spawn_blocking(move || upgrade.upgrade(program.as_deref()));
-                let upgraded = upgraded.await.map_err(panicked)?;
-                upgraded
-                    .map(Applied::Upgraded)
-                    .map_err(ChangeError::conflict)
-            }
-            Change::RetentionRun {} => {
-                let is_elsewhere = !self.store.has_duties();
-                let exported = match is_elsewhere {
-                    true => None,
-                    false => self.retain().await?,
-                };
-                if exported.is_none() {
-                    // A run that does nothing is no act.
-                    recorder.set_recorded();
-                }
-                Ok(Applied::Retained {
-                    exported,
-                    is_elsewhere,
-                })
-            }
-            Change::NodeRecover { node } => self.recover_node(node).await,
-            Change::CacheShow {}
-            | Change::GatewayShow {}
-            | Change::ProvidersShow {}
-            | Change::SettingsDiff {} => self.answer(change).await,
-            Change::KeyCreate {
-                account,
-                name,
-                scopes,
-                models,
-                spend_max,
-                spend_period,
-                expires_at,
-            } => {
-                let spending_cap = spend_max
-                    .map(|max| read_cap(&max, spend_period.as_deref()))
-                    .transpose()?;
-                let key = NewKey {
-                    account: self.undeleted(&account).await?,
-                    label: name,
-                    resources: Resources::API.bits(),
-                    scopes: read_scopes(&scopes)?.bits(),
-                    models: self.models(&models)?,
-                    spending_cap,
-                    expires_at,
-                    created_at: now,
-                };
-                let draw = |out: &mut [u8]| self.entropy.fill(out);
-                let made = create_key(recorder, &self.form, key, draw).await?;
-                Ok(Applied::Key {
-                    id: made.id.to_string(),
-                    secret: SecretText(made.secret.expose_secret().to_owned()),
-                })
-            }
-            Change::KeyRevoke { key } => {
-                let key: KeyId = key.parse()?;
-                revoke_key(recorder, key, now).await?;
-                Ok(Applied::Done)
-            }
-            Change::PaymentClose {
-                payment,
-                paid,
-                shared_transaction: is_shared,
-            } => {
-                let verdict = match paid {
-                    None => Resolution::NotMoved,
-                    Some(hash) => Resolution::Paid {
-                        transaction: hash.parse().map_err(|_| {
-                            ChangeError::invalid(format!(
-                                "`{hash}` is not a transaction hash; use `0x` and 64 hex digits"
-                            ))
-                        })?,
-                        is_shared,
-                    },
-                };
-                let books = (&self.store, self.plans()?);
-                let attached = vec![recorder.part()];
-                if close_payment(books, now, &payment, verdict, attached).await? {
-                    recorder.set_recorded();
-                }
-                Ok(Applied::Done)
-            }
-            Change::CreditsGrant {
-                account,
-                amount,
-                reference,
-            } => {
-                let credit = self.credit(&account, &amount, reference)?;
-                self.undeleted(&account).await?;
-                let attached = vec![recorder.part()];
-                let booked = self.ledger.grant_with(credit, attached).await?;
-                recorder.set_recorded();
-                Ok(credited(booked))
-            }
-            Change::CreditsCorrect {
-                account,
-                amount,
-                reference,
-            } => {
-                let credit = self.credit(&account, &amount, reference)?;
-                if credit.amount > Micros::ZERO {
-                    self.undeleted(&account).await?;
-                }
-                let attached = vec![recorder.part()];
-                let booked = self.ledger.correct_with(credit, attached).await?;
-                recorder.set_recorded();
-                Ok(credited(booked))
-            }
-        }
-    }
-
-    async fn recover_node(&self, name: String) -> Result<Applied, ChangeError> {
-        // A reload may have replaced the password.
-        let running = self.running.as_ref().map(|running| running.settings());
-        let settings = running.map_or_else(|| self.database.clone(), |it| it.store.clone());
-        let clock = self.clock.clone();
-        let entropy = self.entropy.clone();
-        let recovery = tokio::task::spawn_blocking(move || {
-            let opener = Opener {
-                name: "recovery",
-                clock: &clock,
-                entropy: &entropy,
-            };
-            let nodes = database::nodes(&settings, &opener)?;
-            let Some(found) = nodes.iter().find(|node| node.is_named(&name)) else {
-                return Err(ChangeError::not_found(format!("there is no node `{name}`")));
-            };
-            if found.has_ended_cleanly() {
-                return Ok(());
-            }
-            let by = RecoveredBy::Operator(None);
-            match database::recover_node(&settings, &opener, found.node, by) {
-                Err(OpenError::InUse { holder, .. }) => Err(ChangeError::conflict(format!(
-                    "node `{name}` runs, as {holder}; it is recovered once that has ended"
-                ))),
-                recovered => Ok(recovered?),
-            }
-        });
-        recovery.await.map_err(panicked)??;
-        Ok(Applied::Done)
-    }
-
     /// The id of an account. Refused where it is deleted: what it would get, no one could use, and the credit would be owed without end.
-    async fn undeleted(&self, account: &str) -> Result<AccountId, ChangeError> {
+    pub(super) async fn undeleted(&self, account: &str) -> Result<AccountId, ChangeError> {
         let id: AccountId = account.parse()?;
         let row = reading(&self.store, move |store| store.account(id)).await?;
         match row.is_some_and(|row| row.status == AccountStatus::Closed) {
@@ -411,7 +163,7 @@ impl AdminService {
         }
     }
 
-    fn credit(
+    pub(super) fn credit(
         &self,
         account: &str,
         amount: &str,
@@ -427,95 +179,19 @@ impl AdminService {
         })
     }
 
-    async fn account_create(
-        &self,
-        new: NewAccountRequest<'_>,
-        recorder: &Recorder<'_>,
-        now: Timestamp,
-    ) -> Result<Applied, ChangeError> {
-        let NewAccountRequest {
-            class, cache_scope, ..
-        } = new;
-        let scope = cache_scope
-            .map(|scope| read_cache_scope(&scope))
-            .transpose()?;
-        let emails = new.emails.iter().map(|text| Login::email(text));
-        let phones = new.phones.iter().map(|text| Login::phone(text));
-        let account = NewAccount {
-            logins: emails.chain(phones).collect::<Result<_, _>>()?,
-            class: self.class(class.as_deref().unwrap_or(DEFAULT_CLASS))?,
-            credit_limit: self.credit_limit,
-            cache_scope: scope.unwrap_or(CacheScope::Shared),
-            created_at: now,
-        };
-        let draw = |out: &mut [u8]| self.entropy.fill(out);
-        let id = create_account(recorder, account, draw).await?;
-        Ok(Applied::Account { id: id.to_string() })
-    }
-
-    async fn purge(
-        &self,
-        id: Option<String>,
-        model: Option<String>,
-    ) -> Result<Applied, ChangeError> {
-        let cache = self.cache()?;
-        let what = match (id, model) {
-            (Some(id), None) => Purge::Entry(id.parse()?),
-            (None, Some(model)) => {
-                Purge::Model(find_named(&self.models_on_sale(), &model, "model")?)
-            }
-            (None, None) => Purge::All,
-            (Some(_), Some(_)) => {
-                return Err(ChangeError::invalid("name an entry or a model, not both"));
-            }
-        };
-        let removed = cache.purge(&what);
-        tracing::info!(?what, removed, "purged cache entries");
-        if self.store.has_allotments() {
-            let part = what.part(self.clock.now());
-            let announced = commit(&*self.store, UnitOfWork::of(part, Admission::Normal)).await;
-            announced.map_err(|error| {
-                ChangeError::unavailable(format!(
-                    "{removed} removed here, and the other nodes do not know: {error}; try again"
-                ))
-            })?;
-        }
-        Ok(Applied::Purged { removed })
-    }
-
-    /// Exports one file of old commits, and removes them.
-    async fn retain(&self) -> Result<Option<ExportedMonth>, ChangeError> {
-        let Some(retention) = self.retention.clone() else {
-            return Err(ChangeError::conflict(
-                "the settings keep everything; set `store.keep_months` and `store.exports`",
-            ));
-        };
-        let (store, clock, entropy) = (&self.store, &self.clock, &self.entropy);
-        let (store, clock, entropy) = (store.clone(), clock.clone(), entropy.clone());
-        let step = tokio::task::spawn_blocking(move || {
-            retention::step(&retention, &*store, &clock, &entropy)
-        });
-        step.await.map_err(panicked)?
-    }
-
-    /// What keeps the books.
-    pub(super) fn books(&self) -> (&Arc<dyn Store>, &Ledger, &Entropy) {
-        (&self.store, &self.ledger, &self.entropy)
-    }
-
-    fn plans(&self) -> Result<&Plans, ChangeError> {
+    pub(super) fn plans(&self) -> Result<&Plans, ChangeError> {
         let none = || ChangeError::conflict("this gateway has no section `[plan]`");
         self.plans.as_ref().ok_or_else(none)
     }
 
-    fn cache(&self) -> Result<&Cache, ChangeError> {
+    pub(super) fn cache(&self) -> Result<&Cache, ChangeError> {
         let none = || "no gateway runs on this database, and the cache exists only in its memory";
         self.cache
             .as_deref()
             .ok_or_else(|| ChangeError::unavailable(none()))
     }
 
-    fn running(&self) -> Result<Arc<dyn RunningSettings>, ChangeError> {
+    pub(super) fn running(&self) -> Result<Arc<dyn RunningSettings>, ChangeError> {
         let none = || {
             ChangeError::unavailable(
                 "no gateway runs on this database; its next start reads the settings",
@@ -532,8 +208,13 @@ impl AdminService {
         }
     }
 
+    /// A model of the settings in force.
+    pub(super) fn model(&self, name: &str) -> Result<Arc<str>, ChangeError> {
+        find_named(&self.models_on_sale(), name, "model")
+    }
+
     /// A rate class of the settings in force.
-    fn class(&self, name: &str) -> Result<Arc<str>, ChangeError> {
+    pub(super) fn class(&self, name: &str) -> Result<Arc<str>, ChangeError> {
         let classes = match &self.running {
             Some(running) => class_names(&running.settings()),
             None => self.classes.clone(),
@@ -541,7 +222,7 @@ impl AdminService {
         find_named(&classes, name, "rate class")
     }
 
-    fn models(&self, names: &[String]) -> Result<Option<Arc<[Arc<str>]>>, ChangeError> {
+    pub(super) fn models(&self, names: &[String]) -> Result<Option<Arc<[Arc<str>]>>, ChangeError> {
         if names.is_empty() {
             return Ok(None);
         }
@@ -555,42 +236,8 @@ impl AdminService {
 }
 
 impl Changes for AdminService {
-    fn apply(&self, change: Change, caller: Caller) -> ApplyFuture<'_> {
-        Box::pin(self.apply_change(change, caller))
-    }
-}
-
-/// A request to create an account.
-struct NewAccountRequest<'a> {
-    emails: &'a [String],
-    phones: &'a [String],
-    class: Option<String>,
-    cache_scope: Option<String>,
-}
-
-fn cache_state(cache: &Cache) -> CacheState {
-    let totals = cache.totals();
-    let counters = cache.counters();
-    CacheState {
-        entries: totals.entries,
-        bytes: totals.bytes,
-        bytes_max: totals.bytes_max,
-        waiting: totals.waiting,
-        hits: counters.lookups.get(Lookup::Hit),
-        misses: counters.lookups.get(Lookup::Miss),
-        stored: counters.stores.get(Storing::Stored),
-        evicted: counters.removals.get(Removal::Evicted),
-    }
-}
-
-fn read_cache_scope(word: &str) -> Result<CacheScope, ChangeError> {
-    match word {
-        "shared" => Ok(CacheScope::Shared),
-        "account" => Ok(CacheScope::Account),
-        "off" => Ok(CacheScope::Off),
-        other => Err(ChangeError::invalid(format!(
-            "there is no cache scope `{other}`; use `shared`, `account` or `off`"
-        ))),
+    fn apply(&self, request: Box<dyn Request>, caller: Caller) -> ApplyFuture<'_> {
+        request.perform(self, caller)
     }
 }
 
@@ -619,45 +266,6 @@ fn find_named(all: &[Arc<str>], name: &str, what: &str) -> Result<Arc<str>, Chan
         })
 }
 
-fn read_cap(max: &str, period: Option<&str>) -> Result<SpendingCap, ChangeError> {
-    Ok(SpendingCap {
-        max: max.parse()?,
-        period: match period {
-            None | Some("total") => CapPeriod::Total,
-            Some("month") => CapPeriod::Month,
-            Some(other) => {
-                return Err(ChangeError::invalid(format!(
-                    "`{other}` is not a period of a spending cap; use total or month"
-                )));
-            }
-        },
-    })
-}
-
-fn read_scopes(names: &[String]) -> Result<Scopes, ChangeError> {
-    if names.is_empty() {
-        return Ok(Scopes::API);
-    }
-    names.iter().try_fold(Scopes::NONE, |scopes, name| {
-        let scope = Scope::named(name).ok_or_else(|| {
-            let names: Vec<&str> = Scope::ALL.into_iter().map(Scope::name).collect();
-            ChangeError::invalid(format!(
-                "there is no scope `{name}`; use {}",
-                tollgate_filter::settings::words(&names)
-            ))
-        })?;
-        Ok(scopes.with(scope))
-    })
-}
-
-fn credited(booked: Credited) -> Applied {
-    Applied::Credits {
-        operation: booked.operation.to_string(),
-        repeated: booked.repeated,
-        available: booked.available.to_string(),
-    }
-}
-
-fn not_running() -> ChangeError {
+pub(super) fn not_running() -> ChangeError {
     ChangeError::unavailable("no gateway runs on this database")
 }

@@ -2,6 +2,7 @@
 
 mod beyond_loopback;
 
+use std::any::Any;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tollgate_clock::Clock;
 use tollgate_module::Declarations;
 
-use super::control::{Applied, Change, ControlError, request};
+use super::control::{ControlError, request};
+use super::operations::operation::{Applied, Request};
+use super::operations::{cache, credits, key};
 use super::*;
 use crate::config::{self, Environment};
 
@@ -20,20 +23,31 @@ use crate::config::{self, Environment};
 struct StubService;
 
 impl Changes for StubService {
-    fn apply(&self, change: Change, _: Caller) -> ApplyFuture<'_> {
-        Box::pin(async move {
-            match change {
-                Change::CreditsGrant { amount, .. } => Ok(Applied::Credits {
-                    operation: "req_1".to_owned(),
-                    repeated: false,
-                    available: amount,
-                }),
-                Change::KeyRevoke { key } => {
-                    Err(ChangeError::conflict(format!("there is no key `{key}`")))
-                }
-                _ => Ok(Applied::Done),
-            }
-        })
+    fn apply(&self, request: Box<dyn Request>, _: Caller) -> ApplyFuture<'_> {
+        let request: Box<dyn Any> = request;
+        let answer = if let Some(grant) = request.downcast_ref::<credits::Grant>() {
+            Ok(Applied::of::<credits::Grant>(credits::Booking {
+                operation: "req_1".to_owned(),
+                repeated: false,
+                available: grant.amount.clone(),
+            }))
+        } else if let Some(key::Revoke { key }) = request.downcast_ref() {
+            Err(ChangeError::conflict(format!("there is no key `{key}`")))
+        } else if request.is::<cache::Purge>() {
+            Ok(Applied::of::<cache::Purge>(cache::Purged { removed: 0 }))
+        } else {
+            Ok(Applied::of::<cache::Show>(cache::CacheState {
+                entries: 0,
+                bytes: 0,
+                bytes_max: 0,
+                waiting: 0,
+                hits: 0,
+                misses: 0,
+                stored: 0,
+                evicted: 0,
+            }))
+        };
+        Box::pin(std::future::ready(answer))
     }
 }
 
@@ -218,16 +232,16 @@ fn unresponsive_workers_are_named_and_readiness_fails_when_all_are() {
 #[test]
 fn changes_are_answered_and_refusals_keep_their_message() {
     let fixture = TestAdmin::new();
-    let grant = Change::CreditsGrant {
+    let grant = credits::Grant {
         account: "acct_1".to_owned(),
         amount: "2.5".to_owned(),
         reference: "r".to_owned(),
     };
     match request(&fixture.socket(), &grant) {
-        Ok(Applied::Credits { available, .. }) => assert_eq!(available, "2.5"),
+        Ok(credits::Booking { available, .. }) => assert_eq!(available, "2.5"),
         other => panic!("the grant is answered: {other:?}"),
     }
-    let revoke = Change::KeyRevoke {
+    let revoke = key::Revoke {
         key: "key_9".to_owned(),
     };
     match request(&fixture.socket(), &revoke) {
@@ -280,7 +294,7 @@ fn the_socket_is_private_to_its_owner_and_removed_with_the_gateway() {
     let TestAdmin { admin, folder, .. } = fixture;
     drop(admin);
     assert!(!socket.exists(), "the file is gone");
-    let change = Change::KeyRevoke { key: String::new() };
+    let change = key::Revoke { key: String::new() };
     assert!(matches!(
         request(&socket, &change),
         Err(ControlError::NoGateway { .. })

@@ -9,7 +9,8 @@ use tollgate_store::{AccountRow, MandateRow, MandateState, Read};
 use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
-use crate::admin::control::{Applied, Change};
+use crate::admin::operations::account::{Class, Create, EndPlan, Export, SetCacheScope, Suspend};
+use crate::admin::operations::deletion::Delete;
 use crate::admin::views::{AccountExport, AccountView};
 use crate::args::AccountCommand;
 
@@ -25,17 +26,14 @@ pub(super) fn run(
             class,
             cache_scope,
         } => {
-            let change = Change::AccountCreate {
-                emails: email,
-                phones: phone,
-                class,
-                cache_scope,
-            };
-            let Applied::Account { id } = client.change(&change)? else {
-                bail!(
-                    "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
-                );
-            };
+            let id = client
+                .change(Create {
+                    emails: email,
+                    phones: phone,
+                    class,
+                    cache_scope,
+                })?
+                .id;
             out.line(&serde_json::json!({ "id": id }), &id)?;
         }
         AccountCommand::Show {
@@ -58,13 +56,13 @@ pub(super) fn run(
             lift,
             end_plan,
         } => {
-            client.change(&Change::AccountSuspend {
+            client.change(Suspend {
                 account: account.account.clone(),
                 suspended: !lift,
             })?;
             if end_plan {
                 let account = account.account.clone();
-                client.change(&Change::AccountEndPlan { account })?;
+                client.change(EndPlan { account })?;
             }
             let word = if lift { "active" } else { "suspended" };
             let rows = client
@@ -77,7 +75,7 @@ pub(super) fn run(
             account,
             cache_scope,
         } => {
-            client.change(&Change::AccountCacheScope {
+            client.change(SetCacheScope {
                 account: account.account.clone(),
                 scope: cache_scope.clone(),
             })?;
@@ -86,7 +84,7 @@ pub(super) fn run(
         AccountCommand::Export { account } => {
             let id = control_client::account(&account.account)?;
             let account = id.to_string();
-            client.change(&Change::AccountExport { account })?;
+            client.change(Export { account })?;
             let read = client.read()?;
             let exported = AccountExport::read(&*read, id, client.clock.now(), usize::MAX)?;
             let exported = exported.with_context(|| {
@@ -97,14 +95,14 @@ pub(super) fn run(
             out.document(&text)?;
         }
         AccountCommand::Delete { account, forfeit } => {
-            client.change(&Change::AccountDelete {
+            client.change(Delete {
                 account: account.account.clone(),
                 forfeit,
             })?;
             changed(&account.account, "status", "closed", out)?;
         }
         AccountCommand::Class { account, class } => {
-            client.change(&Change::AccountClass {
+            client.change(Class {
                 account: account.account.clone(),
                 class: class.clone(),
             })?;

@@ -12,6 +12,8 @@ use super::control_client::ControlClient;
 use super::exit_code::{Exit, FAILURE, INCOMPLETE, SUCCESS};
 use super::output::Output;
 use super::progress::Progress;
+use crate::admin::operations::upkeep::Complete;
+use crate::admin::upkeep::Task;
 use crate::admin::views::AuditReportView;
 
 /// The options of `tollgate audit`.
@@ -68,6 +70,10 @@ fn run_audit(
         verify_files(&*read, folder, &mut report)?;
     }
     drop(progress);
+    client.record_upkeep(&Complete {
+        task: Task::Audit,
+        violations: Some(report.violations_count),
+    });
     out.show(&AuditReportView::of(&report), |out| {
         print_text(&report, do_books_balance, options.exports, out)
     })?;

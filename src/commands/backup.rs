@@ -13,6 +13,8 @@ use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
 use super::output::Output;
 use super::progress::{Progress, percent};
+use crate::admin::operations::upkeep::Complete;
+use crate::admin::upkeep::Task;
 use crate::args::BackupTarget;
 use crate::telemetry::print_error;
 
@@ -56,6 +58,7 @@ pub(super) fn backup(
 ) -> anyhow::Result<u8> {
     let database = client.file("copy the database with `pg_dump` or `pg_basebackup`")?;
     let loss = client.check_record();
+    let is_whole = loss.is_ok();
     if let Err(loss) = loss {
         // Earlier backups have what this one would lack, and one of their number would go for it. A copy of its own is no backup.
         match &target.file {
@@ -82,6 +85,12 @@ pub(super) fn backup(
         (None, None) => bail!("name a file, or a folder with `--dir`"),
     };
     drop(progress);
+    if is_whole {
+        client.record_upkeep(&Complete {
+            task: Task::Backup,
+            violations: None,
+        });
+    }
     let (file, database) = (made.file.display(), made.database.display());
     let mut line = format!("{file}: backup of {database}");
     match made.verified {

@@ -1,11 +1,11 @@
 //! `tollgate cache`: shows and purges the cache of the running gateway.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
 use super::output::Output;
-use crate::admin::control::{Applied, CacheState, Change};
+use crate::admin::operations::cache::{CacheState, Purge, Show};
 use crate::args::CacheCommand;
 
 pub(super) fn run(
@@ -14,21 +14,9 @@ pub(super) fn run(
     out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     match command {
-        CacheCommand::Show => {
-            let Applied::Cache(state) = client.query(&Change::CacheShow {})? else {
-                bail!(
-                    "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
-                );
-            };
-            show(&state, out)?;
-        }
+        CacheCommand::Show => show(&client.query(&Show {})?, out)?,
         CacheCommand::Purge { id, model, .. } => {
-            let Applied::Purged { removed } = client.query(&Change::CachePurge { id, model })?
-            else {
-                bail!(
-                    "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
-                );
-            };
+            let removed = client.query(&Purge { id, model })?.removed;
             let purged = serde_json::json!({ "removed": removed });
             out.line(&purged, format_args!("{removed} removed"))?;
         }

@@ -11,8 +11,11 @@ use tollgate_store::postgres::{Imported, Progress};
 use tollgate_store::sqlite::{self, Lock, RecordState, Repair};
 use tollgate_store::{Admission, LostCommits, OpenError, Read, Store, UnitOfWork, commit_blocking};
 
-use crate::admin::control::{self, Applied, Change, ControlError};
-use crate::admin::{Actor, AdminService, Changes, record_of_accepted_loss};
+use crate::admin::control::{self, ControlError};
+use crate::admin::operations::gateway;
+use crate::admin::operations::operation::Operation;
+use crate::admin::operations::upkeep::Complete;
+use crate::admin::{Actor, AdminService, record_of_accepted_loss};
 use crate::config::{Retention, Settings};
 use crate::database::{self, Opener};
 use crate::telemetry;
@@ -93,29 +96,35 @@ impl ControlClient {
         Ok(self)
     }
 
-    /// Makes a change through the gateway, or in the database when none runs.
-    pub(super) fn change(&self, change: &Change) -> anyhow::Result<Applied> {
-        match control::request(&self.socket, change) {
-            Ok(applied) => Ok(applied),
-            Err(ControlError::NoGateway { .. }) => self.change_directly(change.clone()),
-            Err(error) => Err(error.into()),
+    /// Performs an operation through the gateway, or in the database when none runs.
+    pub(super) fn change<O: Operation>(&self, operation: O) -> anyhow::Result<O::Output> {
+        match control::request(&self.socket, &operation) {
+            Err(ControlError::NoGateway { .. }) => self.directly(|perform| perform(operation)),
+            answered => Ok(answered?),
         }
     }
 
-    /// Requests state that only the running gateway has.
-    pub(super) fn query(&self, change: &Change) -> anyhow::Result<Applied> {
-        Ok(control::request(&self.socket, change)?)
+    /// Requests what only the running gateway has.
+    pub(super) fn query<O: Operation>(&self, operation: &O) -> anyhow::Result<O::Output> {
+        Ok(control::request(&self.socket, operation)?)
+    }
+
+    /// Has the running gateway record completed upkeep. Without an answer the upkeep is done all the same, and a note says so.
+    pub(super) fn record_upkeep(&self, completed: &Complete) {
+        if let Err(error) = control::request(&self.socket, completed) {
+            let cause = telemetry::chain(&error);
+            telemetry::print_error(&format!(
+                "tollgate: note: this run is not in the gateway's audit log and metrics: {cause}\n"
+            ));
+        }
     }
 
     /// The settings file of this command, which is refused where the running gateway has another one: it reads its own.
     pub(super) fn gateways_file(&self) -> anyhow::Result<PathBuf> {
         let own = self.settings.source.real_file();
         let own = own.context("the settings file is gone")?;
-        match self.query(&Change::GatewayShow {})? {
-            Applied::Gateway {
-                settings: Some(of_gateway),
-                ..
-            } if of_gateway != own => bail!(
+        match self.query(&gateway::Show {})?.settings {
+            Some(of_gateway) if of_gateway != own => bail!(
                 "the gateway reads its settings from `{0}`, and this command was given `{1}`; copy it to `{0}`, or name that one",
                 of_gateway.display(),
                 own.display()
@@ -124,16 +133,16 @@ impl ControlClient {
         }
     }
 
-    /// Makes a change again while `each` says so, in the database opened once when no gateway runs.
-    pub(super) fn change_while(
+    /// Performs an operation again while `each` says so, in the database opened once when no gateway runs.
+    pub(super) fn change_while<O: Operation + Clone>(
         &self,
-        change: &Change,
-        each: &mut dyn FnMut(Applied) -> anyhow::Result<bool>,
+        operation: &O,
+        each: &mut dyn FnMut(O::Output) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
         loop {
-            match control::request(&self.socket, change) {
-                Ok(applied) => {
-                    if !each(applied)? {
+            match control::request(&self.socket, operation) {
+                Ok(output) => {
+                    if !each(output)? {
                         return Ok(());
                     }
                 }
@@ -141,8 +150,8 @@ impl ControlClient {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.directly(|apply| {
-            while each(apply(change.clone())?)? {}
+        self.directly(|perform| {
+            while each(perform(operation.clone())?)? {}
             Ok(())
         })
     }
@@ -154,14 +163,10 @@ impl ControlClient {
             .context("the settings keep everything; set `store.keep_months` and `store.exports`")
     }
 
-    fn change_directly(&self, change: Change) -> anyhow::Result<Applied> {
-        self.directly(|apply| apply(change))
-    }
-
-    /// Makes changes in the database, which no gateway has.
-    fn directly<T>(
+    /// Performs operations in the database, which no gateway has.
+    fn directly<O: Operation, T>(
         &self,
-        change: impl FnOnce(&dyn Fn(Change) -> anyhow::Result<Applied>) -> anyhow::Result<T>,
+        act: impl FnOnce(&dyn Fn(O) -> anyhow::Result<O::Output>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let store = self.open()?;
         let (ledger, _) = Ledger::start(store.clone(), self.clock.now())?;
@@ -175,11 +180,11 @@ impl ControlClient {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .context("cannot wait for the database")?;
-        let changed = change(&|change| {
-            let applied = admin_service.apply(change, Actor::of_process().into());
-            runtime.block_on(applied).map_err(anyhow::Error::msg)
+        let changed = act(&|operation| {
+            let output = admin_service.perform(operation, Actor::of_process().into());
+            runtime.block_on(output).map_err(anyhow::Error::msg)
         });
-        // No other node asks this one for what the change has given it.
+        // No other node asks this one for what the operation has given it.
         ledger.return_all();
         store.close();
         changed

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde::Serialize;
 use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
@@ -11,7 +11,7 @@ use tollgate_store::{AccountRow, LedgerLine};
 use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
-use crate::admin::control::{Applied, Change};
+use crate::admin::operations::credits::{Booking, Correct, Grant};
 use crate::admin::views::{BalanceView, Credits, LineView};
 use crate::args::CreditsCommand;
 
@@ -29,55 +29,45 @@ pub(super) fn run(
             amount,
             reference,
         } => {
-            let change = Change::CreditsGrant {
+            let booking = client.change(Grant {
                 account: account.account.clone(),
                 amount,
                 reference,
-            };
-            book((&change, "granted"), &account.account, client, out)?;
+            })?;
+            print_booking(&booking, "granted", &account.account, out)?;
         }
         CreditsCommand::Correct {
             account,
             amount,
             reference,
         } => {
-            let change = Change::CreditsCorrect {
+            let booking = client.change(Correct {
                 account: account.account.clone(),
                 amount,
                 reference,
-            };
-            book((&change, "corrected"), &account.account, client, out)?;
+            })?;
+            print_booking(&booking, "corrected", &account.account, out)?;
         }
         CreditsCommand::Show { account } => show(&account.account, client, out)?,
     }
     Ok(SUCCESS)
 }
 
-/// Has a movement of credit booked, and prints the balance after it.
-fn book(
-    (change, done): (&Change, &str),
+/// Prints the balance after a booking.
+fn print_booking(
+    booking: &Booking,
+    done: &str,
     account: &str,
-    client: &ControlClient,
     out: &mut Output<'_>,
 ) -> anyhow::Result<()> {
-    let Applied::Credits {
-        operation,
-        repeated,
-        available,
-    } = client.change(change)?
-    else {
-        bail!(
-            "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
-        );
-    };
-    let available: Micros = available.parse()?;
+    let available: Micros = booking.available.parse()?;
     let booked = Booked {
         account,
-        operation: &operation,
-        repeated,
+        operation: &booking.operation,
+        repeated: booking.repeated,
         available: available.into(),
     };
-    let note = match repeated {
+    let note = match booking.repeated {
         true => format!("already {done} with this reference; "),
         false => String::new(),
     };

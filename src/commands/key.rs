@@ -13,7 +13,7 @@ use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
 use super::time;
-use crate::admin::control::{Applied, Change};
+use crate::admin::operations::key::{Create, Revoke};
 use crate::admin::views::KeyView;
 use crate::args::KeyCommand;
 
@@ -36,7 +36,7 @@ pub(super) fn run(
             expires,
         } => {
             let now = client.clock.now();
-            let change = Change::KeyCreate {
+            let created = client.change(Create {
                 account: account.account.clone(),
                 name,
                 scopes,
@@ -44,18 +44,14 @@ pub(super) fn run(
                 spend_max,
                 spend_period,
                 expires_at: expires.map(|text| time::read_end(&text, now)).transpose()?,
-            };
-            let Applied::Key { id, secret } = client.change(&change)? else {
-                bail!(
-                    "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
-                );
-            };
+            })?;
+            let (id, secret) = (created.id, created.secret.0);
             let made = serde_json::json!({
                 "id": id,
-                "secret": secret.0,
+                "secret": secret,
                 "account": account.account,
             });
-            out.line(&made, format_args!("{id}\n{}", secret.0))?;
+            out.line(&made, format_args!("{id}\n{secret}"))?;
         }
         KeyCommand::List { account } => {
             let read = client.read()?;
@@ -82,7 +78,7 @@ pub(super) fn run(
                 (None, Some(file)) => find(client, &file)?.1.id.to_string(),
                 (None, None) => bail!("name the key by `--key` or `--secret-file`"),
             };
-            client.change(&Change::KeyRevoke { key: key.clone() })?;
+            client.change(Revoke { key: key.clone() })?;
             let revoked = serde_json::json!({ "id": key, "status": "revoked" });
             out.line(&revoked, format_args!("{key}: revoked"))?;
         }

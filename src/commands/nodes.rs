@@ -7,6 +7,7 @@ use tollgate_clock::{Clock, Entropy};
 
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
+use crate::admin::operations::node::Recover;
 use crate::admin::{self, views::NodeView};
 use crate::args::NodesCommand;
 use crate::config::{Settings, StoreUrl};
@@ -43,7 +44,8 @@ pub(super) fn run(
         if found.has_ended_cleanly() && !has_spool {
             note = Some(format!("node `{name}` has left nothing to recover"));
         } else {
-            let record = admin::record_of_recovery(&name, &clock, &entropy);
+            let recover = Recover { node: name.clone() };
+            let record = admin::record_of(&recover, &clock, &entropy);
             let by = RecoveredBy::Operator(Some(record));
             database::recover_node(&settings.store, &opener, found.node, by)
                 .with_context(|| format!("cannot recover node `{name}`"))?;

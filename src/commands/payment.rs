@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
-use crate::admin::control::Change;
+use crate::admin::operations::payment::Close;
 use crate::admin::views::{PaymentView, open_payments};
 use crate::args::PaymentCommand;
 
@@ -24,7 +24,7 @@ pub(super) fn run(
             shared_transaction,
             ..
         } => {
-            client.change(&Change::PaymentClose {
+            client.change(Close {
                 payment: payment.clone(),
                 paid,
                 shared_transaction,

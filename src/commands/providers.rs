@@ -2,21 +2,17 @@
 
 use std::io::Write;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde::Deserialize as _;
 
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
-use crate::admin::control::{Applied, Change};
+use crate::admin::operations::provider::Show;
 use crate::upstream::ProviderView;
 
 pub(super) fn run(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<u8> {
-    let Applied::Providers { providers } = client.query(&Change::ProvidersShow {})? else {
-        bail!(
-            "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
-        );
-    };
+    let providers = client.query(&Show {})?.providers;
     out.show(&providers, |out| print_text(&providers, out))?;
     Ok(SUCCESS)
 }

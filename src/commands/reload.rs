@@ -1,20 +1,16 @@
 //! `tollgate reload` and `tollgate settings diff`: the settings file and the running gateway.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use super::control_client::ControlClient;
 use super::exit_code::{FAILURE, SUCCESS};
 use super::output::Output;
-use crate::admin::control::{Applied, Change};
-
-const UNEXPECTED: &str = "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway";
+use crate::admin::operations::settings::{Diff, Reload};
 
 /// Has the gateway read its settings again.
 pub(super) fn reload(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<u8> {
     let file = client.gateways_file()?;
-    let Applied::Reloaded(settings) = client.query(&Change::SettingsReload {})? else {
-        bail!(UNEXPECTED);
-    };
+    let settings = client.query(&Reload {})?;
     out.show(&settings, |out| {
         for change in &settings.changes {
             writeln!(out, "{change}").context("cannot print")?;
@@ -33,9 +29,7 @@ pub(super) fn reload(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Re
 /// Shows what a reload would change.
 pub(super) fn diff(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<u8> {
     let file = client.gateways_file()?;
-    let Applied::Differences { differences } = client.query(&Change::SettingsDiff {})? else {
-        bail!(UNEXPECTED);
-    };
+    let differences = client.query(&Diff {})?.differences;
     out.show(&differences, |out| {
         for difference in &differences {
             writeln!(out, "{difference}").context("cannot print")?;

@@ -2,15 +2,14 @@
 
 use std::io::Write;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use tollgate_store::retention::closed_months;
 
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
 use super::progress::Progress;
-use crate::admin::control::{Applied, Change, ExportedMonth};
-use crate::admin::retention::kept_from;
+use crate::admin::operations::retention::{ExportedMonth, Retain, kept_from};
 
 /// Exports and removes what is old enough, file by file; or shows it.
 pub(super) fn run(
@@ -32,20 +31,17 @@ pub(super) fn run(
     }
     let mut months: Vec<ExportedMonth> = Vec::new();
     let mut elsewhere = false;
-    client.change_while(&Change::RetentionRun {}, &mut |applied| {
-        let Applied::Retained {
-            exported,
-            is_elsewhere,
-        } = applied
-        else {
-            bail!("the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway");
-        };
-        elsewhere |= is_elsewhere;
+    client.change_while(&Retain {}, &mut |retained| {
+        elsewhere |= retained.is_elsewhere;
+        let exported = retained.exported;
         let is_done = exported.is_none();
         months.extend(exported);
         progress.report(|| {
             let commits: u64 = months.iter().map(|month| month.commits).sum();
-            format!("exported and removed {commits} commits in {} files", months.len())
+            format!(
+                "exported and removed {commits} commits in {} files",
+                months.len()
+            )
         });
         Ok(!is_done)
     })?;

@@ -14,7 +14,8 @@ use tokio::sync::watch;
 
 use super::database_wait;
 use super::exit_code::{FAILURE, SUCCESS};
-use crate::admin::control::Change;
+use crate::admin::operations::operation::Operation;
+use crate::admin::operations::{gateway, settings};
 use crate::admin::{Actor, Changes};
 use crate::config::{Environment, Settings};
 use crate::gateway::{Predecessor, is_started_by_predecessor, service_manager};
@@ -93,19 +94,19 @@ impl SignalHandler {
 
     fn reload(&self) {
         tracing::info!("received SIGHUP, reopening log files and reloading settings");
-        self.apply("SIGHUP", Change::SettingsReload {});
+        self.apply("SIGHUP", settings::Reload {});
     }
 
     fn upgrade(&self) {
         tracing::info!("received SIGUSR2, starting a new process that takes over");
-        self.apply("SIGUSR2", Change::Upgrade { program: None });
+        self.apply("SIGUSR2", gateway::Upgrade { program: None });
     }
 
     /// Starts an operator's act. What becomes of it is logged there.
-    fn apply(&self, signal: &'static str, change: Change) {
+    fn apply<O: Operation>(&self, signal: &'static str, operation: O) {
         if let Some((runtime, changes)) = self.gateway.get().cloned() {
             let actor = Actor::Signal(signal);
-            runtime.spawn(async move { drop(changes.apply(change, actor.into()).await) });
+            runtime.spawn(async move { drop(changes.perform(operation, actor.into()).await) });
         }
     }
 }

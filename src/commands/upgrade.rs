@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
 use super::output::Output;
-use crate::admin::control::{Applied, Change};
+use crate::admin::operations::gateway::Upgrade;
 
 /// Has the gateway start a new process that takes over.
 pub(super) fn upgrade(
@@ -20,11 +20,7 @@ pub(super) fn upgrade(
         .map(std::path::absolute)
         .transpose()
         .context("cannot find the current folder")?;
-    let Applied::Upgraded(upgraded) = client.query(&Change::Upgrade { program })? else {
-        bail!(
-            "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
-        );
-    };
+    let upgraded = client.query(&Upgrade { program })?;
     let line = format_args!(
         "process {} serves; the earlier one ends {} open requests",
         upgraded.process, upgraded.open

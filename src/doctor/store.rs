@@ -10,7 +10,8 @@ use tollgate_store::OpenError;
 
 use super::checks::{Checks, gigabytes, milliseconds};
 use super::finding::Finding;
-use crate::admin::control::{self, Applied, Change, ControlError};
+use crate::admin::control::{self, ControlError};
+use crate::admin::operations::gateway::{Process, Show};
 use crate::config::{Settings, StoreUrl};
 use crate::database;
 use crate::telemetry;
@@ -54,10 +55,9 @@ impl Running {
 pub(super) async fn gateway(settings: &Settings) -> (Running, Finding) {
     let name = "gateway";
     let socket = database::control_socket(&settings.store);
-    let ask =
-        tokio::task::spawn_blocking(move || control::request(&socket, &Change::GatewayShow {}));
+    let ask = tokio::task::spawn_blocking(move || control::request(&socket, &Show {}));
     let finding = match tokio::time::timeout(GATEWAY_LIMIT, ask).await {
-        Ok(Ok(Ok(Applied::Gateway {
+        Ok(Ok(Ok(Process {
             process, version, ..
         }))) => {
             let measured = format!("process {process} runs release {version}");
@@ -74,7 +74,7 @@ pub(super) async fn gateway(settings: &Settings) -> (Running, Finding) {
             let finding = Finding::ok(name, "none runs with this database on this machine");
             return (Running::None, finding);
         }
-        Ok(Ok(Err(ControlError::Refused(_)) | Ok(_))) => {
+        Ok(Ok(Err(ControlError::Refused(_) | ControlError::Unexpected))) => {
             Finding::warning(name, "one of an earlier release runs")
                 .remedy("`tollgate upgrade` has it hand over to this one")
         }

@@ -12,7 +12,7 @@ use tollgate_clock::{Backoff, Jitter};
 
 use super::conditions::Conditions;
 use super::reload::Reloader;
-use crate::admin::control::Change;
+use crate::admin::operations::settings::Reload;
 use crate::admin::{Actor, ChangeErrorKind, Changes, RunningSettings};
 use crate::config::Stamp;
 
@@ -73,7 +73,7 @@ pub(super) async fn watch_settings(
         } else if now == seen && now != refused && pause.is_over() {
             // Before the attempt, whose record in the audit log waits for the database too.
             conditions.settings_in_force(false);
-            let reload = changes.apply(Change::SettingsReload {}, Actor::FileWatch.into());
+            let reload = changes.perform(Reload {}, Actor::FileWatch.into());
             // The result is logged.
             match reload.await {
                 Ok(_) => conditions.settings_in_force(true),

@@ -152,6 +152,10 @@ metrics! {
         "Bytes of SQLite's main file that removed rows have left for new ones; 0 for a PostgreSQL database.";
     RETENTION_OVERDUE = "tollgate_retention_overdue_seconds", Gauge, [],
         "For how long the journal has had months that `tollgate retention` is to remove; 0 without any, and where `store.keep_months` is not set. Read once a minute.";
+    UPKEEP = "tollgate_upkeep_timestamp_seconds", Gauge, ["task"],
+        "When a backup or an audit of the ledger was last completed (backup, audit), in seconds since 1970; not there before the first. The audit log is read every ten minutes.";
+    AUDIT_VIOLATIONS = "tollgate_audit_violations", Gauge, [],
+        "Violations that the last audit of the ledger has found; 0 before the first.";
     WAL_BYTES = "tollgate_store_log_bytes", Gauge, [],
         "Bytes of the database's log that are not in its main file yet.";
     DISK_FREE = "tollgate_disk_free_bytes", Gauge, [],

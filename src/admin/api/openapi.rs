@@ -1,11 +1,13 @@
 //! The OpenAPI document of the admin API (OpenAPI 3.1).
 
-use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::endpoint::{BASE, Endpoint, endpoints};
-use super::messages::ErrorAnswer;
+use super::endpoint::ListedEndpoint;
+use super::route::BASE;
+use crate::admin::operations::endpoints;
 
 /// Statuses of errors, and when they are answered.
 const ERRORS: [(&str, &str); 9] = [
@@ -26,6 +28,27 @@ const ERRORS: [(&str, &str); 9] = [
     ),
 ];
 
+/// Every error.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
+struct ErrorAnswer {
+    error: ErrorMembers,
+}
+
+/// What is wrong, and what to do.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ErrorMembers {
+    /// How to correct the request.
+    message: String,
+    /// The category.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The invalid member or parameter.
+    param: Option<String>,
+    /// The cause.
+    code: String,
+}
+
 /// The document.
 pub(crate) fn openapi() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
@@ -36,10 +59,10 @@ pub(crate) fn openapi() -> Value {
     let mut paths = Map::new();
     for endpoint in endpoints() {
         let path = paths
-            .entry(format!("{BASE}{}", endpoint.path))
+            .entry(format!("{BASE}{}", endpoint.route.path))
             .or_insert_with(|| json!({}));
-        let method = endpoint.method.as_str().to_lowercase();
-        path[method] = operation(&endpoint, &mut generator);
+        let method = endpoint.route.method.as_str().to_lowercase();
+        path[method] = operation(endpoint, &mut generator);
     }
     let responses = ERRORS.iter().map(|(status, description)| {
         let content = json!({ "application/json": { "schema": error } });
@@ -66,16 +89,17 @@ pub(crate) fn openapi() -> Value {
     })
 }
 
-fn operation(endpoint: &Endpoint, generator: &mut SchemaGenerator) -> Value {
+fn operation(endpoint: &ListedEndpoint, generator: &mut SchemaGenerator) -> Value {
+    let route = &endpoint.route;
     let text = json!({ "type": "string" });
-    let path = endpoint
+    let path = route
         .names()
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": text }));
-    let query = endpoint.query.iter().map(|(name, description)| {
+    let query = route.query.iter().map(|(name, description)| {
         json!({ "name": name, "in": "query", "description": description, "schema": text })
     });
     let mut parameters: Vec<Value> = path.chain(query).collect();
-    if endpoint.has_key {
+    if route.has_key {
         parameters.push(json!({
             "name": "Idempotency-Key",
             "in": "header",
@@ -84,29 +108,29 @@ fn operation(endpoint: &Endpoint, generator: &mut SchemaGenerator) -> Value {
             "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
         }));
     }
-    let answer = (endpoint.answer)(generator);
+    let answer = (endpoint.schema)(generator);
     let mut responses = Map::new();
     let content = json!({ "application/json": { "schema": answer } });
     let request_id = json!({ "X-Request-Id": {
         "description": "The id of the request, which the audit log has.", "schema": text,
     } });
     responses.insert(
-        endpoint.status.as_str().to_owned(),
-        json!({ "description": endpoint.summary, "content": content, "headers": request_id }),
+        route.status.as_str().to_owned(),
+        json!({ "description": route.summary, "content": content, "headers": request_id }),
     );
     for (status, _) in ERRORS {
         let reference = json!({ "$ref": format!("#/components/responses/Error{status}") });
         responses.insert(status.to_owned(), reference);
     }
-    let role = endpoint.role.word();
+    let role = route.role.word();
     let mut operation = json!({
-        "operationId": endpoint.id,
-        "summary": endpoint.summary,
+        "operationId": route.id,
+        "summary": route.summary,
         "description": format!("Needs the role `{role}`."),
         "parameters": parameters,
         "responses": responses,
     });
-    if let Some(body) = endpoint.body {
+    if let Some(body) = route.body {
         operation["requestBody"] = json!({
             "required": true,
             "content": { "application/json": { "schema": body(generator) } },

@@ -9,7 +9,8 @@ use tokio::task::JoinHandle;
 use tollgate_clock::Clock;
 use tollgate_testing::within;
 
-use super::super::changes::{ApplyFuture, Caller};
+use super::super::changes::Caller;
+use super::super::operations::operation::{Applied, ApplyFuture, Request};
 use super::super::tests::default_settings;
 use super::*;
 
@@ -22,12 +23,12 @@ struct Held {
 }
 
 impl Changes for Held {
-    fn apply(&self, _: Change, _: Caller) -> ApplyFuture<'_> {
+    fn apply(&self, _: Box<dyn Request>, _: Caller) -> ApplyFuture<'_> {
         Box::pin(async {
             self.begun.notify_one();
             self.release.notified().await;
             self.completed.notify_one();
-            Ok(Applied::Purged { removed: 7 })
+            Ok(Applied::of::<cache::Purge>(cache::Purged { removed: 7 }))
         })
     }
 }

@@ -100,7 +100,12 @@ fn acts_are_recorded_by_a_gateway() {
         serde_json::json!({ "model": "small", "removed": 0 })
     );
     workspace.json("cache show");
-    assert_eq!(workspace.json("audit")["audit_records"], 12);
+    // The audit of the list was recorded once it was completed.
+    assert_eq!(workspace.json("audit")["audit_records"], 13);
+    let last = workspace.json("audit-log --limit 1");
+    assert_eq!(last[0]["action"], "upkeep");
+    assert_eq!(last[0]["subject"], "tollgate audit");
+    assert_eq!(last[0]["detail"], serde_json::json!({ "violations": 0 }));
     server.end();
 }
 

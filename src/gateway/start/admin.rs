@@ -113,6 +113,13 @@ fn changes(inputs: &Inputs, serving: &Serving, upgrader: &Arc<Upgrader>) -> Arc<
     if let Some(cache) = serving.built.services.find::<Arc<Cache>>() {
         service = service.with_cache(cache);
     }
+    let upkeep = service.upkeep();
+    inputs
+        .telemetry
+        .metrics()
+        .add_source(upkeep.clone().source());
+    let read_upkeep = upkeep.follow(serving.storage.store.clone());
+    upgrader.add_task(serving.runtime.spawn(read_upkeep).abort_handle());
     Arc::new(service)
 }
 

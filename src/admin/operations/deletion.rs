@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use http::Method;
+use serde::{Deserialize, Serialize};
 use tollgate_clock::Timestamp;
+use tollgate_filter::ApiError;
 use tollgate_ledger::Credit;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_purchase::mandates::{current_mandate, may_charge};
@@ -11,10 +14,12 @@ use tollgate_store::{
     ReadError, SigninPart, UnitOfWork, commit, reading,
 };
 
-use super::audit::Recorder;
-use super::changes::ChangeError;
-use super::control::Applied;
-use super::service::AdminService;
+use super::operation::{Done, Operation, Run};
+use crate::admin::api::call::Call;
+use crate::admin::api::endpoint::{Endpoint, Route};
+use crate::admin::api::state::ApiState;
+use crate::admin::changes::ChangeError;
+use crate::admin::views::AccountView;
 
 /// The reference of the correction that takes forfeited credit; of a later one, of a deleted account that has got credit since, its beginning.
 const REFERENCE: &str = "account/deleted";
@@ -30,34 +35,43 @@ struct Found {
     obstacle: Option<&'static str>,
 }
 
-impl AdminService {
-    /// Deletes an account in one unit of work.
-    pub(super) async fn account_delete(
-        &self,
-        account: AccountId,
-        forfeit: bool,
-        recorder: &Recorder<'_>,
-        now: Timestamp,
-    ) -> Result<Applied, ChangeError> {
-        let (store, ledger, entropy) = self.books();
-        let found = reading(store, move |store| find(store, account)).await?;
+/// Closes an account for good, and removes what is personal of it, in one unit of work.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Delete {
+    /// The account's id.
+    pub(crate) account: String,
+    /// Whether credit that it has is forfeited.
+    pub(crate) forfeit: bool,
+}
+
+impl Operation for Delete {
+    type Output = Done;
+    const NAME: &'static str = "account_delete";
+    const SUBJECT: Option<&'static str> = Some("account");
+
+    async fn run(self, run: &Run<'_>) -> Result<Done, ChangeError> {
+        let (service, now) = (run.service, run.now);
+        let account: AccountId = self.account.parse()?;
+        let found = reading(&service.store, move |store| find(store, account)).await?;
         let found = found
             .ok_or_else(|| ChangeError::not_found(format!("there is no account `{account}`")))?;
         if let Some(obstacle) = found.obstacle {
             return Err(ChangeError::conflict(obstacle));
         }
         let available = found.row.available;
-        if available != Micros::ZERO && !forfeit {
+        if available != Micros::ZERO && !self.forfeit {
             return Err(ChangeError::conflict(format!(
                 "the account has {available} credits, which would be lost; return what they were paid with, or use `--forfeit`"
             )));
         }
         let mut parts = parts(account, &found.credentials, now);
-        parts.push(recorder.part());
+        parts.push(run.recorder.part());
         if available == Micros::ZERO {
-            commit(&**store, UnitOfWork::of_all(parts, Admission::Normal)).await?;
+            let unit = UnitOfWork::of_all(parts, Admission::Normal);
+            commit(&*service.store, unit).await?;
         } else {
-            let operation = OperationId::generate(now, entropy);
+            let operation = OperationId::generate(now, &service.entropy);
             let reference = match found.row.status {
                 AccountStatus::Closed => format!("{REFERENCE}/{operation}").into(),
                 _ => Arc::from(REFERENCE),
@@ -69,10 +83,31 @@ impl AdminService {
                 reference,
                 at: now,
             };
-            ledger.correct_with(credit, parts).await?;
+            service.ledger.correct_with(credit, parts).await?;
         }
-        recorder.set_recorded();
-        Ok(Applied::Done)
+        run.recorder.set_recorded();
+        Ok(Done {})
+    }
+}
+
+impl Endpoint for Delete {
+    type Answer = AccountView;
+    const ROUTE: Route = Route::change(
+        "deleteAccount",
+        Method::DELETE,
+        "/accounts/{account}",
+        "Delete an account for good: its credentials and sessions end, addresses and names are removed. Its ledger entries and payments \
+         stay, under its id alone. Refused with 409 while it has credit, requests, or a subscription that may be charged.",
+    )
+    .query(&[("forfeit", "`true`: the credit that it has is forfeited.")]);
+
+    async fn answer(api: &ApiState, call: &Call<'_>) -> Result<AccountView, ApiError> {
+        let delete = Delete {
+            account: call.name().to_owned(),
+            forfeit: call.parameter("forfeit") == Some("true"),
+        };
+        api.perform(delete, call).await?;
+        api.account(call.name()).await
     }
 }
 

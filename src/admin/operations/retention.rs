@@ -1,13 +1,129 @@
 //! Retention: the months that the settings do not keep are exported and removed, one file at a time.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tollgate_clock::{Clock, Entropy, Timestamp};
+use tollgate_filter::ApiError;
 use tollgate_money::OperationId;
 use tollgate_store::Store;
 use tollgate_store::retention::{ClosedMonth, Retention, first_kept};
 
-use super::changes::ChangeError;
-use super::control::ExportedMonth;
+use super::operation::{Operation, Run};
+use crate::admin::api::call::Call;
+use crate::admin::api::endpoint::{Endpoint, Route};
+use crate::admin::api::state::ApiState;
+use crate::admin::changes::{ChangeError, panicked};
 use crate::config;
+
+/// Exports old commits of the journal to one file, and removes them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Retain {}
+
+/// Commits were exported and removed, or none was old enough.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Retained {
+    /// The file; none when nothing is old enough.
+    pub(crate) exported: Option<ExportedMonth>,
+    /// Whether another node has the duties of the cluster, which does it.
+    pub(crate) is_elsewhere: bool,
+}
+
+/// Commits of one node and one month that were exported to a file and removed from the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct ExportedMonth {
+    /// The number of the node whose journal it is.
+    pub(crate) node: i64,
+    /// The month, such as `2026-01`.
+    pub(crate) month: String,
+    /// The number of commits.
+    pub(crate) commits: u64,
+    /// Their size in bytes.
+    pub(crate) bytes: u64,
+    /// The file; none for what a run would export.
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl Operation for Retain {
+    type Output = Retained;
+    const NAME: &'static str = "retention_run";
+    const RESULT: &'static str = "retained";
+    /// It writes and removes one file.
+    const TIMEOUT: Duration = Duration::from_secs(1800);
+
+    async fn run(self, run: &Run<'_>) -> Result<Retained, ChangeError> {
+        let is_elsewhere = !run.service.store.has_duties();
+        let exported = match is_elsewhere {
+            true => None,
+            false => export(run).await?,
+        };
+        if exported.is_none() {
+            // A run that does nothing is no act.
+            run.recorder.set_recorded();
+        }
+        Ok(Retained {
+            exported,
+            is_elsewhere,
+        })
+    }
+
+    fn detail(output: &Retained) -> Value {
+        let exported = output.exported.as_ref();
+        exported.map_or(Value::Null, |month| serde_json::json!(month))
+    }
+}
+
+/// Exports one file of old commits, and removes them.
+async fn export(run: &Run<'_>) -> Result<Option<ExportedMonth>, ChangeError> {
+    let service = run.service;
+    let Some(retention) = service.retention.clone() else {
+        return Err(ChangeError::conflict(
+            "the settings keep everything; set `store.keep_months` and `store.exports`",
+        ));
+    };
+    let (store, clock, entropy) = (&service.store, &service.clock, &service.entropy);
+    let (store, clock, entropy) = (store.clone(), clock.clone(), entropy.clone());
+    let step = tokio::task::spawn_blocking(move || step(&retention, &*store, &clock, &entropy));
+    step.await.map_err(panicked)?
+}
+
+/// Commits that were exported and removed.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Retained")]
+pub(in crate::admin) struct RetainedView {
+    /// The file; missing when nothing is old enough, and where another node does it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exported: Option<ExportedMonth>,
+    /// Whether another node has the duties of the cluster, which does it.
+    is_elsewhere: bool,
+}
+
+impl Endpoint for Retain {
+    type Answer = RetainedView;
+    const ROUTE: Route = Route::change(
+        "runRetention",
+        Method::POST,
+        "/retention",
+        "Export old commits of the journal to one file, and remove them; repeat it until `exported` is missing. Which are old enough says \
+         `store.keep_months`. It may take some minutes.",
+    );
+
+    async fn answer(api: &ApiState, call: &Call<'_>) -> Result<RetainedView, ApiError> {
+        let Retained {
+            exported,
+            is_elsewhere,
+        } = api.perform(Retain {}, call).await?;
+        Ok(RetainedView {
+            exported,
+            is_elsewhere,
+        })
+    }
+}
 
 /// The start of what stays in the journal.
 pub(crate) fn kept_from(settings: &config::Retention, now: Timestamp) -> Timestamp {
@@ -15,7 +131,7 @@ pub(crate) fn kept_from(settings: &config::Retention, now: Timestamp) -> Timesta
 }
 
 /// Exports the next file and removes its commits. Blocks.
-pub(super) fn step(
+fn step(
     settings: &config::Retention,
     store: &dyn Store,
     clock: &Clock,
