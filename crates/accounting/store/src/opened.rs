@@ -2,13 +2,13 @@
 
 use std::ops::Deref;
 
-use crate::engine::{RowError, Rows};
+use crate::engine::{RowError, Sql};
 use crate::error::ReadError;
 
 /// Connections that reads use, of one engine.
 pub(crate) trait Connections: Send + Sync {
     /// A connection.
-    type View: Rows;
+    type View: Sql;
 
     /// Authenticates connections from now on with another password, those of the writer too. A file has none.
     fn replace_password(&self, _: Option<&[u8]>) {}

@@ -151,7 +151,7 @@ pub(crate) fn start<E: Engine>(
     } = settings;
     let mut session = engine.session().map_err(StartError::Failure)?;
     let mut batch =
-        Batch::load(session.rows(), node, epoch, post_records).map_err(StartError::Row)?;
+        Batch::load(session.sql(), node, epoch, post_records).map_err(StartError::Row)?;
     derive_days(&mut session, &shared.gauges).map_err(StartError::Write)?;
     post(&mut session, &mut batch, &shared.gauges).map_err(StartError::Write)?;
     drop(session);

@@ -28,7 +28,7 @@ use crate::rows::RootSecret;
 use crate::schema::SCHEMA;
 use crate::spool::{Owner, Spool};
 use crate::store::{Read, Store};
-use crate::tables::remove_caps;
+use crate::tables::allotment::remove_caps;
 use crate::threads;
 
 /// The number of a node that is alone, whatever its name: its ledger in memory decides on all credit.

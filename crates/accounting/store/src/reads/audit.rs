@@ -13,20 +13,21 @@ use crate::allotment::{AllotmentRow, CapShares};
 use crate::audit_log::AuditRecord;
 use crate::carry::{self, Carried, History, RecordDigest};
 use crate::commit_id;
-use crate::engine::{Accounts, DayRange, JournalRows, RowError, Rows};
+use crate::engine::{Accounts, DayRange, JournalRows, RowError, Sql};
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
 use crate::error::ReadError;
 use crate::journal::Packer;
 use crate::plan::{PaymentRow, SubscriptionRow};
 use crate::rows::{AccountRow, OpenHold, PriceRow};
 use crate::store::{BatchRows, OperationRows, Replayed, Snapshot};
+use crate::tables;
 
 /// A snapshot of an engine's rows.
 pub(crate) struct AuditSnapshot<V>(pub(crate) V);
 
-impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
+impl<V: Deref<Target: Sql + Sized>> Snapshot for AuditSnapshot<V> {
     fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
-        (self.0.prices(each)).map_err(|error| error.reading("prices"))
+        (tables::prices::all(&*self.0, each)).map_err(|error| error.reading("prices"))
     }
 
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
@@ -42,11 +43,12 @@ impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
             let (_, epoch, number) = commit_id::numbers(posted);
             each(node, (posted != 0).then_some((epoch, number)));
         };
-        (self.0.posted_marks(&mut mark)).map_err(|error| error.reading("nodes"))
+        (tables::marks::posted(&*self.0, &mut mark)).map_err(|error| error.reading("nodes"))
     }
 
     fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), ReadError> {
-        (self.0.allotments(node, each)).map_err(|error| error.reading("allotments"))
+        (tables::allotment::of_node(&*self.0, node, each))
+            .map_err(|error| error.reading("allotments"))
     }
 
     fn caps(&self, each: &mut dyn FnMut(CapShares)) -> Result<(), ReadError> {
@@ -58,15 +60,16 @@ impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
     }
 
     fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), ReadError> {
-        (self.0.payments(each)).map_err(|error| error.reading("payments"))
+        (tables::plan::all_payments(&*self.0, each)).map_err(|error| error.reading("payments"))
     }
 
     fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError> {
-        (self.0.subscriptions(each)).map_err(|error| error.reading("subscriptions"))
+        (tables::plan::all_subscriptions(&*self.0, each))
+            .map_err(|error| error.reading("subscriptions"))
     }
 
     fn audit_log(&self, each: &mut dyn FnMut(AuditRecord)) -> Result<(), ReadError> {
-        (self.0.audit_records(each)).map_err(|error| error.reading("the audit log"))
+        (tables::audit_log::all(&*self.0, each)).map_err(|error| error.reading("the audit log"))
     }
 
     fn carried(&self) -> Result<Carried, ReadError> {
@@ -79,7 +82,7 @@ impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
     ) -> Result<Replayed, ReadError> {
         let mut history = History::default();
         let mut removed = HashMap::new();
-        let marks = self.0.carried_nodes(&mut |node| {
+        let marks = tables::carry::nodes(&*self.0, &mut |node| {
             removed.insert(node.node, node.last());
         });
         marks.map_err(|error| error.reading("carried rows"))?;
@@ -94,7 +97,8 @@ impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
             }
             (history.add(&*self.0, &commit)).map_err(|error| error.reading("exported commits"))?;
         }
-        let (_, stored) = (self.0.carry()).map_err(|error| error.reading("carried rows"))?;
+        let (_, stored) =
+            (tables::carry::number(&*self.0)).map_err(|error| error.reading("carried rows"))?;
         Ok(Replayed {
             commits: history.nodes.values().map(|node| node.commits).sum(),
             is_carried: history.digest() == stored,
@@ -102,27 +106,27 @@ impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
     }
 
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError> {
-        (self.0.commits(each)).map_err(|error| error.reading("seals"))
+        (tables::journal::commits(&*self.0, each)).map_err(|error| error.reading("seals"))
     }
 }
 
 /// Assembles operations from the journal, in the order in which they end; unfinished ones come last.
-struct Operations<'r, R> {
-    rows: &'r R,
+struct Operations<'r> {
+    sql: &'r dyn Sql,
     open: HashMap<OperationId, Entry>,
     holds: HashMap<OperationId, OpenHold>,
 }
 
-impl<R: Rows> Operations<'_, R> {
-    fn walk(rows: &R, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
+impl Operations<'_> {
+    fn walk(sql: &dyn Sql, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
         // Every operation ever, to find one that was started twice. The engine spills them to disk when there are many.
-        rows.begin_set()?;
+        sql.begin_set()?;
         let mut operations = Operations {
-            rows,
+            sql,
             open: HashMap::new(),
-            holds: tail::open_holds(rows)?,
+            holds: tail::open_holds(sql)?,
         };
-        let walked = rows.bodies(JournalRows::All, &mut |_, body| {
+        let walked = tables::journal::bodies(sql, JournalRows::All, &mut |_, body| {
             // Unreadable records show as a seal mismatch.
             let Ok(body) = Body::read(body) else {
                 return Ok(());
@@ -133,7 +137,7 @@ impl<R: Rows> Operations<'_, R> {
         if walked.is_ok() {
             operations.rest(each);
         }
-        rows.end_set()?;
+        sql.end_set()?;
         walked
     }
 
@@ -145,7 +149,7 @@ impl<R: Rows> Operations<'_, R> {
         let entry = Entry::of(part);
         let operation = part.operation();
         let ends = matches!(part, LedgerPart::Settle { .. } | LedgerPart::Release { .. });
-        let is_duplicate = !ends && !self.rows.add_to_set(operation.as_bytes())?;
+        let is_duplicate = !ends && !self.sql.add_to_set(operation.as_bytes())?;
         if let (LedgerPart::Hold { .. }, Some(entry), false) = (part, &entry, is_duplicate) {
             self.open.insert(operation, entry.clone());
             return Ok(());
@@ -185,7 +189,7 @@ impl<R: Rows> Operations<'_, R> {
 }
 
 /// Finds accounts whose postings, usage totals or references differ from the journal.
-fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Result<(), RowError> {
+fn posting_differences(sql: &dyn Sql, each: &mut dyn FnMut(AccountId)) -> Result<(), RowError> {
     let mut digests: HashMap<AccountId, RecordDigest> = HashMap::new();
     let mut packer = Packer::default();
     let mut totals = DayTotals::default();
@@ -199,7 +203,7 @@ fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Res
         if is_posted && record.is_owner_visible() {
             digest.add(&text(&record)?, 1);
             if let (Some(used), Ok(())) = (record.part()?.usage(), &added) {
-                added = totals.add(rows, &used);
+                added = totals.add(sql, &used);
             }
         }
         if let LedgerPart::Credit {
@@ -215,11 +219,11 @@ fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Res
         }
         Ok(())
     };
-    let read = each_record(rows, JournalRows::Posted, &mut |_, record| {
+    let read = each_record(sql, JournalRows::Posted, &mut |_, record| {
         journal(record, true)
     })
     .and_then(|()| {
-        each_record(rows, JournalRows::Unposted, &mut |_, record| {
+        each_record(sql, JournalRows::Unposted, &mut |_, record| {
             journal(record, false)
         })
     });
@@ -230,24 +234,24 @@ fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Res
     }
     added?;
     // Those of a release without usage totals are derived at the next start.
-    if rows.are_days_posted()? {
+    if tables::marks::are_days_posted(sql)? {
         for (account, day) in totals.each() {
             let digest = digests.entry(account).or_default();
             digest.add(format!("{day:?}").as_bytes(), 1);
         }
-        rows.usage_days(DayRange::Posted, &mut |account, day| {
+        tables::usage_days::read(sql, DayRange::Posted, &mut |account, day| {
             let digest = digests.entry(account).or_default();
             digest.add(format!("{day:?}").as_bytes(), -1);
         })?;
     }
     // What pages have of removed records counts as if they were in the journal.
-    rows.carried_pages(&mut |account, carried| {
+    tables::carry::pages(sql, &mut |account, carried| {
         let digest = digests.entry(account).or_default();
         digest.records = digest.records.wrapping_add(carried.records);
         digest.sum = digest.sum.wrapping_add(carried.sum);
     })?;
     let mut wrong = Vec::new();
-    rows.all_pages(&mut |page| {
+    tables::pages::all(sql, &mut |page| {
         let digest = digests.entry(page.account).or_default();
         let (mut at_min, mut at_max) = (Timestamp::MAX, Timestamp::MIN);
         let read = Body::read(page.body).and_then(|body| {
@@ -264,7 +268,7 @@ fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Res
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    rows.bookings(&mut |booking| {
+    tables::bookings::all(sql, &mut |booking| {
         let digest = digests.entry(booking.account).or_default();
         let booked = booked(
             booking.operation.as_bytes(),

@@ -5,6 +5,7 @@ use crate::engine::{EngineError, RowError, Select, Sql, SqlRow, values};
 use crate::error::ReadError;
 use crate::opened::{Connections, OpenedStore};
 
+/// Adds a record to the audit log.
 pub(crate) fn insert(connection: &dyn Sql, record: &AuditRecord) -> Result<(), EngineError> {
     let event = &record.event;
     let outcome = event.outcome.word();

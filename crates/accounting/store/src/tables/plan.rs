@@ -149,6 +149,7 @@ fn payment(row: &dyn SqlRow) -> Result<PaymentRow, RowError> {
     })
 }
 
+/// Visits every payment for the plan.
 pub(crate) fn all_payments(
     connection: &dyn Sql,
     each: &mut dyn FnMut(PaymentRow),
@@ -157,6 +158,7 @@ pub(crate) fn all_payments(
     connection.each(&sql, values![], payment, each)
 }
 
+/// Visits every subscription.
 pub(crate) fn all_subscriptions(
     connection: &dyn Sql,
     each: &mut dyn FnMut(SubscriptionRow),

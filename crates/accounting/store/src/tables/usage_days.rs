@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 use tollgate_money::{AccountId, CredentialId};
 
 use crate::engine::{DayRange, EachDay, EngineError, RowError, Select, Sql, SqlRow, Value, values};
-use crate::reads::DayTotals;
 use crate::usage::UsageDay;
 
 const COLUMNS: &str = "account_id, day_at, model, credential_id, requests, cache_hits, incomplete, prompt_tokens, completion_tokens,
@@ -31,6 +30,7 @@ macro_rules! of_columns {
     };
 }
 
+/// Visits usage totals as they were last posted.
 pub(crate) fn read(
     connection: &dyn Sql,
     which: DayRange,
@@ -162,10 +162,19 @@ static ADD: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-pub(crate) fn add(connection: &dyn Sql, totals: &DayTotals) -> Result<(), EngineError> {
+/// Adds to the usage totals.
+pub(crate) fn add<'d>(
+    connection: &dyn Sql,
+    mut totals: impl Iterator<Item = (AccountId, &'d UsageDay)>,
+) -> Result<(), EngineError> {
     connection.execute_rows(&ADD, &mut |run| {
-        (totals.each()).try_for_each(|(account, day)| run(of_columns!(account, day)))
+        totals.try_for_each(|(account, day)| run(of_columns!(account, day)))
     })
+}
+
+/// Removes all usage totals.
+pub(crate) fn remove_all(connection: &dyn Sql) -> Result<(), EngineError> {
+    connection.write("DELETE FROM usage_days", values![])
 }
 
 #[cfg(test)]
