@@ -19,7 +19,7 @@ use tollgate_purchase::mandates::request_cancellation;
 use tollgate_purchase::plan::Plans;
 use tollgate_rate_limit::Limits;
 use tollgate_store::{
-    AccountStatus, Admission, CacheScope, OpenError, Read, Store, UnitOfWork, commit, reading,
+    AccountStatus, Admission, CacheScope, OpenError, Reader, Store, UnitOfWork, commit, reading,
 };
 
 use super::audit::{Act, Recorder};
@@ -214,7 +214,7 @@ impl AdminService {
             }
             Change::AccountEndPlan { account } => {
                 let account: AccountId = account.parse()?;
-                let read = move |store: &dyn Read| store.mandates_of(account, MANDATES_MAX);
+                let read = move |store: &Reader| store.mandates_of(account, MANDATES_MAX);
                 let rows = reading(&self.store, read).await?;
                 // A running gateway has PayPal cancel it within seconds, otherwise the next one does at its start.
                 let attached = vec![recorder.part()];

@@ -11,7 +11,7 @@ use tollgate_identity::{Login, find_key, list_keys};
 use tollgate_ledger::audit;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::{
-    AccountRow, AuditLogQuery, AuditPosition, LedgerLine, OpenError, Read, ReadError, reading,
+    AccountRow, AuditLogQuery, AuditPosition, LedgerLine, OpenError, ReadError, Reader, reading,
 };
 
 use super::endpoint::{Endpoint, Operation};
@@ -95,7 +95,7 @@ impl Api {
                 // Recorded before it is read: no export is without a record.
                 let account = id.to_string();
                 self.apply(Change::AccountExport { account }, &call).await?;
-                let read = move |store: &dyn Read| AccountExport::read(store, id, now, ENTRIES_MAX);
+                let read = move |store: &Reader| AccountExport::read(store, id, now, ENTRIES_MAX);
                 let exported = self.read(read).await?;
                 let none = || no_account(format!("There is no account `{id}`."));
                 Ok(json(endpoint.status, &exported.ok_or_else(none)?))
@@ -147,7 +147,7 @@ impl Api {
             Op::ShowUsage => self.usage(endpoint, &call).await,
             Op::ListPayments => {
                 let now = self.deps.clock.now();
-                let open = self.read(|store| open_payments(store)).await?;
+                let open = self.read(open_payments).await?;
                 let data = open.iter().map(|row| PaymentView::of(row, now)).collect();
                 Ok(json(endpoint.status, &PaymentList { data }))
             }
@@ -223,7 +223,7 @@ impl Api {
 
     async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&dyn Read) -> Result<T, ReadError> + Send + 'static,
+        read: impl FnOnce(&Reader) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let read = reading(&self.deps.store, read).await;
         Ok(read.map_err(ChangeError::from)?)
@@ -240,7 +240,7 @@ impl Api {
     async fn account(&self, endpoint: &Endpoint, id: &str) -> Answer {
         let (row, now) = (self.find(id).await?, self.deps.clock.now());
         let id = row.id;
-        let more = move |store: &dyn Read| Ok((store.subscription(id)?, store.logins(id)?));
+        let more = move |store: &Reader| Ok((store.subscription(id)?, store.logins(id)?));
         let (plan, logins) = self.read(more).await?;
         let account = AccountView::of(&row, now).with(plan.as_ref(), &logins, now);
         Ok(json(endpoint.status, &account))
@@ -264,7 +264,7 @@ impl Api {
             None => None,
             Some(text) => Some(text.parse().map_err(|_| cursor("after"))?),
         };
-        let find = move |store: &dyn Read| match login {
+        let find = move |store: &Reader| match login {
             None => store.accounts_after(after, limit + 1),
             Some(login) => {
                 let found = login.find(|address| store.account_by_login(login.kind(), address))?;
@@ -320,7 +320,7 @@ impl Api {
         };
         let row = self.find(call.name()).await?;
         let id = row.id;
-        let read = move |store: &dyn Read| store.lines(id, before, limit + 1);
+        let read = move |store: &Reader| store.lines(id, before, limit + 1);
         let mut lines = self.read(read).await?;
         let next = cut_page(&mut lines, limit);
         let page = BalancePage {
@@ -417,7 +417,7 @@ impl Api {
         let read = read.await?;
         let audit = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            audit::audit(&*read)
+            audit::audit(&read)
         });
         let report = audit.await.map_err(panicked)?;
         let report = report.map_err(ChangeError::from)?;

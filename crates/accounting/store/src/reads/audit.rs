@@ -1,7 +1,7 @@
 //! Reads of the audit: all operations, and the differences between the journal and what was derived from it.
 
 use std::collections::HashMap;
-use std::ops::{ControlFlow, Deref};
+use std::ops::ControlFlow;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, OperationId};
@@ -13,76 +13,105 @@ use crate::allotment::{AllotmentRow, CapShares};
 use crate::audit_log::AuditRecord;
 use crate::carry::{self, Carried, History, RecordDigest};
 use crate::commit_id;
-use crate::engine::{Accounts, DayRange, JournalRows, RowError, Sql};
+use crate::engine::{Accounts, DayRange, JournalRows, RowError, Select, Sql, values};
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
 use crate::error::ReadError;
 use crate::journal::Packer;
 use crate::plan::{PaymentRow, SubscriptionRow};
+use crate::reader::{Reader, View};
 use crate::rows::{AccountRow, OpenHold, PriceRow};
-use crate::store::{BatchRows, OperationRows, Replayed, Snapshot};
+use crate::store::{BatchRows, OperationRows, Replayed};
 use crate::tables;
 
-/// A snapshot of an engine's rows.
-pub(crate) struct AuditSnapshot<V>(pub(crate) V);
+/// Committed data at one instant, until the drop.
+pub struct Snapshot<'r>(Box<dyn View + 'r>);
 
-impl<V: Deref<Target: Sql + Sized>> Snapshot for AuditSnapshot<V> {
-    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
-        (tables::prices::all(&*self.0, each)).map_err(|error| error.reading("prices"))
+impl<'r> Snapshot<'r> {
+    /// Shows what is committed now: the first read fixes it, not the start of the transaction.
+    pub(super) fn begin(reader: &'r Reader) -> Result<Snapshot<'r>, ReadError> {
+        let view = reader.connections.snapshot("a snapshot")?;
+        let fixed = view.sql().number("SELECT count(*) FROM meta", values![]);
+        fixed.map_err(|error| error.reading("a snapshot"))?;
+        Ok(Snapshot(view))
     }
 
-    fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
-        tail::accounts(&*self.0, Accounts::All, each).map_err(|error| error.reading("accounts"))
+    /// Every version of every price.
+    pub fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
+        (tables::prices::all(self.0.sql(), each)).map_err(|error| error.reading("prices"))
     }
 
-    fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError> {
-        Operations::walk(&*self.0, each).map_err(|error| error.reading("operations"))
+    /// Every account.
+    pub fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
+        tail::accounts(self.0.sql(), Accounts::All, each).map_err(|error| error.reading("accounts"))
     }
 
-    fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError> {
+    /// Every operation with any stored row, in no order.
+    pub fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError> {
+        Operations::walk(self.0.sql(), each).map_err(|error| error.reading("operations"))
+    }
+
+    /// Every node, with run and number of its last posted commit, if there is one.
+    pub fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError> {
         let mut mark = |node, posted| {
             let (_, epoch, number) = commit_id::numbers(posted);
             each(node, (posted != 0).then_some((epoch, number)));
         };
-        (tables::marks::posted(&*self.0, &mut mark)).map_err(|error| error.reading("nodes"))
+        (tables::marks::posted(self.0.sql(), &mut mark)).map_err(|error| error.reading("nodes"))
     }
 
-    fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), ReadError> {
-        (tables::allotment::of_node(&*self.0, node, each))
+    /// What a node has of accounts, as of its last posting.
+    pub fn allotments(
+        &self,
+        node: i64,
+        each: &mut dyn FnMut(AllotmentRow),
+    ) -> Result<(), ReadError> {
+        (tables::allotment::of_node(self.0.sql(), node, each))
             .map_err(|error| error.reading("allotments"))
     }
 
-    fn caps(&self, each: &mut dyn FnMut(CapShares)) -> Result<(), ReadError> {
-        caps::shares(&*self.0, each).map_err(|error| error.reading("allotments of caps"))
+    /// Every spending cap that nodes have parts of.
+    pub fn caps(&self, each: &mut dyn FnMut(CapShares)) -> Result<(), ReadError> {
+        caps::shares(self.0.sql(), each).map_err(|error| error.reading("allotments of caps"))
     }
 
-    fn posting_differences(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError> {
-        posting_differences(&*self.0, each).map_err(|error| error.reading("postings"))
+    /// Every account whose postings, usage totals or references differ from the journal.
+    pub fn posting_differences(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError> {
+        posting_differences(self.0.sql(), each).map_err(|error| error.reading("postings"))
     }
 
-    fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), ReadError> {
-        (tables::plan::all_payments(&*self.0, each)).map_err(|error| error.reading("payments"))
+    /// Every payment for the plan.
+    pub fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), ReadError> {
+        (tables::plan::all_payments(self.0.sql(), each)).map_err(|error| error.reading("payments"))
     }
 
-    fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError> {
-        (tables::plan::all_subscriptions(&*self.0, each))
+    /// Every subscription.
+    pub fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError> {
+        (tables::plan::all_subscriptions(self.0.sql(), each))
             .map_err(|error| error.reading("subscriptions"))
     }
 
-    fn audit_log(&self, each: &mut dyn FnMut(AuditRecord)) -> Result<(), ReadError> {
-        (tables::audit_log::all(&*self.0, each)).map_err(|error| error.reading("the audit log"))
+    /// Every record of the audit log, by node and number.
+    pub fn audit_log(&self, each: &mut dyn FnMut(AuditRecord)) -> Result<(), ReadError> {
+        (tables::audit_log::all(self.0.sql(), each)).map_err(|error| error.reading("the audit log"))
     }
 
-    fn carried(&self) -> Result<Carried, ReadError> {
-        carry::read(&*self.0).map_err(|error| error.reading("carried rows"))
+    /// The carried state of removed commits.
+    pub fn carried(&self) -> Result<Carried, ReadError> {
+        carry::read(self.0.sql()).map_err(|error| error.reading("carried rows"))
     }
 
-    fn replayed(
+    /// Replays the exported commits of all nodes, each from its first on, and compares them with the carried state.
+    ///
+    /// # Errors
+    ///
+    /// Those of `next`, and a commit that does not follow the one before or differs from its seal.
+    pub fn replayed(
         &self,
         next: &mut dyn FnMut() -> Result<Option<BatchRows>, ReadError>,
     ) -> Result<Replayed, ReadError> {
         let mut history = History::default();
         let mut removed = HashMap::new();
-        let marks = tables::carry::nodes(&*self.0, &mut |node| {
+        let marks = tables::carry::nodes(self.0.sql(), &mut |node| {
             removed.insert(node.node, node.last());
         });
         marks.map_err(|error| error.reading("carried rows"))?;
@@ -95,18 +124,20 @@ impl<V: Deref<Target: Sql + Sized>> Snapshot for AuditSnapshot<V> {
             {
                 continue;
             }
-            (history.add(&*self.0, &commit)).map_err(|error| error.reading("exported commits"))?;
+            (history.add(self.0.sql(), &commit))
+                .map_err(|error| error.reading("exported commits"))?;
         }
         let (_, stored) =
-            (tables::carry::number(&*self.0)).map_err(|error| error.reading("carried rows"))?;
+            (tables::carry::number(self.0.sql())).map_err(|error| error.reading("carried rows"))?;
         Ok(Replayed {
             commits: history.nodes.values().map(|node| node.commits).sum(),
             is_carried: history.digest() == stored,
         })
     }
 
-    fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError> {
-        (tables::journal::commits(&*self.0, each)).map_err(|error| error.reading("seals"))
+    /// Every commit of the journal, by node, epoch and number.
+    pub fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError> {
+        (tables::journal::commits(self.0.sql(), each)).map_err(|error| error.reading("seals"))
     }
 }
 

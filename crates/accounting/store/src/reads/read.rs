@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
-use super::audit::AuditSnapshot;
+use super::audit::Snapshot;
 use super::records::RecordQuery;
 use super::{day_totals, tail, usage};
 use crate::allotment::{AllotmentRow, CapAllotmentRow, KeyCap, Purse};
@@ -16,25 +16,22 @@ use crate::engine::{Accounts, Credentials};
 use crate::entries::{Entry, LedgerPart};
 use crate::error::ReadError;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
-use crate::opened::{Connections, OpenedStore};
+use crate::reader::Reader;
 use crate::rows::{
     AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageRow, UsageTotal,
 };
-use crate::store::{
-    BatchRows, OperationRows, Read, ReadParts, RetainedJournal, Snapshot, StoreSize,
-};
+use crate::store::{BatchRows, OperationRows, RetainedJournal, StoreSize};
 use crate::tables;
 use crate::usage::{RequestsQuery, UsageDay};
 
-impl<C: Connections, W: Send + Sync> Read for OpenedStore<C, W>
-where
-    OpenedStore<C, W>: ReadParts,
-{
-    fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
+impl Reader {
+    /// Visits every account, for a node that keeps them in memory.
+    pub fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
         self.with_view("accounts", |sql| tail::accounts(sql, Accounts::All, each))
     }
 
-    fn credentials(
+    /// Visits every credential that is neither revoked nor expired at `now`.
+    pub fn credentials(
         &self,
         now: Timestamp,
         each: &mut dyn FnMut(CredentialRow),
@@ -44,22 +41,26 @@ where
         })
     }
 
-    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
+    /// Visits every version of every price.
+    pub fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
         self.with("prices", |sql| tables::prices::all(sql, each))
     }
 
-    fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError> {
+    /// Visits every open hold.
+    pub fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError> {
         self.with_view("holds", |sql| {
             tail::open_holds(sql)?.into_values().for_each(each);
             Ok(())
         })
     }
 
-    fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
+    /// One account.
+    pub fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
         self.with_view("an account", |sql| tail::account(sql, id))
     }
 
-    fn accounts_of(
+    /// Visits some accounts. What is not posted is read once for all of them.
+    pub fn accounts_of(
         &self,
         ids: &[AccountId],
         each: &mut dyn FnMut(AccountRow),
@@ -69,13 +70,15 @@ where
         })
     }
 
-    fn is_booked(&self, account: AccountId, reference: &str) -> Result<bool, ReadError> {
+    /// Whether a reference of an account is booked, as anything.
+    pub fn is_booked(&self, account: AccountId, reference: &str) -> Result<bool, ReadError> {
         self.with("a booked reference", |sql| {
             Ok(tables::bookings::booked(sql, account, reference)?.is_some())
         })
     }
 
-    fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
+    /// One account with the balance that was posted last: without what has been committed since. Everything else is as committed.
+    pub fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
         self.with("an account", |sql| {
             let mut found = None;
             tables::accounts::posted(sql, Accounts::Of(&[id]), &mut |row| found = Some(row))?;
@@ -83,17 +86,20 @@ where
         })
     }
 
-    fn owed(&self) -> Result<Micros, ReadError> {
+    /// The credit of all accounts, available and held, without those below zero. The database visits every account.
+    pub fn owed(&self) -> Result<Micros, ReadError> {
         self.with_view("the credit of all accounts", |sql| tail::owed(sql))
     }
 
-    fn account_classes(&self) -> Result<Vec<Arc<str>>, ReadError> {
+    /// Every rate class that an account has. Visits every account.
+    pub fn account_classes(&self) -> Result<Vec<Arc<str>>, ReadError> {
         self.with("the rate classes of accounts", |sql| {
             tables::accounts::classes(sql)
         })
     }
 
-    fn account_by_login(
+    /// The account that a login signs in to.
+    pub fn account_by_login(
         &self,
         kind: LoginKind,
         address: &str,
@@ -106,7 +112,8 @@ where
         })
     }
 
-    fn accounts_after(
+    /// At most `limit` accounts after `after`, in the order of their ids.
+    pub fn accounts_after(
         &self,
         after: Option<AccountId>,
         limit: usize,
@@ -119,7 +126,8 @@ where
         })
     }
 
-    fn logins(&self, account: AccountId) -> Result<Vec<LoginRow>, ReadError> {
+    /// The logins of one account.
+    pub fn logins(&self, account: AccountId) -> Result<Vec<LoginRow>, ReadError> {
         self.with("logins", |sql| {
             let mut found = Vec::new();
             tables::logins::of_account(sql, account, &mut |row| found.push(row))?;
@@ -127,7 +135,8 @@ where
         })
     }
 
-    fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError> {
+    /// The credentials of one account, also revoked and expired ones, oldest first.
+    pub fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError> {
         self.with("credentials", |sql| {
             let mut found = Vec::new();
             let which = Credentials::OfAccount(account);
@@ -136,7 +145,8 @@ where
         })
     }
 
-    fn credential_spent(
+    /// Charges to a credential of an account since `since`, from the usage records.
+    pub fn credential_spent(
         &self,
         account: AccountId,
         credential: CredentialId,
@@ -152,7 +162,8 @@ where
         })
     }
 
-    fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError> {
+    /// The credential whose secret has this digest, also revoked and expired ones.
+    pub fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError> {
         self.with("a credential", |sql| {
             let mut found = None;
             let which = Credentials::WithHash(hash);
@@ -161,7 +172,8 @@ where
         })
     }
 
-    fn credential(&self, id: CredentialId) -> Result<Option<CredentialRow>, ReadError> {
+    /// The credential with this id, also a revoked or expired one.
+    pub fn credential(&self, id: CredentialId) -> Result<Option<CredentialRow>, ReadError> {
         self.with("a credential", |sql| {
             let mut found = None;
             tables::credentials::each(sql, Credentials::WithId(id), &mut |row| found = Some(row))?;
@@ -169,11 +181,13 @@ where
         })
     }
 
-    fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError> {
+    /// The state of an idempotency key, expired or not.
+    pub fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError> {
         self.with("an idempotency key", |sql| tables::keys::read(sql, key))
     }
 
-    fn usage_totals(
+    /// Usage of one account in `from <= at < to`, by day (UTC) and model.
+    pub fn usage_totals(
         &self,
         account: AccountId,
         from: Timestamp,
@@ -184,7 +198,8 @@ where
         })
     }
 
-    fn usage_days(
+    /// Usage of one account in `from <= at < to`, by day (UTC), model and credential.
+    pub fn usage_days(
         &self,
         account: AccountId,
         from: Timestamp,
@@ -195,11 +210,14 @@ where
         })
     }
 
-    fn requests(&self, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, ReadError> {
+    /// Requests of one account with a usage record, newest first.
+    pub fn requests(&self, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, ReadError> {
         self.with_view("requests", |sql| usage::requests(sql, wanted))
     }
 
-    fn lines(
+    /// The last `limit` entries before `before` that changed the balance of one account, newest first: credits, settlements and charges,
+    /// with their usage. Holds and releases do not change a balance and are not listed.
+    pub fn lines(
         &self,
         account: AccountId,
         before: Timestamp,
@@ -221,7 +239,8 @@ where
         })
     }
 
-    fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError> {
+    /// Everything stored about one operation. Scans the whole journal: for the investigation of one case, not for a request.
+    pub fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError> {
         self.with_view("an operation", |sql| {
             let parts = tail::of_operation(sql, id)?;
             let ends = |part: &&LedgerPart| {
@@ -237,13 +256,19 @@ where
         })
     }
 
-    fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), ReadError> {
+    /// Visits the allotments of a node as they were last posted.
+    pub fn allotments(
+        &self,
+        node: i64,
+        each: &mut dyn FnMut(AllotmentRow),
+    ) -> Result<(), ReadError> {
         self.with("allotments", |sql| {
             tables::allotment::of_node(sql, node, each)
         })
     }
 
-    fn cap_allotments(
+    /// Visits what a node has of the caps of keys, as of its last posting.
+    pub fn cap_allotments(
         &self,
         node: i64,
         each: &mut dyn FnMut(CapAllotmentRow),
@@ -253,7 +278,8 @@ where
         })
     }
 
-    fn changed_caps_without(
+    /// Visits the caps of keys whose changes some node has not read, of which other nodes have parts and this one has none.
+    pub fn changed_caps_without(
         &self,
         node: i64,
         each: &mut dyn FnMut(KeyCap),
@@ -263,17 +289,20 @@ where
         })
     }
 
-    fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError> {
+    /// Visits the accounts whose recall a node has not answered, and all recalled caps, with the number of the recall.
+    pub fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError> {
         self.with("recalls", |sql| tables::allotment::recalls(sql, node, each))
     }
 
-    fn recall(&self, purse: Purse) -> Result<i64, ReadError> {
+    /// The number of the recall of a purse, 0 for none.
+    pub fn recall(&self, purse: Purse) -> Result<i64, ReadError> {
         self.with("a recall", |sql| {
             Ok(tables::allotment::recall(sql, purse)?.number)
         })
     }
 
-    fn recalls_of(
+    /// Visits some accounts with the number of the recall of each, 0 for none.
+    pub fn recalls_of(
         &self,
         accounts: &[AccountId],
         each: &mut dyn FnMut(AccountId, i64),
@@ -285,11 +314,13 @@ where
         })
     }
 
-    fn size(&self) -> Result<StoreSize, ReadError> {
+    /// The size of the database.
+    pub fn size(&self) -> Result<StoreSize, ReadError> {
         self.with("the size of the database", |sql| tables::size::size(sql))
     }
 
-    fn retained(&self) -> Result<Vec<RetainedJournal>, ReadError> {
+    /// How much of each node's journal is in the store.
+    pub fn retained(&self) -> Result<Vec<RetainedJournal>, ReadError> {
         self.with_view("the nodes", |sql| {
             let mut carried = HashMap::new();
             tables::carry::nodes(sql, &mut |node| {
@@ -308,7 +339,8 @@ where
         })
     }
 
-    fn commits_after(
+    /// At most `limit` commits of a node after the one with an epoch and a number, in order; from the first on for `None`.
+    pub fn commits_after(
         &self,
         node: i64,
         after: Option<(i64, i64)>,
@@ -320,7 +352,8 @@ where
         })
     }
 
-    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError> {
-        Ok(Box::new(AuditSnapshot(self.connections.snapshot()?)))
+    /// A consistent snapshot until it is dropped, for the audit.
+    pub fn snapshot(&self) -> Result<Snapshot<'_>, ReadError> {
+        Snapshot::begin(self)
     }
 }

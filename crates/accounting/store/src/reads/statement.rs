@@ -12,12 +12,13 @@ use super::tail;
 use crate::engine::{RowError, Sql};
 use crate::entries::{Entry, LedgerPart};
 use crate::error::ReadError;
-use crate::opened::{Connections, OpenedStore};
+use crate::reader::Reader;
 use crate::rows::UsageRow;
-use crate::statement::{DaySpending, ReadStatement, Statement};
+use crate::statement::{DaySpending, Statement};
 
-impl<C: Connections, W> ReadStatement for OpenedStore<C, W> {
-    fn statement(
+impl Reader {
+    /// The statement for `from <= at < to`; `None` when there is no such account.
+    pub fn statement(
         &self,
         account: AccountId,
         from: Timestamp,
