@@ -172,7 +172,7 @@ fn ledger(folder: &Path, load: &Load) -> Measured {
         flush(&*store).await.expect("everything is durable");
     });
     let (seconds, cpu) = (time.elapsed().as_secs_f64(), cpu_us() - cpu);
-    let report = audit(&*store).expect("the audit runs");
+    let report = audit(&store).expect("the audit runs");
     assert!(report.clean(), "{:?}", report.violations.first());
     let gauges = store.gauges();
     let measured = Measured {

@@ -11,7 +11,7 @@ use tollgate_store::postgres::{
     self, DatabaseUrl, ImportError, Imported, NodeRole, NodeState, Progress,
 };
 use tollgate_store::sqlite::RecordState;
-use tollgate_store::{Failure, OpenError, OutageTimes, Part, Read, RootSecret, Store, sqlite};
+use tollgate_store::{Failure, OpenError, OutageTimes, Part, Reader, RootSecret, Store, sqlite};
 
 use crate::config::{self, Durability, StoreUrl};
 
@@ -178,7 +178,7 @@ pub(crate) fn holder(
 pub(crate) fn open_read(
     settings: &config::Store,
     opener: &Opener<'_>,
-) -> Result<Arc<dyn Read>, OpenError> {
+) -> Result<Arc<Reader>, OpenError> {
     match &settings.url {
         StoreUrl::Sqlite(path) => sqlite::open_read(path),
         StoreUrl::Postgres(url) => postgres::open_read(&postgres_options(settings, url, opener)),
@@ -231,7 +231,7 @@ pub(crate) fn import(
 pub(crate) fn open_imported(
     settings: &config::Store,
     opener: &Opener<'_>,
-) -> Option<Result<Arc<dyn Read>, OpenError>> {
+) -> Option<Result<Arc<Reader>, OpenError>> {
     with_postgres(settings, opener, postgres::open_imported)
 }
 

@@ -11,7 +11,9 @@ use tollgate_meter::MeterSettings;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_purchase::plan::Plans;
 use tollgate_rate_limit::Limits;
-use tollgate_store::{AccountStatus, Store, reading};
+use tollgate_store::{
+    AccountStatus, Admission, CacheScope, OpenError, Reader, Store, UnitOfWork, commit, reading,
+};
 
 use super::audit::{Act, Recorder};
 use super::changes::{Caller, ChangeError};
@@ -149,6 +151,251 @@ impl AdminService {
                 "the database does not answer; try again when it does",
             )),
         }
+    }
+
+    /// What changes nothing.
+    async fn answer(&self, question: Change) -> Result<Applied, ChangeError> {
+        match question {
+            Change::GatewayShow {} => Ok(Applied::Gateway {
+                process: std::process::id(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                settings: self
+                    .running
+                    .as_ref()
+                    .and_then(|running| running.settings().source.real_file()),
+            }),
+            Change::ProvidersShow {} => {
+                let providers = self.providers.as_ref();
+                let providers = providers.ok_or_else(not_running)?();
+                Ok(Applied::Providers { providers })
+            }
+            Change::SettingsDiff {} => {
+                let running = self.running()?;
+                let check = tokio::task::spawn_blocking(move || running.differences());
+                let differences = check.await.map_err(panicked)?;
+                let differences = differences.map_err(ChangeError::conflict)?;
+                Ok(Applied::Differences { differences })
+            }
+            _ => Ok(Applied::Cache(cache_state(self.cache()?))),
+        }
+    }
+
+    async fn make_change(
+        &self,
+        change: Change,
+        recorder: &Recorder<'_>,
+        now: Timestamp,
+    ) -> Result<Applied, ChangeError> {
+        match change {
+            Change::AccountCreate {
+                emails,
+                phones,
+                class,
+                cache_scope,
+            } => {
+                let new = NewAccountRequest {
+                    emails: &emails,
+                    phones: &phones,
+                    class,
+                    cache_scope,
+                };
+                self.account_create(new, recorder, now).await
+            }
+            Change::AccountSuspend { account, suspended } => {
+                let id = self.undeleted(&account).await?;
+                let status = if suspended {
+                    AccountStatus::Suspended
+                } else {
+                    AccountStatus::Active
+                };
+                set_status(recorder, id, status, now).await?;
+                Ok(Applied::Done)
+            }
+            Change::AccountEndPlan { account } => {
+                let account: AccountId = account.parse()?;
+                let read = move |store: &Reader| store.mandates_of(account, MANDATES_MAX);
+                let rows = reading(&self.store, read).await?;
+                // A running gateway has PayPal cancel it within seconds, otherwise the next one does at its start.
+                let attached = vec![recorder.part()];
+                let requested = request_cancellation(self.plans()?, rows, now, attached).await?;
+                if requested.is_some() {
+                    recorder.set_recorded();
+                }
+                Ok(Applied::Done)
+            }
+            Change::AccountClass { account, class } => {
+                let class = self.class(&class)?;
+                let id = self.undeleted(&account).await?;
+                set_class(recorder, id, class, now).await?;
+                Ok(Applied::Done)
+            }
+            Change::AccountCacheScope { account, scope } => {
+                let scope = read_cache_scope(&scope)?;
+                let id = self.undeleted(&account).await?;
+                set_cache_scope(recorder, id, scope, now).await?;
+                Ok(Applied::Done)
+            }
+            Change::AccountExport { account } => {
+                let id: AccountId = account.parse()?;
+                let row = reading(&self.store, move |store| store.account(id)).await?;
+                row.map(|_| Applied::Done)
+                    .ok_or_else(|| AccountError::NoAccount(id).into())
+            }
+            Change::AccountDelete { account, forfeit } => {
+                self.account_delete(account.parse()?, forfeit, recorder, now)
+                    .await
+            }
+            Change::CachePurge { id, model } => self.purge(id, model).await,
+            Change::SettingsReload {} => {
+                let running = self.running()?;
+                let reload = tokio::task::spawn_blocking(move || running.reload());
+                Ok(Applied::Reloaded(reload.await.map_err(panicked)??))
+            }
+            Change::Upgrade { program } => {
+                let upgrade = self.upgrade.clone();
+                let upgrade = upgrade.ok_or_else(not_running)?;
+                let upgraded =
+                    tokio::task::spawn_blocking(move || upgrade.upgrade(program.as_deref()));
+                let upgraded = upgraded.await.map_err(panicked)?;
+                upgraded
+                    .map(Applied::Upgraded)
+                    .map_err(ChangeError::conflict)
+            }
+            Change::RetentionRun {} => {
+                let is_elsewhere = !self.store.has_duties();
+                let exported = match is_elsewhere {
+                    true => None,
+                    false => self.retain().await?,
+                };
+                if exported.is_none() {
+                    // A run that does nothing is no act.
+                    recorder.set_recorded();
+                }
+                Ok(Applied::Retained {
+                    exported,
+                    is_elsewhere,
+                })
+            }
+            Change::NodeRecover { node } => self.recover_node(node).await,
+            Change::CacheShow {}
+            | Change::GatewayShow {}
+            | Change::ProvidersShow {}
+            | Change::SettingsDiff {} => self.answer(change).await,
+            Change::KeyCreate {
+                account,
+                name,
+                scopes,
+                models,
+                spend_max,
+                spend_period,
+                expires_at,
+            } => {
+                let spending_cap = spend_max
+                    .map(|max| read_cap(&max, spend_period.as_deref()))
+                    .transpose()?;
+                let key = NewKey {
+                    account: self.undeleted(&account).await?,
+                    label: name,
+                    resources: Resources::API.bits(),
+                    scopes: read_scopes(&scopes)?.bits(),
+                    models: self.models(&models)?,
+                    spending_cap,
+                    expires_at,
+                    created_at: now,
+                };
+                let draw = |out: &mut [u8]| self.entropy.fill(out);
+                let made = create_key(recorder, &self.form, key, draw).await?;
+                Ok(Applied::Key {
+                    id: made.id.to_string(),
+                    secret: SecretText(made.secret.expose_secret().to_owned()),
+                })
+            }
+            Change::KeyRevoke { key } => {
+                let key: KeyId = key.parse()?;
+                revoke_key(recorder, key, now).await?;
+                Ok(Applied::Done)
+            }
+            Change::PaymentClose {
+                payment,
+                paid,
+                shared_transaction: is_shared,
+            } => {
+                let verdict = match paid {
+                    None => Resolution::NotMoved,
+                    Some(hash) => Resolution::Paid {
+                        transaction: hash.parse().map_err(|_| {
+                            ChangeError::invalid(format!(
+                                "`{hash}` is not a transaction hash; use `0x` and 64 hex digits"
+                            ))
+                        })?,
+                        is_shared,
+                    },
+                };
+                let books = (&self.store, self.plans()?);
+                let attached = vec![recorder.part()];
+                if close_payment(books, now, &payment, verdict, attached).await? {
+                    recorder.set_recorded();
+                }
+                Ok(Applied::Done)
+            }
+            Change::CreditsGrant {
+                account,
+                amount,
+                reference,
+            } => {
+                let credit = self.credit(&account, &amount, reference)?;
+                self.undeleted(&account).await?;
+                let attached = vec![recorder.part()];
+                let booked = self.ledger.grant_with(credit, attached).await?;
+                recorder.set_recorded();
+                Ok(credited(booked))
+            }
+            Change::CreditsCorrect {
+                account,
+                amount,
+                reference,
+            } => {
+                let credit = self.credit(&account, &amount, reference)?;
+                if credit.amount > Micros::ZERO {
+                    self.undeleted(&account).await?;
+                }
+                let attached = vec![recorder.part()];
+                let booked = self.ledger.correct_with(credit, attached).await?;
+                recorder.set_recorded();
+                Ok(credited(booked))
+            }
+        }
+    }
+
+    async fn recover_node(&self, name: String) -> Result<Applied, ChangeError> {
+        // A reload may have replaced the password.
+        let running = self.running.as_ref().map(|running| running.settings());
+        let settings = running.map_or_else(|| self.database.clone(), |it| it.store.clone());
+        let clock = self.clock.clone();
+        let entropy = self.entropy.clone();
+        let recovery = tokio::task::spawn_blocking(move || {
+            let opener = Opener {
+                name: "recovery",
+                clock: &clock,
+                entropy: &entropy,
+            };
+            let nodes = database::nodes(&settings, &opener)?;
+            let Some(found) = nodes.iter().find(|node| node.is_named(&name)) else {
+                return Err(ChangeError::not_found(format!("there is no node `{name}`")));
+            };
+            if found.has_ended_cleanly() {
+                return Ok(());
+            }
+            let by = RecoveredBy::Operator(None);
+            match database::recover_node(&settings, &opener, found.node, by) {
+                Err(OpenError::InUse { holder, .. }) => Err(ChangeError::conflict(format!(
+                    "node `{name}` runs, as {holder}; it is recovered once that has ended"
+                ))),
+                recovered => Ok(recovered?),
+            }
+        });
+        recovery.await.map_err(panicked)??;
+        Ok(Applied::Done)
     }
 
     /// The id of an account. Refused where it is deleted: what it would get, no one could use, and the credit would be owed without end.

@@ -4,7 +4,7 @@ use anyhow::{Context as _, bail};
 use tollgate_clock::Timestamp;
 use tollgate_identity::Login;
 use tollgate_purchase::mandates::{current_mandate, may_charge};
-use tollgate_store::{AccountRow, MandateRow, MandateState, Read};
+use tollgate_store::{AccountRow, MandateRow, MandateState, Reader};
 
 use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
@@ -43,12 +43,12 @@ pub(super) fn run(
         } => {
             let read = client.read()?;
             let row = find(
-                &*read,
+                &read,
                 account.as_deref(),
                 email.as_deref(),
                 phone.as_deref(),
             )?;
-            show(&*read, &row, client.clock.now(), out)?;
+            show(&read, &row, client.clock.now(), out)?;
         }
         AccountCommand::List => list(&*client.read()?, client.clock.now(), out)?,
         AccountCommand::Suspend {
@@ -86,7 +86,7 @@ pub(super) fn run(
             let account = id.to_string();
             client.change(Export { account })?;
             let read = client.read()?;
-            let exported = AccountExport::read(&*read, id, client.clock.now(), usize::MAX)?;
+            let exported = AccountExport::read(&read, id, client.clock.now(), usize::MAX)?;
             let exported = exported.with_context(|| {
                 format!("there is no account `{id}`; `tollgate account list` shows them")
             })?;
@@ -147,7 +147,7 @@ fn suspended(
 }
 
 fn find(
-    read: &dyn Read,
+    read: &Reader,
     account: Option<&str>,
     email: Option<&str>,
     phone: Option<&str>,
@@ -169,7 +169,7 @@ fn find(
 }
 
 fn show(
-    read: &dyn Read,
+    read: &Reader,
     row: &AccountRow,
     now: Timestamp,
     out: &mut Output<'_>,
@@ -204,7 +204,7 @@ fn show(
     })
 }
 
-fn list(read: &dyn Read, now: Timestamp, out: &mut Output<'_>) -> anyhow::Result<()> {
+fn list(read: &Reader, now: Timestamp, out: &mut Output<'_>) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     read.accounts(&mut |row| rows.push(row))?;
     rows.sort_by_key(|row| row.id);

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use tollgate_ledger::audit::{self, Paid, Report};
 use tollgate_store::retention::{RetentionError, verify_exports};
-use tollgate_store::{ExportError, Read, ReadError};
+use tollgate_store::{ExportError, ReadError, Reader};
 
 use super::control_client::ControlClient;
 use super::exit_code::{Exit, FAILURE, INCOMPLETE, SUCCESS};
@@ -63,11 +63,11 @@ fn run_audit(
         }
     }
     let read = client.read()?;
-    let mut report = audit_with_progress(&*read, "the books", &mut progress)?;
+    let mut report = audit_with_progress(&read, "the books", &mut progress)?;
     let do_books_balance = report.clean();
     if let Some(folder) = options.exports {
         progress.report(|| "replaying the export files".to_owned());
-        verify_files(&*read, folder, &mut report)?;
+        verify_files(&read, folder, &mut report)?;
     }
     drop(progress);
     client.record_upkeep(&Complete {
@@ -82,7 +82,7 @@ fn run_audit(
 
 /// An audit of `what`, with its progress.
 pub(super) fn audit_with_progress(
-    read: &dyn Read,
+    read: &Reader,
     what: &str,
     progress: &mut Progress,
 ) -> Result<Report, ReadError> {
@@ -92,7 +92,7 @@ pub(super) fn audit_with_progress(
 }
 
 /// Replays the export files of a folder; a file that is damaged or missing is a violation.
-fn verify_files(read: &dyn Read, folder: &Path, report: &mut Report) -> anyhow::Result<()> {
+fn verify_files(read: &Reader, folder: &Path, report: &mut Report) -> anyhow::Result<()> {
     let problem = match verify_exports(read, folder) {
         Ok(replayed) if replayed.is_carried => return Ok(()),
         Ok(replayed) => format!(

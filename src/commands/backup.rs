@@ -208,7 +208,7 @@ fn verify(copy: &Path, progress: &mut Progress) -> anyhow::Result<Verified> {
         Err(OpenError::Older { .. }) => return Ok(Verified::Pages),
         opened => opened?,
     };
-    let report = audit_with_progress(&*read, "the copy", progress)?;
+    let report = audit_with_progress(&read, "the copy", progress)?;
     if report.clean() {
         return Ok(Verified::Ledger);
     }

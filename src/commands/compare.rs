@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
-use tollgate_store::{AccountRow, AccountStatus, PaymentStatus, Read, ReadError, TopUpRow};
+use tollgate_store::{AccountRow, AccountStatus, PaymentStatus, ReadError, Reader, TopUpRow};
 
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
@@ -33,7 +33,7 @@ pub(super) fn run(
     out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     let (before, after) = (client.read_at(backup)?, client.read()?);
-    let undone = compare(&*before, &*after, client.clock.now())?;
+    let undone = compare(&before, &after, client.clock.now())?;
     let rows: Vec<[String; 4]> = undone
         .iter()
         .map(|one| {
@@ -47,7 +47,7 @@ pub(super) fn run(
 }
 
 /// What a restore of `before` in the place of `after` would undo, by account.
-fn compare(before: &dyn Read, after: &dyn Read, now: Timestamp) -> Result<Vec<Undone>, ReadError> {
+fn compare(before: &Reader, after: &Reader, now: Timestamp) -> Result<Vec<Undone>, ReadError> {
     let mut known: HashMap<AccountId, AccountRow> = HashMap::new();
     before.accounts(&mut |row| {
         known.insert(row.id, row);
@@ -87,8 +87,8 @@ fn compare(before: &dyn Read, after: &dyn Read, now: Timestamp) -> Result<Vec<Un
 
 /// Keys, grants and addresses that have ended since.
 fn credentials(
-    before: &dyn Read,
-    after: &dyn Read,
+    before: &Reader,
+    after: &Reader,
     (account, now): (AccountId, Timestamp),
     add: &mut dyn FnMut(&'static str, String, String),
 ) -> Result<(), ReadError> {
@@ -126,8 +126,8 @@ fn credentials(
 
 /// Payments since, and those that were returned since.
 fn payments(
-    before: Option<&dyn Read>,
-    after: &dyn Read,
+    before: Option<&Reader>,
+    after: &Reader,
     account: AccountId,
     add: &mut dyn FnMut(&'static str, String, String),
 ) -> Result<(), ReadError> {

@@ -9,7 +9,9 @@ use tollgate_ledger::Ledger;
 use tollgate_money::AccountId;
 use tollgate_store::postgres::{Imported, Progress};
 use tollgate_store::sqlite::{self, Lock, RecordState, Repair};
-use tollgate_store::{Admission, LostCommits, OpenError, Read, Store, UnitOfWork, commit_blocking};
+use tollgate_store::{
+    Admission, LostCommits, OpenError, Reader, Store, UnitOfWork, commit_blocking,
+};
 
 use crate::admin::control::{self, ControlError};
 use crate::admin::operations::gateway;
@@ -80,12 +82,12 @@ impl ControlClient {
     }
 
     /// The database, opened read-only, beside a gateway or without one.
-    pub(super) fn read(&self) -> anyhow::Result<Arc<dyn Read>> {
+    pub(super) fn read(&self) -> anyhow::Result<Arc<Reader>> {
         Ok(database::open_read(&self.settings.store, &self.opener())?)
     }
 
     /// Another store than that of the settings, opened read-only, by its address or the path of a file.
-    pub(super) fn read_at(&self, address: &str) -> anyhow::Result<Arc<dyn Read>> {
+    pub(super) fn read_at(&self, address: &str) -> anyhow::Result<Arc<Reader>> {
         let store = database::at(&self.settings.store, address)?;
         Ok(database::open_read(&store, &self.opener())?)
     }
@@ -218,7 +220,7 @@ impl ControlClient {
     }
 
     /// The copy, before it is finished.
-    pub(super) fn read_imported(&self) -> anyhow::Result<Arc<dyn Read>> {
+    pub(super) fn read_imported(&self) -> anyhow::Result<Arc<Reader>> {
         let opened = database::open_imported(&self.settings.store, &self.opener());
         Ok(opened.context(NO_DATABASE)??)
     }

@@ -59,7 +59,7 @@ pub(super) fn run(
             if read.account(account)?.is_none() {
                 bail!("there is no account `{account}`; `tollgate account list` shows them");
             }
-            let keys = list_keys(&*read, account)?;
+            let keys = list_keys(&read, account)?;
             list(&keys, client.clock.now(), out)?;
         }
         KeyCommand::Find { secret_file } => {

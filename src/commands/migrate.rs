@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
-use tollgate_store::{Read, ReadError, sqlite};
+use tollgate_store::{ReadError, Reader, sqlite};
 
 use super::audit::audit_with_progress;
 use super::control_client::ControlClient;
@@ -75,7 +75,7 @@ pub(super) fn migrate(
     }
     let mut progress = Progress::new(show_progress, &client.clock);
     let original = sqlite::open_read(&path)?;
-    let before = audit_with_progress(&*original, "the original", &mut progress)?;
+    let before = audit_with_progress(&original, "the original", &mut progress)?;
     drop(original);
     if !before.clean() {
         bail!(
@@ -140,7 +140,7 @@ fn renamed(path: &Path) -> Option<PathBuf> {
 }
 
 /// The last commits of all nodes.
-fn last_seals(store: &dyn Read) -> Result<Vec<LastSeal>, ReadError> {
+fn last_seals(store: &Reader) -> Result<Vec<LastSeal>, ReadError> {
     let mut seals = Vec::new();
     for journal in store.retained()? {
         // From the last posted one on.

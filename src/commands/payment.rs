@@ -38,7 +38,7 @@ pub(super) fn run(
 
 fn list(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<()> {
     let store = client.read()?;
-    let open = open_payments(&*store)?;
+    let open = open_payments(&store)?;
     let now = client.clock.now();
     let shown: Vec<PaymentView> = open.iter().map(|row| PaymentView::of(row, now)).collect();
     out.show(&shown, |out| print_text(&shown, out))

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use tollgate_clock::{Clock, Timestamp};
 use tollgate_money::{AccountId, OperationId};
 use tollgate_store::postgres::{self, DatabaseUrl};
-use tollgate_store::{PageCursor, Read, RequestPosition, RequestsQuery, RootSecret, sqlite};
+use tollgate_store::{PageCursor, Reader, RequestPosition, RequestsQuery, RootSecret, sqlite};
 
 use crate::stats::{median, quantile};
 
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let mut took = Vec::new();
         for _ in 0..options.times {
             let began = Instant::now();
-            let found = page(&*store, account, (from, to), cursor)?;
+            let found = page(&store, account, (from, to), cursor)?;
             took.push(began.elapsed().as_secs_f64() * 1e3);
             ensure!(found == ROWS, "a page of {found} requests");
         }
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn page(
-    store: &dyn Read,
+    store: &Reader,
     account: AccountId,
     (from, to): (Timestamp, Timestamp),
     cursor: PageCursor,

@@ -62,7 +62,7 @@ async fn holds_and_claims_of_an_earlier_release_end_and_nothing_is_charged() {
         assert!(claimed.is_ok(), "`{key}` is claimed: {claimed:?}");
     }
 
-    let report = audit(&*store).expect("the audit runs");
+    let report = audit(&store).expect("the audit runs");
     assert!(report.clean(), "the books balance");
     assert_eq!(report.sums.spent, Micros::ZERO, "nothing is charged");
     drop(ledger);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tollgate_money::{AccountId, CredentialId};
 use tollgate_pages::format;
-use tollgate_store::{CredentialKind, CredentialRow, Read, ReadError};
+use tollgate_store::{CredentialKind, CredentialRow, ReadError, Reader};
 
 /// Display names of the credentials of an account, for usage and statement pages.
 #[derive(Clone, Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct CredentialNames {
 
 impl CredentialNames {
     /// Reads the names. Blocks on disk I/O.
-    pub(crate) fn read(read: &dyn Read, account: AccountId) -> Result<CredentialNames, ReadError> {
+    pub(crate) fn read(read: &Reader, account: AccountId) -> Result<CredentialNames, ReadError> {
         let clients = read.oauth_client_names(account)?;
         let rows = read.account_credentials(account)?;
         let names = rows.iter().map(|row| {

@@ -10,8 +10,8 @@ use tollgate_ledger::Credit;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_purchase::mandates::{current_mandate, may_charge};
 use tollgate_store::{
-    AccountChange, AccountRow, AccountStatus, Admission, CredentialRow, OAuthPart, Part, Read,
-    ReadError, SigninPart, UnitOfWork, commit, reading,
+    AccountChange, AccountRow, AccountStatus, Admission, CredentialRow, OAuthPart, Part, ReadError,
+    Reader, SigninPart, UnitOfWork, commit, reading,
 };
 
 use super::operation::{Done, Operation, Run};
@@ -141,7 +141,7 @@ fn is_live(key: &CredentialRow) -> bool {
     key.revoked_at.is_none()
 }
 
-fn find(store: &dyn Read, account: AccountId) -> Result<Option<Found>, ReadError> {
+fn find(store: &Reader, account: AccountId) -> Result<Option<Found>, ReadError> {
     let Some(row) = store.account(account)? else {
         return Ok(None);
     };

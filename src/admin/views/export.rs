@@ -7,7 +7,7 @@ use tollgate_filter::Scopes;
 use tollgate_identity::list_keys;
 use tollgate_money::AccountId;
 use tollgate_store::{
-    CheckoutRow, GrantRow, LedgerLine, MandateRow, PageCursor, PaymentRow, Read, ReadError,
+    CheckoutRow, GrantRow, LedgerLine, MandateRow, PageCursor, PaymentRow, ReadError, Reader,
     RefusalRow, RequestsQuery, TopUpRow,
 };
 
@@ -51,7 +51,7 @@ pub(crate) struct AccountExport {
 impl AccountExport {
     /// Reads an account with at most so many ledger entries; `None` for an unknown one. Blocks.
     pub(crate) fn read(
-        store: &dyn Read,
+        store: &Reader,
         id: AccountId,
         now: Timestamp,
         entries_max: usize,
@@ -104,7 +104,7 @@ impl AccountExport {
 
 /// The entries of an account, newest first, and whether there are more.
 fn entries(
-    store: &dyn Read,
+    store: &Reader,
     id: AccountId,
     max: usize,
 ) -> Result<(Vec<ExportedEntry>, bool), ReadError> {

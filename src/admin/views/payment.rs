@@ -6,13 +6,13 @@ use tollgate_clock::Timestamp;
 use tollgate_evm::{Address, Nonce, TxHash};
 use tollgate_pay::x402::{payment_action, payment_reference};
 use tollgate_purchase::plan::PRICE;
-use tollgate_store::{AuthorizationRow, AuthorizationState, Read, ReadError};
+use tollgate_store::{AuthorizationRow, AuthorizationState, ReadError, Reader};
 
 /// Payments that are read from the store at once.
 const PAGE: usize = 500;
 
 /// Every payment whose outcome is not proved, oldest first. Blocks.
-pub(crate) fn open_payments(store: &dyn Read) -> Result<Vec<AuthorizationRow>, ReadError> {
+pub(crate) fn open_payments(store: &Reader) -> Result<Vec<AuthorizationRow>, ReadError> {
     let mut open: Vec<AuthorizationRow> = Vec::new();
     loop {
         let page = store.authorizations_open(open.last(), PAGE)?;

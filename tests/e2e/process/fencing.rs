@@ -340,7 +340,7 @@ async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
         "{row}"
     );
     let kept = sqlite::open_read(&copy).expect("it opens");
-    let kept = tollgate_ledger::audit::audit(&*kept).expect("the audit runs");
+    let kept = tollgate_ledger::audit::audit(&kept).expect("the audit runs");
     assert!(!kept.clean(), "the copy is of what was there before");
 
     let audit = installation.audit().await;

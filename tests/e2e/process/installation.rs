@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tollgate_clock::Timestamp;
 use tollgate_store::postgres::{self, DatabaseUrl};
-use tollgate_store::{Read, RootSecret, sqlite};
+use tollgate_store::{Reader, RootSecret, sqlite};
 use tollgate_testing::{Client, Process, Provider, TempDir, within};
 
 use crate::rig::{PROVIDER_KEY, SECRETS, Setup, database};
@@ -222,7 +222,7 @@ impl Installation {
     }
 
     /// Its store, whichever engine has it.
-    pub(super) fn store(&self) -> Arc<dyn Read> {
+    pub(super) fn store(&self) -> Arc<Reader> {
         let store = match &self.postgres {
             None => sqlite::open_read(&self.database()),
             Some(url) => {

@@ -66,7 +66,7 @@ async fn kill_repeatedly(installation: &Installation, rounds: u64) {
     for round in 1..=rounds {
         let mut serving = installation.serve().await;
         // The holds of the previous round were released before the first request was accepted.
-        audited_store(&*installation.store());
+        audited_store(&installation.store());
         let before = delivered.count();
         let requests: Vec<_> = payers
             .iter()
@@ -115,7 +115,7 @@ async fn kill_repeatedly(installation: &Installation, rounds: u64) {
     let mut serving = installation.serve().await;
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
-    audited_store(&*installation.store());
+    audited_store(&installation.store());
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn repeat_after_kills(installation: &Installation, rounds: u64) {
     }
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
-    let report = audited_store(&*installation.store());
+    let report = audited_store(&installation.store());
     assert_eq!(
         report.sums.spent.get(),
         answers.len() as i64 * PRICE_OF_A_CHAT,
@@ -281,7 +281,7 @@ fn undelivered(
 /// Checks the state after a kill; returns the number of open holds.
 fn check_after_kill(installation: &Installation, delivered: &DeliveredCharges, round: u64) -> u64 {
     let store = installation.store();
-    let report = audit(&*store).expect("the store can be read");
+    let report = audit(&store).expect("the store can be read");
     assert!(report.clean(), "round {round}: {:?}", report.violations);
     let mut costs = HashMap::new();
     let snapshot = store.snapshot().expect("a view");

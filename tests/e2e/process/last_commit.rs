@@ -34,7 +34,7 @@ async fn ask(installation: &Installation, words: &[&str]) -> (Option<i32>, Strin
 
 fn operations(database: &Path) -> u64 {
     let store = tollgate_store::sqlite::open_read(database).expect("it opens");
-    audited_store(&*store).operations
+    audited_store(&store).operations
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use tollgate_store::{Read, sqlite};
+use tollgate_store::{Reader, sqlite};
 use tollgate_testing::{Process, within};
 
 use super::chaos::print_line;
@@ -86,7 +86,7 @@ fn so_far(charges: &Charges) -> HashMap<String, i64> {
 }
 
 /// The charges of clients that a store does not have. Its books balance, and it has no charge of another amount.
-fn missing(store: &dyn Read, mut charges: HashMap<String, i64>) -> usize {
+fn missing(store: &Reader, mut charges: HashMap<String, i64>) -> usize {
     let report = tollgate_ledger::audit::audit(store).expect("the store can be read");
     assert!(report.clean(), "{:?}", report.violations);
     let view = store.snapshot().expect("a view");
@@ -111,7 +111,7 @@ async fn shipped(litestream: &Litestream, installation: &Installation, charges: 
             // Before the first snapshot there is nothing to restore.
             if litestream.restored(&copy, installation).await.is_ok() {
                 let store = sqlite::open_read(&copy).expect("the copy opens");
-                if missing(&*store, charges.clone()) == 0 {
+                if missing(&store, charges.clone()) == 0 {
                     return;
                 }
             }
@@ -156,7 +156,7 @@ async fn a_database_that_litestream_has_shipped_is_restored_after_a_kill_under_l
     let store = sqlite::open_read(&installation.database()).expect("the copy opens");
     let all = so_far(&charges);
     print_line(format_args!("{} charges, all of them restored", all.len()));
-    assert_eq!(missing(&*store, all), 0);
+    assert_eq!(missing(&store, all), 0);
     drop(store);
     let audit = installation.audit().await;
     assert_eq!(audit["clean"], true, "{audit}");
@@ -181,7 +181,7 @@ async fn a_database_that_litestream_has_shipped_is_restored_after_a_kill_under_l
     restored.expect("the copy is restored");
     let store = sqlite::open_read(&copy).expect("the copy opens");
     let all = so_far(&charges);
-    let (sent, lost) = (all.len(), missing(&*store, all));
+    let (sent, lost) = (all.len(), missing(&store, all));
     print_line(format_args!(
         "{lost} of {sent} charges lost with the machine"
     ));
@@ -197,5 +197,5 @@ async fn a_database_that_litestream_has_shipped_is_restored_after_a_kill_under_l
     assert_eq!(answer.status, 200, "{}", answer.text());
     drop(serving);
     installation.run(&["audit", "--fix-derived"]).await;
-    audited_store(&*installation.store());
+    audited_store(&installation.store());
 }

@@ -152,7 +152,7 @@ impl Cluster {
     }
 
     pub(super) fn audit(&self) {
-        audited_store(&*self.installation.store());
+        audited_store(&self.installation.store());
     }
 }
 

@@ -102,7 +102,7 @@ async fn a_second_gateway_is_refused_and_takes_over_when_the_first_is_killed() {
     first.process.kill();
     let second = installation.serve().await;
     installation.provider.gate("middle").open();
-    let report = audited_store(&*installation.store());
+    let report = audited_store(&installation.store());
     assert_eq!(
         report.open_holds, 0,
         "the hold of the killed gateway is released"
@@ -225,7 +225,7 @@ async fn a_database_that_crashes_under_load_delays_requests_and_loses_none() {
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     let store = installation.store();
-    audited_store(&*store);
+    audited_store(&store);
     let account = installation.account.parse().expect("an id");
     let row = store
         .account(account)

@@ -394,9 +394,9 @@ async fn of_several_nodes_one_exports_and_removes_while_all_serve() {
     assert_eq!(seen(&cluster.installation).await[1..], before[1..]);
     cluster.audit();
     let store = cluster.installation.store();
-    let replayed = tollgate_store::retention::verify_exports(&*store, folder.path());
+    let replayed = tollgate_store::retention::verify_exports(&store, folder.path());
     let replayed = replayed.expect("the files are whole");
     assert!(replayed.is_carried, "{replayed:?}");
     assert_eq!(replayed.commits, removed);
-    audited_store(&*store);
+    audited_store(&store);
 }

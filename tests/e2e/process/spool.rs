@@ -157,7 +157,7 @@ async fn streams_end_during_an_outage_of_the_database_and_are_paid_once() {
     let again = client.send(with_key(&client)).await;
     assert_eq!(again.status, 200, "its key is free: {}", again.text());
     drop(serving);
-    audited_store(&*installation.store());
+    audited_store(&installation.store());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,7 +183,7 @@ async fn a_gateway_that_is_stopped_during_an_outage_ends_with_0_and_its_next_sta
         eventually("an empty spool", &serving, "tollgate_spool_bytes", 0).await;
     }
     drop(serving);
-    audited_store(&*installation.store());
+    audited_store(&installation.store());
 }
 
 /// The answer is in the spool with its charge.
@@ -210,7 +210,7 @@ async fn an_answer_with_an_idempotency_key_that_ended_during_an_outage_is_repeat
     let (after, held) = balance(&installation).await;
     assert_eq!((before - after, held), (PRICE_OF_A_CHAT, 0));
     drop(serving);
-    audited_store(&*installation.store());
+    audited_store(&installation.store());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -239,7 +239,7 @@ async fn an_upgrade_passes_the_spool_on() {
     })
     .await;
     successor.stop().await;
-    audited_store(&*installation.store());
+    audited_store(&installation.store());
 }
 
 /// One of two nodes is cut off, and the other one recovers it while its answers end.
@@ -283,7 +283,7 @@ async fn a_node_that_was_recovered_by_another_one_meanwhile_charges_late_and_onc
         assert_eq!(ended(&mut node.process).await.code(), Some(0));
     }
     drop(other);
-    audited_store(&*installation.store());
+    audited_store(&installation.store());
 }
 
 /// The database is lost, and a backup takes its place that does not have the last run, in which the spool was written.
@@ -339,7 +339,7 @@ async fn what_a_spool_has_is_charged_once_on_a_database_that_was_restored_from_a
         // As if the process had ended before it emptied the file.
         std::fs::write(folder.join("charges"), &left).expect("the folder takes files");
     }
-    audited_store(&*installation.store());
+    audited_store(&installation.store());
 }
 
 /// A file of 512 bytes is the greatest that the process may write: the head of the spool, and no charge.
@@ -371,7 +371,7 @@ async fn on_a_full_disk_of_the_spool_answers_wait_for_the_database() {
         output.contains("writing the spool failed") && output.contains("free space"),
         "{output}"
     );
-    audited_store(&*installation.store());
+    audited_store(&installation.store());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -396,5 +396,5 @@ async fn without_a_spool_answers_wait_for_the_database() {
     let (after, held) = balance(&installation).await;
     assert_eq!((before - after, held), (2 * PRICE_OF_A_CHAT, 0));
     drop(serving);
-    audited_store(&*installation.store());
+    audited_store(&installation.store());
 }

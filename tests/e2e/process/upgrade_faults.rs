@@ -105,7 +105,7 @@ async fn an_upgrade_is_refused_at_once_while_the_database_does_not_answer() {
     drop(client);
     assert_eq!(first_ended(&mut serving).await, Some(0));
     successor.stop().await;
-    audited_store(&*installation.store());
+    audited_store(&installation.store());
 }
 
 /// It can be read.
@@ -126,7 +126,7 @@ async fn an_upgrade_is_refused_while_the_database_has_no_room() {
     drop(client);
     assert_eq!(first_ended(&mut serving).await, Some(0));
     successor.stop().await;
-    audited_store(&*installation.store());
+    audited_store(&installation.store());
 }
 
 async fn available(installation: &Installation) -> i64 {

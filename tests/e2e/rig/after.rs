@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tollgate_ledger::audit::{self, Report};
-use tollgate_store::{Failure, Read, sqlite};
+use tollgate_store::{Failure, Reader, sqlite};
 use tollgate_testing::within;
 
 use super::{Rig, SECRETS};
@@ -83,11 +83,11 @@ impl Rig {
 /// Audits a closed store: fails unless the ledger balances and nothing is held.
 pub(crate) fn audited(database: &Path) -> Report {
     let store = sqlite::open_read(database).expect("the store opens");
-    audited_store(&*store)
+    audited_store(&store)
 }
 
 /// The same for a store of any engine.
-pub(crate) fn audited_store(store: &dyn Read) -> Report {
+pub(crate) fn audited_store(store: &Reader) -> Report {
     let report = audit::audit(store).expect("the store can be read");
     assert!(
         report.clean(),

@@ -109,7 +109,7 @@ fn wait<F: Future>(future: F) -> F::Output {
 }
 
 fn assert_balanced(store: &Arc<dyn Store>) {
-    let report = audit(&**store).expect("the audit runs");
+    let report = audit(store).expect("the audit runs");
     let violations: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
     assert!(report.clean(), "{}", violations.join("\n"));
     assert_eq!(report.sums.total(), Micros::ZERO, "{:?}", report.sums);

@@ -32,7 +32,7 @@ fn process(path: &Path, fenced: bool, post_records: usize) -> (Arc<dyn Store>, L
 }
 
 fn report_of(path: &Path) -> Report {
-    audit(&*sqlite::open_read(path).expect("it opens")).expect("the audit runs")
+    audit(&sqlite::open_read(path).expect("it opens")).expect("the audit runs")
 }
 
 fn violations_of(report: &Report) -> String {

@@ -19,8 +19,8 @@ use tollgate_store::retention::{
 };
 use tollgate_store::{
     Admission, BatchRows, CacheScope, CarryPart, CommitError, Endpoint, EntryKind, NewAccount,
-    Part, Read, Receipt, Refusal, RootSecret, Store, UnitOfWork, UsageDay, UsageFlags, UsageRecord,
-    commit, sqlite,
+    Part, Reader, Receipt, Refusal, RootSecret, Store, UnitOfWork, UsageDay, UsageFlags,
+    UsageRecord, commit, sqlite,
 };
 use tollgate_testing::Postgres;
 
@@ -216,7 +216,7 @@ struct Seen {
     open_holds: u64,
 }
 
-fn seen(read: &dyn Read) -> Seen {
+fn seen(read: &Reader) -> Seen {
     let report = audit(read).expect("the audit runs");
     let violations: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
     assert!(report.clean(), "{}", violations.join("\n"));
@@ -258,7 +258,7 @@ fn seen(read: &dyn Read) -> Seen {
     }
 }
 
-fn commits(read: &dyn Read) -> u64 {
+fn commits(read: &Reader) -> u64 {
     let journals = read.retained().expect("the nodes");
     let of_node = |node| {
         read.commits_after(node, None, usize::MAX >> 1)
@@ -321,12 +321,12 @@ fn books_are_the_same_without_their_closed_months() {
         std::fs::create_dir(&exports).expect("a folder");
         let store = engine.open();
         fill(&store);
-        let before = seen(&*store);
-        let all = commits(&*store);
+        let before = seen(&store);
+        let all = commits(&store);
         // December is the first month that stays.
         let december = first_kept(day(DAYS), 1);
-        let planned = closed_months(&*store, december).expect("a dry run");
-        let overdue = |months| overdue(&*store, day(DAYS), months).expect("it can be read");
+        let planned = closed_months(&store, december).expect("a dry run");
+        let overdue = |months| overdue(&store, day(DAYS), months).expect("it can be read");
         let january = first_kept(day(DAYS), 0);
         assert_eq!(overdue(1), Some(day(DAYS).duration_since(january)));
         assert_eq!(overdue(2), None, "November is kept until February");
@@ -343,10 +343,10 @@ fn books_are_the_same_without_their_closed_months() {
             (planned[0].commits, planned[0].bytes)
         );
         assert!(done[0].commits > 100, "{done:?}");
-        assert_eq!(seen(&*store), before);
+        assert_eq!(seen(&store), before);
         // The record of the removal is one more.
-        assert!(commits(&*store) <= all - done[0].commits + 2);
-        let replayed = verify_exports(&*store, &exports).expect("the files are whole");
+        assert!(commits(&store) <= all - done[0].commits + 2);
+        let replayed = verify_exports(&store, &exports).expect("the files are whole");
         assert!(replayed.is_carried, "the files explain what is carried");
         assert_eq!(replayed.commits, done[0].commits);
 
@@ -356,21 +356,21 @@ fn books_are_the_same_without_their_closed_months() {
         // A hold of a removed commit ends as any other.
         let end = settle(999_999, account(0), day(DAYS));
         write(&store, vec![end]).expect("it is open");
-        let after = seen(&*store);
+        let after = seen(&store);
         assert_eq!(after.open_holds, before.open_holds - 1);
         store.close();
         drop(store);
 
         engine.rebuild();
         let store = engine.open();
-        assert_eq!(seen(&*store), after, "what is derived is derived again");
+        assert_eq!(seen(&store), after, "what is derived is derived again");
         // The next months, on top of rebuilt pages: the last posted commit stays.
         let done = retain(&store, &exports, day(DAYS + 1), u64::MAX).expect("it runs");
         assert!(done.len() >= 2, "December and January: {done:?}");
-        let rest = seen(&*store);
+        let rest = seen(&store);
         assert_eq!((&rest.accounts, &rest.days), (&after.accounts, &after.days));
         assert_eq!((rest.sums, rest.spent), (after.sums, after.spent));
-        let replayed = verify_exports(&*store, &exports).expect("the files are whole");
+        let replayed = verify_exports(&store, &exports).expect("the files are whole");
         assert!(replayed.is_carried, "all months");
         store.close();
 
@@ -378,7 +378,7 @@ fn books_are_the_same_without_their_closed_months() {
         let store = engine.open();
         let (ledger, _) = Ledger::start(store.clone(), day(DAYS + 1)).expect("it starts");
         drop(ledger);
-        assert_eq!(seen(&*store).open_holds, 0);
+        assert_eq!(seen(&store).open_holds, 0);
         store.close();
     }
 }
@@ -404,12 +404,12 @@ fn a_commit_that_a_wrong_clock_has_dated_is_removed_with_those_around_it_and_rem
         for number in 120..220 {
             credit(number, day(DAYS)).expect("credit");
         }
-        let before = seen(&*store);
+        let before = seen(&store);
         let december = first_kept(day(DAYS), 1);
-        let overdue = |months| overdue(&*store, day(DAYS), months).expect("it can be read");
+        let overdue = |months| overdue(&store, day(DAYS), months).expect("it can be read");
         let january = first_kept(day(DAYS), 0);
         assert_eq!(overdue(1), Some(day(DAYS).duration_since(january)));
-        let planned = closed_months(&*store, december).expect("a dry run");
+        let planned = closed_months(&store, december).expect("a dry run");
         let done = retain(&store, &exports, december, u64::MAX).expect("it runs");
         let months = |all: &[ClosedMonth]| -> Vec<_> {
             let each = all.iter().map(|one| (one.month.clone(), one.commits));
@@ -421,22 +421,22 @@ fn a_commit_that_a_wrong_clock_has_dated_is_removed_with_those_around_it_and_rem
         let file = done[0].file.as_ref().expect("a file");
         let name = file.file_name().expect("a name").to_string_lossy();
         assert!(name.contains("-2023-11-"), "{name}");
-        let left = commits_of(&*store);
+        let left = commits_of(&store);
         let first = left.first().expect("those since December");
         assert_eq!(first_kept(first.seal.at, 0), december);
         let of_november = left.iter().filter(|one| one.seal.at < december);
         assert_eq!(of_november.count(), 10, "they are between others that stay");
         assert!(left.iter().all(|one| one.seal.at <= day(DAYS)));
         assert_eq!(overdue(1), None, "nothing waits");
-        assert_eq!(seen(&*store), before);
-        let replayed = verify_exports(&*store, &exports).expect("the files are whole");
+        assert_eq!(seen(&store), before);
+        let replayed = verify_exports(&store, &exports).expect("the files are whole");
         assert!(replayed.is_carried, "the file explains what is carried");
         store.close();
     }
 }
 
 /// The commits of the only node.
-fn commits_of(read: &dyn Read) -> Vec<BatchRows> {
+fn commits_of(read: &Reader) -> Vec<BatchRows> {
     let journals = read.retained().expect("the nodes");
     let commits = read.commits_after(journals[0].node, None, usize::MAX >> 1);
     commits.expect("commits")
@@ -449,10 +449,10 @@ fn a_run_that_stops_anywhere_is_continued_by_the_next() {
     let engine = Engine::Sqlite(path.clone());
     let store = engine.open();
     fill(&store);
-    let before = seen(&*store);
+    let before = seen(&store);
     store.close();
     let december = first_kept(day(DAYS), 1);
-    let count = closed_months(&*store, december).expect("a dry run")[0].commits;
+    let count = closed_months(&store, december).expect("a dry run")[0].commits;
     // While the file is written, and before and after each removal: there is more than one, of at most 512 commits.
     for steps in [0, 1, count - 1, count, count + 1] {
         let copy = folder.path().join(format!("{steps}.db"));
@@ -467,8 +467,8 @@ fn a_run_that_stops_anywhere_is_continued_by_the_next() {
             Err(RetentionError::Stopped) => assert!(!is_complete, "after {steps}"),
             other => assert!(other.is_ok() && is_complete, "after {steps}: {other:?}"),
         }
-        assert_eq!(seen(&*store), before, "after {steps}");
-        let replayed = verify_exports(&*store, &exports).expect("the files are whole");
+        assert_eq!(seen(&store), before, "after {steps}");
+        let replayed = verify_exports(&store, &exports).expect("the files are whole");
         assert!(replayed.is_carried, "after {steps}");
         // As a process that is killed.
         std::mem::forget(store);
@@ -479,8 +479,8 @@ fn a_run_that_stops_anywhere_is_continued_by_the_next() {
         sqlite::backup(killed, &copy).expect("a copy of what is durable");
         let store = Engine::Sqlite(copy).open();
         retain(&store, &exports, december, u64::MAX).expect("the rest");
-        assert_eq!(seen(&*store), before, "after {steps} and the rest");
-        let replayed = verify_exports(&*store, &exports).expect("the files are whole");
+        assert_eq!(seen(&store), before, "after {steps} and the rest");
+        let replayed = verify_exports(&store, &exports).expect("the files are whole");
         assert!(replayed.is_carried, "after {steps} and the rest");
         store.close();
     }
@@ -541,7 +541,7 @@ fn carry(last: &BatchRows) -> Part {
 }
 
 /// The last posted commit of a node, and those after it.
-fn live_commits(store: &dyn Read, node: i64) -> Vec<BatchRows> {
+fn live_commits(store: &Reader, node: i64) -> Vec<BatchRows> {
     let mut journals = store.retained().expect("the nodes").into_iter();
     let journal = journals.find(|one| one.node == node).expect("the node");
     let mut all = store.commits_after(node, None, 4000).expect("commits");
@@ -556,13 +556,13 @@ fn a_commit_is_removed_only_when_it_is_posted_and_another_posted_one_follows() {
     for engine in Engine::both(folder.path()) {
         let store = engine.open();
         fill(&store);
-        let (before, all) = (seen(&*store), commits(&*store));
+        let (before, all) = (seen(&store), commits(&store));
         let node = store.retained().expect("the node")[0].node;
-        for live in live_commits(&*store, node) {
+        for live in live_commits(&store, node) {
             let refused = write(&store, vec![carry(&live)]);
             assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
         }
-        assert_eq!((seen(&*store), commits(&*store)), (before, all));
+        assert_eq!((seen(&store), commits(&store)), (before, all));
         // The usage of days follows later than the rest after an upgrade from a release without it.
         let marks = match engine {
             Engine::Sqlite(_) => "nodes",
@@ -591,20 +591,20 @@ fn of_each_node_only_what_it_has_posted_is_removed_by_whichever_runs() {
     let nodes = ["a", "b"].map(node);
     fill(&nodes[0]);
     fill_from(&nodes[1], 10_000_000);
-    let before = seen(&*nodes[0]);
+    let before = seen(&nodes[0]);
     let numbers: Vec<i64> = (nodes[0].retained().expect("the nodes").iter())
         .map(|journal| journal.node)
         .collect();
     assert_eq!(numbers.len(), 2, "{numbers:?}");
     // The commits of one are not older for having a smaller number than those that the other has posted.
     for number in &numbers {
-        for live in live_commits(&*nodes[0], *number) {
+        for live in live_commits(&nodes[0], *number) {
             let refused = write(&nodes[0], vec![carry(&live)]);
             assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
         }
     }
     let december = first_kept(day(DAYS), 1);
-    let months = closed_months(&*nodes[0], december).expect("a dry run");
+    let months = closed_months(&nodes[0], december).expect("a dry run");
     let done = retain(&nodes[0], folder.path(), december, u64::MAX).expect("it runs");
     assert_eq!(done.len(), 2, "November of each: {done:?}");
     let commits_of = |list: &[ClosedMonth]| -> Vec<_> {
@@ -619,13 +619,13 @@ fn of_each_node_only_what_it_has_posted_is_removed_by_whichever_runs() {
         let carried = journal.carried.expect("November").commits;
         assert_eq!(first.number as u64, carried + 1, "none is missing");
     }
-    assert_eq!(seen(&*nodes[0]), before);
-    let replayed = verify_exports(&*nodes[0], folder.path()).expect("the files are whole");
+    assert_eq!(seen(&nodes[0]), before);
+    let replayed = verify_exports(&nodes[0], folder.path()).expect("the files are whole");
     assert!(replayed.is_carried, "the files of both");
     // Each goes on after its last commit.
     for (store, number) in nodes.iter().zip([20_000_000, 20_000_001]) {
         write(store, vec![grant(number, account(0), day(DAYS))]).expect("credit");
-        seen(&**store);
+        seen(store);
         assert!(store.failure().is_none());
     }
 }
@@ -663,31 +663,31 @@ fn a_changed_carried_row_and_a_changed_file_are_found() {
             ),
         ] {
             engine.execute(damage);
-            let report = audit(&*store).expect("the audit runs");
+            let report = audit(&store).expect("the audit runs");
             assert!(!report.clean(), "{damage}");
             engine.execute(repaired);
         }
-        seen(&*store);
+        seen(&store);
         let path = done[0].file.clone().expect("a file");
         let whole = std::fs::read(&path).expect("a file");
         for at in [whole.len() / 3, whole.len() / 2, whole.len() - 5] {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;
             std::fs::write(&path, &damaged).expect("a file");
-            let found = verify_exports(&*store, &exports);
+            let found = verify_exports(&store, &exports);
             assert!(
                 matches!(found, Err(RetentionError::Export(_))),
                 "byte {at}: {found:?}"
             );
         }
         std::fs::write(&path, &whole[..whole.len() - 40]).expect("a file");
-        let found = verify_exports(&*store, &exports);
+        let found = verify_exports(&store, &exports);
         assert!(
             matches!(found, Err(RetentionError::Export(_))),
             "cut: {found:?}"
         );
         std::fs::remove_file(&path).expect("a file");
-        let replayed = verify_exports(&*store, &exports).expect("no file, no error");
+        let replayed = verify_exports(&store, &exports).expect("no file, no error");
         assert!(!replayed.is_carried, "a file is missing");
         store.close();
     }

@@ -207,7 +207,7 @@ fn assert_books(store: &Arc<dyn Store>, account: AccountId, available: i64) {
     let row = store.account(account).expect("a read").expect("an account");
     let seen = (row.available.get(), row.held.get());
     assert_eq!(seen, (available, 0));
-    let report = audit(&**store).expect("the audit runs");
+    let report = audit(store).expect("the audit runs");
     let violations: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
     assert!(report.clean(), "{}", violations.join("\n"));
     assert_eq!(report.sums.total(), Micros::ZERO, "{:?}", report.sums);

@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
 
-use crate::error::ReadError;
-
 /// A stored account at a certificate authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmeAccountRow {
@@ -86,23 +84,4 @@ pub enum AcmePart {
         /// The time.
         before: Timestamp,
     },
-}
-
-/// Reads of committed accounts and certificates. Blocks like [`crate::Read`].
-pub trait ReadAcme {
-    /// The account at a directory, bound to this external account (empty for none).
-    fn acme_account(
-        &self,
-        directory: &str,
-        key_id: &str,
-    ) -> Result<Option<AcmeAccountRow>, ReadError>;
-
-    /// One certificate.
-    fn acme_certificate(&self, id: &[u8; 32]) -> Result<Option<AcmeCertificateRow>, ReadError>;
-
-    /// All certificates that were issued by a directory, the latest expiry first.
-    fn acme_certificates(&self, directory: &str) -> Result<Vec<AcmeCertificateRow>, ReadError>;
-
-    /// The responses of all orders that are not over before `now`.
-    fn acme_challenges(&self, now: Timestamp) -> Result<Vec<AcmeChallengesRow>, ReadError>;
 }

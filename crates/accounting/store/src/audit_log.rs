@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
 
-use crate::error::ReadError;
-
 /// Something that an operator has done, or has tried to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
@@ -155,12 +153,6 @@ pub struct AuditLogQuery {
     pub subject: Option<Arc<str>>,
     /// Maximum number of records.
     pub limit: usize,
-}
-
-/// Reads of the audit log. Blocks like [`crate::Read`].
-pub trait ReadAuditLog {
-    /// Records, newest first.
-    fn audit_log(&self, wanted: &AuditLogQuery) -> Result<Vec<AuditRecord>, ReadError>;
 }
 
 #[cfg(test)]

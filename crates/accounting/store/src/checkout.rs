@@ -6,7 +6,6 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
 
 use crate::codes::CheckoutState;
-use crate::error::ReadError;
 
 /// A stored checkout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,14 +68,4 @@ pub enum CheckoutPart {
         /// Maximum number of rows deleted at once.
         limit: u32,
     },
-}
-
-/// Reads of committed checkouts. Blocks like [`crate::Read`].
-pub trait ReadCheckouts {
-    /// One checkout.
-    fn checkout(&self, id: CheckoutId) -> Result<Option<CheckoutRow>, ReadError>;
-
-    /// At most `limit` checkouts of an account, newest first.
-    fn checkouts_of(&self, account: AccountId, limit: usize)
-    -> Result<Vec<CheckoutRow>, ReadError>;
 }

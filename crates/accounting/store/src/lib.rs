@@ -24,11 +24,11 @@ mod load;
 mod mandate;
 mod node_settings;
 mod oauth;
-mod opened;
 mod outage;
 mod plan;
 pub mod postgres;
 mod queue;
+mod reader;
 mod reads;
 mod recovery;
 mod refusals;
@@ -53,15 +53,13 @@ mod x402;
 
 use tollgate_service::{GATEWAY, provided};
 
-pub use acme::{AcmeAccountRow, AcmeCertificateRow, AcmeChallengesRow, AcmePart, ReadAcme};
+pub use acme::{AcmeAccountRow, AcmeCertificateRow, AcmeChallengesRow, AcmePart};
 pub use allotment::{
     AllotmentPart, AllotmentRow, Answer, CapAllotmentRow, CapShares, KeyCap, NodeCap, Purse, Taken,
 };
-pub use audit_log::{
-    AuditEvent, AuditLogQuery, AuditOutcome, AuditPosition, AuditRecord, ReadAuditLog,
-};
+pub use audit_log::{AuditEvent, AuditLogQuery, AuditOutcome, AuditPosition, AuditRecord};
 pub use carry::{Carried, CarriedNode, CarriedSum, CarryPart};
-pub use checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
+pub use checkout::{CheckoutPart, CheckoutRow};
 pub use codes::{
     AccountStatus, AuthorizationState, CacheScope, ChangeKind, CheckoutState, CodePurpose, Contra,
     CredentialKind, Endpoint, EntryKind, LoginKind, MandateState, NoticeKind, PaymentStatus, Route,
@@ -80,14 +78,14 @@ pub use idempotency::{
     first_token,
 };
 pub use load::{LoadError, Loads};
-pub use mandate::{MandatePart, MandateRow, MandateSubject, ReadMandates};
+pub use mandate::{MandatePart, MandateRow, MandateSubject};
 pub use node_settings::{OtherSettings, RecordedSettings};
-pub use oauth::{
-    ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
-};
+pub use oauth::{ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRefusal, PendingRow, RefreshRow};
 pub use outage::{Outage, OutageTimes};
-pub use plan::{PaymentRow, PlanPart, ReadPlans, SubscriptionRow, plan_reference};
-pub use refusals::{REFUSALS_MAX, ReadRefusals, RefusalRow};
+pub use plan::{PaymentRow, PlanPart, SubscriptionRow, plan_reference};
+pub use reader::Reader;
+pub use reads::Snapshot;
+pub use refusals::{REFUSALS_MAX, RefusalRow};
 pub use rows::{
     AccountRow, CredentialRow, LedgerLine, LoginRow, NewAccount, NewCredential, NewLogin, OpenHold,
     PriceRow, RootSecret, UsageFlags, UsageRecord, UsageRow, UsageTotal,
@@ -95,21 +93,21 @@ pub use rows::{
 pub use sealing::Sealer;
 pub use signin::{
     Draft, FailureRule, LoginCodeId, LoginCodeRow, MessageId, MessageRow, NewLoginCode, NewMessage,
-    NewNotice, NewSession, NoticeRow, SendLimit, SessionRow, SigninPart, SigninRead,
+    NewNotice, NewSession, NoticeRow, SendLimit, SessionRow, SigninPart,
 };
 pub use spool::SpooledUnit;
-pub use statement::{DaySpending, ReadStatement, Statement};
+pub use statement::{DaySpending, Statement};
 pub use store::{
-    BatchRows, ChangeRow, Observer, OperationRows, Read, ReadParts, Replayed, RetainedJournal,
-    Snapshot, Store, Submit, commit, commit_blocking, commit_unless_cut_off, flush, reading,
+    BatchRows, ChangeRow, Observer, OperationRows, Replayed, RetainedJournal, Store, Submit,
+    commit, commit_blocking, commit_unless_cut_off, flush, reading,
 };
 pub use threads::{block_on, sleep};
-pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
+pub use topup::{TopUpPart, TopUpRow, TopUpSubject};
 pub use unit::{
     AccountChange, Admission, CredentialChange, Done, Effect, LoadedAccount, Part, Receipt,
     UnitOfWork,
 };
 pub use usage::{PageCursor, RequestPosition, RequestsQuery, UsageDay};
-pub use x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow, ReadAuthorizations};
+pub use x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow};
 
 provided! { GATEWAY => [dyn Store]; }

@@ -6,7 +6,6 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, MandateId, Usd};
 
 use crate::codes::MandateState;
-use crate::error::ReadError;
 
 /// A stored mandate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,20 +83,4 @@ pub enum MandateSubject {
     Subscription(Arc<str>),
     /// The mandates of the account whose plan this charge has paid for.
     Payment(Arc<str>),
-}
-
-/// Reads of committed mandates. Blocks like [`crate::Read`].
-pub trait ReadMandates {
-    /// One mandate.
-    fn mandate(&self, id: MandateId) -> Result<Option<MandateRow>, ReadError>;
-
-    /// At most `limit` mandates with new notifications or whose next attempt is due at `now`: those no longer offered last, and the longest
-    /// waiting first.
-    fn mandates_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MandateRow>, ReadError>;
-
-    /// At most `limit` mandates of an account, newest first.
-    fn mandates_of(&self, account: AccountId, limit: usize) -> Result<Vec<MandateRow>, ReadError>;
-
-    /// Number of mandates in a state.
-    fn mandates_in(&self, state: MandateState) -> Result<u64, ReadError>;
 }

@@ -1,13 +1,10 @@
 //! OAuth clients, authorization requests, grants, codes and refresh tokens, as stored (RFC 6749).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, GrantId};
-
-use crate::error::ReadError;
 
 /// A client that has registered, or that a person has granted access (RFC 7591).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -283,31 +280,4 @@ pub enum OAuthRefusal {
     /// The grant was revoked.
     #[error("the grant is revoked")]
     GrantRevoked,
-}
-
-/// Reads of OAuth data.
-pub trait OAuthRead {
-    /// One client.
-    fn oauth_client(&self, id: &str) -> Result<Option<ClientRow>, ReadError>;
-
-    /// One undecided request, expired or not.
-    fn oauth_pending(&self, id: &[u8; 16]) -> Result<Option<PendingRow>, ReadError>;
-
-    /// The code with this digest, also used and expired ones.
-    fn oauth_code(&self, hash: &[u8; 32]) -> Result<Option<CodeRow>, ReadError>;
-
-    /// The refresh token with this digest, also spent and expired ones.
-    fn oauth_refresh(&self, hash: &[u8; 32]) -> Result<Option<RefreshRow>, ReadError>;
-
-    /// One grant, also a revoked or expired one.
-    fn oauth_grant(&self, id: GrantId) -> Result<Option<GrantRow>, ReadError>;
-
-    /// The names of the clients of an account by their ids, of ended and revoked grants too. The newest name of each.
-    fn oauth_client_names(
-        &self,
-        account: AccountId,
-    ) -> Result<HashMap<Arc<str>, Arc<str>>, ReadError>;
-
-    /// The grants of an account that are valid at `now`, oldest first.
-    fn oauth_grants(&self, account: AccountId, now: Timestamp) -> Result<Vec<GrantRow>, ReadError>;
 }

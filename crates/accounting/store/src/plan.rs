@@ -7,7 +7,6 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, PaymentId, SubscriptionId, Usd};
 
 use crate::codes::{PaymentStatus, Route, SubscriptionStatus};
-use crate::error::ReadError;
 
 /// A stored subscription: an account has at most one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,22 +126,4 @@ pub enum PlanPart {
         /// Status and owed credits before it.
         before: (PaymentStatus, Option<Micros>),
     },
-}
-
-/// Reads of committed subscriptions and payments. Blocks like [`crate::Read`].
-pub trait ReadPlans {
-    /// The subscription of an account, ended or not.
-    fn subscription(&self, account: AccountId) -> Result<Option<SubscriptionRow>, ReadError>;
-
-    /// One payment.
-    fn payment(&self, route: Route, provider_ref: &str) -> Result<Option<PaymentRow>, ReadError>;
-
-    /// At most `limit` payments of an account, newest first.
-    fn payments_of(&self, account: AccountId, limit: usize) -> Result<Vec<PaymentRow>, ReadError>;
-
-    /// At most `limit` payments whose owed credits are to be taken back by `now`, the longest due first.
-    fn payments_due(&self, now: Timestamp, limit: usize) -> Result<Vec<PaymentRow>, ReadError>;
-
-    /// Number of subscriptions that give access at `now`.
-    fn subscriptions_active(&self, now: Timestamp) -> Result<u64, ReadError>;
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, OperationId};
 
-use crate::error::ReadError;
-use crate::usage::{RequestPosition, RequestsQuery};
+use crate::usage::RequestPosition;
 
 /// Rows kept for each account; older ones are deleted.
 pub const REFUSALS_MAX: u32 = 1000;
@@ -42,13 +41,4 @@ impl RefusalRow {
             operation: self.id,
         }
     }
-}
-
-/// Reads of refused requests. Blocks like [`crate::Read`].
-pub trait ReadRefusals {
-    /// Rows of one account, newest first.
-    fn refusals(&self, wanted: &RequestsQuery) -> Result<Vec<RefusalRow>, ReadError>;
-
-    /// The number of requests that all rows of the query stand for, wherever its cursor is.
-    fn refused(&self, wanted: &RequestsQuery) -> Result<u64, ReadError>;
 }

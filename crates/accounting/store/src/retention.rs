@@ -16,7 +16,8 @@ use crate::entries::Body;
 use crate::error::{CommitError, ReadError};
 use crate::export::{EXPORT_SUFFIX, ExportError, ExportReader, ExportWriter};
 use crate::file_lock::LockedFile;
-use crate::store::{BatchRows, Read, Replayed, RetainedJournal, Store, commit_blocking};
+use crate::reader::Reader;
+use crate::store::{BatchRows, Replayed, RetainedJournal, Store, commit_blocking};
 use crate::unit::{Admission, Part, UnitOfWork};
 
 /// Commits that are read, and removed, at a time: other commits wait for a removal.
@@ -104,11 +105,7 @@ fn month_start(at: Timestamp, after: i64) -> Option<Timestamp> {
 /// # Errors
 ///
 /// The store cannot be read.
-pub fn overdue(
-    read: &dyn Read,
-    now: Timestamp,
-    months: u32,
-) -> Result<Option<Duration>, ReadError> {
+pub fn overdue(read: &Reader, now: Timestamp, months: u32) -> Result<Option<Duration>, ReadError> {
     let mut longest = None;
     for journal in read.retained()? {
         let after = journal.carried.map(|carried| carried.last());
@@ -137,10 +134,7 @@ pub fn overdue(
 }
 
 /// What a run would export.
-pub fn closed_months(
-    read: &dyn Read,
-    before: Timestamp,
-) -> Result<Vec<ClosedMonth>, RetentionError> {
+pub fn closed_months(read: &Reader, before: Timestamp) -> Result<Vec<ClosedMonth>, RetentionError> {
     let mut found = Vec::new();
     for journal in read.retained()? {
         let mut after = None;
@@ -157,7 +151,7 @@ pub fn closed_months(
 /// A wrong clock dates commits later than those that follow them, or earlier than those before. Which of them are wrong is decided by which are
 /// fewer: commits that are not before the time are passed when more follow that are.
 fn next_month(
-    read: &dyn Read,
+    read: &Reader,
     journal: &RetainedJournal,
     after: Option<(i64, i64)>,
     before: Timestamp,
@@ -378,7 +372,7 @@ impl Retention<'_> {
 /// # Errors
 ///
 /// A file that cannot be read or is damaged, and commits that are in no file.
-pub fn verify_exports(read: &dyn Read, folder: &Path) -> Result<Replayed, RetentionError> {
+pub fn verify_exports(read: &Reader, folder: &Path) -> Result<Replayed, RetentionError> {
     // By node and place of the first commit: files of an interrupted run overlap.
     let mut files = BTreeMap::new();
     let listed = fs::read_dir(folder).map_err(|source| ExportError::File {

@@ -8,7 +8,6 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, LoginId, Micros};
 
 use crate::codes::{AccountStatus, CodePurpose, LoginKind, NoticeKind};
-use crate::error::ReadError;
 
 /// A change of sign-in data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -355,44 +354,4 @@ pub struct NoticeRow {
     pub hint: Option<Arc<str>>,
     /// Attempts begun so far.
     pub tries: i64,
-}
-
-/// Reads of sign-in data. Every method blocks, as those of [`crate::Read`] do.
-pub trait SigninRead: Send + Sync {
-    /// The session of this digest, ended or not.
-    fn session(&self, hash: &[u8; 32]) -> Result<Option<SessionRow>, ReadError>;
-
-    /// The sessions of an account, without their forms: start, last use and expiry.
-    fn sessions_of(
-        &self,
-        account: AccountId,
-    ) -> Result<Vec<(Timestamp, Timestamp, Timestamp)>, ReadError>;
-
-    /// The code of the browser with this session digest, ended or not.
-    fn login_code(&self, session_hash: &[u8; 32]) -> Result<Option<LoginCodeRow>, ReadError>;
-
-    /// The login of this address.
-    fn login(
-        &self,
-        kind: LoginKind,
-        address: &str,
-    ) -> Result<Option<(LoginId, AccountId)>, ReadError>;
-
-    /// Whether a sign-in by this key is recorded.
-    fn has_signed_in(&self, key: &[u8; 32]) -> Result<bool, ReadError>;
-
-    /// Until when a key is locked out by its failures; `None` when it is not.
-    fn barred_until(&self, key: &[u8; 32]) -> Result<Option<Timestamp>, ReadError>;
-
-    /// At most `limit` messages due at `now`, the oldest first.
-    fn messages_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MessageRow>, ReadError>;
-
-    /// At most `limit` notices due at `now`, the oldest first. Those of a kind that only a later release knows are left to it.
-    fn notices_due(&self, now: Timestamp, limit: usize) -> Result<Vec<NoticeRow>, ReadError>;
-
-    /// When the next message or notice is due.
-    fn next_message_at(&self) -> Result<Option<Timestamp>, ReadError>;
-
-    /// Credits promised at sign-up and not yet booked.
-    fn grants_owed(&self) -> Result<Vec<(AccountId, Micros)>, ReadError>;
 }

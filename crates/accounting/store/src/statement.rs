@@ -1,10 +1,9 @@
 //! Account statements, day by day.
 
 use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, CredentialId, Micros};
+use tollgate_money::{CredentialId, Micros};
 
 use crate::entries::Entry;
-use crate::error::ReadError;
 
 /// Charges for one credential on one day, from one credit of that day to the next: so the balance after each credit is the one that was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,15 +33,4 @@ pub struct Statement {
     pub spending: Vec<DaySpending>,
     /// The time of the last entry before these days, if there is one.
     pub older: Option<Timestamp>,
-}
-
-/// Reads of statements. Blocks like [`crate::Read`].
-pub trait ReadStatement {
-    /// The statement for `from <= at < to`; `None` when there is no such account.
-    fn statement(
-        &self,
-        account: AccountId,
-        from: Timestamp,
-        to: Timestamp,
-    ) -> Result<Option<Statement>, ReadError>;
 }

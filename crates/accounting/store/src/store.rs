@@ -1,276 +1,24 @@
-//! The store's traits (`Read`, `Snapshot`, `Store`, `Observer`), independent of an engine.
+//! The store's traits (`Submit`, `Store`, `Observer`), independent of an engine, and the values of its reads.
 
+use std::ops::Deref;
 use std::sync::{Arc, mpsc};
 
 use tokio::sync::{Semaphore, oneshot};
-use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
+use tollgate_money::OperationId;
 
-use crate::acme::ReadAcme;
-use crate::allotment::{AllotmentRow, CapAllotmentRow, CapShares, KeyCap, Purse};
-use crate::audit_log::{AuditRecord, ReadAuditLog};
-use crate::carry::{Carried, CarriedNode};
-use crate::checkout::ReadCheckouts;
-use crate::codes::{ChangeKind, LoginKind};
+use crate::carry::CarriedNode;
+use crate::codes::ChangeKind;
 use crate::entries::{Entry, Seal};
 use crate::error::{CommitError, Failure, ReadError, SubmitError};
 use crate::gauges::Gauges;
 use crate::handover::Handover;
-use crate::idempotency::{IdempotencyKey, IdempotencyRow};
-use crate::mandate::ReadMandates;
 use crate::node_settings::OtherSettings;
-use crate::oauth::OAuthRead;
 use crate::outage::Outage;
-use crate::plan::{PaymentRow, ReadPlans, SubscriptionRow};
-use crate::refusals::ReadRefusals;
-use crate::rows::{
-    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret, UsageRow,
-    UsageTotal,
-};
-use crate::signin::SigninRead;
+use crate::reader::Reader;
+use crate::rows::{OpenHold, RootSecret, UsageRow};
 use crate::spool::SpooledUnit;
-use crate::statement::ReadStatement;
 use crate::threads;
-use crate::topup::ReadTopUps;
 use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
-use crate::usage::{RequestsQuery, UsageDay};
-use crate::x402::ReadAuthorizations;
-
-/// Reads of the tables of single parts.
-pub trait ReadParts:
-    OAuthRead
-    + ReadAcme
-    + ReadAuditLog
-    + ReadAuthorizations
-    + ReadCheckouts
-    + ReadMandates
-    + ReadPlans
-    + ReadRefusals
-    + ReadStatement
-    + ReadTopUps
-    + SigninRead
-{
-}
-
-impl<T> ReadParts for T where
-    T: OAuthRead
-        + ReadAcme
-        + ReadAuditLog
-        + ReadAuthorizations
-        + ReadCheckouts
-        + ReadMandates
-        + ReadPlans
-        + ReadRefusals
-        + ReadStatement
-        + ReadTopUps
-        + SigninRead
-{
-}
-
-/// Reads of committed data. Every method blocks until the engine has answered: call it where blocking is allowed.
-pub trait Read: Send + Sync + ReadParts {
-    /// Visits every account, for a node that keeps them in memory.
-    fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
-
-    /// Visits every credential that is neither revoked nor expired at `now`.
-    fn credentials(
-        &self,
-        now: Timestamp,
-        each: &mut dyn FnMut(CredentialRow),
-    ) -> Result<(), ReadError>;
-
-    /// Visits every version of every price.
-    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError>;
-
-    /// Visits every open hold.
-    fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError>;
-
-    /// One account.
-    fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError>;
-
-    /// Visits some accounts. What is not posted is read once for all of them.
-    fn accounts_of(
-        &self,
-        ids: &[AccountId],
-        each: &mut dyn FnMut(AccountRow),
-    ) -> Result<(), ReadError>;
-
-    /// One account with the balance that was posted last: without what has been committed since. Everything else is as committed.
-    fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError>;
-
-    /// Whether a reference of an account is booked, as anything.
-    fn is_booked(&self, account: AccountId, reference: &str) -> Result<bool, ReadError>;
-
-    /// The credit of all accounts, available and held, without those below zero. The database visits every account.
-    fn owed(&self) -> Result<Micros, ReadError>;
-
-    /// Every rate class that an account has. Visits every account.
-    fn account_classes(&self) -> Result<Vec<Arc<str>>, ReadError>;
-
-    /// The account that a login signs in to.
-    fn account_by_login(
-        &self,
-        kind: LoginKind,
-        address: &str,
-    ) -> Result<Option<AccountRow>, ReadError>;
-
-    /// At most `limit` accounts after `after`, in the order of their ids.
-    fn accounts_after(
-        &self,
-        after: Option<AccountId>,
-        limit: usize,
-    ) -> Result<Vec<AccountRow>, ReadError>;
-
-    /// The logins of one account.
-    fn logins(&self, account: AccountId) -> Result<Vec<LoginRow>, ReadError>;
-
-    /// The credentials of one account, also revoked and expired ones, oldest first.
-    fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError>;
-
-    /// Charges to a credential of an account since `since`, from the usage records.
-    fn credential_spent(
-        &self,
-        account: AccountId,
-        credential: CredentialId,
-        since: Timestamp,
-    ) -> Result<Micros, ReadError>;
-
-    /// The credential whose secret has this digest, also revoked and expired ones.
-    fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError>;
-
-    /// The credential with this id, also a revoked or expired one.
-    fn credential(&self, id: CredentialId) -> Result<Option<CredentialRow>, ReadError>;
-
-    /// The state of an idempotency key, expired or not.
-    fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError>;
-
-    /// Usage of one account in `from <= at < to`, by day (UTC) and model.
-    fn usage_totals(
-        &self,
-        account: AccountId,
-        from: Timestamp,
-        to: Timestamp,
-    ) -> Result<Vec<UsageTotal>, ReadError>;
-
-    /// Usage of one account in `from <= at < to`, by day (UTC), model and credential.
-    fn usage_days(
-        &self,
-        account: AccountId,
-        from: Timestamp,
-        to: Timestamp,
-    ) -> Result<Vec<UsageDay>, ReadError>;
-
-    /// Requests of one account with a usage record, newest first.
-    fn requests(&self, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, ReadError>;
-
-    /// The last `limit` entries before `before` that changed the balance of one account, newest first: credits, settlements and charges,
-    /// with their usage. Holds and releases do not change a balance and are not listed.
-    fn lines(
-        &self,
-        account: AccountId,
-        before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<LedgerLine>, ReadError>;
-
-    /// Everything stored about one operation. Scans the whole journal: for the investigation of one case, not for a request.
-    fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError>;
-
-    /// Visits the allotments of a node as they were last posted.
-    fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), ReadError>;
-
-    /// Visits what a node has of the caps of keys, as of its last posting.
-    fn cap_allotments(
-        &self,
-        node: i64,
-        each: &mut dyn FnMut(CapAllotmentRow),
-    ) -> Result<(), ReadError>;
-
-    /// Visits the caps of keys whose changes some node has not read, of which other nodes have parts and this one has none.
-    fn changed_caps_without(
-        &self,
-        node: i64,
-        each: &mut dyn FnMut(KeyCap),
-    ) -> Result<(), ReadError>;
-
-    /// Visits the accounts whose recall a node has not answered, and all recalled caps, with the number of the recall.
-    fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError>;
-
-    /// The number of the recall of a purse, 0 for none.
-    fn recall(&self, purse: Purse) -> Result<i64, ReadError>;
-
-    /// Visits some accounts with the number of the recall of each, 0 for none.
-    fn recalls_of(
-        &self,
-        accounts: &[AccountId],
-        each: &mut dyn FnMut(AccountId, i64),
-    ) -> Result<(), ReadError>;
-
-    /// The size of the database.
-    fn size(&self) -> Result<StoreSize, ReadError>;
-
-    /// How much of each node's journal is in the store.
-    fn retained(&self) -> Result<Vec<RetainedJournal>, ReadError>;
-
-    /// At most `limit` commits of a node after the one with an epoch and a number, in order; from the first on for `None`.
-    fn commits_after(
-        &self,
-        node: i64,
-        after: Option<(i64, i64)>,
-        limit: usize,
-    ) -> Result<Vec<BatchRows>, ReadError>;
-
-    /// A consistent snapshot until it is dropped, for the audit.
-    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError>;
-}
-
-/// Committed data at one instant.
-pub trait Snapshot {
-    /// Every version of every price.
-    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError>;
-
-    /// Every account.
-    fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
-
-    /// Every operation with any stored row, in no order.
-    fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError>;
-
-    /// Every payment for the plan.
-    fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), ReadError>;
-
-    /// Every subscription.
-    fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError>;
-
-    /// Every record of the audit log, by node and number.
-    fn audit_log(&self, each: &mut dyn FnMut(AuditRecord)) -> Result<(), ReadError>;
-
-    /// The carried state of removed commits.
-    fn carried(&self) -> Result<Carried, ReadError>;
-
-    /// Replays the exported commits of all nodes, each from its first on, and compares them with the carried state.
-    ///
-    /// # Errors
-    ///
-    /// Those of `next`, and a commit that does not follow the one before or differs from its seal.
-    fn replayed(
-        &self,
-        next: &mut dyn FnMut() -> Result<Option<BatchRows>, ReadError>,
-    ) -> Result<Replayed, ReadError>;
-
-    /// Every commit of the journal, by node, epoch and number.
-    fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError>;
-
-    /// Every node, with run and number of its last posted commit, if there is one.
-    fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError>;
-
-    /// What a node has of accounts, as of its last posting.
-    fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), ReadError>;
-
-    /// Every spending cap that nodes have parts of.
-    fn caps(&self, each: &mut dyn FnMut(CapShares)) -> Result<(), ReadError>;
-
-    /// Every account whose postings, usage totals or references differ from the journal.
-    fn posting_differences(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError>;
-}
 
 /// The size of the database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -345,8 +93,8 @@ pub trait Submit: Send + Sync {
     fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError>;
 }
 
-/// A store that this process may write to. Only one process at a time has one.
-pub trait Store: Read + Submit {
+/// A store that this process may write to. Only one process at a time has one. It dereferences to the reader of its data.
+pub trait Store: Deref<Target = Reader> + Submit {
     /// Whether a unit that starts something would be accepted now.
     fn admit(&self) -> Result<(), SubmitError>;
 
@@ -495,7 +243,7 @@ static READERS: Semaphore = Semaphore::const_new(8);
 /// begins meanwhile: each read would wait for its time limit, and the others for it.
 pub async fn reading<T: Send + 'static>(
     store: &Arc<dyn Store>,
-    read: impl FnOnce(&dyn Read) -> Result<T, ReadError> + Send + 'static,
+    read: impl FnOnce(&Reader) -> Result<T, ReadError> + Send + 'static,
 ) -> Result<T, ReadError> {
     let failed = |source| ReadError::Engine {
         what: "the requested rows",
@@ -507,7 +255,7 @@ pub async fn reading<T: Send + 'static>(
         let permit = READERS.acquire().await;
         let ended = threads::blocking(move || {
             let _permit = permit;
-            read(&*of_store)
+            read(&of_store)
         });
         ended
             .await

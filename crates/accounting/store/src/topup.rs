@@ -6,7 +6,6 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, TopUpId, Usd};
 
 use crate::codes::TopUpState;
-use crate::error::ReadError;
 
 /// A stored credit purchase.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,27 +93,4 @@ pub enum TopUpSubject {
     Order(Arc<str>),
     /// The purchase with this provider payment.
     Capture(Arc<str>),
-}
-
-/// Reads of committed purchases. Blocks like [`crate::Read`].
-pub trait ReadTopUps {
-    /// One purchase.
-    fn top_up(&self, id: TopUpId) -> Result<Option<TopUpRow>, ReadError>;
-
-    /// At most `limit` purchases with new notifications or whose next attempt is due at `now`, the longest waiting first.
-    fn top_ups_due(&self, now: Timestamp, limit: usize) -> Result<Vec<TopUpRow>, ReadError>;
-
-    /// At most `limit` purchases whose refunded credits are still owed. Reads all purchases.
-    fn top_ups_owing(&self, limit: usize) -> Result<Vec<TopUpRow>, ReadError>;
-
-    /// At most `limit` purchases of an account that were started before `before`, newest first.
-    fn top_ups_of(
-        &self,
-        account: AccountId,
-        before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<TopUpRow>, ReadError>;
-
-    /// Number of unfinished purchases.
-    fn top_ups_open(&self) -> Result<u64, ReadError>;
 }

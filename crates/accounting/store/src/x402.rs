@@ -6,7 +6,6 @@ use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 
 use crate::codes::AuthorizationState;
-use crate::error::ReadError;
 
 /// The identity of a signed transfer: the chain, the token, the wallet, and the wallet's nonce.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,41 +87,4 @@ pub enum AuthorizationPart {
         /// The most that go at once.
         limit: u32,
     },
-}
-
-/// Reads of committed signed transfers. Blocks like [`crate::Read`].
-pub trait ReadAuthorizations {
-    /// One signed transfer.
-    fn authorization(&self, key: &AuthorizationKey) -> Result<Option<AuthorizationRow>, ReadError>;
-
-    /// The one of an account that may still move money; there is at most one.
-    fn authorization_open(&self, account: AccountId)
-    -> Result<Option<AuthorizationRow>, ReadError>;
-
-    /// At most `limit` whose next reconciliation is due at `now`, the longest waiting first.
-    fn authorizations_due(
-        &self,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<AuthorizationRow>, ReadError>;
-
-    /// At most `limit` whose outcome is not proved, the oldest first: those that may still move money, and those that were sent and refused
-    /// on the facilitator's word. `after`: the last row of the page before.
-    fn authorizations_open(
-        &self,
-        after: Option<&AuthorizationRow>,
-        limit: usize,
-    ) -> Result<Vec<AuthorizationRow>, ReadError>;
-
-    /// How many may still move money.
-    fn authorizations_moving(&self) -> Result<u64, ReadError>;
-
-    /// When those of an account were stored that were sent and refused on the facilitator's word, after `since`: at most `limit`, the
-    /// newest first.
-    fn authorizations_refused(
-        &self,
-        account: AccountId,
-        since: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<Timestamp>, ReadError>;
 }

@@ -9,7 +9,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, SpendingCap};
 use tollgate_store::{
     Admission, CommitError, CredentialChange, CredentialKind, CredentialRow, NewCredential, Part,
-    Read, ReadError, Refusal, Submit, UnitOfWork, commit,
+    ReadError, Reader, Refusal, Submit, UnitOfWork, commit,
 };
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -269,7 +269,7 @@ async fn make_key(
 }
 
 /// The API keys of an account, including revoked and expired ones, oldest first. Reads from disk.
-pub fn list_keys(store: &dyn Read, account: AccountId) -> Result<Vec<Key>, ReadError> {
+pub fn list_keys(store: &Reader, account: AccountId) -> Result<Vec<Key>, ReadError> {
     let rows = store.account_credentials(account)?;
     Ok(rows
         .into_iter()
@@ -278,8 +278,8 @@ pub fn list_keys(store: &dyn Read, account: AccountId) -> Result<Vec<Key>, ReadE
         .collect())
 }
 
-/// The API key with this secret, and the account; even a revoked or expired key. Reads from disk.
-pub fn find_key(store: &dyn Read, secret: &str) -> Result<Option<(AccountId, Key)>, ReadError> {
+/// The API key with this secret, and its account; also one that is revoked or has expired. Reads from disk.
+pub fn find_key(store: &Reader, secret: &str) -> Result<Option<(AccountId, Key)>, ReadError> {
     let row = store.credential_by_hash(Digest::of(secret.as_bytes()).as_bytes())?;
     Ok(row
         .filter(|row| row.made.kind == CredentialKind::ApiKey)

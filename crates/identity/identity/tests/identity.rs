@@ -162,7 +162,7 @@ async fn a_revoked_key_is_rejected_once_the_command_returns() {
         .expect("nothing to do");
     let bench = bench.restart();
     assert!(bench.find(&key).is_none(), "for ever");
-    let listed = list_keys(&*bench.store, account).expect("it can be read");
+    let listed = list_keys(&bench.store, account).expect("it can be read");
     let revoked: Vec<_> = listed.iter().map(|key| (key.id, key.revoked_at)).collect();
     assert_eq!(revoked.len(), 2);
     assert!(
@@ -232,7 +232,7 @@ async fn a_key_is_listed_with_its_displayable_part() {
     let mut bench = Bench::new();
     let account = bench.account(&[]).await.expect("an account");
     let key = bench.key(account, |_| {}).await.expect("a key");
-    let listed = list_keys(&*bench.store, account).expect("it can be read");
+    let listed = list_keys(&bench.store, account).expect("it can be read");
     let [listed] = &listed[..] else {
         panic!("{} keys", listed.len())
     };
@@ -407,7 +407,7 @@ async fn a_token_works_until_its_end_or_its_revocation_and_is_no_key() {
     assert_eq!((found.resources, found.scopes), (API, CHAT));
     assert!(found.is_live(later(4)) && !found.is_live(later(5)));
     assert!(
-        list_keys(&*bench.store, account)
+        list_keys(&bench.store, account)
             .expect("it can be read")
             .is_empty(),
         "a token is not listed among the keys"

@@ -9,7 +9,7 @@ use tollgate_pages::format::{self, costs_2, count, credits_2, plural};
 use tollgate_pages::parts::{self, BarChart, Tone};
 use tollgate_pages::{NavItem, Page, Script};
 use tollgate_store::{
-    PageCursor as At, Read, ReadError, RequestsQuery, SubscriptionRow, UsageDay, reading,
+    PageCursor as At, ReadError, Reader, RequestsQuery, SubscriptionRow, UsageDay, reading,
 };
 
 use crate::context::PortalContext;
@@ -56,7 +56,7 @@ pub(crate) async fn show(
         "90" => 90,
         _ => 30,
     };
-    let read = move |read: &dyn Read| -> Result<_, ReadError> {
+    let read = move |read: &Reader| -> Result<_, ReadError> {
         let ranked = Period::last(RANKING_DAYS, now);
         let class = read.account(account)?.map(|row| row.class_at(now).clone());
         Ok((

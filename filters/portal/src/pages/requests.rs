@@ -8,8 +8,8 @@ use tollgate_money::CredentialId;
 use tollgate_pages::format::{self, count, credits_4};
 use tollgate_pages::parts::{Cell, Column, Tone, pill, table};
 use tollgate_store::{
-    Endpoint, PageCursor, Read, ReadError, RefusalRow, RequestPosition, RequestsQuery, UsageFlags,
-    UsageRow,
+    Endpoint, PageCursor, ReadError, Reader, RefusalRow, RequestPosition, RequestsQuery,
+    UsageFlags, UsageRow,
 };
 
 use crate::credential_names::CredentialNames;
@@ -38,7 +38,7 @@ pub(crate) enum ListedRequest {
 impl ListedRequest {
     /// The requests of a query, newest first.
     pub(crate) fn read(
-        read: &dyn Read,
+        read: &Reader,
         wanted: &RequestsQuery,
     ) -> Result<Vec<ListedRequest>, ReadError> {
         let answered = read.requests(wanted)?.into_iter();

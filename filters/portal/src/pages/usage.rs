@@ -13,7 +13,7 @@ use tollgate_pages::format::{self, costs_2, count, credits_2};
 use tollgate_pages::parts::{self, BarChart, Field, FieldKind, Problem, Tone};
 use tollgate_pages::{NavItem, Page};
 use tollgate_store::{
-    PageCursor, REFUSALS_MAX, Read, ReadError, RequestPosition, RequestsQuery, UsageDay, reading,
+    PageCursor, REFUSALS_MAX, ReadError, Reader, RequestPosition, RequestsQuery, UsageDay, reading,
 };
 
 use crate::context::PortalContext;
@@ -137,7 +137,7 @@ pub(crate) async fn show(
     };
     let query = filter.clone();
     let cursor = cursor(&request.query);
-    let read = move |read: &dyn Read| load(read, account, query.as_ref(), cursor, now);
+    let read = move |read: &Reader| load(read, account, query.as_ref(), cursor, now);
     let data = reading(&context.store, read).await?;
     let content = html! {
         (parts::problems(&problems))
@@ -156,7 +156,7 @@ pub(crate) async fn show(
 }
 
 fn load(
-    read: &dyn Read,
+    read: &Reader,
     account: AccountId,
     filter: Option<&UsageFilter>,
     cursor: PageCursor,

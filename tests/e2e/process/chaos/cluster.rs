@@ -413,7 +413,7 @@ async fn after_faults_of_nodes_and_of_what_they_share_every_account_has_paid_wha
     faulty.end().await;
     print_line(format_args!("{sent} requests: {}", tally.summary()));
     let store = faulty.cluster.installation.store();
-    let books = Compared::of(&*store, &tally, has_late.then_some(POOR));
+    let books = Compared::of(&store, &tally, has_late.then_some(POOR));
     // The recorded answers of a node end with its recovery.
     let repeated_anew = tally.look(|seen| seen.repeated_anew.clone());
     assert!(

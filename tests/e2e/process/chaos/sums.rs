@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tollgate_ledger::audit::Report;
 use tollgate_money::{AccountId, Micros};
-use tollgate_store::{OperationRows, Read};
+use tollgate_store::{OperationRows, Reader};
 use tollgate_testing::Client;
 
 use super::super::installation::Installation;
@@ -104,7 +104,7 @@ impl Charged {
 
 impl Compared {
     /// Compares the books of gateways that have stopped. `runs_out` is the account that may have lacked credit for a charge of a spool.
-    pub(super) fn of(store: &dyn Read, tally: &Tally, runs_out: Option<usize>) -> Compared {
+    pub(super) fn of(store: &Reader, tally: &Tally, runs_out: Option<usize>) -> Compared {
         let mut books = Compared {
             report: audited_store(store),
             ..Compared::default()
@@ -185,7 +185,7 @@ pub(super) async fn check(
     tally: &Tally,
     metrics: &Metrics,
 ) {
-    let books = Compared::of(&*installation.store(), tally, None);
+    let books = Compared::of(&installation.store(), tally, None);
     let repeated_anew = tally.look(|seen| seen.repeated_anew.clone());
     assert!(repeated_anew.is_empty(), "other answers: {repeated_anew:?}");
     let (spent, report) = (books.spent, &books.report);

@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tollgate_money::{AccountId, Micros, OperationId};
-use tollgate_store::{KeyCap, Read, ReadError, Snapshot, sleep};
+use tollgate_store::{KeyCap, ReadError, Reader, Snapshot, sleep};
 
 use self::check::Check;
 pub use self::payments::Paid;
@@ -147,14 +147,14 @@ impl Report {
 }
 
 /// Recomputes everything from one snapshot of the store, with or without a running gateway. Blocks.
-pub fn audit(store: &dyn Read) -> Result<Report, ReadError> {
+pub fn audit(store: &Reader) -> Result<Report, ReadError> {
     audit_watched(store, &mut |_, _| {})
 }
 
 /// The same, and `report` is called with the name of the rows that are read and their number so far: before the first of them, and after
 /// each [`REPORT_ROWS`].
 pub fn audit_watched(
-    store: &dyn Read,
+    store: &Reader,
     report: &mut dyn FnMut(&'static str, u64),
 ) -> Result<Report, ReadError> {
     let view = store.snapshot()?;
@@ -192,7 +192,7 @@ pub fn audit_watched(
         view.allotments(node, &mut |row| check.allotment(node, &row))?;
     }
     check.allotments_end();
-    let wrong = caps(store, &*view, report)?;
+    let wrong = caps(store, &view, report)?;
     wrong.into_iter().for_each(|cap| check.wrong_cap(cap));
     view.posting_differences(&mut |account| check.posting_differences(account))?;
     Ok(check.report())
@@ -205,11 +205,11 @@ const CAP_PAUSE: Duration = Duration::from_millis(200);
 /// The caps that are wrong in each read. A charge that exceeds its reservation is committed before what it takes of the cap, so that a node that runs
 /// may seem to have spent more than it has.
 fn caps(
-    store: &dyn Read,
-    view: &dyn Snapshot,
+    store: &Reader,
+    view: &Snapshot<'_>,
     report: &mut dyn FnMut(&'static str, u64),
 ) -> Result<Vec<WrongCap>, ReadError> {
-    let read_wrong_caps = |view: &dyn Snapshot| {
+    let read_wrong_caps = |view: &Snapshot<'_>| {
         let mut wrong = Vec::new();
         view.caps(&mut |shares| {
             if let Some(what) = allotments::cap(&shares) {
@@ -230,7 +230,7 @@ fn caps(
         }
         sleep(CAP_PAUSE);
         report("caps", 0);
-        let now = read_wrong_caps(&*store.snapshot()?)?;
+        let now = read_wrong_caps(&store.snapshot()?)?;
         wrong.retain(|it| now.iter().any(|still| still.cap == it.cap));
     }
     Ok(wrong)

@@ -339,7 +339,7 @@ fn the_audit_checks_what_every_node_has_of_accounts_and_caps() {
         if change.ends_with("granted - 1") {
             // What a charge takes of the cap beyond its reservation is committed after the charge.
             let mut looks = 0;
-            let beside = audit_watched(&*a.store, &mut |rows, _| {
+            let beside = audit_watched(&a.store, &mut |rows, _| {
                 looks += u32::from(rows == "caps");
                 if looks == 2 {
                     server.run(database, &of_node(undo));
@@ -350,7 +350,7 @@ fn the_audit_checks_what_every_node_has_of_accounts_and_caps() {
             assert!(beside.clean(), "{:?}", beside.violations);
             server.run(database, &of_node(change));
         }
-        let report = audit(&*a.store).expect("the audit runs");
+        let report = audit(&a.store).expect("the audit runs");
         assert!(!report.clean(), "{change}");
         server.run(database, &of_node(undo));
         assert_balanced(&a.store);

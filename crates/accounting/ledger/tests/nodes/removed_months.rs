@@ -17,7 +17,7 @@ fn remove(node: &Node, folder: &std::path::Path, before: Timestamp) -> u64 {
         is_stopped: &|| false,
     };
     retention.run(&mut |_, _| {}).expect("it runs");
-    let report = audit(&*node.store).expect("the audit runs");
+    let report = audit(&node.store).expect("the audit runs");
     report.removed_commits
 }
 
@@ -65,7 +65,7 @@ fn the_audit_compares_the_caps_of_months_that_are_not_removed() {
         server.run(database, &sql);
     };
     change_last_month("+ 1");
-    let report = audit(&*a.store).expect("the audit runs");
+    let report = audit(&a.store).expect("the audit runs");
     assert!(!report.clean(), "December is compared");
     change_last_month("- 1");
     assert!(remove(&a, folder.path(), THIRD_MONTH) > of_november);
@@ -106,7 +106,7 @@ fn the_audit_compares_caps_when_a_commit_is_removed_that_a_wrong_clock_has_dated
     assert_balanced(&a.store);
     let database = url.rsplit('/').next().expect("a name");
     server.run(database, "UPDATE cap_allotments SET spent = spent + 1");
-    let report = audit(&*a.store).expect("the audit runs");
+    let report = audit(&a.store).expect("the audit runs");
     assert!(!report.clean(), "January is compared");
     a.close();
 }

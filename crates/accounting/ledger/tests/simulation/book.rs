@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tollgate_money::{AccountId, CredentialId, OperationId};
-use tollgate_store::{Purse, Read};
+use tollgate_store::{Purse, Reader};
 
 use super::keys::{Key, KeyUse};
 
@@ -183,7 +183,7 @@ impl Book {
     }
 
     /// What a purse has at least: in the database, without what is asked for, or held in memory. `None` when it cannot be read.
-    pub(crate) fn free_at_least(&self, reader: &dyn Read, purse: Purse, but: u64) -> Option<i64> {
+    pub(crate) fn free_at_least(&self, reader: &Reader, purse: Purse, but: u64) -> Option<i64> {
         let (free, open) = match purse {
             Purse::Account(account) => {
                 let row = reader.account(account).ok().flatten()?;

@@ -126,7 +126,7 @@ impl Cluster {
         if self.sim.committed(sql) != 0 {
             self.violation("a node has a part of a cap of a key after it has ended");
         }
-        match audit(&*self.reader) {
+        match audit(&self.reader) {
             Ok(report) => {
                 for violation in &report.violations {
                     self.violation(format!("audit: {violation}"));

@@ -11,7 +11,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::simulation::{SimulatedProcess, Simulation};
 use tollgate_store::{
-    Admission, CacheScope, CredentialChange, EntryKind, KeyCap, NewAccount, Part, Purse, Read,
+    Admission, CacheScope, CredentialChange, EntryKind, KeyCap, NewAccount, Part, Purse, Reader,
     Store, UnitOfWork, UsageRecord, commit, flush,
 };
 
@@ -32,7 +32,7 @@ pub(crate) struct Client {
     /// What the node has read of the changes of others.
     pub(crate) changes: Arc<Changes>,
     /// Reads the database as it is now.
-    pub(crate) reader: Arc<dyn Read>,
+    pub(crate) reader: Arc<Reader>,
     pub(crate) run: usize,
     pub(crate) name: &'static str,
     pub(crate) fault: Option<Fault>,
@@ -90,7 +90,7 @@ impl Client {
     /// Reads without taking part in the run.
     fn free_at_least(&self, purse: Purse, but: u64) -> Option<i64> {
         let _driving = self.sim.observe();
-        self.book().free_at_least(&*self.reader, purse, but)
+        self.book().free_at_least(&self.reader, purse, but)
     }
 
     fn known(&self) -> Known {

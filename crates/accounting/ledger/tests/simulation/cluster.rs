@@ -10,7 +10,7 @@ use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, SpendingCap};
 use tollgate_store::postgres::{DatabaseUrl, NodeRole, Options, SpoolOptions, open_read};
 use tollgate_store::simulation::{Driving, SimulatedProcess, Simulation, URL};
-use tollgate_store::{FailureKind, Read, RootSecret};
+use tollgate_store::{FailureKind, Reader, RootSecret};
 
 use super::book::{Book, Credit, Operation, State};
 use super::client::{Client, Completion};
@@ -73,7 +73,7 @@ pub(crate) struct Cluster {
     began: Timestamp,
     pub(crate) nodes: Vec<Node>,
     pub(crate) book: Arc<Mutex<Book>>,
-    pub(crate) reader: Arc<dyn Read>,
+    pub(crate) reader: Arc<Reader>,
     pub(crate) accounts: Vec<AccountId>,
     next: u64,
     runs: usize,

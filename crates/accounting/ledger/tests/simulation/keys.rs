@@ -2,7 +2,7 @@
 
 use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
-use tollgate_store::{KeyCap, Read};
+use tollgate_store::{KeyCap, Reader};
 
 use super::book::{Book, Operation, State};
 
@@ -195,7 +195,7 @@ impl Book {
     }
 
     /// What a cap leaves by what is in the database. Before any node has a part of it, by what clients know.
-    pub(crate) fn left_of(&self, reader: &dyn Read, cap: KeyCap) -> Option<i64> {
+    pub(crate) fn left_of(&self, reader: &Reader, cap: KeyCap) -> Option<i64> {
         let Some(max) = self.keys[&cap.credential].max(cap) else {
             return Some(i64::MAX);
         };

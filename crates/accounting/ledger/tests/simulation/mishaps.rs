@@ -94,7 +94,7 @@ impl Cluster {
     /// What an account has at least for a request, with a key or without.
     fn free_for(&self, account: AccountId, key: Option<CredentialId>) -> Option<i64> {
         let book = self.book();
-        let free = |purse| book.free_at_least(&*self.reader, purse, 0);
+        let free = |purse| book.free_at_least(&self.reader, purse, 0);
         let of_account = free(Purse::Account(account))?;
         let cap = key.and_then(|key| book.cap_of(key, self.wall(0)));
         Some(match cap {

@@ -31,7 +31,7 @@ fn remove_month(node: &Node, folder: &std::path::Path) {
         is_stopped: &|| false,
     };
     retention.run(&mut |_, _| {}).expect("it runs");
-    let report = audit(&*node.store).expect("the audit runs");
+    let report = audit(&node.store).expect("the audit runs");
     assert!(report.removed_commits > 10, "{}", report.removed_commits);
 }
 

@@ -134,7 +134,7 @@ fn make_books() -> tempfile::TempDir {
 
 fn report_of(folder: &tempfile::TempDir) -> Report {
     let reader = engine::open_read(folder.path());
-    audit(&*reader).expect("the audit runs")
+    audit(&reader).expect("the audit runs")
 }
 
 /// Edits the ledger as with a database shell.
@@ -526,7 +526,7 @@ fn an_audit_during_writes_sees_one_snapshot() {
         let reader = engine::open_read(folder.path());
         let mut audits = 0;
         while !worker.is_finished() || audits == 0 {
-            let report = audit(&*reader).expect("the audit runs");
+            let report = audit(&reader).expect("the audit runs");
             assert!(report.clean(), "{:?}", report.violations);
             audits += 1;
         }

@@ -88,7 +88,7 @@ fn check(version: i64, charged: i64, clean: bool) {
         at: NOW,
     };
     wait(ledger.charge(charge).expect("the queue has capacity")).expect("it is durable");
-    let report = audit(&*store).expect("the audit runs");
+    let report = audit(&store).expect("the audit runs");
     assert_eq!(report.priced, 1);
     assert_eq!(
         report.clean(),

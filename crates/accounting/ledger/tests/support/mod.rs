@@ -150,7 +150,7 @@ pub(crate) fn usage() -> UsageRecord {
 
 /// Fails with the audit's violations unless the ledger balances.
 pub(crate) fn assert_ledger_balances(store: &Arc<dyn Store>) {
-    let report = audit(&**store).expect("the audit runs");
+    let report = audit(store).expect("the audit runs");
     let violations: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
     assert!(
         report.clean(),

@@ -7,7 +7,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::{CarriedNode, CarriedRow, CarriedSum, RecordDigest, RowDigest};
 use crate::commit_id;
-use crate::engine::{RowError, Rows};
+use crate::engine::{RowError, Sql};
 use crate::entries::{Body, LedgerPart, Seal};
 use crate::journal::Packer;
 use crate::reads::DayTotals;
@@ -44,7 +44,7 @@ impl History {
     /// # Errors
     ///
     /// It does not follow the one before, or differs from its seal; or a price could not be read.
-    pub(crate) fn add(&mut self, rows: &impl Rows, commit: &BatchRows) -> Result<(), RowError> {
+    pub(crate) fn add(&mut self, sql: &dyn Sql, commit: &BatchRows) -> Result<(), RowError> {
         let seal = &commit.seal;
         let id = commit_id::id(seal.node, seal.epoch, seal.number);
         self.follow(id, seal, &commit.body)?;
@@ -62,7 +62,7 @@ impl History {
                 }
             }
             if let Some(used) = part.usage() {
-                self.days.add(rows, &used)?;
+                self.days.add(sql, &used)?;
             }
             self.part(id, seal.node, &part);
         }

@@ -24,18 +24,19 @@ pub(crate) use self::removal::remove;
 pub use self::rows::{Carried, CarriedNode, CarriedSum, CarryPart};
 pub(crate) use self::rows::{CarriedRow, KNOWN_FROM};
 use crate::commit_id;
-use crate::engine::{RowError, Rows};
+use crate::engine::{RowError, Sql};
 use crate::entries::{Body, Entry, LedgerPart};
+use crate::tables;
 
 /// Reads the carried state and compares it with what the last removal sealed.
-pub(crate) fn read(rows: &impl Rows) -> Result<Carried, RowError> {
-    let (number, stored) = rows.carry()?;
+pub(crate) fn read(sql: &dyn Sql) -> Result<Carried, RowError> {
+    let (number, stored) = tables::carry::number(sql)?;
     let mut carried = Carried {
         number,
         ..Carried::default()
     };
     let mut digest = RowDigest::default();
-    rows.carried(&mut |row| {
+    tables::carry::all(sql, &mut |row| {
         digest.add(&row);
         match row {
             CarriedRow::Node(node) => carried.nodes.push(node),
@@ -50,7 +51,7 @@ pub(crate) fn read(rows: &impl Rows) -> Result<Carried, RowError> {
             CarriedRow::Day(..) => {}
         }
     })?;
-    let sealed = last_record(rows)?;
+    let sealed = last_record(sql)?;
     carried.problem = if digest != stored {
         Some("the carried rows of removed commits are not what the last removal wrote")
     } else if sealed.unwrap_or_default() != (number, stored) {
@@ -70,12 +71,12 @@ fn entries(body: &[u8]) -> Vec<Entry> {
 }
 
 /// Number and digest in the record of the last removal.
-fn last_record(rows: &impl Rows) -> Result<Option<(i64, RowDigest)>, RowError> {
+fn last_record(sql: &dyn Sql) -> Result<Option<(i64, RowDigest)>, RowError> {
     let mut nodes = Vec::new();
-    rows.posted_marks(&mut |node, _| nodes.push(node))?;
+    tables::marks::posted(sql, &mut |node, _| nodes.push(node))?;
     let mut last = None;
     for node in nodes {
-        rows.newest_bodies(node, &mut |body| {
+        tables::journal::newest_bodies(sql, node, &mut |body| {
             let found = carries(body).last();
             match found {
                 Some(found) => {

@@ -3,47 +3,45 @@
 use super::history::wrapping;
 use super::{CarriedNode, CarriedRow, CarriedSum, CarryPart, History, RecordDigest, RowDigest};
 use crate::commit_id;
-use crate::engine::{RowError, WriteError, WriteRows};
+use crate::engine::{RowError, Sql, WriteError};
 use crate::entries::{Body, DecodeError};
 use crate::error::Refusal;
 use crate::journal::Packer;
 use crate::reads::DayTotals;
+use crate::tables;
 
 /// Commits removed by one commit at most: all of their accounts and days are changed in it, while other commits wait.
 pub(crate) const REMOVED_MAX: usize = 4096;
 
 /// Removes commits; returns number and digest for the record of the removal.
-pub(crate) fn remove(
-    rows: &impl WriteRows,
-    part: &CarryPart,
-) -> Result<(i64, [u8; 32]), WriteError> {
+pub(crate) fn remove(sql: &dyn Sql, part: &CarryPart) -> Result<(i64, [u8; 32]), WriteError> {
     let (node, epoch, number) = part.last;
     let last = commit_id::id(node, epoch, number);
     let mut before = None;
-    rows.carried_nodes(&mut |carried| {
+    tables::carry::nodes(sql, &mut |carried| {
         if carried.node == node {
             before = Some(carried);
         }
     })?;
     let after = before.map_or(commit_id::range(node).0, |carried: CarriedNode| carried.id);
     let mut posted = 0;
-    rows.posted_marks(&mut |marked, row| {
+    tables::marks::posted(sql, &mut |marked, row| {
         if marked == node {
             posted = row;
         }
     })?;
-    if last <= after || last >= posted || !rows.are_days_posted()? {
+    if last <= after || last >= posted || !tables::marks::are_days_posted(sql)? {
         return Err(invalid(
             "only commits that are followed by a posted one are removed, and each of them once",
         ));
     }
-    let history = read(rows, part, before, after)?;
-    let (count, stored) = rows.carry()?;
+    let history = read(sql, part, before, after)?;
+    let (count, stored) = tables::carry::number(sql)?;
     let mut digest = stored;
-    put_state(rows, &history, before, &mut digest)?;
-    remove_pages(rows, &history, node, last)?;
-    rows.remove_commits(after, last)?;
-    rows.put_carry(count + 1, &digest)?;
+    put_state(sql, &history, before, &mut digest)?;
+    remove_pages(sql, &history, node, last)?;
+    tables::journal::remove_commits(sql, after, last)?;
+    tables::carry::put_number(sql, count + 1, &digest)?;
     Ok((count + 1, digest.bytes()))
 }
 
@@ -53,14 +51,14 @@ fn invalid(why: &'static str) -> WriteError {
 
 /// Reads the commits to remove.
 fn read(
-    rows: &impl WriteRows,
+    sql: &dyn Sql,
     part: &CarryPart,
     before: Option<CarriedNode>,
     after: i64,
 ) -> Result<History, WriteError> {
     let (node, epoch, number) = part.last;
     let last = commit_id::id(node, epoch, number);
-    let commits = rows.commits_after(node, after, REMOVED_MAX)?;
+    let commits = tables::journal::commits_after(sql, node, after, REMOVED_MAX)?;
     let mut history = History::after(before);
     for commit in &commits {
         let seal = &commit.seal;
@@ -68,7 +66,7 @@ fn read(
         if id > last {
             break;
         }
-        match history.add(rows, commit) {
+        match history.add(sql, commit) {
             Err(RowError::Damaged(problem)) => {
                 tracing::error!("removing exported commits failed: {problem}");
                 return Err(invalid(
@@ -88,7 +86,7 @@ fn read(
 
 /// Adds a history to the carried rows.
 fn put_state(
-    rows: &impl WriteRows,
+    sql: &dyn Sql,
     history: &History,
     before: Option<CarriedNode>,
     digest: &mut RowDigest,
@@ -98,7 +96,7 @@ fn put_state(
             digest.remove(old);
         }
         digest.add(&new);
-        Ok(rows.put_carried(&new)?)
+        Ok(tables::carry::put(sql, &new)?)
     };
     for node in history.nodes.values() {
         put(before.map(CarriedRow::Node), CarriedRow::Node(*node))?;
@@ -112,7 +110,7 @@ fn put_state(
         put(None, row)?;
     }
     for more in history.sums.values() {
-        let old = rows.carried_sum(more.account, more.node)?;
+        let old = tables::carry::sum_of(sql, more.account, more.node)?;
         let new = old.map_or(*more, |old| CarriedSum {
             charged: wrapping(old.charged, more.charged),
             written_off: wrapping(old.written_off, more.written_off),
@@ -122,7 +120,7 @@ fn put_state(
         put(old.map(CarriedRow::Sum), CarriedRow::Sum(new))?;
     }
     for (account, day) in history.days.each() {
-        let old = rows.carried_day(account, day)?;
+        let old = tables::usage_days::carried_day(sql, account, day)?;
         let mut total = DayTotals::default();
         total.add_day(account, day.clone());
         if let Some(old) = &old {
@@ -132,10 +130,10 @@ fn put_state(
             let old = old.clone().map(|old| CarriedRow::Day(account, old));
             put(old, CarriedRow::Day(account, new.clone()))?;
         }
-        rows.take_usage_day(account, day)?;
+        tables::usage_days::take(sql, account, day)?;
     }
     for operation in &history.ended {
-        if let Some(ended) = rows.remove_carried_record(*operation)? {
+        if let Some(ended) = tables::carry::remove_record(sql, *operation)? {
             digest.remove(&ended);
         }
     }
@@ -143,12 +141,7 @@ fn put_state(
 }
 
 /// Removes the pages that end in removed commits, and counts what stays in later pages.
-fn remove_pages(
-    rows: &impl WriteRows,
-    history: &History,
-    node: i64,
-    last: i64,
-) -> Result<(), WriteError> {
+fn remove_pages(sql: &dyn Sql, history: &History, node: i64, last: i64) -> Result<(), WriteError> {
     let mut packer = Packer::default();
     let Some(carried) = history.nodes.get(&node) else {
         return Ok(());
@@ -156,7 +149,8 @@ fn remove_pages(
     for &account in &history.owners {
         let mut digest = history.visible.get(&account).copied().unwrap_or_default();
         let mut removed = Ok(());
-        rows.remove_pages(
+        tables::carry::remove_pages(
+            sql,
             account,
             (commit_id::range(node).0, last),
             carried.at,
@@ -171,7 +165,7 @@ fn remove_pages(
             WriteError::Row(RowError::Damaged(problem))
         })?;
         if digest != RecordDigest::default() {
-            rows.add_carried_pages(account, digest)?;
+            tables::carry::add_pages(sql, account, digest)?;
         }
     }
     Ok(())

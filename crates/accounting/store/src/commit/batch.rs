@@ -14,7 +14,7 @@ use crate::audit_log::{AuditEvent, AuditOutcome, AuditRecord};
 use crate::carry::{self, CarryPart};
 use crate::codes::{ChangeKind, EntryKind};
 use crate::commit_id;
-use crate::engine::{Booking, RowError, Rows, Session, WriteError, WriteRows};
+use crate::engine::{Booking, RowError, Session, Sql, WriteError};
 use crate::entries::{Entry, LedgerPart, Seal};
 use crate::error::Refusal;
 use crate::journal::Packer;
@@ -23,6 +23,7 @@ use crate::plan::PlanPart;
 use crate::queue::Item;
 use crate::reads::{BalanceDelta, caps};
 use crate::seal::Sums;
+use crate::tables;
 use crate::unit::{Part, Receipt, UnitOfWork};
 
 /// The result of each unit of a batch, in order.
@@ -63,7 +64,7 @@ struct Mark {
 
 impl Batch {
     pub(crate) fn load(
-        rows: &impl Rows,
+        sql: &dyn Sql,
         node: i64,
         epoch: i64,
         post_records: usize,
@@ -72,13 +73,13 @@ impl Batch {
             node,
             epoch,
             number: 0,
-            previous: rows.last_hash(node)?.unwrap_or_default(),
+            previous: tables::journal::last_hash(sql, node)?.unwrap_or_default(),
             changes: 0,
             packer: Packer::default(),
             body: Vec::new(),
             sums: Sums::default(),
             deltas: Vec::new(),
-            tail: JournalTail::load(rows, node, post_records)?,
+            tail: JournalTail::load(sql, node, post_records)?,
             unposted_charges: None,
             shared: SharedBalances::default(),
             coalesced: 0,
@@ -99,9 +100,9 @@ impl Batch {
         self.unposted_charges = None;
         self.coalesced = 0;
         self.shared.clear();
-        let rows = session.rows();
+        let sql = session.sql();
         if self.is_one_of_many() {
-            self.shared.read(rows, items)?;
+            self.shared.read(sql, items)?;
         }
         let steps = coalesced(items);
         let mut answers: Answers = Vec::with_capacity(items.len());
@@ -112,7 +113,7 @@ impl Batch {
                     Err(refusal) => Err(WriteError::Refused(refusal.clone())),
                     Ok(_) => self.coalesced_settlement(&item.unit.parts),
                 },
-                Some(Step::Apply) | None => self.unit(rows, &item.unit),
+                Some(Step::Apply) | None => self.unit(sql, &item.unit),
             };
             answers.push(match answer {
                 Ok(receipt) => Ok(receipt),
@@ -120,20 +121,16 @@ impl Batch {
                 Err(error) => return Err(error),
             });
         }
-        self.shared.flush(rows, self.node)?;
-        self.balances(rows)?;
+        self.shared.flush(sql, self.node)?;
+        self.balances(sql)?;
         self.journal(session)?;
         // Last: an engine sends what is written with this read.
-        self.load_accounts(session.rows(), items, &mut answers)?;
+        self.load_accounts(session.sql(), items, &mut answers)?;
         Ok(answers)
     }
 
     /// Reads what only this node changes of what `items` may need, before what nodes share is locked: the others wait for that lock.
-    pub(crate) fn prefetch_own(
-        &mut self,
-        rows: &impl Rows,
-        items: &[Item],
-    ) -> Result<(), RowError> {
+    pub(crate) fn prefetch_own(&mut self, sql: &dyn Sql, items: &[Item]) -> Result<(), RowError> {
         let parts = items.iter().flat_map(|item| item.unit.parts());
         let accounts = parts.filter_map(|part| match part {
             Part::Ledger(part) => Some(part.account()),
@@ -145,14 +142,14 @@ impl Batch {
             },
             _ => None,
         });
-        self.tail.read_posted(rows, accounts)
+        self.tail.read_posted(sql, accounts)
     }
 
     /// Goes back to what is durable: none of the units of the last batch is.
-    pub(crate) fn reload(&mut self, rows: &impl Rows) -> Result<(), RowError> {
-        let loaded = Batch::load(rows, self.node, self.epoch, self.tail.records_max())?;
+    pub(crate) fn reload(&mut self, sql: &dyn Sql) -> Result<(), RowError> {
+        let loaded = Batch::load(sql, self.node, self.epoch, self.tail.records_max())?;
         *self = Batch {
-            number: rows.last_number(self.node, self.epoch)?,
+            number: tables::journal::last_number(sql, self.node, self.epoch)?,
             changes: self.changes,
             ..loaded
         };
@@ -180,8 +177,8 @@ impl Batch {
     }
 
     /// Posts all unposted records, in the open transaction.
-    pub(crate) fn post(&mut self, rows: &impl WriteRows) -> Result<(), WriteError> {
-        self.tail.post(rows)
+    pub(crate) fn post(&mut self, sql: &dyn Sql) -> Result<(), WriteError> {
+        self.tail.post(sql)
     }
 
     fn mark(&self) -> Mark {
@@ -203,40 +200,40 @@ impl Batch {
 
     /// Applies a unit. Where its ledger part was accepted and another part is refused, the ledger part is committed alone, at the unit's position
     /// in the queue: later units may depend on it.
-    fn unit(&mut self, rows: &impl WriteRows, unit: &UnitOfWork) -> Result<Receipt, WriteError> {
-        match (self.apply(rows, &unit.parts), &unit.acceptance) {
+    fn unit(&mut self, sql: &dyn Sql, unit: &UnitOfWork) -> Result<Receipt, WriteError> {
+        match (self.apply(sql, &unit.parts), &unit.acceptance) {
             (Err(WriteError::Refused(refusal)), Some(acceptance)) if !acceptance.refuse() => {
                 let is_ledger = |part: &&Part| matches!(part, Part::Ledger(_));
                 let Some(part) = unit.parts.iter().find(is_ledger) else {
                     return Err(WriteError::Refused(refusal));
                 };
                 tracing::warn!(%refusal, "store refused a spooled unit, committing its charge alone");
-                self.apply(rows, std::slice::from_ref(part))
+                self.apply(sql, std::slice::from_ref(part))
             }
             (applied, _) => applied,
         }
     }
 
-    fn apply(&mut self, rows: &impl WriteRows, parts: &[Part]) -> Result<Receipt, WriteError> {
+    fn apply(&mut self, sql: &dyn Sql, parts: &[Part]) -> Result<Receipt, WriteError> {
         let mark = self.mark();
         if let [part] = parts {
             // A part that changed rows before it was refused has undone that itself.
             return self
-                .part(rows, part, false)
+                .part(sql, part, false)
                 .inspect_err(|_| self.rewind(&mark));
         }
         // What the units before have changed is no part of this one.
-        self.shared.flush(rows, self.node)?;
-        rows.begin_unit()?;
+        self.shared.flush(sql, self.node)?;
+        tables::unit::begin(sql)?;
         let mut receipt = Receipt::default();
         for part in parts {
-            match self.part(rows, part, receipt.repeated.is_some()) {
+            match self.part(sql, part, receipt.repeated.is_some()) {
                 Ok(done) => {
                     receipt.repeated = receipt.repeated.or(done.repeated);
                     receipt.taken = receipt.taken.or(done.taken);
                 }
                 Err(refused @ WriteError::Refused(_)) => {
-                    rows.undo_unit()?;
+                    tables::unit::undo(sql)?;
                     self.rewind(&mark);
                     self.shared.undo(mark.booked);
                     return Err(refused);
@@ -245,54 +242,54 @@ impl Batch {
                 Err(error) => return Err(error),
             }
         }
-        self.shared.flush(rows, self.node)?;
-        rows.keep_unit()?;
+        self.shared.flush(sql, self.node)?;
+        tables::unit::keep(sql)?;
         Ok(receipt)
     }
 
     /// `is_repeated` for a part after one that books a reference again.
     fn part(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         part: &Part,
         is_repeated: bool,
     ) -> Result<Receipt, WriteError> {
         match part {
-            Part::Ledger(part) => return self.ledger(rows, part),
-            Part::Allotment(part) => return self.allotment(rows, part),
+            Part::Ledger(part) => return self.ledger(sql, part),
+            Part::Allotment(part) => return self.allotment(sql, part),
             Part::Carry(part) => {
-                self.shared.invalidate(rows, self.node)?;
-                return self.carry(rows, part);
+                self.shared.invalidate(sql, self.node)?;
+                return self.carry(sql, part);
             }
             // Answered at the end of the batch.
             Part::Load(_) => return Ok(Receipt::default()),
             Part::Audit(event) => {
-                self.audit(rows, event, is_repeated)?;
+                self.audit(sql, event, is_repeated)?;
                 return Ok(Receipt::default());
             }
             _ => {
-                self.shared.invalidate(rows, self.node)?;
-                rows.write_part(part)?;
+                self.shared.invalidate(sql, self.node)?;
+                tables::unit::write_part(sql, part)?;
             }
         }
         if let Some((kind, subject, at)) = changed_subject(part) {
-            self.change(rows, kind, subject, at)?;
+            self.change(sql, kind, subject, at)?;
             if let Part::ChangeCredential(change) = part
                 && self.is_one_of_many()
             {
-                self.cap_changed(rows, change)?;
+                self.cap_changed(sql, change)?;
             }
         } else if let Part::Signin(part) = part
             && let Some((id, at)) = part.queued()
             && self.is_one_of_many()
         {
             // The node that delivers may be another one.
-            self.change(rows, ChangeKind::Message, &id.0, at)?;
+            self.change(sql, ChangeKind::Message, &id.0, at)?;
         } else if let Some(debt) = part.debt()
             && debt.credits.is_positive()
             && self.is_one_of_many()
         {
-            self.recall_owing(rows, debt.account, debt.at)?;
+            self.recall_owing(sql, debt.account, debt.at)?;
         }
         Ok(Receipt::default())
     }
@@ -300,7 +297,7 @@ impl Batch {
     /// Announces a change to what nodes keep in memory; returns its number in a cluster, 0 for a node that is alone.
     fn change(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         kind: ChangeKind,
         subject: &[u8; 16],
         at: Timestamp,
@@ -310,18 +307,18 @@ impl Batch {
             return Ok(0);
         }
         let id = self.next_change(at);
-        let number = rows.next_number()?;
-        rows.insert_change(id, at, kind, subject, number)?;
+        let number = tables::allotment::next_number(sql)?;
+        tables::allotment::insert_change(sql, id, at, kind, subject, number)?;
         Ok(number)
     }
 
-    fn carry(&mut self, rows: &impl WriteRows, part: &CarryPart) -> Result<Receipt, WriteError> {
+    fn carry(&mut self, sql: &dyn Sql, part: &CarryPart) -> Result<Receipt, WriteError> {
         if !self.tail.begin(part.operation) {
             return Err(WriteError::Refused(Refusal::OperationExists(
                 part.operation,
             )));
         }
-        let (number, digest) = carry::remove(rows, part)?;
+        let (number, digest) = carry::remove(sql, part)?;
         self.push(&LedgerPart::Carry {
             operation: part.operation,
             number,
@@ -331,7 +328,7 @@ impl Batch {
         Ok(Receipt::default())
     }
 
-    fn ledger(&mut self, rows: &impl WriteRows, part: &LedgerPart) -> Result<Receipt, WriteError> {
+    fn ledger(&mut self, sql: &dyn Sql, part: &LedgerPart) -> Result<Receipt, WriteError> {
         match *part {
             LedgerPart::Hold { operation, .. } => {
                 if !self.tail.begin(operation) {
@@ -374,7 +371,7 @@ impl Batch {
                 at,
             } => {
                 if let Some((earlier, booked_kind, booked_amount)) =
-                    rows.booked(account, reference)?
+                    tables::bookings::booked(sql, account, reference)?
                 {
                     if (booked_kind, booked_amount) == (kind.code(), amount) {
                         return Ok(Receipt {
@@ -388,23 +385,26 @@ impl Batch {
                         amount: booked_amount,
                     }));
                 }
-                if !rows.account_exists(account)? {
+                if !tables::parts::account_exists(sql, account)? {
                     return Err(WriteError::Refused(Refusal::NoAccount(account)));
                 }
                 if !self.tail.begin(operation) {
                     return Err(WriteError::Refused(Refusal::OperationExists(operation)));
                 }
                 if self.is_one_of_many() {
-                    self.shared.book(rows, self.node, account)?;
-                    self.change(rows, ChangeKind::Credit, account.as_bytes(), at)?;
+                    self.shared.book(sql, self.node, account)?;
+                    self.change(sql, ChangeKind::Credit, account.as_bytes(), at)?;
                 }
-                rows.book(Booking {
-                    account,
-                    reference,
-                    operation,
-                    kind: kind.code(),
-                    amount,
-                })?;
+                tables::bookings::insert(
+                    sql,
+                    Booking {
+                        account,
+                        reference,
+                        operation,
+                        kind: kind.code(),
+                        amount,
+                    },
+                )?;
             }
         }
         self.push(part);
@@ -414,17 +414,17 @@ impl Batch {
     /// Chains an event to the node's last one. Reads that one each time: acts of operators are rare, and a unit may be undone.
     fn audit(
         &self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         event: &AuditEvent,
         is_repeated: bool,
     ) -> Result<(), WriteError> {
-        let (number, previous) = rows.last_audit_record(self.node)?.unwrap_or_default();
+        let (number, previous) = tables::audit_log::last(sql, self.node)?.unwrap_or_default();
         let mut event = event.clone();
         if is_repeated {
             event.outcome = AuditOutcome::Repeated;
         }
         let record = AuditRecord::chained(event, self.node, number + 1, previous);
-        Ok(rows.insert_audit_record(&record)?)
+        Ok(tables::audit_log::insert(sql, &record)?)
     }
 
     /// A hold that is settled in this batch: only its operation is recorded.
@@ -479,11 +479,11 @@ impl Batch {
     }
 
     /// One change per account.
-    fn balances(&mut self, rows: &impl WriteRows) -> Result<(), WriteError> {
+    fn balances(&mut self, sql: &dyn Sql) -> Result<(), WriteError> {
         self.deltas.sort_unstable_by_key(|(account, _)| *account);
         let changed = self.deltas.chunk_by(|(one, _), (next, _)| one == next);
         self.tail
-            .read_posted(rows, changed.map(|deltas| deltas[0].0))?;
+            .read_posted(sql, changed.map(|deltas| deltas[0].0))?;
         for deltas in self.deltas.chunk_by(|(one, _), (next, _)| one == next) {
             let mut sum = BalanceDelta::default();
             for (_, delta) in deltas {
@@ -493,7 +493,7 @@ impl Batch {
                 sum.held = sum.held.wrapping_add(delta.held);
                 sum.at = sum.at.max(delta.at);
             }
-            self.tail.apply_delta(rows, deltas[0].0, sum)?;
+            self.tail.apply_delta(sql, deltas[0].0, sum)?;
         }
         Ok(())
     }
@@ -502,7 +502,7 @@ impl Batch {
     /// its callers, and what they are notified of later is not in it.
     fn load_accounts(
         &self,
-        rows: &impl Rows,
+        sql: &dyn Sql,
         items: &[Item],
         answers: &mut Answers,
     ) -> Result<(), WriteError> {
@@ -517,7 +517,7 @@ impl Batch {
         }
         wanted.sort_unstable();
         let accounts: Vec<AccountId> = wanted.iter().map(|(account, _)| *account).collect();
-        rows.load_accounts(self.node, &accounts, &mut |account, posted| {
+        tables::loaded::accounts(sql, self.node, &accounts, &mut |account, posted| {
             let loaded = self.tail.with_tail(account, posted);
             let first = wanted.partition_point(|(before, _)| *before < account);
             let same = wanted[first..].iter().take_while(|(it, _)| *it == account);

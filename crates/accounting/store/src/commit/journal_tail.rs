@@ -17,13 +17,12 @@ use super::recent_operations::RecentOperations;
 use crate::allotment::KeySpending;
 use crate::carry::CarriedRow;
 use crate::commit_id;
-use crate::engine::{
-    Balance, JournalRows, Page, RecoverRows, RowError, Rows, WriteError, WriteRows,
-};
+use crate::engine::{Balance, JournalRows, Page, RowError, Sql, WriteError};
 use crate::entries::{self, Body, DecodeError, LedgerPart, Record};
 use crate::journal::Packer;
 use crate::reads::{BalanceDelta, DayTotals};
 use crate::rows::OpenHold;
+use crate::tables;
 use crate::unit::LoadedAccount;
 
 /// A postings row has about this fraction of the maximum number of records posted at once: 512. That is few enough that a query for the
@@ -93,41 +92,39 @@ enum Undo {
 impl JournalTail {
     /// The remainder of the previous run.
     pub(crate) fn load(
-        rows: &impl Rows,
+        sql: &dyn Sql,
         node: i64,
         records_max: usize,
     ) -> Result<JournalTail, RowError> {
         let mut tail = JournalTail::new(node, records_max);
-        rows.posted_holds(&mut |hold| {
+        tables::holds::posted(sql, &mut |hold| {
             // Those of other nodes are resolved by those nodes.
             if hold.node == node {
                 let posted = true;
                 tail.open.insert(hold.operation, Open { hold, posted });
             }
         })?;
-        tail.recent = RecentOperations::load(rows, node)?;
+        tail.recent = RecentOperations::load(sql, node)?;
         if commit_id::has_allotments(node) {
-            rows.cap_allotments(node, &mut |row| tail.count_cap_of(row.cap.credential))?;
+            tables::allotment::caps_of_node(sql, node, &mut |row| {
+                tail.count_cap_of(row.cap.credential)
+            })?;
         }
-        rows.bodies(JournalRows::UnpostedOfNode(node), &mut |id, body| {
-            tail.replay_row(rows, id, body)
+        tables::journal::bodies(sql, JournalRows::UnpostedOfNode(node), &mut |id, body| {
+            tail.replay_row(sql, id, body)
         })?;
         Ok(tail)
     }
 
     /// Rebuilds all posted data from a node's journal, in the open transaction, after the previous data was deleted.
-    pub(crate) fn rebuild(
-        rows: &impl RecoverRows,
-        node: i64,
-        records_max: usize,
-    ) -> Result<(), WriteError> {
+    pub(crate) fn rebuild(sql: &dyn Sql, node: i64, records_max: usize) -> Result<(), WriteError> {
         let mut tail = JournalTail::new(node, records_max);
-        tail.replay_sums(rows)?;
+        tail.replay_sums(sql)?;
         let mut error = None;
-        let read = rows.bodies(JournalRows::OfNode(node), &mut |id, body| {
-            tail.replay_row(rows, id, body)?;
+        let read = tables::journal::bodies(sql, JournalRows::OfNode(node), &mut |id, body| {
+            tail.replay_row(sql, id, body)?;
             if error.is_none() && tail.schedule.is_full(tail.buffer.records) {
-                error = tail.post(rows).err();
+                error = tail.post(sql).err();
             }
             Ok(())
         });
@@ -135,7 +132,7 @@ impl JournalTail {
             Some(error) => return Err(error),
             None => read?,
         }
-        tail.post(rows)
+        tail.post(sql)
     }
 
     /// Number of records from which on they are posted, for any number of accounts.
@@ -161,14 +158,14 @@ impl JournalTail {
     }
 
     /// Adds the sums of removed records of the node.
-    fn replay_sums(&mut self, rows: &impl Rows) -> Result<(), RowError> {
+    fn replay_sums(&mut self, sql: &dyn Sql) -> Result<(), RowError> {
         let mut sums = Vec::new();
-        rows.carried(&mut |row| match row {
+        tables::carry::all(sql, &mut |row| match row {
             CarriedRow::Sum(sum) if sum.node == self.node => sums.push(sum),
             _ => {}
         })?;
         for sum in sums {
-            if let Some(state) = self.account_state(rows, sum.account)? {
+            if let Some(state) = self.account_state(sql, sum.account)? {
                 let changed = sum.allotted.get().wrapping_sub(sum.charged.get());
                 state.available = state.available.wrapping_add(changed);
             }
@@ -177,7 +174,7 @@ impl JournalTail {
     }
 
     /// Adds a row that was committed before.
-    fn replay_row(&mut self, rows: &impl Rows, id: i64, bytes: &[u8]) -> Result<(), RowError> {
+    fn replay_row(&mut self, sql: &dyn Sql, id: i64, bytes: &[u8]) -> Result<(), RowError> {
         let decode_error = RowError::of_commit(id);
         let body = Body::read(bytes).map_err(&decode_error)?;
         let mut records = 0;
@@ -205,7 +202,7 @@ impl JournalTail {
                 continue;
             };
             // Entries without an account are reported by the audit.
-            if let Some(state) = self.account_state(rows, entry.account)? {
+            if let Some(state) = self.account_state(sql, entry.account)? {
                 state.available = state.available.wrapping_add(entry.d_available.get());
                 state.held = state.held.wrapping_add(entry.d_held.get());
                 state.at = state.at.max(entry.at);
@@ -309,7 +306,7 @@ impl JournalTail {
 
     fn account_state(
         &mut self,
-        rows: &impl Rows,
+        sql: &dyn Sql,
         account: AccountId,
     ) -> Result<Option<&mut Balance>, RowError> {
         let place = match self.accounts.entry(account) {
@@ -318,7 +315,9 @@ impl JournalTail {
         };
         let mut posted = self.posted.take(account);
         if posted.is_none() {
-            rows.posted_balances(self.node, &[account], &mut |_, state| posted = Some(state))?;
+            tables::loaded::balances(sql, self.node, &[account], &mut |_, state| {
+                posted = Some(state)
+            })?;
         }
         Ok(posted.map(|state| place.insert(state)))
     }
@@ -326,7 +325,7 @@ impl JournalTail {
     /// Reads the accounts together that a commit may change and that are not here: each alone would be a message to a server.
     pub(crate) fn read_posted(
         &mut self,
-        rows: &impl Rows,
+        sql: &dyn Sql,
         accounts: impl Iterator<Item = AccountId>,
     ) -> Result<(), RowError> {
         let is_here = |account: &AccountId| {
@@ -336,7 +335,7 @@ impl JournalTail {
         missing.sort_unstable();
         missing.dedup();
         let mut found = Vec::with_capacity(missing.len());
-        rows.posted_balances(self.node, &missing, &mut |account, state| {
+        tables::loaded::balances(sql, self.node, &missing, &mut |account, state| {
             found.push((account, state));
         })?;
         self.posted.put(found);
@@ -355,11 +354,11 @@ impl JournalTail {
     /// Changes both fields of an account by the decisions of one commit.
     pub(crate) fn apply_delta(
         &mut self,
-        rows: &impl Rows,
+        sql: &dyn Sql,
         account: AccountId,
         by: BalanceDelta,
     ) -> Result<(), WriteError> {
-        let Some(state) = self.account_state(rows, account)? else {
+        let Some(state) = self.account_state(sql, account)? else {
             return Err(WriteError::Inconsistent(format!(
                 "account `{account}` does not exist"
             )));
@@ -412,21 +411,24 @@ impl JournalTail {
     }
 
     /// Posts all accumulated changes, in the open transaction.
-    pub(crate) fn post(&mut self, rows: &impl WriteRows) -> Result<(), WriteError> {
+    pub(crate) fn post(&mut self, sql: &dyn Sql) -> Result<(), WriteError> {
         let mut balances: Vec<_> = self.accounts.drain().collect();
         // In order of id: neighbouring accounts share a page.
         balances.sort_unstable_by_key(|(account, _)| *account);
-        rows.post_balances(self.node, &balances)?;
-        rows.remove_holds(&self.ended)?;
+        tables::accounts::post_balances(sql, self.node, &balances)?;
+        tables::holds::remove(sql, &self.ended)?;
         self.ended.clear();
         let mut begun = self.open.values_mut().filter(|open| !open.posted);
-        rows.insert_holds(begun.by_ref().map(|open| {
-            open.posted = true;
-            &open.hold
-        }))?;
-        self.post_records(rows)?;
+        tables::holds::insert(
+            sql,
+            begun.by_ref().map(|open| {
+                open.posted = true;
+                &open.hold
+            }),
+        )?;
+        self.post_records(sql)?;
         if let Some(last) = self.buffer.rows.last() {
-            rows.set_posted(self.node, last.id)?;
+            tables::marks::set_posted(sql, self.node, last.id)?;
         }
         self.buffer.clear();
         self.schedule.posted();
@@ -434,7 +436,7 @@ impl JournalTail {
         Ok(())
     }
 
-    fn post_records(&mut self, rows: &impl WriteRows) -> Result<(), WriteError> {
+    fn post_records(&mut self, sql: &dyn Sql) -> Result<(), WriteError> {
         // Packed by this process or already read by it.
         let unreadable = |decode_error: DecodeError| {
             WriteError::Inconsistent(format!("the journal {decode_error}"))
@@ -452,7 +454,7 @@ impl JournalTail {
                 let record = record.map_err(unreadable)?;
                 if record.is_owner_visible() {
                     if let Some(used) = record.part().map_err(unreadable)?.usage() {
-                        totals.add(rows, &used)?;
+                        totals.add(sql, &used)?;
                         let credential = used.usage.credential;
                         if let Some(credential) = credential.filter(|it| self.capped.contains(it)) {
                             let month = Month::of(used.operation.began_at());
@@ -469,14 +471,14 @@ impl JournalTail {
                 }
             }
         }
-        rows.add_usage_days(&totals)?;
+        tables::usage_days::add(sql, totals.each())?;
         if !spent.is_empty() {
-            rows.spend_caps(self.node, &spent)?;
+            tables::allotment::spend_caps(sql, self.node, &spent)?;
         }
         // Stable: earlier records stay first.
         records.sort_by_key(|posted| posted.account);
         let mut error = None;
-        rows.insert_pages(&mut |insert| {
+        tables::pages::insert(sql, &mut |insert| {
             for page in pages(&records, (self.schedule.records_max / ROWS).max(1)) {
                 let [.., last] = page else { continue };
                 let (mut at_min, mut at_max) = (Timestamp::MAX, Timestamp::MIN);

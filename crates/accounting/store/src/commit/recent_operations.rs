@@ -6,8 +6,9 @@ use std::ops::ControlFlow;
 
 use tollgate_money::OperationId;
 
-use crate::engine::{RowError, Rows};
+use crate::engine::{RowError, Sql};
 use crate::entries::Body;
+use crate::tables;
 
 /// Minimum number of operations remembered; at most twice as many.
 pub(crate) const RECENT_MIN: usize = 1 << 17;
@@ -49,9 +50,9 @@ impl Hasher for TimeHasher {
 }
 
 impl RecentOperations {
-    pub(crate) fn load(rows: &impl Rows, node: i64) -> Result<RecentOperations, RowError> {
+    pub(crate) fn load(sql: &dyn Sql, node: i64) -> Result<RecentOperations, RowError> {
         let mut recent = RecentOperations::default();
-        rows.newest_bodies(node, &mut |body| {
+        tables::journal::newest_bodies(sql, node, &mut |body| {
             if recent.older.len() >= RECENT_MIN {
                 return ControlFlow::Break(());
             }

@@ -11,13 +11,12 @@ use std::time::Duration;
 
 use super::batch::{Answers, Batch, are_shared, is_write_only};
 use super::writer::Shared;
-use crate::engine::{
-    Committed, Engine, EngineError, Fault, RowError, Rows as _, Session, WriteError,
-};
+use crate::engine::{Committed, Engine, EngineError, Fault, RowError, Session, WriteError};
 use crate::error::{CommitError, Failure, FailureKind, Refusal};
 use crate::gauges::Gauges;
 use crate::queue::Item;
 use crate::reads::rebuild_days;
+use crate::tables;
 use crate::unit::{Effect, Part};
 
 /// A batch of this size means that requests arrive faster than commits finish.
@@ -187,7 +186,7 @@ impl<E: Engine> Committer<'_, E> {
         while let Some(item) = rest.next() {
             items.push(item);
             let reloaded = match std::mem::take(&mut is_undone) {
-                true => repeat_conflicts(|_| self.batch.reload(self.session.rows())),
+                true => repeat_conflicts(|_| self.batch.reload(self.session.sql())),
                 false => Ok(()),
             };
             let Err(error) = reloaded.and_then(|()| self.try_commit(items)) else {
@@ -209,7 +208,7 @@ impl<E: Engine> Committer<'_, E> {
             }
         }
         match is_undone {
-            true => repeat_conflicts(|_| self.batch.reload(self.session.rows()))
+            true => repeat_conflicts(|_| self.batch.reload(self.session.sql()))
                 .map_err(|error| self.stopped_by(error)),
             false => Ok(()),
         }
@@ -370,7 +369,7 @@ fn retry_conflicts<S: Session, T>(
 ) -> Result<T, WriteError> {
     repeat_conflicts(|is_repeated| {
         if is_repeated {
-            repeat_conflicts(|_| batch.reload(session.rows()))?;
+            repeat_conflicts(|_| batch.reload(session.sql()))?;
         }
         act(session, batch)
     })
@@ -405,7 +404,7 @@ fn commit<S: Session>(
     begin(session, &shared.gauges, BUSY_TRIES)?;
     let write = |session: &mut S| {
         if are_shared(items) {
-            batch.prefetch_own(session.rows(), items)?;
+            batch.prefetch_own(session.sql(), items)?;
             session.lock_shared()?;
         }
         let answers = batch.write(session, items)?;
@@ -413,7 +412,7 @@ fn commit<S: Session>(
         // One transaction less.
         let posts = !S::SENDS && batch.is_due(began);
         if posts {
-            batch.post(session.rows())?;
+            batch.post(session.sql())?;
         }
         Ok((answers, posts.then_some(began)))
     };
@@ -440,14 +439,14 @@ fn posting_took(shared: &Shared, batch: &mut Batch, us: u64) {
 
 /// Derives the usage totals again if they are behind the postings: after an upgrade, or after a run of a release without them.
 pub(super) fn derive_days<S: Session>(session: &mut S, gauges: &Gauges) -> Result<(), WriteError> {
-    if session.rows().are_days_posted()? {
+    if tables::marks::are_days_posted(session.sql())? {
         return Ok(());
     }
     repeat_conflicts(|_| {
         begin(session, gauges, POST_TRIES)?;
         let write = |session: &mut S| {
             session.lock_shared()?;
-            rebuild_days(session.rows())
+            rebuild_days(session.sql())
         };
         finish(session, write, S::commit)
     })?;
@@ -477,7 +476,7 @@ fn posting<S: Session, C>(
         }
         begin(session)?;
         let write = |session: &mut S| {
-            batch.post(session.rows())?;
+            batch.post(session.sql())?;
             session.lock_shared()
         };
         let ((), committed) = finish(session, write, &mut commit)?;

@@ -18,12 +18,12 @@ use crate::error::{CommitError, Failure, FailureKind, SubmitError};
 use crate::gauges::Gauges;
 use crate::handover::{Handover, Successor, is_forwarded};
 use crate::node_settings::{NodeSettings, OtherSettings};
-use crate::opened::{Connections, OpenedStore};
 use crate::outage::Outage;
 use crate::queue::Queue;
+use crate::reader::OpenedStore;
 use crate::rows::RootSecret;
 use crate::spool::{Spool, SpooledUnit};
-use crate::store::{Observer, Read, Store, Submit};
+use crate::store::{Observer, Store, Submit};
 use crate::threads;
 use crate::unit::{Done, UnitOfWork};
 
@@ -151,7 +151,7 @@ pub(crate) fn start<E: Engine>(
     } = settings;
     let mut session = engine.session().map_err(StartError::Failure)?;
     let mut batch =
-        Batch::load(session.rows(), node, epoch, post_records).map_err(StartError::Row)?;
+        Batch::load(session.sql(), node, epoch, post_records).map_err(StartError::Row)?;
     derive_days(&mut session, &shared.gauges).map_err(StartError::Write)?;
     post(&mut session, &mut batch, &shared.gauges).map_err(StartError::Write)?;
     drop(session);
@@ -235,7 +235,7 @@ impl Drop for Writing {
     }
 }
 
-impl<C: Connections> Submit for OpenedStore<C, Writing> {
+impl Submit for OpenedStore<Writing> {
     fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
         let shared = &self.writing.shared;
         match &shared.spool {
@@ -245,10 +245,7 @@ impl<C: Connections> Submit for OpenedStore<C, Writing> {
     }
 }
 
-impl<C: Connections> Store for OpenedStore<C, Writing>
-where
-    OpenedStore<C, Writing>: Read,
-{
+impl Store for OpenedStore<Writing> {
     fn admit(&self) -> Result<(), SubmitError> {
         self.writing.shared.queue.admit()
     }
@@ -287,7 +284,7 @@ where
     }
 
     fn replace_password(&self, password: Option<&[u8]>) {
-        self.connections.replace_password(password);
+        self.reader.connections.replace_password(password);
     }
 
     fn outage(&self) -> Option<&Outage> {

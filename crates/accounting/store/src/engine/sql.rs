@@ -59,8 +59,20 @@ pub(crate) enum Dialect {
     Postgres,
 }
 
+/// A set of keys on a connection, which the engine moves to disk when it is large.
+pub(crate) trait KeySet {
+    /// Begins an empty set.
+    fn begin_set(&self) -> Result<(), RowError>;
+
+    /// Adds a key to the set; `false` when it had it.
+    fn add_to_set(&self, key: &[u8]) -> Result<bool, RowError>;
+
+    /// Ends the set.
+    fn end_set(&self) -> Result<(), RowError>;
+}
+
 /// One connection. Statements are prepared once for each text and kept.
-pub(crate) trait Sql {
+pub(crate) trait Sql: KeySet {
     /// The engine's few differences.
     fn dialect(&self) -> Dialect;
 

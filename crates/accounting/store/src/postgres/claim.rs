@@ -14,7 +14,7 @@ use crate::engine::{RowError, Select as _, values};
 use crate::entries::{Body, LedgerPart};
 use crate::error::OpenError;
 use crate::spool::{Frame, Owner, SpoolFile, SpooledUnit, unfit};
-use crate::tables::{StepOrder, each_step, step};
+use crate::tables::journal::{StepOrder, each_step, step};
 use crate::unit::{Part, UnitOfWork};
 
 /// The locked spool of a start, if it has one.

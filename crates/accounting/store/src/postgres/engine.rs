@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::failure::{Names, failure};
 use super::ticker::Ticker;
 use super::writer::Writer;
-use crate::engine::{Committed, Engine, EngineError, Session, WriteError};
+use crate::engine::{Committed, Engine, EngineError, Session, Sql, WriteError};
 use crate::entries::Seal;
 use crate::error::{Failure, FailureKind};
 use crate::spool::Spool;
@@ -65,11 +65,9 @@ pub(super) struct PostgresSession<'e> {
 }
 
 impl Session for PostgresSession<'_> {
-    type Rows = Writer;
-
     const SENDS: bool = true;
 
-    fn rows(&self) -> &Writer {
+    fn sql(&self) -> &dyn Sql {
         self.writer
     }
 

@@ -10,9 +10,10 @@ use super::failure::{Names, failure};
 use super::read::limit_reads_of_this_thread;
 use super::ticker::Ticker;
 use crate::commit::Shared;
-use crate::engine::{EngineError, Fault, FeedBounds, RowError, Rows as _};
+use crate::engine::{EngineError, Fault, FeedBounds, RowError};
 use crate::error::ReadError;
 use crate::store::ChangeRow;
+use crate::tables;
 
 /// Pause between two reads of the feed.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -118,7 +119,9 @@ impl Feed {
         };
         let mut found = Vec::new();
         let bounds =
-            connection.changes(self.number, CHANGES_MAX, &mut |change| found.push(change))?;
+            tables::allotment::changes(connection, self.number, CHANGES_MAX, &mut |change| {
+                found.push(change)
+            })?;
         Ok((found, bounds))
     }
 }

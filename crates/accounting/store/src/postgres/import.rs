@@ -18,13 +18,13 @@ use super::failure::{open_error, row_open_error};
 use super::lease::{Holder, Lease};
 use super::open::{choose, target};
 use super::options::Options;
-use super::read::{Pool, PostgresStore};
+use super::read::Pool;
 use super::schema;
 use crate::engine::{EngineError, Fault, RowError, Select as _, Sql as _, SqlRow, Value, values};
 use crate::error::{OpenError, STOP_THE_OTHER};
+use crate::reader::Reader;
 use crate::schema::SCHEMA;
 use crate::sqlite;
-use crate::store::Read;
 
 /// The tables of a file but for those that Litestream makes in each file that it ships. Any other table that the database does not have ends
 /// the import, since rows that are left out silently may be of value.
@@ -149,11 +149,10 @@ pub fn finish_import(options: &Options) -> Result<(), ImportError> {
 }
 
 /// Opens an imported store for reading before it is finished.
-pub fn open_imported(options: &Options) -> Result<Arc<dyn Read>, OpenError> {
-    Ok(Arc::new(PostgresStore {
-        connections: Pool::new(Arc::new(target(options)?)),
-        writing: (),
-    }))
+pub fn open_imported(options: &Options) -> Result<Arc<Reader>, OpenError> {
+    Ok(Arc::new(Reader::new(Arc::new(Pool::new(Arc::new(
+        target(options)?,
+    ))))))
 }
 
 /// Makes the tables of an empty database and the records of progress, or finds those of an earlier attempt. Returns the tables with the number

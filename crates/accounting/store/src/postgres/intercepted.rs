@@ -5,15 +5,15 @@ use std::sync::Arc;
 use super::connection::Target;
 use super::open;
 use super::options::Options;
-use super::read::{Pool, PostgresStore};
+use super::read::Pool;
 use crate::error::{Failure, OpenError, SubmitError};
 use crate::gauges::Gauges;
 use crate::handover::Handover;
-use crate::opened::{Connections, OpenedStore};
 use crate::outage::Outage;
+use crate::reader::{OpenedStore, Reader};
 use crate::rows::RootSecret;
 use crate::spool::SpooledUnit;
-use crate::store::{Observer, Read, Store, Submit};
+use crate::store::{Observer, Store, Submit};
 use crate::unit::{Done, UnitOfWork};
 
 /// Submits a unit to a store, or something else in its place.
@@ -33,22 +33,19 @@ pub fn open_intercepted(
 ) -> Result<Arc<dyn Store>, OpenError> {
     let target: Target = open::target(&options)?;
     let store = open::open(options)?;
-    Ok(Arc::new(PostgresStore {
-        connections: Pool::new(Arc::new(target)),
+    Ok(Arc::new(OpenedStore {
+        reader: Reader::new(Arc::new(Pool::new(Arc::new(target)))),
         writing: Intercepted { store, submitter },
     }))
 }
 
-impl<C: Connections> Submit for OpenedStore<C, Intercepted> {
+impl Submit for OpenedStore<Intercepted> {
     fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
         (self.writing.submitter)(&*self.writing.store, unit, done)
     }
 }
 
-impl<C: Connections> Store for OpenedStore<C, Intercepted>
-where
-    OpenedStore<C, Intercepted>: Read,
-{
+impl Store for OpenedStore<Intercepted> {
     fn admit(&self) -> Result<(), SubmitError> {
         self.writing.store.admit()
     }

@@ -14,7 +14,7 @@ use super::feed::Feed;
 use super::lease::{self, Holder, Lease, Renewer};
 use super::nodes::NodeLease;
 use super::options::{NodeRole, Options};
-use super::read::{Pool, PostgresStore};
+use super::read::Pool;
 use super::schema;
 use super::ticker::Ticker;
 use super::writer::{Writer, set_idle_limit};
@@ -24,11 +24,12 @@ use crate::commit_id;
 use crate::engine::{Epochs, NewRun, RowError, Select as _, Sql as _, WriteError, values};
 use crate::error::{OpenError, STOP_THE_OTHER};
 use crate::outage::Outage;
+use crate::reader::{OpenedStore, Reader};
 use crate::rows::RootSecret;
 use crate::schema::SCHEMA;
 use crate::spool::{Owner, Spool};
-use crate::store::{Read, Store};
-use crate::tables::remove_caps;
+use crate::store::Store;
+use crate::tables::allotment::remove_caps;
 use crate::threads;
 
 /// The number of a node that is alone, whatever its name: its ledger in memory decides on all credit.
@@ -157,8 +158,8 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         StartError::Failure(failure) => OpenError::Stopped(failure),
         StartError::Thread(error) => thread(error),
     })?;
-    Ok(Arc::new(PostgresStore {
-        connections: Pool::new(target),
+    Ok(Arc::new(OpenedStore {
+        reader: Reader::new(Arc::new(Pool::new(target))),
         writing,
     }))
 }
@@ -200,15 +201,12 @@ fn refresh(shared: &Shared, outage: &Outage) {
 }
 
 /// Opens the store of a database for reading, with or without a running gateway.
-pub fn open_read(options: &Options) -> Result<Arc<dyn Read>, OpenError> {
+pub fn open_read(options: &Options) -> Result<Arc<Reader>, OpenError> {
     let name = options.url.to_string();
     let target = Arc::new(target(options)?);
     let connection = Connection::open(&target).map_err(|error| open_error(&name, "open", error))?;
     schema::check_readable(&connection, &name)?;
-    Ok(Arc::new(PostgresStore {
-        connections: Pool::new(target),
-        writing: (),
-    }))
+    Ok(Arc::new(Reader::new(Arc::new(Pool::new(target)))))
 }
 
 /// Brings the schema up to this release, beside the gateways that have the database: those of an earlier release run on it too.

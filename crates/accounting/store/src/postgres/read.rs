@@ -1,7 +1,6 @@
 //! The connection pool for reads.
 
 use std::cell::Cell;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,9 +9,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::Clock;
 
 use super::connection::{Connection, Target, WAIT};
-use crate::engine::{RowError, Select as _, values};
+use crate::engine::{RowError, Sql};
 use crate::error::ReadError;
-use crate::opened::{Connections, OpenedStore};
+use crate::reader::{Connections, View};
 
 /// Connections kept for the next reader.
 const IDLE_MAX: usize = 8;
@@ -33,9 +32,6 @@ pub(super) fn limit_reads_of_this_thread(limit: Duration) {
 
 /// What a read of several statements sees: one state of the database.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-
-/// A store in a PostgreSQL database.
-pub(super) type PostgresStore<W = ()> = OpenedStore<Pool, W>;
 
 /// A connection pool: opens connections on demand, and keeps a few.
 pub(super) struct Pool {
@@ -81,24 +77,8 @@ impl Pool {
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
         self.idle.lock()
     }
-}
 
-/// The clock of a pool. Under a simulation no connection is idle for too long: the system's clock would decide otherwise in each run.
-fn clock() -> Clock {
-    #[cfg(feature = "simulation")]
-    if crate::simulation::Actor::current().is_some() {
-        return Clock::manual(tollgate_clock::Timestamp::UNIX_EPOCH).0;
-    }
-    Clock::system()
-}
-
-impl Connections for Pool {
-    type View = Connection;
-
-    fn replace_password(&self, password: Option<&[u8]>) {
-        self.target.replace_password(password);
-    }
-
+    /// Takes an idle connection, or opens one.
     fn acquire(&self, what: &'static str) -> Result<Connection, ReadError> {
         // The server may have closed those that were idle.
         let reused = std::iter::from_fn(|| self.pop()).find(Connection::is_reusable);
@@ -120,6 +100,7 @@ impl Connections for Pool {
         limited.map_err(|error| RowError::from(error).reading(what))
     }
 
+    /// Keeps a connection for the next read.
     fn release(&self, connection: Connection) {
         if connection.is_lost() {
             // What has cut it off has cut off the others, and each of them would take its time limit to say so.
@@ -135,57 +116,81 @@ impl Connections for Pool {
         }
     }
 
-    type Snapshot<'p> = PoolSnapshot<'p>;
-
-    fn snapshot(&self) -> Result<PoolSnapshot<'_>, ReadError> {
-        let connection = self.acquire("a snapshot")?;
-        let begin = || {
-            connection.run(BEGIN, &[])?;
-            // The snapshot is fixed by the first read, not by the start of the transaction.
-            connection.number("SELECT count(*) FROM meta", values![])
-        };
-        begin().map_err(|error| error.reading("a snapshot"))?;
-        Ok(PoolSnapshot {
+    fn view(&self, connection: Connection) -> PoolView<'_> {
+        PoolView {
             pool: self,
             connection: Some(connection),
-        })
-    }
-
-    fn in_snapshot<T>(
-        connection: &Connection,
-        read: impl FnOnce(&Connection) -> Result<T, RowError>,
-    ) -> Result<T, RowError> {
-        connection.run(BEGIN, &[])?;
-        let done = read(connection);
-        // A connection that stays in the transaction is not used again.
-        let ended = connection.run("ROLLBACK", &[]);
-        let done = done?;
-        ended?;
-        Ok(done)
+            in_transaction: false,
+        }
     }
 }
 
-/// A read transaction on its own connection.
-pub(super) struct PoolSnapshot<'p> {
+/// The clock of a pool. Under a simulation no connection is idle for too long: the system's clock would decide otherwise in each run.
+fn clock() -> Clock {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::Actor::current().is_some() {
+        return Clock::manual(tollgate_clock::Timestamp::UNIX_EPOCH).0;
+    }
+    Clock::system()
+}
+
+impl Connections for Pool {
+    fn replace_password(&self, password: Option<&[u8]>) {
+        self.target.replace_password(password);
+    }
+
+    fn connection(&self, what: &'static str) -> Result<Box<dyn View + '_>, ReadError> {
+        Ok(Box::new(self.view(self.acquire(what)?)))
+    }
+
+    fn snapshot(&self, what: &'static str) -> Result<Box<dyn View + '_>, ReadError> {
+        let connection = self.acquire(what)?;
+        let begun = connection.run(BEGIN, &[]);
+        let mut view = self.view(connection);
+        begun.map_err(|error| RowError::from(error).reading(what))?;
+        view.in_transaction = true;
+        Ok(Box::new(view))
+    }
+}
+
+/// A connection of the pool while it is read from.
+struct PoolView<'p> {
     pool: &'p Pool,
     /// Present until the drop.
     connection: Option<Connection>,
+    in_transaction: bool,
 }
 
-impl Deref for PoolSnapshot<'_> {
-    type Target = Connection;
-
-    fn deref(&self) -> &Connection {
-        self.connection.as_ref().expect("present until the drop")
+impl PoolView<'_> {
+    fn release(&mut self) -> Result<(), RowError> {
+        let Some(connection) = self.connection.take() else {
+            return Ok(());
+        };
+        let ended = match self.in_transaction {
+            true => connection.run("ROLLBACK", &[]).map(|_| ()),
+            false => Ok(()),
+        };
+        // One that is lost or stays in the transaction is not kept.
+        self.pool.release(connection);
+        Ok(ended?)
     }
 }
 
-impl Drop for PoolSnapshot<'_> {
+impl View for PoolView<'_> {
+    fn sql(&self) -> &dyn Sql {
+        self.connection.as_ref().expect("present until the drop")
+    }
+
+    fn end(mut self: Box<Self>) -> Result<(), RowError> {
+        self.release()
+    }
+}
+
+impl Drop for PoolView<'_> {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            // One that is lost or stays in the transaction is not kept.
-            let _ = connection.run("ROLLBACK", &[]);
-            self.pool.release(connection);
+        // After a panic the state of the connection is unknown; otherwise the results of the reads are known by now.
+        if !std::thread::panicking() {
+            let _ = self.release();
         }
     }
 }
@@ -196,6 +201,7 @@ mod tests {
     use tollgate_testing::Postgres;
 
     use super::*;
+    use crate::engine::{Select as _, values};
     use crate::postgres::url::DatabaseUrl;
 
     fn pool() -> (Pool, ManualClock) {

@@ -617,7 +617,7 @@ mod tests {
     use super::super::url::DatabaseUrl;
     use super::session::{BY_KEYS, IDLE_MAX};
     use super::*;
-    use crate::tables::posted_balances_sql;
+    use crate::tables::allotment::posted_balances_sql;
 
     #[test]
     fn the_server_notices_that_the_other_end_of_a_writing_tcp_connection_is_gone() {

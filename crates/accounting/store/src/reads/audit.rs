@@ -1,7 +1,7 @@
 //! Reads of the audit: all operations, and the differences between the journal and what was derived from it.
 
 use std::collections::HashMap;
-use std::ops::{ControlFlow, Deref};
+use std::ops::ControlFlow;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, OperationId};
@@ -13,73 +13,105 @@ use crate::allotment::{AllotmentRow, CapShares};
 use crate::audit_log::AuditRecord;
 use crate::carry::{self, Carried, History, RecordDigest};
 use crate::commit_id;
-use crate::engine::{Accounts, DayRange, JournalRows, RowError, Rows};
+use crate::engine::{Accounts, DayRange, JournalRows, RowError, Select, Sql, values};
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
 use crate::error::ReadError;
 use crate::journal::Packer;
 use crate::plan::{PaymentRow, SubscriptionRow};
+use crate::reader::{Reader, View};
 use crate::rows::{AccountRow, OpenHold, PriceRow};
-use crate::store::{BatchRows, OperationRows, Replayed, Snapshot};
+use crate::store::{BatchRows, OperationRows, Replayed};
+use crate::tables;
 
-/// A snapshot of an engine's rows.
-pub(crate) struct AuditSnapshot<V>(pub(crate) V);
+/// Committed data at one instant, until the drop.
+pub struct Snapshot<'r>(Box<dyn View + 'r>);
 
-impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
-    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
-        (self.0.prices(each)).map_err(|error| error.reading("prices"))
+impl<'r> Snapshot<'r> {
+    /// Shows what is committed now: the first read fixes it, not the start of the transaction.
+    pub(super) fn begin(reader: &'r Reader) -> Result<Snapshot<'r>, ReadError> {
+        let view = reader.connections.snapshot("a snapshot")?;
+        let fixed = view.sql().number("SELECT count(*) FROM meta", values![]);
+        fixed.map_err(|error| error.reading("a snapshot"))?;
+        Ok(Snapshot(view))
     }
 
-    fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
-        tail::accounts(&*self.0, Accounts::All, each).map_err(|error| error.reading("accounts"))
+    /// Every version of every price.
+    pub fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
+        (tables::prices::all(self.0.sql(), each)).map_err(|error| error.reading("prices"))
     }
 
-    fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError> {
-        Operations::walk(&*self.0, each).map_err(|error| error.reading("operations"))
+    /// Every account.
+    pub fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
+        tail::accounts(self.0.sql(), Accounts::All, each).map_err(|error| error.reading("accounts"))
     }
 
-    fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError> {
+    /// Every operation with any stored row, in no order.
+    pub fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError> {
+        Operations::walk(self.0.sql(), each).map_err(|error| error.reading("operations"))
+    }
+
+    /// Every node, with run and number of its last posted commit, if there is one.
+    pub fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError> {
         let mut mark = |node, posted| {
             let (_, epoch, number) = commit_id::numbers(posted);
             each(node, (posted != 0).then_some((epoch, number)));
         };
-        (self.0.posted_marks(&mut mark)).map_err(|error| error.reading("nodes"))
+        (tables::marks::posted(self.0.sql(), &mut mark)).map_err(|error| error.reading("nodes"))
     }
 
-    fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), ReadError> {
-        (self.0.allotments(node, each)).map_err(|error| error.reading("allotments"))
+    /// What a node has of accounts, as of its last posting.
+    pub fn allotments(
+        &self,
+        node: i64,
+        each: &mut dyn FnMut(AllotmentRow),
+    ) -> Result<(), ReadError> {
+        (tables::allotment::of_node(self.0.sql(), node, each))
+            .map_err(|error| error.reading("allotments"))
     }
 
-    fn caps(&self, each: &mut dyn FnMut(CapShares)) -> Result<(), ReadError> {
-        caps::shares(&*self.0, each).map_err(|error| error.reading("allotments of caps"))
+    /// Every spending cap that nodes have parts of.
+    pub fn caps(&self, each: &mut dyn FnMut(CapShares)) -> Result<(), ReadError> {
+        caps::shares(self.0.sql(), each).map_err(|error| error.reading("allotments of caps"))
     }
 
-    fn posting_differences(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError> {
-        posting_differences(&*self.0, each).map_err(|error| error.reading("postings"))
+    /// Every account whose postings, usage totals or references differ from the journal.
+    pub fn posting_differences(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError> {
+        posting_differences(self.0.sql(), each).map_err(|error| error.reading("postings"))
     }
 
-    fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), ReadError> {
-        (self.0.payments(each)).map_err(|error| error.reading("payments"))
+    /// Every payment for the plan.
+    pub fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), ReadError> {
+        (tables::plan::all_payments(self.0.sql(), each)).map_err(|error| error.reading("payments"))
     }
 
-    fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError> {
-        (self.0.subscriptions(each)).map_err(|error| error.reading("subscriptions"))
+    /// Every subscription.
+    pub fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError> {
+        (tables::plan::all_subscriptions(self.0.sql(), each))
+            .map_err(|error| error.reading("subscriptions"))
     }
 
-    fn audit_log(&self, each: &mut dyn FnMut(AuditRecord)) -> Result<(), ReadError> {
-        (self.0.audit_records(each)).map_err(|error| error.reading("the audit log"))
+    /// Every record of the audit log, by node and number.
+    pub fn audit_log(&self, each: &mut dyn FnMut(AuditRecord)) -> Result<(), ReadError> {
+        (tables::audit_log::all(self.0.sql(), each)).map_err(|error| error.reading("the audit log"))
     }
 
-    fn carried(&self) -> Result<Carried, ReadError> {
-        carry::read(&*self.0).map_err(|error| error.reading("carried rows"))
+    /// The carried state of removed commits.
+    pub fn carried(&self) -> Result<Carried, ReadError> {
+        carry::read(self.0.sql()).map_err(|error| error.reading("carried rows"))
     }
 
-    fn replayed(
+    /// Replays the exported commits of all nodes, each from its first on, and compares them with the carried state.
+    ///
+    /// # Errors
+    ///
+    /// Those of `next`, and a commit that does not follow the one before or differs from its seal.
+    pub fn replayed(
         &self,
         next: &mut dyn FnMut() -> Result<Option<BatchRows>, ReadError>,
     ) -> Result<Replayed, ReadError> {
         let mut history = History::default();
         let mut removed = HashMap::new();
-        let marks = self.0.carried_nodes(&mut |node| {
+        let marks = tables::carry::nodes(self.0.sql(), &mut |node| {
             removed.insert(node.node, node.last());
         });
         marks.map_err(|error| error.reading("carried rows"))?;
@@ -92,37 +124,40 @@ impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
             {
                 continue;
             }
-            (history.add(&*self.0, &commit)).map_err(|error| error.reading("exported commits"))?;
+            (history.add(self.0.sql(), &commit))
+                .map_err(|error| error.reading("exported commits"))?;
         }
-        let (_, stored) = (self.0.carry()).map_err(|error| error.reading("carried rows"))?;
+        let (_, stored) =
+            (tables::carry::number(self.0.sql())).map_err(|error| error.reading("carried rows"))?;
         Ok(Replayed {
             commits: history.nodes.values().map(|node| node.commits).sum(),
             is_carried: history.digest() == stored,
         })
     }
 
-    fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError> {
-        (self.0.commits(each)).map_err(|error| error.reading("seals"))
+    /// Every commit of the journal, by node, epoch and number.
+    pub fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError> {
+        (tables::journal::commits(self.0.sql(), each)).map_err(|error| error.reading("seals"))
     }
 }
 
 /// Assembles operations from the journal, in the order in which they end; unfinished ones come last.
-struct Operations<'r, R> {
-    rows: &'r R,
+struct Operations<'r> {
+    sql: &'r dyn Sql,
     open: HashMap<OperationId, Entry>,
     holds: HashMap<OperationId, OpenHold>,
 }
 
-impl<R: Rows> Operations<'_, R> {
-    fn walk(rows: &R, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
+impl Operations<'_> {
+    fn walk(sql: &dyn Sql, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
         // Every operation ever, to find one that was started twice. The engine spills them to disk when there are many.
-        rows.begin_set()?;
+        sql.begin_set()?;
         let mut operations = Operations {
-            rows,
+            sql,
             open: HashMap::new(),
-            holds: tail::open_holds(rows)?,
+            holds: tail::open_holds(sql)?,
         };
-        let walked = rows.bodies(JournalRows::All, &mut |_, body| {
+        let walked = tables::journal::bodies(sql, JournalRows::All, &mut |_, body| {
             // Unreadable records show as a seal mismatch.
             let Ok(body) = Body::read(body) else {
                 return Ok(());
@@ -133,7 +168,7 @@ impl<R: Rows> Operations<'_, R> {
         if walked.is_ok() {
             operations.rest(each);
         }
-        rows.end_set()?;
+        sql.end_set()?;
         walked
     }
 
@@ -145,7 +180,7 @@ impl<R: Rows> Operations<'_, R> {
         let entry = Entry::of(part);
         let operation = part.operation();
         let ends = matches!(part, LedgerPart::Settle { .. } | LedgerPart::Release { .. });
-        let is_duplicate = !ends && !self.rows.add_to_set(operation.as_bytes())?;
+        let is_duplicate = !ends && !self.sql.add_to_set(operation.as_bytes())?;
         if let (LedgerPart::Hold { .. }, Some(entry), false) = (part, &entry, is_duplicate) {
             self.open.insert(operation, entry.clone());
             return Ok(());
@@ -185,7 +220,7 @@ impl<R: Rows> Operations<'_, R> {
 }
 
 /// Finds accounts whose postings, usage totals or references differ from the journal.
-fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Result<(), RowError> {
+fn posting_differences(sql: &dyn Sql, each: &mut dyn FnMut(AccountId)) -> Result<(), RowError> {
     let mut digests: HashMap<AccountId, RecordDigest> = HashMap::new();
     let mut packer = Packer::default();
     let mut totals = DayTotals::default();
@@ -199,7 +234,7 @@ fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Res
         if is_posted && record.is_owner_visible() {
             digest.add(&text(&record)?, 1);
             if let (Some(used), Ok(())) = (record.part()?.usage(), &added) {
-                added = totals.add(rows, &used);
+                added = totals.add(sql, &used);
             }
         }
         if let LedgerPart::Credit {
@@ -215,11 +250,11 @@ fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Res
         }
         Ok(())
     };
-    let read = each_record(rows, JournalRows::Posted, &mut |_, record| {
+    let read = each_record(sql, JournalRows::Posted, &mut |_, record| {
         journal(record, true)
     })
     .and_then(|()| {
-        each_record(rows, JournalRows::Unposted, &mut |_, record| {
+        each_record(sql, JournalRows::Unposted, &mut |_, record| {
             journal(record, false)
         })
     });
@@ -230,24 +265,24 @@ fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Res
     }
     added?;
     // Those of a release without usage totals are derived at the next start.
-    if rows.are_days_posted()? {
+    if tables::marks::are_days_posted(sql)? {
         for (account, day) in totals.each() {
             let digest = digests.entry(account).or_default();
             digest.add(format!("{day:?}").as_bytes(), 1);
         }
-        rows.usage_days(DayRange::Posted, &mut |account, day| {
+        tables::usage_days::read(sql, DayRange::Posted, &mut |account, day| {
             let digest = digests.entry(account).or_default();
             digest.add(format!("{day:?}").as_bytes(), -1);
         })?;
     }
     // What pages have of removed records counts as if they were in the journal.
-    rows.carried_pages(&mut |account, carried| {
+    tables::carry::pages(sql, &mut |account, carried| {
         let digest = digests.entry(account).or_default();
         digest.records = digest.records.wrapping_add(carried.records);
         digest.sum = digest.sum.wrapping_add(carried.sum);
     })?;
     let mut wrong = Vec::new();
-    rows.all_pages(&mut |page| {
+    tables::pages::all(sql, &mut |page| {
         let digest = digests.entry(page.account).or_default();
         let (mut at_min, mut at_max) = (Timestamp::MAX, Timestamp::MIN);
         let read = Body::read(page.body).and_then(|body| {
@@ -264,7 +299,7 @@ fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Res
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    rows.bookings(&mut |booking| {
+    tables::bookings::all(sql, &mut |booking| {
         let digest = digests.entry(booking.account).or_default();
         let booked = booked(
             booking.operation.as_bytes(),

@@ -9,8 +9,9 @@ use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use super::records::RecordQuery;
 use crate::allotment::{CapShares, KeyCap, NodeCap, SPENT_BEFORE};
 use crate::commit_id;
-use crate::engine::{Credentials, DayRange, JournalRows, RowError, Rows};
+use crate::engine::{Credentials, DayRange, JournalRows, RowError, Sql};
 use crate::entries::{Body, DecodeError};
+use crate::tables;
 
 /// No request takes longer: the greatest lifetime of a hold.
 const REQUEST_MAX: Duration = Duration::from_secs(86_400);
@@ -23,11 +24,11 @@ pub(crate) type UnpostedCharges = HashMap<CredentialId, Vec<(i64, Month, i64)>>;
 
 /// The account of a credential, and its cap.
 pub(crate) fn owner_and_cap(
-    rows: &impl Rows,
+    sql: &dyn Sql,
     id: CredentialId,
 ) -> Result<Option<(AccountId, Option<SpendingCap>)>, RowError> {
     let mut found = None;
-    rows.credentials(Credentials::WithId(id), &mut |row| {
+    tables::credentials::each(sql, Credentials::WithId(id), &mut |row| {
         found = Some((row.made.account, row.made.spending_cap));
     })?;
     Ok(found)
@@ -58,9 +59,9 @@ pub(crate) fn each_charge(
 }
 
 /// What keys were charged in commits that are not posted.
-pub(crate) fn unposted_charges(rows: &impl Rows) -> Result<UnpostedCharges, RowError> {
+pub(crate) fn unposted_charges(sql: &dyn Sql) -> Result<UnpostedCharges, RowError> {
     let mut found = HashMap::new();
-    rows.bodies(JournalRows::Unposted, &mut |id, body| {
+    tables::journal::bodies(sql, JournalRows::Unposted, &mut |id, body| {
         let (node, ..) = commit_id::numbers(id);
         each_charge(body, &mut |credential, charged, began_in| {
             let sum = found.entry((credential, node, began_in)).or_insert(0);
@@ -86,21 +87,21 @@ pub(crate) fn unposted_of_cap(charges: &UnpostedCharges, cap: KeyCap) -> Vec<(i6
 }
 
 /// Posted charges that count against a cap.
-pub(crate) fn posted(rows: &impl Rows, account: AccountId, cap: KeyCap) -> Result<i64, RowError> {
+pub(crate) fn posted(sql: &dyn Sql, account: AccountId, cap: KeyCap) -> Result<i64, RowError> {
     let (from, to) = match cap.month {
         None => (Timestamp::MIN, Timestamp::MAX),
         Some(month) => (month.start(), month.next().start()),
     };
     let mut sum = 0_i64;
-    rows.usage_days(DayRange::Of { account, from, to }, &mut |_, day| {
+    tables::usage_days::read(sql, DayRange::Of { account, from, to }, &mut |_, day| {
         if day.credential == Some(cap.credential) {
             sum = sum.saturating_add(day.cost.get());
         }
     })?;
     // The totals of days have a charge in the month in which it was made.
     if let Some(month) = cap.month {
-        sum -= of_another_month(rows, account, cap, month)?;
-        sum += of_another_month(rows, account, cap, month.next())?;
+        sum -= of_another_month(sql, account, cap, month)?;
+        sum += of_another_month(sql, account, cap, month.next())?;
     }
     Ok(sum)
 }
@@ -108,7 +109,7 @@ pub(crate) fn posted(rows: &impl Rows, account: AccountId, cap: KeyCap) -> Resul
 /// Posted charges of a key that were made in a month for requests that began before it: those that a cap of this month does not count, or those
 /// that one of the month before does.
 fn of_another_month(
-    rows: &impl Rows,
+    sql: &dyn Sql,
     account: AccountId,
     cap: KeyCap,
     month: Month,
@@ -117,7 +118,7 @@ fn of_another_month(
     let to = from + REQUEST_MAX;
     let is_counted = cap.month != Some(month);
     let mut sum = 0_i64;
-    RecordQuery { account, from, to }.each_posted(rows, &mut |part| {
+    RecordQuery { account, from, to }.each_posted(sql, &mut |part| {
         let used = part.usage();
         let used = used.filter(|used| used.usage.credential == Some(cap.credential));
         let counts = |began_at| cap.counts(Month::of(began_at)) == is_counted;
@@ -130,12 +131,12 @@ fn of_another_month(
 
 /// Visits every cap that nodes have parts of, except those of months of which commits are removed: the totals of days remain of these, in which
 /// a charge is in the month in which it was made, and of the records that say in which month the request began only some.
-pub(crate) fn shares(rows: &impl Rows, each: &mut dyn FnMut(CapShares)) -> Result<(), RowError> {
+pub(crate) fn shares(sql: &dyn Sql, each: &mut dyn FnMut(CapShares)) -> Result<(), RowError> {
     let mut nodes = vec![SPENT_BEFORE];
-    rows.posted_marks(&mut |node, _| nodes.push(node))?;
+    tables::marks::posted(sql, &mut |node, _| nodes.push(node))?;
     let mut caps = BTreeSet::new();
     for node in nodes {
-        rows.cap_allotments(node, &mut |row| {
+        tables::allotment::caps_of_node(sql, node, &mut |row| {
             caps.insert((row.cap.credential, row.cap.month_number()));
         })?;
     }
@@ -143,25 +144,25 @@ pub(crate) fn shares(rows: &impl Rows, each: &mut dyn FnMut(CapShares)) -> Resul
         return Ok(());
     }
     let mut carried = Vec::new();
-    rows.carried_nodes(&mut |node| carried.push(node))?;
+    tables::carry::nodes(sql, &mut |node| carried.push(node))?;
     let mut removed_at = Timestamp::MIN;
     for node in carried {
         // A wrong clock may have dated a removed commit into the future.
-        let left = rows.commits_after(node.node, node.id, NEXT)?;
+        let left = tables::journal::commits_after(sql, node.node, node.id, NEXT)?;
         let latest = left.iter().map(|commit| commit.seal.at).max();
         removed_at = removed_at.max(latest.map_or(node.at, |latest| node.at.min(latest)));
     }
-    let charges = unposted_charges(rows)?;
+    let charges = unposted_charges(sql)?;
     for (credential, month) in caps {
         let cap = KeyCap::from_numbers(credential, month);
         if cap.month.is_some_and(|month| month.start() <= removed_at) {
             continue;
         }
-        let Some((account, set)) = owner_and_cap(rows, credential)? else {
+        let Some((account, set)) = owner_and_cap(sql, credential)? else {
             continue;
         };
         let of_cap = unposted_of_cap(&charges, cap);
-        let all = rows.cap_rows(cap)?;
+        let all = tables::allotment::cap_rows(sql, cap)?;
         let own = |node| {
             let of_node = of_cap.iter().filter(|it| it.0 == node);
             of_node.map(|(_, charged)| charged).sum::<i64>()
@@ -183,9 +184,10 @@ pub(crate) fn shares(rows: &impl Rows, each: &mut dyn FnMut(CapShares)) -> Resul
             cap,
             account,
             max: in_force(cap, set),
-            is_recalled: rows.recall(crate::allotment::Purse::Cap(cap))?.number != 0,
+            is_recalled: tables::allotment::recall(sql, crate::allotment::Purse::Cap(cap))?.number
+                != 0,
             before: Micros::new(before.map_or(0, |row| row.granted)),
-            posted: Micros::new(posted(rows, account, cap)?),
+            posted: Micros::new(posted(sql, account, cap)?),
             since_elsewhere: Micros::new(others.map(|(_, charged)| charged).sum()),
             nodes,
         });

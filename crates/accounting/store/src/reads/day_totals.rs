@@ -8,9 +8,10 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros};
 
 use super::records::RecordQuery;
-use crate::engine::{DayRange, RowError, Rows, WriteError, WriteRows};
+use crate::engine::{DayRange, RowError, Sql, WriteError};
 use crate::entries::{Body, DecodeError};
 use crate::rows::{PriceRow, UsageFlags, UsageRow};
+use crate::tables;
 use crate::usage::UsageDay;
 
 /// Totals kept in memory while all of them are derived again.
@@ -28,11 +29,11 @@ pub(crate) struct DayTotals {
 
 impl DayTotals {
     /// Adds one operation.
-    pub(crate) fn add(&mut self, rows: &impl Rows, used: &UsageRow) -> Result<(), RowError> {
+    pub(crate) fn add(&mut self, sql: &dyn Sql, used: &UsageRow) -> Result<(), RowError> {
         let usage = &used.usage;
         let is_hit = usage.flags.contains(UsageFlags::CACHE_HIT);
         let saved = match is_hit {
-            true => self.prices(rows)?.saved(used),
+            true => self.prices(sql)?.saved(used),
             false => Micros::ZERO,
         };
         self.add_day(
@@ -76,9 +77,9 @@ impl DayTotals {
         day.written_off = day.written_off.saturating_add(more.written_off);
     }
 
-    fn prices(&mut self, rows: &impl Rows) -> Result<&Prices, RowError> {
+    fn prices(&mut self, sql: &dyn Sql) -> Result<&Prices, RowError> {
         if self.prices.is_none() {
-            self.prices = Some(Prices::read(rows)?);
+            self.prices = Some(Prices::read(sql)?);
         }
         Ok(self.prices.as_ref().expect("read above"))
     }
@@ -96,37 +97,37 @@ impl DayTotals {
 /// Usage of one account by day, model and credential.
 ///
 /// Whole days are read as totals, and cost no more with more requests; a range that begins or ends within a day is read request by request.
-pub(crate) fn days(rows: &impl Rows, wanted: RecordQuery) -> Result<Vec<UsageDay>, RowError> {
+pub(crate) fn days(sql: &dyn Sql, wanted: RecordQuery) -> Result<Vec<UsageDay>, RowError> {
     let is_whole =
         |at: Timestamp| matches!(at, Timestamp::MIN | Timestamp::MAX) || at == at.start_of_day();
     let mut totals = DayTotals::default();
     let mut failed = Ok(());
     let mut add = |totals: &mut DayTotals, used: Option<UsageRow>| {
         if let (Some(used), Ok(())) = (used, &failed) {
-            failed = totals.add(rows, &used);
+            failed = totals.add(sql, &used);
         }
     };
-    if is_whole(wanted.from) && is_whole(wanted.to) && rows.are_days_posted()? {
-        wanted.each_unposted(rows, &mut |_, part| add(&mut totals, part.usage()))?;
+    if is_whole(wanted.from) && is_whole(wanted.to) && tables::marks::are_days_posted(sql)? {
+        wanted.each_unposted(sql, &mut |_, part| add(&mut totals, part.usage()))?;
         let range = DayRange::Of {
             account: wanted.account,
             from: wanted.from,
             to: wanted.to,
         };
-        rows.usage_days(range, &mut |account, day| totals.add_day(account, day))?;
+        tables::usage_days::read(sql, range, &mut |account, day| totals.add_day(account, day))?;
     } else {
-        wanted.each(rows, &mut |part| add(&mut totals, part.usage()))?;
+        wanted.each(sql, &mut |part| add(&mut totals, part.usage()))?;
     }
     failed?;
     Ok(totals.into_days())
 }
 
 /// Derives all totals from the postings again, in the open transaction.
-pub(crate) fn rebuild_days(rows: &impl WriteRows) -> Result<(), WriteError> {
-    rows.remove_usage_days()?;
+pub(crate) fn rebuild_days(sql: &dyn Sql) -> Result<(), WriteError> {
+    tables::usage_days::remove_all(sql)?;
     let mut totals = DayTotals::default();
     let mut failed = Ok(());
-    rows.all_pages(&mut |page| {
+    tables::pages::all(sql, &mut |page| {
         let damaged = |decode_error: DecodeError| {
             RowError::Damaged(format!(
                 "a posting of account `{}` {decode_error}",
@@ -136,11 +137,11 @@ pub(crate) fn rebuild_days(rows: &impl WriteRows) -> Result<(), WriteError> {
         for record in Body::read(page.body).map_err(damaged)?.records() {
             let part = record.and_then(|record| record.part()).map_err(damaged)?;
             if let Some(used) = part.usage() {
-                totals.add(rows, &used)?;
+                totals.add(sql, &used)?;
             }
         }
         if totals.days.len() >= TOTALS_MAX {
-            failed = rows.add_usage_days(&totals);
+            failed = tables::usage_days::add(sql, totals.each());
             totals.days.clear();
         }
         Ok(match failed {
@@ -149,8 +150,8 @@ pub(crate) fn rebuild_days(rows: &impl WriteRows) -> Result<(), WriteError> {
         })
     })?;
     failed?;
-    rows.add_usage_days(&totals)?;
-    rows.set_days_posted()?;
+    tables::usage_days::add(sql, totals.each())?;
+    tables::marks::set_days_posted(sql)?;
     Ok(())
 }
 
@@ -158,9 +159,9 @@ pub(crate) fn rebuild_days(rows: &impl WriteRows) -> Result<(), WriteError> {
 struct Prices(HashMap<Arc<str>, Vec<PriceRow>>);
 
 impl Prices {
-    fn read(rows: &impl Rows) -> Result<Prices, RowError> {
+    fn read(sql: &dyn Sql) -> Result<Prices, RowError> {
         let mut prices = Prices(HashMap::new());
-        rows.prices(&mut |row| {
+        tables::prices::all(sql, &mut |row| {
             let versions = prices.0.entry(Arc::clone(&row.model)).or_default();
             versions.push(row);
         })?;

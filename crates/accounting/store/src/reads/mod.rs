@@ -9,5 +9,6 @@ mod statement;
 mod tail;
 mod usage;
 
+pub use self::audit::Snapshot;
 pub(crate) use self::day_totals::{DayTotals, rebuild_days};
 pub(crate) use self::tail::{BalanceDelta, accounts};

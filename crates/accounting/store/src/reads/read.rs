@@ -6,136 +6,147 @@ use std::sync::Arc;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
-use super::audit::AuditSnapshot;
+use super::audit::Snapshot;
 use super::records::RecordQuery;
 use super::{day_totals, tail, usage};
 use crate::allotment::{AllotmentRow, CapAllotmentRow, KeyCap, Purse};
 use crate::codes::LoginKind;
 use crate::commit_id;
-use crate::engine::{Accounts, Credentials, Rows};
+use crate::engine::{Accounts, Credentials};
 use crate::entries::{Entry, LedgerPart};
 use crate::error::ReadError;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
-use crate::opened::{Connections, OpenedStore};
+use crate::reader::Reader;
 use crate::rows::{
     AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageRow, UsageTotal,
 };
-use crate::store::{
-    BatchRows, OperationRows, Read, ReadParts, RetainedJournal, Snapshot, StoreSize,
-};
+use crate::store::{BatchRows, OperationRows, RetainedJournal, StoreSize};
+use crate::tables;
 use crate::usage::{RequestsQuery, UsageDay};
 
-impl<C: Connections, W: Send + Sync> Read for OpenedStore<C, W>
-where
-    OpenedStore<C, W>: ReadParts,
-{
-    fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
-        self.with_view("accounts", |view| tail::accounts(view, Accounts::All, each))
+impl Reader {
+    /// Visits every account, for a node that keeps them in memory.
+    pub fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
+        self.with_view("accounts", |sql| tail::accounts(sql, Accounts::All, each))
     }
 
-    fn credentials(
+    /// Visits every credential that is neither revoked nor expired at `now`.
+    pub fn credentials(
         &self,
         now: Timestamp,
         each: &mut dyn FnMut(CredentialRow),
     ) -> Result<(), ReadError> {
-        self.with("credentials", |rows| {
-            rows.credentials(Credentials::ValidAt(now), each)
+        self.with("credentials", |sql| {
+            tables::credentials::each(sql, Credentials::ValidAt(now), each)
         })
     }
 
-    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
-        self.with("prices", |rows| rows.prices(each))
+    /// Visits every version of every price.
+    pub fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
+        self.with("prices", |sql| tables::prices::all(sql, each))
     }
 
-    fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError> {
-        self.with_view("holds", |view| {
-            tail::open_holds(view)?.into_values().for_each(each);
+    /// Visits every open hold.
+    pub fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError> {
+        self.with_view("holds", |sql| {
+            tail::open_holds(sql)?.into_values().for_each(each);
             Ok(())
         })
     }
 
-    fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
-        self.with_view("an account", |view| tail::account(view, id))
+    /// One account.
+    pub fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
+        self.with_view("an account", |sql| tail::account(sql, id))
     }
 
-    fn accounts_of(
+    /// Visits some accounts. What is not posted is read once for all of them.
+    pub fn accounts_of(
         &self,
         ids: &[AccountId],
         each: &mut dyn FnMut(AccountRow),
     ) -> Result<(), ReadError> {
-        self.with_view("accounts", |view| {
-            tail::accounts(view, Accounts::Of(ids), each)
+        self.with_view("accounts", |sql| {
+            tail::accounts(sql, Accounts::Of(ids), each)
         })
     }
 
-    fn is_booked(&self, account: AccountId, reference: &str) -> Result<bool, ReadError> {
-        self.with("a booked reference", |rows| {
-            Ok(rows.booked(account, reference)?.is_some())
+    /// Whether a reference of an account is booked, as anything.
+    pub fn is_booked(&self, account: AccountId, reference: &str) -> Result<bool, ReadError> {
+        self.with("a booked reference", |sql| {
+            Ok(tables::bookings::booked(sql, account, reference)?.is_some())
         })
     }
 
-    fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
-        self.with("an account", |rows| {
+    /// One account with the balance that was posted last: without what has been committed since. Everything else is as committed.
+    pub fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
+        self.with("an account", |sql| {
             let mut found = None;
-            rows.posted_accounts(Accounts::Of(&[id]), &mut |row| found = Some(row))?;
+            tables::accounts::posted(sql, Accounts::Of(&[id]), &mut |row| found = Some(row))?;
             Ok(found)
         })
     }
 
-    fn owed(&self) -> Result<Micros, ReadError> {
-        self.with_view("the credit of all accounts", tail::owed)
+    /// The credit of all accounts, available and held, without those below zero. The database visits every account.
+    pub fn owed(&self) -> Result<Micros, ReadError> {
+        self.with_view("the credit of all accounts", |sql| tail::owed(sql))
     }
 
-    fn account_classes(&self) -> Result<Vec<Arc<str>>, ReadError> {
-        self.with("the rate classes of accounts", |rows| {
-            rows.account_classes()
+    /// Every rate class that an account has. Visits every account.
+    pub fn account_classes(&self) -> Result<Vec<Arc<str>>, ReadError> {
+        self.with("the rate classes of accounts", |sql| {
+            tables::accounts::classes(sql)
         })
     }
 
-    fn account_by_login(
+    /// The account that a login signs in to.
+    pub fn account_by_login(
         &self,
         kind: LoginKind,
         address: &str,
     ) -> Result<Option<AccountRow>, ReadError> {
-        self.with_view("an account", |view| {
-            match view.account_of_login(kind, address)? {
-                Some(id) => tail::account(view, id),
+        self.with_view("an account", |sql| {
+            match tables::logins::account_of(sql, kind, address)? {
+                Some(id) => tail::account(sql, id),
                 None => Ok(None),
             }
         })
     }
 
-    fn accounts_after(
+    /// At most `limit` accounts after `after`, in the order of their ids.
+    pub fn accounts_after(
         &self,
         after: Option<AccountId>,
         limit: usize,
     ) -> Result<Vec<AccountRow>, ReadError> {
-        self.with_view("accounts", |view| {
+        self.with_view("accounts", |sql| {
             let mut found = Vec::new();
             let which = Accounts::After(after, limit);
-            tail::accounts(view, which, &mut |row| found.push(row))?;
+            tail::accounts(sql, which, &mut |row| found.push(row))?;
             Ok(found)
         })
     }
 
-    fn logins(&self, account: AccountId) -> Result<Vec<LoginRow>, ReadError> {
-        self.with("logins", |rows| {
+    /// The logins of one account.
+    pub fn logins(&self, account: AccountId) -> Result<Vec<LoginRow>, ReadError> {
+        self.with("logins", |sql| {
             let mut found = Vec::new();
-            rows.logins(account, &mut |row| found.push(row))?;
+            tables::logins::of_account(sql, account, &mut |row| found.push(row))?;
             Ok(found)
         })
     }
 
-    fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError> {
-        self.with("credentials", |rows| {
+    /// The credentials of one account, also revoked and expired ones, oldest first.
+    pub fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError> {
+        self.with("credentials", |sql| {
             let mut found = Vec::new();
             let which = Credentials::OfAccount(account);
-            rows.credentials(which, &mut |row| found.push(row))?;
+            tables::credentials::each(sql, which, &mut |row| found.push(row))?;
             Ok(found)
         })
     }
 
-    fn credential_spent(
+    /// Charges to a credential of an account since `since`, from the usage records.
+    pub fn credential_spent(
         &self,
         account: AccountId,
         credential: CredentialId,
@@ -146,59 +157,67 @@ where
             from: since,
             to: Timestamp::MAX,
         };
-        self.with_view("what a credential has spent", |view| {
-            usage::spent(view, wanted, credential)
+        self.with_view("what a credential has spent", |sql| {
+            usage::spent(sql, wanted, credential)
         })
     }
 
-    fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError> {
-        self.with("a credential", |rows| {
+    /// The credential whose secret has this digest, also revoked and expired ones.
+    pub fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError> {
+        self.with("a credential", |sql| {
             let mut found = None;
             let which = Credentials::WithHash(hash);
-            rows.credentials(which, &mut |row| found = Some(row))?;
+            tables::credentials::each(sql, which, &mut |row| found = Some(row))?;
             Ok(found)
         })
     }
 
-    fn credential(&self, id: CredentialId) -> Result<Option<CredentialRow>, ReadError> {
-        self.with("a credential", |rows| {
+    /// The credential with this id, also a revoked or expired one.
+    pub fn credential(&self, id: CredentialId) -> Result<Option<CredentialRow>, ReadError> {
+        self.with("a credential", |sql| {
             let mut found = None;
-            rows.credentials(Credentials::WithId(id), &mut |row| found = Some(row))?;
+            tables::credentials::each(sql, Credentials::WithId(id), &mut |row| found = Some(row))?;
             Ok(found)
         })
     }
 
-    fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError> {
-        self.with("an idempotency key", |rows| rows.idempotency(key))
+    /// The state of an idempotency key, expired or not.
+    pub fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError> {
+        self.with("an idempotency key", |sql| tables::keys::read(sql, key))
     }
 
-    fn usage_totals(
+    /// Usage of one account in `from <= at < to`, by day (UTC) and model.
+    pub fn usage_totals(
         &self,
         account: AccountId,
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Vec<UsageTotal>, ReadError> {
-        self.with_view("usage", |view| {
-            usage::totals(view, RecordQuery { account, from, to })
+        self.with_view("usage", |sql| {
+            usage::totals(sql, RecordQuery { account, from, to })
         })
     }
 
-    fn usage_days(
+    /// Usage of one account in `from <= at < to`, by day (UTC), model and credential.
+    pub fn usage_days(
         &self,
         account: AccountId,
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Vec<UsageDay>, ReadError> {
-        self.with_view("usage", |view| {
-            day_totals::days(view, RecordQuery { account, from, to })
+        self.with_view("usage", |sql| {
+            day_totals::days(sql, RecordQuery { account, from, to })
         })
     }
 
-    fn requests(&self, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, ReadError> {
-        self.with_view("requests", |view| usage::requests(view, wanted))
+    /// Requests of one account with a usage record, newest first.
+    pub fn requests(&self, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, ReadError> {
+        self.with_view("requests", |sql| usage::requests(sql, wanted))
     }
 
-    fn lines(
+    /// The last `limit` entries before `before` that changed the balance of one account, newest first: credits, settlements and charges,
+    /// with their usage. Holds and releases do not change a balance and are not listed.
+    pub fn lines(
         &self,
         account: AccountId,
         before: Timestamp,
@@ -209,9 +228,9 @@ where
             from: Timestamp::MIN,
             to: before,
         };
-        self.with_view("entries", |view| {
+        self.with_view("entries", |sql| {
             let moves = |_, part: &_| Entry::of(part).is_some();
-            let found = wanted.newest(view, limit, &moves)?;
+            let found = wanted.newest(sql, limit, &moves)?;
             let line = |part: LedgerPart| {
                 let usage = part.usage();
                 Entry::of(&part).map(|entry| LedgerLine { entry, usage })
@@ -220,72 +239,95 @@ where
         })
     }
 
-    fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError> {
-        self.with_view("an operation", |view| {
-            let parts = tail::of_operation(view, id)?;
+    /// Everything stored about one operation. Scans the whole journal: for the investigation of one case, not for a request.
+    pub fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError> {
+        self.with_view("an operation", |sql| {
+            let parts = tail::of_operation(sql, id)?;
             let ends = |part: &&LedgerPart| {
                 matches!(part, LedgerPart::Settle { .. } | LedgerPart::Release { .. })
             };
             Ok(OperationRows {
                 id,
                 entries: parts.iter().filter_map(Entry::of).collect(),
-                hold: tail::open_holds(view)?.remove(&id),
+                hold: tail::open_holds(sql)?.remove(&id),
                 usage: parts.iter().find_map(LedgerPart::usage),
                 is_duplicate: parts.len() - parts.iter().filter(ends).count() > 1,
             })
         })
     }
 
-    fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), ReadError> {
-        self.with("allotments", |rows| rows.allotments(node, each))
+    /// Visits the allotments of a node as they were last posted.
+    pub fn allotments(
+        &self,
+        node: i64,
+        each: &mut dyn FnMut(AllotmentRow),
+    ) -> Result<(), ReadError> {
+        self.with("allotments", |sql| {
+            tables::allotment::of_node(sql, node, each)
+        })
     }
 
-    fn cap_allotments(
+    /// Visits what a node has of the caps of keys, as of its last posting.
+    pub fn cap_allotments(
         &self,
         node: i64,
         each: &mut dyn FnMut(CapAllotmentRow),
     ) -> Result<(), ReadError> {
-        self.with("allotments of caps", |rows| rows.cap_allotments(node, each))
+        self.with("allotments of caps", |sql| {
+            tables::allotment::caps_of_node(sql, node, each)
+        })
     }
 
-    fn changed_caps_without(
+    /// Visits the caps of keys whose changes some node has not read, of which other nodes have parts and this one has none.
+    pub fn changed_caps_without(
         &self,
         node: i64,
         each: &mut dyn FnMut(KeyCap),
     ) -> Result<(), ReadError> {
-        self.with("changed caps", |rows| rows.changed_caps_without(node, each))
+        self.with("changed caps", |sql| {
+            tables::allotment::changed_caps_without(sql, node, each)
+        })
     }
 
-    fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError> {
-        self.with("recalls", |rows| rows.recalls(node, each))
+    /// Visits the accounts whose recall a node has not answered, and all recalled caps, with the number of the recall.
+    pub fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError> {
+        self.with("recalls", |sql| tables::allotment::recalls(sql, node, each))
     }
 
-    fn recall(&self, purse: Purse) -> Result<i64, ReadError> {
-        self.with("a recall", |rows| Ok(rows.recall(purse)?.number))
+    /// The number of the recall of a purse, 0 for none.
+    pub fn recall(&self, purse: Purse) -> Result<i64, ReadError> {
+        self.with("a recall", |sql| {
+            Ok(tables::allotment::recall(sql, purse)?.number)
+        })
     }
 
-    fn recalls_of(
+    /// Visits some accounts with the number of the recall of each, 0 for none.
+    pub fn recalls_of(
         &self,
         accounts: &[AccountId],
         each: &mut dyn FnMut(AccountId, i64),
     ) -> Result<(), ReadError> {
-        self.with("recalls", |rows| {
-            rows.shared_balances(accounts, &mut |account, it| each(account, it.recall.number))
+        self.with("recalls", |sql| {
+            tables::allotment::shared_balances(sql, accounts, &mut |account, it| {
+                each(account, it.recall.number)
+            })
         })
     }
 
-    fn size(&self) -> Result<StoreSize, ReadError> {
-        self.with("the size of the database", |rows| rows.size())
+    /// The size of the database.
+    pub fn size(&self) -> Result<StoreSize, ReadError> {
+        self.with("the size of the database", |sql| tables::size::size(sql))
     }
 
-    fn retained(&self) -> Result<Vec<RetainedJournal>, ReadError> {
-        self.with_view("the nodes", |view| {
+    /// How much of each node's journal is in the store.
+    pub fn retained(&self) -> Result<Vec<RetainedJournal>, ReadError> {
+        self.with_view("the nodes", |sql| {
             let mut carried = HashMap::new();
-            view.carried_nodes(&mut |node| {
+            tables::carry::nodes(sql, &mut |node| {
                 carried.insert(node.node, node);
             })?;
             let mut found = Vec::new();
-            view.posted_marks(&mut |node, posted| {
+            tables::marks::posted(sql, &mut |node, posted| {
                 let (_, epoch, number) = commit_id::numbers(posted);
                 found.push(RetainedJournal {
                     node,
@@ -297,17 +339,21 @@ where
         })
     }
 
-    fn commits_after(
+    /// At most `limit` commits of a node after the one with an epoch and a number, in order; from the first on for `None`.
+    pub fn commits_after(
         &self,
         node: i64,
         after: Option<(i64, i64)>,
         limit: usize,
     ) -> Result<Vec<BatchRows>, ReadError> {
         let after = after.map_or(0, |(epoch, number)| commit_id::id(node, epoch, number));
-        self.with("commits", |rows| rows.commits_after(node, after, limit))
+        self.with("commits", |sql| {
+            tables::journal::commits_after(sql, node, after, limit)
+        })
     }
 
-    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError> {
-        Ok(Box::new(AuditSnapshot(self.connections.snapshot()?)))
+    /// A consistent snapshot until it is dropped, for the audit.
+    pub fn snapshot(&self) -> Result<Snapshot<'_>, ReadError> {
+        Snapshot::begin(self)
     }
 }

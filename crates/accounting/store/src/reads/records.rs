@@ -9,8 +9,9 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, OperationId};
 
 use super::tail::each_record;
-use crate::engine::{JournalRows, PageOrder, PageRange, RowError, Rows};
+use crate::engine::{JournalRows, PageOrder, PageRange, RowError, Sql};
 use crate::entries::{Body, DecodeError, LedgerPart, Record};
+use crate::tables;
 
 /// An instant and an operation: the position of a record in the order of time.
 pub(crate) type Position = (Timestamp, OperationId);
@@ -35,20 +36,20 @@ impl RecordQuery {
     /// Visits every record, in no order.
     pub(crate) fn each(
         &self,
-        rows: &impl Rows,
+        sql: &dyn Sql,
         each: &mut dyn FnMut(LedgerPart),
     ) -> Result<(), RowError> {
-        self.each_unposted(rows, &mut |_, part| each(part))?;
-        self.each_posted(rows, each)
+        self.each_unposted(sql, &mut |_, part| each(part))?;
+        self.each_posted(sql, each)
     }
 
     /// Visits every record that is posted, in no order.
     pub(crate) fn each_posted(
         &self,
-        rows: &impl Rows,
+        sql: &dyn Sql,
         each: &mut dyn FnMut(LedgerPart),
     ) -> Result<(), RowError> {
-        rows.pages(self.pages(PageOrder::None), &mut |page| {
+        tables::pages::of_account(sql, self.pages(PageOrder::None), &mut |page| {
             self.posting(page.body, &mut |_, part| each(part))?;
             Ok(ControlFlow::Continue(()))
         })
@@ -57,7 +58,7 @@ impl RecordQuery {
     /// The newest `limit` records that `wanted` accepts, newest first.
     pub(crate) fn newest(
         &self,
-        rows: &impl Rows,
+        sql: &dyn Sql,
         limit: usize,
         wanted: &dyn Fn(Position, &LedgerPart) -> bool,
     ) -> Result<Vec<LedgerPart>, RowError> {
@@ -65,10 +66,10 @@ impl RecordQuery {
             return Ok(Vec::new());
         }
         let mut found = FirstN::new(limit, |one, other| other.cmp(one));
-        self.each_unposted(rows, &mut |place, part| {
+        self.each_unposted(sql, &mut |place, part| {
             found.offer(wanted, place, part);
         })?;
-        rows.pages(self.pages(PageOrder::NewestFirst), &mut |page| {
+        tables::pages::of_account(sql, self.pages(PageOrder::NewestFirst), &mut |page| {
             // All the following ones end no later than this one.
             if found.last().is_some_and(|(at, _)| page.at_max < at) {
                 return Ok(ControlFlow::Break(()));
@@ -84,12 +85,12 @@ impl RecordQuery {
     /// The oldest `limit` records that `wanted` accepts, oldest first.
     pub(crate) fn oldest(
         &self,
-        rows: &impl Rows,
+        sql: &dyn Sql,
         limit: usize,
         wanted: &dyn Fn(Position, &LedgerPart) -> bool,
     ) -> Result<Vec<LedgerPart>, RowError> {
         let mut found = FirstN::new(limit, Position::cmp);
-        rows.pages(self.pages(PageOrder::OldestFirst), &mut |page| {
+        tables::pages::of_account(sql, self.pages(PageOrder::OldestFirst), &mut |page| {
             // One of the following may start before what has been found, although it ends later.
             if found.last().is_some_and(|(at, _)| page.at_min > at) {
                 return Ok(ControlFlow::Continue(()));
@@ -99,7 +100,7 @@ impl RecordQuery {
             })?;
             Ok(ControlFlow::Continue(()))
         })?;
-        self.each_unposted(rows, &mut |place, part| {
+        self.each_unposted(sql, &mut |place, part| {
             found.offer(wanted, place, part);
         })?;
         Ok(found.parts())
@@ -117,10 +118,10 @@ impl RecordQuery {
     /// Visits every record that is not posted yet.
     pub(crate) fn each_unposted(
         &self,
-        rows: &impl Rows,
+        sql: &dyn Sql,
         each: &mut dyn FnMut(Position, LedgerPart),
     ) -> Result<(), RowError> {
-        each_record(rows, JournalRows::Unposted, &mut |_, record| {
+        each_record(sql, JournalRows::Unposted, &mut |_, record| {
             if self.takes(&record) {
                 each((record.at(), record.operation()), record.part()?);
             }

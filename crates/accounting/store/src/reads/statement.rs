@@ -9,31 +9,32 @@ use tollgate_money::{AccountId, CredentialId, Micros};
 
 use super::records::RecordQuery;
 use super::tail;
-use crate::engine::{RowError, Rows};
+use crate::engine::{RowError, Sql};
 use crate::entries::{Entry, LedgerPart};
 use crate::error::ReadError;
-use crate::opened::{Connections, OpenedStore};
+use crate::reader::Reader;
 use crate::rows::UsageRow;
-use crate::statement::{DaySpending, ReadStatement, Statement};
+use crate::statement::{DaySpending, Statement};
 
-impl<C: Connections, W> ReadStatement for OpenedStore<C, W> {
-    fn statement(
+impl Reader {
+    /// The statement for `from <= at < to`; `None` when there is no such account.
+    pub fn statement(
         &self,
         account: AccountId,
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Option<Statement>, ReadError> {
-        self.with_view("a statement", |view| read(view, account, from, to))
+        self.with_view("a statement", |sql| read(sql, account, from, to))
     }
 }
 
 fn read(
-    view: &impl Rows,
+    sql: &dyn Sql,
     account: AccountId,
     from: Timestamp,
     to: Timestamp,
 ) -> Result<Option<Statement>, RowError> {
-    let Some(found) = tail::account(view, account)? else {
+    let Some(found) = tail::account(sql, account)? else {
         return Ok(None);
     };
     let (available, held) = (found.available, found.held);
@@ -45,7 +46,7 @@ fn read(
         from,
         to: Timestamp::MAX,
     };
-    since.each(view, &mut |part| {
+    since.each(sql, &mut |part| {
         let Some(entry) = Entry::of(&part) else {
             return;
         };
@@ -63,7 +64,7 @@ fn read(
         }
     })?;
     credits.sort_by_key(|entry| Reverse((entry.at, entry.operation)));
-    split_at_credits(view, account, &credits, &mut days)?;
+    split_at_credits(sql, account, &credits, &mut days)?;
     let before = RecordQuery {
         account,
         from: Timestamp::MIN,
@@ -74,7 +75,7 @@ fn read(
         Some(usage) => usage.cost > Micros::ZERO,
         None => true,
     };
-    let older = before.newest(view, 1, &leaves_line)?;
+    let older = before.newest(sql, 1, &leaves_line)?;
     let mut spending: Vec<DaySpending> = days
         .into_iter()
         .map(|((_, _, credential), spent)| DaySpending {
@@ -119,7 +120,7 @@ fn add(days: &mut BTreeMap<SpentKey, Spent>, after: usize, usage: &UsageRow) {
 
 /// Divides the spending of each day at the credits of that day. Only those days are read again.
 fn split_at_credits(
-    view: &impl Rows,
+    sql: &dyn Sql,
     account: AccountId,
     newest_first: &[Entry],
     days: &mut BTreeMap<SpentKey, Spent>,
@@ -140,7 +141,7 @@ fn split_at_credits(
             from: day,
             to: day + Duration::from_secs(86_400),
         };
-        of_day.each(view, &mut |part| {
+        of_day.each(sql, &mut |part| {
             if let Some(usage) = part.usage() {
                 let later = credits.partition_point(|credit| credit.at > usage.at);
                 add(days, credits.len() - later, &usage);

@@ -6,17 +6,18 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::commit_id;
-use crate::engine::{Accounts, JournalRows, RowError, Rows};
+use crate::engine::{Accounts, JournalRows, RowError, Sql};
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
 use crate::rows::{AccountRow, OpenHold};
+use crate::tables;
 
 /// Visits every record of some rows, in commit order, with the id of its row.
 pub(crate) fn each_record(
-    rows: &impl Rows,
+    sql: &dyn Sql,
     which: JournalRows,
     each: &mut dyn FnMut(i64, Record<'_>) -> Result<(), DecodeError>,
 ) -> Result<(), RowError> {
-    rows.bodies(which, &mut |id, body| {
+    tables::journal::bodies(sql, which, &mut |id, body| {
         let damaged = RowError::of_commit(id);
         let body = Body::read(body).map_err(&damaged)?;
         body.records()
@@ -27,11 +28,11 @@ pub(crate) fn each_record(
 
 /// Every part of one operation. Scans the whole journal: for an operator's query, not for a request.
 pub(crate) fn of_operation(
-    rows: &impl Rows,
+    sql: &dyn Sql,
     operation: OperationId,
 ) -> Result<Vec<LedgerPart>, RowError> {
     let mut found = Vec::new();
-    each_record(rows, JournalRows::All, &mut |_, record| {
+    each_record(sql, JournalRows::All, &mut |_, record| {
         if record.operation() == operation {
             found.push(record.part()?);
         }
@@ -60,7 +61,7 @@ impl BalanceDelta {
 
 /// The unposted changes of accounts.
 fn deltas(
-    rows: &impl Rows,
+    sql: &dyn Sql,
     which: Accounts<'_>,
 ) -> Result<HashMap<AccountId, BalanceDelta>, RowError> {
     let only: Option<HashSet<AccountId>> = match which {
@@ -68,7 +69,7 @@ fn deltas(
         Accounts::All | Accounts::After(..) => None,
     };
     let mut deltas: HashMap<AccountId, BalanceDelta> = HashMap::new();
-    each_record(rows, JournalRows::Unposted, &mut |_, record| {
+    each_record(sql, JournalRows::Unposted, &mut |_, record| {
         if let Some(only) = &only
             && !only.contains(&record.account())
         {
@@ -85,12 +86,12 @@ fn deltas(
 /// Visits accounts with everything committed since they were last posted. `rows` has to be in a transaction: both reads need the same
 /// snapshot.
 pub(crate) fn accounts(
-    rows: &impl Rows,
+    sql: &dyn Sql,
     which: Accounts<'_>,
     each: &mut dyn FnMut(AccountRow),
 ) -> Result<(), RowError> {
-    let deltas = deltas(rows, which)?;
-    rows.posted_accounts(which, &mut |mut account| {
+    let deltas = deltas(sql, which)?;
+    tables::accounts::posted(sql, which, &mut |mut account| {
         if let Some(since) = deltas.get(&account.id) {
             account.available = Micros::new(account.available.get().wrapping_add(since.available));
             account.held = Micros::new(account.held.get().wrapping_add(since.held));
@@ -101,23 +102,21 @@ pub(crate) fn accounts(
 }
 
 /// The same for one account.
-pub(crate) fn account(
-    rows: &impl Rows,
-    account: AccountId,
-) -> Result<Option<AccountRow>, RowError> {
+pub(crate) fn account(sql: &dyn Sql, account: AccountId) -> Result<Option<AccountRow>, RowError> {
     let mut found = None;
-    accounts(rows, Accounts::Of(&[account]), &mut |row| {
+    accounts(sql, Accounts::Of(&[account]), &mut |row| {
         found = Some(row);
     })?;
     Ok(found)
 }
 
 /// The credit of all accounts, available and held, without those below zero.
-pub(crate) fn owed(rows: &impl Rows) -> Result<Micros, RowError> {
-    let deltas = deltas(rows, Accounts::All)?;
-    let mut owed = rows.posted_owed()?;
+pub(crate) fn owed(sql: &dyn Sql) -> Result<Micros, RowError> {
+    let deltas = deltas(sql, Accounts::All)?;
+    let mut owed = tables::loaded::owed(sql)?;
     let changed: Vec<AccountId> = deltas.keys().copied().collect();
-    rows.load_accounts(
+    tables::loaded::accounts(
+        sql,
         commit_id::FIRST_OF_MANY,
         &changed,
         &mut |account, posted| {
@@ -133,12 +132,12 @@ pub(crate) fn owed(rows: &impl Rows) -> Result<Micros, RowError> {
 }
 
 /// Every open hold, in no order.
-pub(crate) fn open_holds(rows: &impl Rows) -> Result<HashMap<OperationId, OpenHold>, RowError> {
+pub(crate) fn open_holds(sql: &dyn Sql) -> Result<HashMap<OperationId, OpenHold>, RowError> {
     let mut open = HashMap::new();
-    rows.posted_holds(&mut |hold| {
+    tables::holds::posted(sql, &mut |hold| {
         open.insert(hold.operation, hold);
     })?;
-    each_record(rows, JournalRows::Unposted, &mut |id, record| {
+    each_record(sql, JournalRows::Unposted, &mut |id, record| {
         match record.part()? {
             LedgerPart::Hold {
                 operation,

@@ -9,7 +9,7 @@ use tollgate_money::{CredentialId, Micros, OperationId};
 
 use super::day_totals::days;
 use super::records::RecordQuery;
-use crate::engine::{RowError, Rows};
+use crate::engine::{RowError, Sql};
 use crate::entries::LedgerPart;
 use crate::rows::{UsageRow, UsageTotal};
 use crate::usage::{PageCursor, RequestPosition, RequestsQuery};
@@ -18,10 +18,7 @@ use crate::usage::{PageCursor, RequestPosition, RequestsQuery};
 const FIRST: OperationId = OperationId::from_bytes([0; 16]);
 
 /// Requests of one account, newest first.
-pub(crate) fn requests(
-    rows: &impl Rows,
-    wanted: &RequestsQuery,
-) -> Result<Vec<UsageRow>, RowError> {
+pub(crate) fn requests(sql: &dyn Sql, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, RowError> {
     let mut bounds = RecordQuery {
         account: wanted.account,
         from: wanted.from,
@@ -48,7 +45,7 @@ pub(crate) fn requests(
             bounds.from = bounds.from.max(mark.at);
             let mark = (mark.at, mark.operation);
             let is_newer = |place, part: &LedgerPart| place > mark && is_asked_for(part);
-            let mut found = bounds.oldest(rows, wanted.limit, &is_newer)?;
+            let mut found = bounds.oldest(sql, wanted.limit, &is_newer)?;
             found.reverse();
             found
         }
@@ -61,16 +58,16 @@ pub(crate) fn requests(
             bounds.to = bounds.to.min(mark.at + Duration::from_micros(1));
             let mark = (mark.at, mark.operation);
             let is_older = |place, part: &LedgerPart| place < mark && is_asked_for(part);
-            bounds.newest(rows, wanted.limit, &is_older)?
+            bounds.newest(sql, wanted.limit, &is_older)?
         }
     };
     Ok(found.iter().filter_map(LedgerPart::usage).collect())
 }
 
 /// Usage of one account, by day and model.
-pub(crate) fn totals(rows: &impl Rows, wanted: RecordQuery) -> Result<Vec<UsageTotal>, RowError> {
+pub(crate) fn totals(sql: &dyn Sql, wanted: RecordQuery) -> Result<Vec<UsageTotal>, RowError> {
     let mut totals: BTreeMap<(Timestamp, Arc<str>), UsageTotal> = BTreeMap::new();
-    for day in days(rows, wanted)? {
+    for day in days(sql, wanted)? {
         let total = totals
             .entry((day.day_at, Arc::clone(&day.model)))
             .or_insert_with(|| UsageTotal {
@@ -95,11 +92,11 @@ pub(crate) fn totals(rows: &impl Rows, wanted: RecordQuery) -> Result<Vec<UsageT
 
 /// What a credential has spent from a time on.
 pub(crate) fn spent(
-    rows: &impl Rows,
+    sql: &dyn Sql,
     wanted: RecordQuery,
     credential: CredentialId,
 ) -> Result<Micros, RowError> {
-    let days = days(rows, wanted)?;
+    let days = days(sql, wanted)?;
     let own = days.iter().filter(|day| day.credential == Some(credential));
     Ok(own.fold(Micros::ZERO, |sum, day| sum.saturating_add(day.cost)))
 }

@@ -7,24 +7,25 @@ use tollgate_money::AccountId;
 use crate::carry::CarriedRow;
 use crate::commit::JournalTail;
 use crate::commit_id;
-use crate::engine::{Booking, JournalRows, RecoverRows, RowError, Rows, WriteError};
+use crate::engine::{Booking, JournalRows, RowError, Sql, WriteError};
 use crate::entries::{Body, LedgerPart};
+use crate::tables;
 
 /// Verifies that every commit matches its seal, follows the previous one, and exists if it was posted.
-pub(crate) fn verify_seals(rows: &impl Rows) -> Result<(), RowError> {
+pub(crate) fn verify_seals(sql: &dyn Sql) -> Result<(), RowError> {
     let mut posted = BTreeMap::new();
-    rows.posted_marks(&mut |node, row| {
+    tables::marks::posted(sql, &mut |node, row| {
         posted.insert(node, row);
     })?;
     let mut missing: BTreeSet<i64> = posted.values().copied().filter(|row| *row != 0).collect();
     let mut is_lost = false;
     let mut removed = BTreeMap::new();
-    rows.carried_nodes(&mut |node| {
+    tables::carry::nodes(sql, &mut |node| {
         removed.insert(node.node, node.hash);
     })?;
     let mut previous: Option<(i64, [u8; 32])> = None;
     let mut wrong = None;
-    rows.commits(&mut |commit| {
+    tables::journal::commits(sql, &mut |commit| {
         let seal = &commit.seal;
         is_lost |= !posted.contains_key(&seal.node);
         missing.remove(&commit_id::id(seal.node, seal.epoch, seal.number));
@@ -50,21 +51,21 @@ pub(crate) fn verify_seals(rows: &impl Rows) -> Result<(), RowError> {
 }
 
 /// Rebuilds everything derived from the journal, in the open transaction.
-pub(crate) fn rebuild(rows: &impl RecoverRows, records_max: usize) -> Result<(), WriteError> {
-    rows.remove_derived()?;
+pub(crate) fn rebuild(sql: &dyn Sql, records_max: usize) -> Result<(), WriteError> {
+    tables::recovery::remove_derived(sql)?;
     let mut nodes = Vec::new();
-    rows.posted_marks(&mut |node, _| nodes.push(node))?;
+    tables::marks::posted(sql, &mut |node, _| nodes.push(node))?;
     for node in nodes {
-        JournalTail::rebuild(rows, node, records_max)?;
+        JournalTail::rebuild(sql, node, records_max)?;
     }
-    booked(rows)
+    booked(sql)
 }
 
 /// What is derived from records of all nodes: references, and the credit that nodes have taken from shared balances.
-fn booked(rows: &impl RecoverRows) -> Result<(), WriteError> {
+fn booked(sql: &dyn Sql) -> Result<(), WriteError> {
     let mut error = None;
     let mut taken: BTreeMap<AccountId, i64> = BTreeMap::new();
-    let read = rows.bodies(JournalRows::All, &mut |_, body| {
+    let read = tables::journal::bodies(sql, JournalRows::All, &mut |_, body| {
         // Verified to be readable.
         let Ok(body) = Body::read(body) else {
             return Ok(());
@@ -86,13 +87,16 @@ fn booked(rows: &impl RecoverRows) -> Result<(), WriteError> {
             } = part
                 && error.is_none()
             {
-                let booked = rows.book(Booking {
-                    account,
-                    reference: &reference,
-                    operation,
-                    kind: kind.code(),
-                    amount,
-                });
+                let booked = tables::bookings::insert(
+                    sql,
+                    Booking {
+                        account,
+                        reference: &reference,
+                        operation,
+                        kind: kind.code(),
+                        amount,
+                    },
+                );
                 error = booked.err();
             }
         }
@@ -102,12 +106,12 @@ fn booked(rows: &impl RecoverRows) -> Result<(), WriteError> {
         return Err(error.into());
     }
     read?;
-    rows.carried(&mut |row| {
+    tables::carry::all(sql, &mut |row| {
         if let CarriedRow::Sum(carried) = row {
             let sum = taken.entry(carried.account).or_default();
             *sum = sum.wrapping_add(carried.allotted.get());
         }
     })?;
     taken.values_mut().for_each(|sum| *sum = sum.wrapping_neg());
-    Ok(rows.move_shared(&taken)?)
+    Ok(tables::allotment::move_shared(sql, &taken)?)
 }

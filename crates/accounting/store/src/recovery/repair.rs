@@ -17,12 +17,13 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use crate::carry::CarriedRow;
 use crate::codes::EntryKind;
 use crate::commit_id;
-use crate::engine::{Accounts, JournalRows, NewRun, RecoverRows, RowError, Rows, WriteError};
+use crate::engine::{Accounts, Epochs, JournalRows, NewRun, RowError, Sql, WriteError};
 use crate::entries::{Body, Entry, LedgerPart, Seal};
 use crate::journal::Packer;
 use crate::reads;
 use crate::rows::AccountRow;
 use crate::store::BatchRows;
+use crate::tables;
 
 /// Maximum number of consecutive missing numbers: more were never lost, and have another cause.
 const FILLED_MAX: i64 = 1 << 20;
@@ -104,19 +105,17 @@ pub(crate) struct RepairRun<'r> {
 }
 
 /// Repairs the journal and rebuilds everything derived from it, in the open transaction. Where nothing is found nothing has to be kept.
-pub(crate) fn repair(
-    rows: &impl RecoverRows,
-    options: &RepairRun<'_>,
-) -> Result<Repair, WriteError> {
-    let before = balances(rows)?;
-    let mut scan = JournalScan::new(rows)?;
+pub(crate) fn repair(epochs: &dyn Epochs, options: &RepairRun<'_>) -> Result<Repair, WriteError> {
+    let sql: &dyn Sql = epochs;
+    let before = balances(sql)?;
+    let mut scan = JournalScan::new(sql)?;
     scan.carried()?;
     scan.journal()?;
-    rows.end_set()?;
+    sql.end_set()?;
     for (node, epoch) in std::mem::take(&mut scan.nodes) {
-        rows.put_node(node, epoch)?;
+        tables::recovery::put_node(sql, node, epoch)?;
     }
-    scan.repair.epoch = rows.raise_epoch(&options.run)?;
+    scan.repair.epoch = epochs.raise_epoch(&options.run)?;
     if scan.repair.findings.is_empty() && scan.corrections()?.is_empty() {
         return Ok(scan.repair);
     }
@@ -124,10 +123,10 @@ pub(crate) fn repair(
     let orphans = scan.release(options.run.node);
     let corrections = scan.corrections()?;
     let JournalScan { mut repair, .. } = scan;
-    record(rows, &options.run, &mut repair, &orphans, &corrections)?;
-    super::rebuild(rows, options.post_records)?;
+    record(sql, &options.run, &mut repair, &orphans, &corrections)?;
+    super::rebuild(sql, options.post_records)?;
     let mut is_beyond = false;
-    rows.posted_accounts(Accounts::All, &mut |row| {
+    tables::accounts::posted(sql, Accounts::All, &mut |row| {
         is_beyond |= row.held < Micros::ZERO || row.available.get() < -row.credit_limit.get();
     })?;
     if is_beyond {
@@ -135,7 +134,7 @@ pub(crate) fn repair(
             "a balance is below its credit limit after all corrections",
         ))));
     }
-    let after = balances(rows)?;
+    let after = balances(sql)?;
     repair.accounts = after
         .into_iter()
         .filter_map(|(account, after)| {
@@ -161,7 +160,7 @@ struct Balance {
 type Balances = BTreeMap<AccountId, Balance>;
 
 /// Every balance as readers see it; without the unposted part where that cannot be read.
-fn balances(rows: &impl Rows) -> Result<Balances, RowError> {
+fn balances(sql: &dyn Sql) -> Result<Balances, RowError> {
     let mut found = Balances::new();
     let mut insert = |row: AccountRow| {
         let AccountRow {
@@ -169,16 +168,16 @@ fn balances(rows: &impl Rows) -> Result<Balances, RowError> {
         } = row;
         found.insert(row.id, Balance { available, held });
     };
-    match reads::accounts(rows, Accounts::All, &mut insert) {
-        Err(RowError::Damaged(_)) => rows.posted_accounts(Accounts::All, &mut insert)?,
+    match reads::accounts(sql, Accounts::All, &mut insert) {
+        Err(RowError::Damaged(_)) => tables::accounts::posted(sql, Accounts::All, &mut insert)?,
         other => other?,
     }
     Ok(found)
 }
 
 /// One scan of the journal that rewrites it where necessary.
-struct JournalScan<'r, R> {
-    rows: &'r R,
+struct JournalScan<'r> {
+    sql: &'r dyn Sql,
     repair: Repair,
     /// The last epoch of each node in the journal.
     nodes: BTreeMap<i64, i64>,
@@ -212,12 +211,12 @@ enum Disposition {
     Quarantine(String),
 }
 
-impl<'r, R: RecoverRows> JournalScan<'r, R> {
-    fn new(rows: &'r R) -> Result<JournalScan<'r, R>, RowError> {
+impl<'r> JournalScan<'r> {
+    fn new(sql: &'r dyn Sql) -> Result<JournalScan<'r>, RowError> {
         // All operations and references that ever were.
-        rows.begin_set()?;
+        sql.begin_set()?;
         Ok(JournalScan {
-            rows,
+            sql,
             repair: Repair::default(),
             nodes: BTreeMap::new(),
             open: HashMap::new(),
@@ -229,7 +228,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
     /// What is carried of removed commits: it was verified when they were removed, and is not changed.
     fn carried(&mut self) -> Result<(), RowError> {
         let mut parts = Vec::new();
-        self.rows.bodies(JournalRows::Carried, &mut |id, bytes| {
+        tables::journal::bodies(self.sql, JournalRows::Carried, &mut |id, bytes| {
             let damaged = RowError::of_commit(id);
             for record in Body::read(bytes).map_err(&damaged)?.records() {
                 let part = record.and_then(|record| record.part());
@@ -243,7 +242,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
                 *self.sums.entry(entry.account).or_default() += i128::from(entry.d_available.get());
             }
         }
-        self.rows.carried(&mut |row| match row {
+        tables::carry::all(self.sql, &mut |row| match row {
             CarriedRow::Node(node) => {
                 let (epoch, number) = node.last();
                 let (original_hash, hash) = (node.hash, node.hash);
@@ -265,8 +264,8 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
     }
 
     fn journal(&mut self) -> Result<(), RowError> {
-        for id in self.rows.commit_ids()? {
-            if let Some(commit) = self.rows.commit(id)? {
+        for id in tables::journal::commit_ids(self.sql)? {
+            if let Some(commit) = tables::journal::commit(self.sql, id)? {
                 self.repair.commits += 1;
                 self.commit(id, commit)?;
             }
@@ -274,13 +273,12 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
         Ok(())
     }
 
-    fn commit(&mut self, id: i64, rows: BatchRows) -> Result<(), RowError> {
-        let BatchRows { seal, body } = rows;
+    fn commit(&mut self, id: i64, BatchRows { seal, body }: BatchRows) -> Result<(), RowError> {
         let commit = (seal.node, seal.epoch, seal.number);
         if seal.reseal(&body).as_ref() != Ok(&seal) {
             let what = "does not match its seal";
             self.report(commit, None, what, Action::Quarantine(body));
-            self.rows.remove_commit(id)?;
+            tables::recovery::remove_commit(self.sql, id)?;
             return Ok(());
         }
         let last = self.last.get(&seal.node).copied();
@@ -306,7 +304,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
             let empty = Packer::default().finish();
             for number in expected..seal.number {
                 let key = (seal.node, seal.epoch, number);
-                is = insert(self.rows, key, is, &empty)?.hash;
+                is = insert(self.sql, key, is, &empty)?.hash;
             }
         }
         let kept = self.records(commit, &body)?;
@@ -320,7 +318,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
             .map_err(RowError::of_commit(id))?;
         if sealed != seal {
             self.repair.resealed += 1;
-            self.rows.put_commit(id, &sealed, &new_body)?;
+            tables::recovery::put_commit(self.sql, id, &sealed, &new_body)?;
         }
         self.nodes.insert(seal.node, seal.epoch);
         let last = Last {
@@ -405,7 +403,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
             } => {
                 // Longer than an operation, so the two kinds of keys differ.
                 let key = [&account.as_bytes()[..], b"/", reference.as_bytes()].concat();
-                let is_new = self.rows.add_to_set(&key)?;
+                let is_new = self.sql.add_to_set(&key)?;
                 match (is_new, self.begin(*operation)?) {
                     (true, true) => Disposition::Keep,
                     (false, _) => Disposition::Quarantine(format!(
@@ -456,7 +454,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
     }
 
     fn begin(&self, operation: OperationId) -> Result<bool, RowError> {
-        self.rows.add_to_set(operation.as_bytes())
+        self.sql.add_to_set(operation.as_bytes())
     }
 
     fn end(
@@ -493,7 +491,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
     /// The amount that brings each account that is below its limit up to it.
     fn corrections(&self) -> Result<Vec<(AccountId, Micros)>, RowError> {
         let mut limits = HashMap::new();
-        self.rows.posted_accounts(Accounts::All, &mut |row| {
+        tables::accounts::posted(self.sql, Accounts::All, &mut |row| {
             limits.insert(row.id, row.credit_limit.get());
         })?;
         let mut corrections = Vec::new();
@@ -541,7 +539,7 @@ enum HoldMatch {
 
 /// Records the repair in the journal: one commit with a note, and one that releases the orphaned holds and corrects balances.
 fn record(
-    rows: &impl RecoverRows,
+    sql: &dyn Sql,
     run: &NewRun<'_>,
     repair: &mut Repair,
     orphans: &[(OperationId, Open)],
@@ -569,8 +567,8 @@ fn record(
         orphans.len(),
         corrections.len()
     );
-    let previous = rows.last_hash(node)?.unwrap_or_default();
-    let seal = insert(rows, (node, epoch, 1), previous, &Packer::noted(&note))?;
+    let previous = tables::journal::last_hash(sql, node)?.unwrap_or_default();
+    let seal = insert(sql, (node, epoch, 1), previous, &Packer::noted(&note))?;
     if orphans.is_empty() && corrections.is_empty() {
         return Ok(());
     }
@@ -607,7 +605,7 @@ fn record(
         let what = "is below its credit limit";
         write(part, what, Action::Correct(*amount));
     }
-    insert(rows, (node, epoch, 2), seal.hash, &packer.finish())?;
+    insert(sql, (node, epoch, 2), seal.hash, &packer.finish())?;
     Ok(())
 }
 
@@ -625,7 +623,7 @@ fn correction(run: &NewRun<'_>, epoch: i64, account: AccountId) -> OperationId {
 
 /// Writes a commit of a repair, sealed after `previous`.
 fn insert(
-    rows: &impl RecoverRows,
+    sql: &dyn Sql,
     (node, epoch, number): (i64, i64, i64),
     previous: [u8; 32],
     body: &[u8],
@@ -633,6 +631,6 @@ fn insert(
     let id = commit_id::id(node, epoch, number);
     let seal =
         Seal::of(((node, epoch, number), previous), body).map_err(RowError::of_commit(id))?;
-    rows.put_commit(id, &seal, body)?;
+    tables::recovery::put_commit(sql, id, &seal, body)?;
     Ok(seal)
 }

@@ -16,7 +16,7 @@ use super::fence::Fence;
 use super::inspection::Inspection;
 use super::last_commit::{COUNT_COMMIT, Recorder, Row};
 use super::lock::Lock;
-use crate::engine::{Committed, Engine, EngineError, Session, WriteError};
+use crate::engine::{Committed, Engine, EngineError, Session, Sql, WriteError};
 use crate::entries::Seal;
 use crate::error::{Failure, FailureKind};
 
@@ -142,9 +142,7 @@ pub(crate) struct SqliteSession<'e> {
 }
 
 impl Session for SqliteSession<'_> {
-    type Rows = Connection;
-
-    fn rows(&self) -> &Connection {
+    fn sql(&self) -> &dyn Sql {
         &self.engine.connection
     }
 

@@ -12,8 +12,9 @@ use super::failure::row_open_error;
 use super::{file, name};
 use crate::commit::Shared;
 use crate::commit_id;
-use crate::engine::{RowError, Rows as _};
+use crate::engine::RowError;
 use crate::error::OpenError;
+use crate::tables;
 
 /// Number of commits of a node whose seals are verified.
 const COMMITS: usize = 1024;
@@ -35,7 +36,7 @@ pub fn inspect(path: &Path) -> Result<Option<String>, OpenError> {
 
 fn damage(connection: &Connection, reads_pages: bool) -> Result<Option<String>, RowError> {
     let mut nodes = Vec::new();
-    connection.posted_marks(&mut |node, _| nodes.push(node))?;
+    tables::marks::posted(connection, &mut |node, _| nodes.push(node))?;
     for node in nodes {
         if let Some(damage) = broken_seal(connection, node)? {
             return Ok(Some(damage));
@@ -57,7 +58,9 @@ fn broken_seal(connection: &Connection, node: i64) -> Result<Option<String>, Row
         .query_row(sql, (first, last, COMMITS as i64), |row| row.get(0))
         .optional()?;
     let mut previous = None;
-    for commit in connection.commits_after(node, before.unwrap_or(first), COMMITS)? {
+    for commit in
+        tables::journal::commits_after(connection, node, before.unwrap_or(first), COMMITS)?
+    {
         let seal = commit.seal;
         let follows = previous.is_none_or(|hash| hash == seal.previous);
         if !follows || seal.reseal(&commit.body).as_ref() != Ok(&seal) {

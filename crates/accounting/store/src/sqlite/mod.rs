@@ -40,8 +40,5 @@ pub use self::options::{Durability, Options};
 pub use self::recover::{rebuild_postings, repair};
 pub use self::rename::{RenameError, migrated, rename};
 #[cfg(test)]
-pub(crate) use self::{
-    open::new_engine,
-    read::{Pool, SqliteStore},
-};
+pub(crate) use self::{open::new_engine, read::Pool};
 pub use crate::recovery::{Action, BalanceChange, Finding, Repair};

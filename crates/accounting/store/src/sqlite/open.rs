@@ -16,12 +16,13 @@ use super::last_commit::{self, RecordState, Recorder};
 use super::lock::Lock;
 use super::name::{self, resolve};
 use super::options::{Durability, Options};
-use super::read::{Pool, SqliteStore};
+use super::read::Pool;
 use super::root_secret::root_secret;
 use crate::commit::{self, Settings, Shared, StartError};
 use crate::error::OpenError;
+use crate::reader::{OpenedStore, Reader};
 use crate::rows::RootSecret;
-use crate::store::{Read, Store};
+use crate::store::Store;
 
 /// For how long a commit waits for another program's lock before the lock is reported, and then waited for again.
 const LOCK_STEP: Duration = Duration::from_millis(500);
@@ -88,8 +89,8 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
         StartError::Failure(failure) => OpenError::Stopped(failure),
         StartError::Thread(error) => failed("start a thread for")(error),
     })?;
-    Ok(Arc::new(SqliteStore {
-        connections,
+    Ok(Arc::new(OpenedStore {
+        reader: Reader::new(Arc::new(connections)),
         writing,
     }))
 }
@@ -143,13 +144,10 @@ pub(crate) fn open_exclusive(
 }
 
 /// Opens the store at `path` for reading, with or without a running gateway.
-pub fn open_read(path: &Path) -> Result<Arc<dyn Read>, OpenError> {
+pub fn open_read(path: &Path) -> Result<Arc<Reader>, OpenError> {
     let path = &resolve(path);
     name::check_links(path)?;
-    Ok(Arc::new(SqliteStore {
-        connections: Pool::open(path)?,
-        writing: (),
-    }))
+    Ok(Arc::new(Reader::new(Arc::new(Pool::open(path)?))))
 }
 
 /// Compares the database at `path` with its record, with or without a running gateway.

@@ -1,7 +1,6 @@
 //! The connection pool for reads: each read has a connection of its own.
 
 use std::io;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -9,15 +8,12 @@ use rusqlite::Connection;
 
 use super::descriptor::Descriptor;
 use super::file;
-use crate::engine::RowError;
+use crate::engine::{RowError, Sql};
 use crate::error::{OpenError, ReadError};
-use crate::opened::{Connections, OpenedStore};
+use crate::reader::{Connections, View};
 
 /// Connections kept for the next reader.
 const IDLE_MAX: usize = 4;
-
-/// A store in one SQLite file.
-pub(crate) type SqliteStore<W = ()> = OpenedStore<Pool, W>;
 
 /// A connection pool: opens connections on demand, and keeps a few.
 pub(crate) struct Pool {
@@ -42,12 +38,9 @@ impl Pool {
         pool.release(file::connect_read(path)?);
         Ok(pool)
     }
-}
 
-impl Connections for Pool {
-    type View = Connection;
-
-    fn acquire(&self, what: &'static str) -> Result<Connection, ReadError> {
+    /// Takes an idle connection, or opens one.
+    pub(crate) fn acquire(&self, what: &'static str) -> Result<Connection, ReadError> {
         let idle = self.idle.lock().pop();
         match idle {
             Some(connection) => Ok(connection),
@@ -58,35 +51,33 @@ impl Connections for Pool {
         }
     }
 
-    fn release(&self, connection: Connection) {
+    /// Keeps a connection for the next read.
+    pub(crate) fn release(&self, connection: Connection) {
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(connection);
         }
     }
 
-    type Snapshot<'p> = PoolSnapshot<'p>;
-
-    fn snapshot(&self) -> Result<PoolSnapshot<'_>, ReadError> {
-        let connection = self.acquire("a snapshot")?;
-        // The snapshot is fixed by the first read, not by the start of the transaction.
-        connection
-            .execute_batch("BEGIN")
-            .and_then(|()| {
-                connection.query_row("SELECT count(*) FROM meta", [], |row| row.get::<_, i64>(0))
-            })
-            .map_err(|error| RowError::from(error).reading("a snapshot"))?;
-        Ok(PoolSnapshot {
+    fn view(&self, connection: Connection, in_transaction: bool) -> Box<dyn View + '_> {
+        Box::new(PoolView {
             pool: self,
             connection: Some(connection),
+            in_transaction,
         })
     }
+}
 
-    fn in_snapshot<T>(
-        connection: &Connection,
-        read: impl FnOnce(&Connection) -> Result<T, RowError>,
-    ) -> Result<T, RowError> {
-        read(&*connection.unchecked_transaction()?)
+impl Connections for Pool {
+    fn connection(&self, what: &'static str) -> Result<Box<dyn View + '_>, ReadError> {
+        Ok(self.view(self.acquire(what)?, false))
+    }
+
+    fn snapshot(&self, what: &'static str) -> Result<Box<dyn View + '_>, ReadError> {
+        let connection = self.acquire(what)?;
+        let begun = connection.execute_batch("BEGIN");
+        begun.map_err(|error| RowError::from(error).reading(what))?;
+        Ok(self.view(connection, true))
     }
 }
 
@@ -102,25 +93,26 @@ pub(crate) fn no_file(path: &Path, error: io::Error) -> OpenError {
     }
 }
 
-/// A read transaction on its own connection.
-pub(crate) struct PoolSnapshot<'p> {
+/// A connection of the pool while it is read from.
+struct PoolView<'p> {
     pool: &'p Pool,
     /// Present until the drop.
     connection: Option<Connection>,
+    in_transaction: bool,
 }
 
-impl Deref for PoolSnapshot<'_> {
-    type Target = Connection;
-
-    fn deref(&self) -> &Connection {
+impl View for PoolView<'_> {
+    fn sql(&self) -> &dyn Sql {
         self.connection.as_ref().expect("present until the drop")
     }
 }
 
-impl Drop for PoolSnapshot<'_> {
+impl Drop for PoolView<'_> {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take()
-            && connection.execute_batch("ROLLBACK").is_ok()
+        // After a panic the state of the connection is unknown.
+        if !std::thread::panicking()
+            && let Some(connection) = self.connection.take()
+            && (!self.in_transaction || connection.execute_batch("ROLLBACK").is_ok())
         {
             self.pool.release(connection);
         }

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use tollgate_clock::Timestamp;
 
 use super::versioned::VersionedTable;
-use crate::acme::{AcmeAccountRow, AcmeCertificateRow, AcmeChallengesRow, AcmePart, ReadAcme};
+use crate::acme::{AcmeAccountRow, AcmeCertificateRow, AcmeChallengesRow, AcmePart};
 use crate::engine::{RowError, Select, Sql, SqlRow, Value, WriteError, values};
 use crate::error::{ReadError, Refusal};
-use crate::opened::{Connections, OpenedStore};
+use crate::reader::Reader;
 
 static ACCOUNTS: LazyLock<VersionedTable> = LazyLock::new(|| {
     VersionedTable::new(
@@ -119,7 +119,7 @@ fn certificate(row: &dyn SqlRow) -> Result<AcmeCertificateRow, RowError> {
     })
 }
 
-impl<C: Connections, W> OpenedStore<C, W> {
+impl Reader {
     fn some_acme_certificates(
         &self,
         which: &str,
@@ -135,8 +135,9 @@ impl<C: Connections, W> OpenedStore<C, W> {
     }
 }
 
-impl<C: Connections, W> ReadAcme for OpenedStore<C, W> {
-    fn acme_account(
+impl Reader {
+    /// The account at a directory, bound to this external account (empty for none).
+    pub fn acme_account(
         &self,
         directory: &str,
         key_id: &str,
@@ -150,19 +151,22 @@ impl<C: Connections, W> ReadAcme for OpenedStore<C, W> {
         })
     }
 
-    fn acme_certificate(&self, id: &[u8; 32]) -> Result<Option<AcmeCertificateRow>, ReadError> {
+    /// One certificate.
+    pub fn acme_certificate(&self, id: &[u8; 32]) -> Result<Option<AcmeCertificateRow>, ReadError> {
         let found = self.some_acme_certificates("WHERE id = ?1", values![id])?;
         Ok(found.into_iter().next())
     }
 
-    fn acme_certificates(&self, directory: &str) -> Result<Vec<AcmeCertificateRow>, ReadError> {
+    /// All certificates that were issued by a directory, the latest expiry first.
+    pub fn acme_certificates(&self, directory: &str) -> Result<Vec<AcmeCertificateRow>, ReadError> {
         self.some_acme_certificates(
             "WHERE directory = ?1 AND sealed IS NOT NULL ORDER BY expires_at DESC",
             values![directory],
         )
     }
 
-    fn acme_challenges(&self, now: Timestamp) -> Result<Vec<AcmeChallengesRow>, ReadError> {
+    /// The responses of all orders that are not over before `now`.
+    pub fn acme_challenges(&self, now: Timestamp) -> Result<Vec<AcmeChallengesRow>, ReadError> {
         let sql = "SELECT id, sealed, expires_at FROM acme_challenges WHERE expires_at > ?1";
         self.with("responses to challenges", |connection| {
             connection.all(sql, values![now], |row| {

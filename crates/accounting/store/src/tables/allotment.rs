@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use tollgate_clock::Month;
+use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, CredentialId};
 
 use super::id_lists;
@@ -49,6 +49,7 @@ pub(crate) fn post_balances(
     })
 }
 
+/// Visits the allotments of a node as they were last posted.
 pub(crate) fn of_node(
     connection: &dyn Sql,
     node: i64,
@@ -65,6 +66,7 @@ pub(crate) fn of_node(
     connection.each(sql, values![node], read, each)
 }
 
+/// Visits the shared balances of accounts; one that does not exist has none.
 pub(crate) fn shared_balances(
     connection: &dyn Sql,
     accounts: &[AccountId],
@@ -95,6 +97,7 @@ pub(crate) fn shared_balances(
     })
 }
 
+/// Whether a node other than this one has not answered a recall of a purse.
 pub(crate) fn is_recall_pending(
     connection: &dyn Sql,
     node: i64,
@@ -113,6 +116,7 @@ pub(crate) fn is_recall_pending(
     }
 }
 
+/// The recall of a purse.
 pub(crate) fn recall(connection: &dyn Sql, purse: Purse) -> Result<Recall, RowError> {
     let read = |row: &dyn SqlRow| {
         Ok(Recall {
@@ -140,6 +144,7 @@ fn last_change(connection: &dyn Sql) -> Result<i64, RowError> {
     connection.number("SELECT number FROM cluster WHERE id = 1", values![])
 }
 
+/// Visits the changes after a number, in the order of their commits, until `limit`.
 pub(crate) fn changes(
     connection: &dyn Sql,
     after: i64,
@@ -192,6 +197,20 @@ pub(crate) fn prune_changes(connection: &dyn Sql) -> Result<(), RowError> {
     Ok(())
 }
 
+/// Writes a row of the feed of changes.
+pub(crate) fn insert_change(
+    connection: &dyn Sql,
+    id: [u8; 16],
+    at: Timestamp,
+    kind: ChangeKind,
+    subject: &[u8; 16],
+    number: i64,
+) -> Result<(), EngineError> {
+    let sql = "INSERT INTO changes (id, at, kind, subject, number) VALUES (?1, ?2, ?3, ?4, ?5)";
+    connection.write(sql, values![id, at, kind, subject, number])
+}
+
+/// The number of the next change of the cluster. The commit has the lock of what nodes share.
 pub(crate) fn next_number(connection: &dyn Sql) -> Result<i64, RowError> {
     connection.write(
         "UPDATE cluster SET number = number + 1 WHERE id = 1",
@@ -200,6 +219,7 @@ pub(crate) fn next_number(connection: &dyn Sql) -> Result<i64, RowError> {
     last_change(connection)
 }
 
+/// Visits the recalls in force of accounts that a node has not answered, and those of all caps: purse and number.
 pub(crate) fn recalls(
     connection: &dyn Sql,
     node: i64,
@@ -221,6 +241,7 @@ pub(crate) fn recalls(
     })
 }
 
+/// Visits the caps of keys whose changes some node has not read, of which other nodes have rows and this one has none.
 pub(crate) fn changed_caps_without(
     connection: &dyn Sql,
     node: i64,
@@ -235,6 +256,7 @@ pub(crate) fn changed_caps_without(
     connection.each(sql, values, read, each)
 }
 
+/// Begins or changes the recall of a purse, or ends it with the number 0.
 pub(crate) fn set_recall(
     connection: &dyn Sql,
     purse: Purse,
@@ -268,6 +290,7 @@ pub(crate) fn set_recall(
     }
 }
 
+/// Adds to the shared balances of accounts, or takes from them.
 pub(crate) fn move_shared(
     connection: &dyn Sql,
     moves: &BTreeMap<AccountId, i64>,
@@ -285,6 +308,7 @@ pub(crate) fn move_shared(
     })
 }
 
+/// Inserts allotments of a node, or opens them again after they were empty, each with the recall that the node knows of.
 pub(crate) fn open_allotments(
     connection: &dyn Sql,
     node: i64,
@@ -301,6 +325,7 @@ pub(crate) fn open_allotments(
     })
 }
 
+/// Records the answers of a node to recalls of accounts, each up to a number.
 pub(crate) fn answer_recalls(
     connection: &dyn Sql,
     node: i64,
@@ -322,6 +347,7 @@ pub(crate) fn answer_recalls(
     })
 }
 
+/// Records the answer of a node to recalls of a cap up to a number.
 pub(crate) fn answer_cap_recall(
     connection: &dyn Sql,
     node: i64,
@@ -334,6 +360,7 @@ pub(crate) fn answer_cap_recall(
     connection.write(sql, values)
 }
 
+/// Answers every recall of every purse for a node.
 pub(crate) fn leave(connection: &dyn Sql, node: i64) -> Result<(), EngineError> {
     for sql in [
         "UPDATE allotments SET recall = ?2 WHERE node_id = ?1 AND recall < ?2",
@@ -344,6 +371,7 @@ pub(crate) fn leave(connection: &dyn Sql, node: i64) -> Result<(), EngineError> 
     Ok(())
 }
 
+/// Visits what a node has of caps, as it was last posted.
 pub(crate) fn caps_of_node(
     connection: &dyn Sql,
     node: i64,
@@ -359,6 +387,7 @@ pub(crate) fn caps_of_node(
     connection.each(sql, values![node], read, each)
 }
 
+/// The rows of a cap.
 pub(crate) fn cap_rows(connection: &dyn Sql, cap: KeyCap) -> Result<Vec<CapRow>, RowError> {
     let sql = "SELECT node_id, granted, spent FROM cap_allotments WHERE credential_id = ?1 AND month = ?2 ORDER BY node_id";
     connection.all(sql, values![cap.credential, cap.month_number()], |row| {
@@ -370,6 +399,7 @@ pub(crate) fn cap_rows(connection: &dyn Sql, cap: KeyCap) -> Result<Vec<CapRow>,
     })
 }
 
+/// The months in which nodes have parts of the monthly cap of a key.
 pub(crate) fn cap_months(
     connection: &dyn Sql,
     credential: CredentialId,
@@ -380,6 +410,7 @@ pub(crate) fn cap_months(
     })
 }
 
+/// Inserts a node's row of a cap; what other months of the key have is deleted, but for the month before.
 pub(crate) fn insert_cap_row(
     connection: &dyn Sql,
     node: i64,
@@ -401,6 +432,7 @@ pub(crate) fn insert_cap_row(
     connection.write(sql, values)
 }
 
+/// Opens a node's row of a cap again after it was empty, as [`open_allotments`].
 pub(crate) fn open_cap_row(
     connection: &dyn Sql,
     node: i64,
@@ -415,6 +447,7 @@ pub(crate) fn open_cap_row(
 
 const GRANT_CAP: &str = "UPDATE cap_allotments SET granted = granted + ?4 WHERE credential_id = ?1 AND month = ?2 AND node_id = ?3";
 
+/// Adds to what a node was granted of a cap, if it has a row.
 pub(crate) fn grant_cap(
     connection: &dyn Sql,
     node: i64,
@@ -425,6 +458,7 @@ pub(crate) fn grant_cap(
     connection.write(GRANT_CAP, values![cap.credential, month, node, by])
 }
 
+/// The same; `false` when it has none.
 pub(crate) fn try_grant_cap(
     connection: &dyn Sql,
     node: i64,
@@ -436,6 +470,7 @@ pub(crate) fn try_grant_cap(
     connection.execute(GRANT_CAP, values).map(|rows| rows > 0)
 }
 
+/// Adds what was charged to keys to what their node has spent of caps.
 pub(crate) fn spend_caps(
     connection: &dyn Sql,
     node: i64,

@@ -1,10 +1,11 @@
 //! Records of the audit log. Rare, so their statements are prepared on use.
 
-use crate::audit_log::{AuditEvent, AuditLogQuery, AuditOutcome, AuditRecord, ReadAuditLog};
+use crate::audit_log::{AuditEvent, AuditLogQuery, AuditOutcome, AuditRecord};
 use crate::engine::{EngineError, RowError, Select, Sql, SqlRow, values};
 use crate::error::ReadError;
-use crate::opened::{Connections, OpenedStore};
+use crate::reader::Reader;
 
+/// Adds a record to the audit log.
 pub(crate) fn insert(connection: &dyn Sql, record: &AuditRecord) -> Result<(), EngineError> {
     let event = &record.event;
     let outcome = event.outcome.word();
@@ -39,8 +40,9 @@ pub(crate) fn all(connection: &dyn Sql, each: &mut dyn FnMut(AuditRecord)) -> Re
     connection.each(sql, values![], record, each)
 }
 
-impl<C: Connections, W: Send + Sync> ReadAuditLog for OpenedStore<C, W> {
-    fn audit_log(&self, wanted: &AuditLogQuery) -> Result<Vec<AuditRecord>, ReadError> {
+impl Reader {
+    /// Records, newest first.
+    pub fn audit_log(&self, wanted: &AuditLogQuery) -> Result<Vec<AuditRecord>, ReadError> {
         const COLUMNS: &str =
             "node, number, at, actor, action, subject, request, outcome, detail, prev, hash";
         let place = match wanted.before {

@@ -10,6 +10,7 @@ use crate::carry::{CarriedNode, CarriedRow, CarriedSum, KNOWN_FROM, RecordDigest
 use crate::commit_id;
 use crate::engine::{EachBody, EngineError, JournalRows, RowError, Select, Sql, SqlRow, values};
 
+/// The number of the last removal of commits, 0 before the first, and the digest of the carried rows.
 pub(crate) fn number(connection: &dyn Sql) -> Result<(i64, RowDigest), RowError> {
     let sql = "SELECT number, digest FROM carry WHERE id = 1";
     let found = connection.first(sql, values![], |row| {
@@ -18,6 +19,7 @@ pub(crate) fn number(connection: &dyn Sql) -> Result<(i64, RowDigest), RowError>
     Ok(found.unwrap_or_default())
 }
 
+/// Sets number of the last removal of commits and digest of the carried rows.
 pub(crate) fn put_number(
     connection: &dyn Sql,
     number: i64,
@@ -45,6 +47,7 @@ fn node(row: &dyn SqlRow) -> Result<CarriedNode, RowError> {
     })
 }
 
+/// Visits the nodes whose journal has removed commits, in order.
 pub(crate) fn nodes(
     connection: &dyn Sql,
     each: &mut dyn FnMut(CarriedNode),
@@ -63,6 +66,7 @@ fn sum(row: &dyn SqlRow) -> Result<CarriedSum, RowError> {
     })
 }
 
+/// The sums of the removed records of an account in the journal of a node.
 pub(crate) fn sum_of(
     connection: &dyn Sql,
     account: AccountId,
@@ -160,6 +164,7 @@ pub(crate) fn remove_record(
     Ok(found)
 }
 
+/// Visits what the pages of accounts have of removed records.
 pub(crate) fn pages(
     connection: &dyn Sql,
     each: &mut dyn FnMut(AccountId, RecordDigest),
@@ -177,6 +182,7 @@ pub(crate) fn pages(
     })
 }
 
+/// Adds to what the pages of an account have of removed records.
 pub(crate) fn add_pages(
     connection: &dyn Sql,
     account: AccountId,

@@ -6,11 +6,11 @@ use tollgate_money::{AccountId, CheckoutId};
 
 use super::parts::require_account;
 use super::versioned::VersionedTable;
-use crate::checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
+use crate::checkout::{CheckoutPart, CheckoutRow};
 use crate::codes::CheckoutState;
 use crate::engine::{RowError, Select, Sql, SqlRow, Value, WriteError, values};
 use crate::error::{ReadError, Refusal};
-use crate::opened::{Connections, OpenedStore};
+use crate::reader::Reader;
 
 static CHECKOUTS: LazyLock<VersionedTable> = LazyLock::new(|| {
     VersionedTable::new(
@@ -115,7 +115,7 @@ fn checkout(row: &dyn SqlRow) -> Result<CheckoutRow, RowError> {
     })
 }
 
-impl<C: Connections, W> OpenedStore<C, W> {
+impl Reader {
     fn some_checkouts(
         &self,
         which: &str,
@@ -131,13 +131,15 @@ impl<C: Connections, W> OpenedStore<C, W> {
     }
 }
 
-impl<C: Connections, W> ReadCheckouts for OpenedStore<C, W> {
-    fn checkout(&self, id: CheckoutId) -> Result<Option<CheckoutRow>, ReadError> {
+impl Reader {
+    /// One checkout.
+    pub fn checkout(&self, id: CheckoutId) -> Result<Option<CheckoutRow>, ReadError> {
         let found = self.some_checkouts("WHERE id = ?1", values![id])?;
         Ok(found.into_iter().next())
     }
 
-    fn checkouts_of(
+    /// At most `limit` checkouts of an account, newest first.
+    pub fn checkouts_of(
         &self,
         account: AccountId,
         limit: usize,

@@ -2,10 +2,17 @@
 
 use std::ops::ControlFlow;
 
+use super::carry;
+use super::marks::{self, on_marks};
 use crate::commit_id;
-use crate::engine::{Dialect, EachBody, EachRow, RowError, Sql, SqlRow, Value, values};
+use crate::engine::{
+    EachBody, EachRow, EngineError, JournalRows, RowError, Select, Sql, SqlRow, Value, values,
+};
 use crate::entries::Seal;
 use crate::store::BatchRows;
+
+/// The ids of every commit.
+const EVERY_NODE: (i64, i64) = (0, i64::MAX);
 
 /// Rows that one statement on the journal returns at most.
 const STEP: usize = 4096;
@@ -28,14 +35,13 @@ macro_rules! step {
 }
 pub(crate) use step;
 
-pub(super) const BODIES: &str = step!("body");
+const BODIES: &str = step!("body");
 
-pub(super) const NEWEST_BODIES: &str = step!("body", " DESC");
+const NEWEST_BODIES: &str = step!("body", " DESC");
 
-pub(super) const COMMITS: &str = step!("body, entries, sum_avail, sum_held, prev, hash, at");
+const COMMITS: &str = step!("body, entries, sum_avail, sum_held, prev, hash, at");
 
-pub(super) const AFTER: &str =
-    "SELECT id, body, entries, sum_avail, sum_held, prev, hash, at FROM journal
+const AFTER: &str = "SELECT id, body, entries, sum_avail, sum_held, prev, hash, at FROM journal
      WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3";
 
 /// The order in which a `step!` returns rows.
@@ -73,20 +79,124 @@ pub(crate) fn each_step(
     Ok(())
 }
 
-/// A statement on the marks of the nodes: how far the journal of each is posted. PostgreSQL has them in a table of their own, since each
-/// commit locks the node's row against changes there.
-macro_rules! on_marks {
-    ($connection:expr, $before:literal, $after:literal) => {
-        match $connection.dialect() {
-            Dialect::Sqlite => concat!($before, "nodes", $after),
-            Dialect::Postgres => concat!($before, "node_marks", $after),
+/// Visits bodies of the journal.
+pub(crate) fn bodies(
+    connection: &dyn Sql,
+    which: JournalRows,
+    each: &mut EachBody<'_>,
+) -> Result<(), RowError> {
+    carry::bodies(connection, which, each)?;
+    match which {
+        JournalRows::Carried => Ok(()),
+        JournalRows::All => each_body_between(connection, EVERY_NODE, each),
+        JournalRows::Posted => {
+            let mut marks = Vec::new();
+            marks::posted(connection, &mut |node, mark| {
+                marks.push((commit_id::range(node).0, mark))
+            })?;
+            marks
+                .into_iter()
+                .try_for_each(|range| each_body_between(connection, range, each))
         }
-    };
+        JournalRows::Unposted => each_body(connection, unposted_rows(connection), values![], each),
+        JournalRows::OfNode(node) => each_body_between(connection, commit_id::range(node), each),
+        JournalRows::UnpostedOfNode(node) => {
+            let (first, last) = commit_id::range(node);
+            let sql = on_marks!(
+                connection,
+                "SELECT id, body FROM journal WHERE id BETWEEN ?1 AND ?2 AND id > (SELECT posted FROM ",
+                " WHERE id = ?3) ORDER BY id"
+            );
+            each_body(connection, sql, values![first, last, node], each)
+        }
+    }
 }
-pub(super) use on_marks;
+
+/// Visits the bodies of one node, newest first, until `each` breaks.
+pub(crate) fn newest_bodies(
+    connection: &dyn Sql,
+    node: i64,
+    each: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<(), RowError> {
+    let (range, order) = (commit_id::range(node), StepOrder::NewestFirst);
+    each_step(connection, NEWEST_BODIES, order, range, &mut |row| {
+        Ok(each(row.get(1)?))
+    })
+}
+
+/// Visits every commit: body and seal.
+pub(crate) fn commits(
+    connection: &dyn Sql,
+    each: &mut dyn FnMut(BatchRows),
+) -> Result<(), RowError> {
+    each_step(
+        connection,
+        COMMITS,
+        StepOrder::OldestFirst,
+        EVERY_NODE,
+        &mut |row| {
+            each(any_batch_rows(row)?);
+            Ok(ControlFlow::Continue(()))
+        },
+    )
+}
+
+/// The commits of a node after an id, in order, until `limit`.
+pub(crate) fn commits_after(
+    connection: &dyn Sql,
+    node: i64,
+    after: i64,
+    limit: usize,
+) -> Result<Vec<BatchRows>, RowError> {
+    let (first, last) = commit_id::range(node);
+    let after = after.max(first);
+    connection.all(AFTER, values![after, last, limit], batch_rows)
+}
+
+/// The ids of all commits, in order.
+pub(crate) fn commit_ids(connection: &dyn Sql) -> Result<Vec<i64>, RowError> {
+    connection.all("SELECT id FROM journal ORDER BY id", values![], |row| {
+        row.get(0)
+    })
+}
+
+/// One commit.
+pub(crate) fn commit(connection: &dyn Sql, id: i64) -> Result<Option<BatchRows>, RowError> {
+    let sql =
+        "SELECT id, body, entries, sum_avail, sum_held, prev, hash, at FROM journal WHERE id = ?1";
+    connection.first(sql, values![id], batch_rows)
+}
+
+/// The hash of a node's last commit.
+pub(crate) fn last_hash(connection: &dyn Sql, node: i64) -> Result<Option<[u8; 32]>, RowError> {
+    let (first, last) = commit_id::range(node);
+    let sql = "SELECT hash FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
+    connection.first(sql, values![first, last], |row| row.get(0))
+}
+
+/// The number of the last commit of a run, 0 before the first.
+pub(crate) fn last_number(connection: &dyn Sql, node: i64, epoch: i64) -> Result<i64, RowError> {
+    let (first, last) = (
+        commit_id::id(node, epoch, 0),
+        commit_id::id(node, epoch + 1, 0) - 1,
+    );
+    let sql = "SELECT id FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
+    let found = connection.first(sql, values![first, last], |row| row.get(0))?;
+    Ok(found.map_or(0, |id| commit_id::numbers(id).2))
+}
+
+/// Removes the commits after an id, up to and including another of the same node.
+pub(crate) fn remove_commits(
+    connection: &dyn Sql,
+    after: i64,
+    last: i64,
+) -> Result<(), EngineError> {
+    let sql = "DELETE FROM journal WHERE id > ?1 AND id <= ?2";
+    connection.write(sql, values![after, last])
+}
 
 /// Every node's rows after its last posted one. They are in the order of the ids; the clause says so to avoid a sort.
-pub(super) fn unposted_rows(connection: &dyn Sql) -> &'static str {
+fn unposted_rows(connection: &dyn Sql) -> &'static str {
     on_marks!(
         connection,
         "SELECT j.id, j.body FROM ",
@@ -95,7 +205,7 @@ pub(super) fn unposted_rows(connection: &dyn Sql) -> &'static str {
     )
 }
 
-pub(super) fn batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
+fn batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
     let (node, epoch, number) = commit_id::numbers(row.get(0)?);
     Ok(BatchRows {
         seal: Seal {
@@ -115,7 +225,7 @@ pub(super) fn batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
 
 /// The same for the verification of all seals: a damaged column has another value, so that the commit does not match its seal, and the rest of the
 /// journal is read.
-pub(super) fn any_batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
+fn any_batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
     fn or_default<T: Default>(read: Result<T, RowError>) -> Result<T, RowError> {
         match read {
             Err(RowError::Engine(error)) => Err(RowError::Engine(error)),
@@ -139,7 +249,7 @@ pub(super) fn any_batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
     })
 }
 
-pub(super) fn each_body(
+fn each_body(
     connection: &dyn Sql,
     sql: &str,
     values: &[Value<'_>],
@@ -152,7 +262,7 @@ pub(super) fn each_body(
 }
 
 /// Visits the bodies of the rows between two ids, in order.
-pub(super) fn each_body_between(
+fn each_body_between(
     connection: &dyn Sql,
     range: (i64, i64),
     each: &mut EachBody<'_>,
@@ -174,7 +284,6 @@ mod tests {
     use tollgate_testing::Postgres;
 
     use super::*;
-    use crate::engine::Select as _;
     use crate::sqlite;
 
     fn between(sql: &str, (first, last): (i64, i64)) -> String {

@@ -2,8 +2,8 @@
 
 use tollgate_money::AccountId;
 
+use super::accounts::has_paid;
 use super::allotment;
-use super::columns::has_paid;
 use super::id_lists;
 use crate::commit_id;
 use crate::engine::{Balance, Dialect, RowError, Select, Sql, SqlRow, ToValue};

@@ -10,8 +10,8 @@ use super::versioned::VersionedTable;
 use crate::codes::{MandateState, Route};
 use crate::engine::{RowError, Select, Sql, SqlRow, Value, WriteError, values};
 use crate::error::{ReadError, Refusal};
-use crate::mandate::{MandatePart, MandateRow, MandateSubject, ReadMandates};
-use crate::opened::{Connections, OpenedStore};
+use crate::mandate::{MandatePart, MandateRow, MandateSubject};
+use crate::reader::Reader;
 
 static MANDATES: LazyLock<VersionedTable> = LazyLock::new(|| {
     VersionedTable::new(
@@ -119,7 +119,7 @@ fn mandate(row: &dyn SqlRow) -> Result<MandateRow, RowError> {
     })
 }
 
-impl<C: Connections, W> OpenedStore<C, W> {
+impl Reader {
     fn some_mandates(
         &self,
         which: &str,
@@ -135,13 +135,16 @@ impl<C: Connections, W> OpenedStore<C, W> {
     }
 }
 
-impl<C: Connections, W> ReadMandates for OpenedStore<C, W> {
-    fn mandate(&self, id: MandateId) -> Result<Option<MandateRow>, ReadError> {
+impl Reader {
+    /// One mandate.
+    pub fn mandate(&self, id: MandateId) -> Result<Option<MandateRow>, ReadError> {
         let found = self.some_mandates("WHERE id = ?1", values![id])?;
         Ok(found.into_iter().next())
     }
 
-    fn mandates_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
+    /// At most `limit` mandates with new notifications or whose next attempt is due at `now`: those no longer offered last, and the longest
+    /// waiting first.
+    pub fn mandates_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
         // Two halves, each by its own index, as with credit purchases.
         let mut found = self.some_mandates(
             "WHERE rings > heard ORDER BY updated_at LIMIT ?1",
@@ -156,14 +159,20 @@ impl<C: Connections, W> ReadMandates for OpenedStore<C, W> {
         Ok(found)
     }
 
-    fn mandates_of(&self, account: AccountId, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
+    /// At most `limit` mandates of an account, newest first.
+    pub fn mandates_of(
+        &self,
+        account: AccountId,
+        limit: usize,
+    ) -> Result<Vec<MandateRow>, ReadError> {
         self.some_mandates(
             "WHERE account_id = ?1 ORDER BY created_at DESC, id DESC LIMIT ?2",
             values![account, limit],
         )
     }
 
-    fn mandates_in(&self, state: MandateState) -> Result<u64, ReadError> {
+    /// Number of mandates in a state.
+    pub fn mandates_in(&self, state: MandateState) -> Result<u64, ReadError> {
         self.with("mandates", |connection| {
             Ok(connection
                 .number(

@@ -3,38 +3,40 @@
 //! A statement is standard enough for SQLite, PostgreSQL and what speaks its protocol. Where a row may have the key of another one, the
 //! statement says `ON CONFLICT DO NOTHING` and the rows that it changed are counted: an error would end a transaction of PostgreSQL.
 
+pub(crate) mod accounts;
 mod acme;
-mod allotment;
-mod audit_log;
-mod carry;
+pub(crate) mod allotment;
+pub(crate) mod audit_log;
+pub(crate) mod bookings;
+pub(crate) mod carry;
 mod checkout;
-mod columns;
 mod completion_keys;
+pub(crate) mod credentials;
 mod erasure;
+pub(crate) mod holds;
 mod id_lists;
-mod journal;
+pub(crate) mod journal;
 mod key_state;
-mod keys;
-mod loaded;
+pub(crate) mod keys;
+pub(crate) mod loaded;
+pub(crate) mod logins;
 mod mandate;
+pub(crate) mod marks;
 mod oauth;
-mod pages;
-mod parts;
-mod plan;
-mod recovery;
+pub(crate) mod pages;
+pub(crate) mod parts;
+pub(crate) mod plan;
+pub(crate) mod prices;
+pub(crate) mod recovery;
 mod refusals;
-mod rows;
 mod signin;
-mod size;
+pub(crate) mod size;
 mod topup;
-mod usage_days;
+pub(crate) mod unit;
+pub(crate) mod usage_days;
 mod versioned;
 mod x402;
 
-#[cfg(test)]
-pub(crate) use self::allotment::posted_balances_sql;
-pub(crate) use self::allotment::remove_caps;
-pub(crate) use self::journal::{StepOrder, each_step, step};
 use crate::engine::WriteError;
 use crate::error::Refusal;
 

@@ -11,10 +11,8 @@ use super::changed;
 use super::parts::require_account;
 use crate::engine::{Dialect, RowError, Select, Sql, SqlRow, Value, WriteError, values};
 use crate::error::{ReadError, Refusal};
-use crate::oauth::{
-    ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
-};
-use crate::opened::{Connections, OpenedStore};
+use crate::oauth::{ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRefusal, PendingRow, RefreshRow};
+use crate::reader::Reader;
 
 /// The kind of access tokens among the credentials ([`crate::CredentialKind::AccessToken`]).
 const ACCESS_TOKEN: i64 = 2;
@@ -461,8 +459,9 @@ fn grant(row: &dyn SqlRow, first: usize) -> Result<GrantRow, RowError> {
     })
 }
 
-impl<C: Connections, W> OAuthRead for OpenedStore<C, W> {
-    fn oauth_client(&self, id: &str) -> Result<Option<ClientRow>, ReadError> {
+impl Reader {
+    /// One client.
+    pub fn oauth_client(&self, id: &str) -> Result<Option<ClientRow>, ReadError> {
         self.with("an OAuth client", |connection| {
             let sql = "SELECT id, name, redirect_uris, refresh, document, created_at, used_at FROM oauth_clients WHERE id = ?1";
             connection.first(sql, values![id], |row| {
@@ -479,7 +478,8 @@ impl<C: Connections, W> OAuthRead for OpenedStore<C, W> {
         })
     }
 
-    fn oauth_pending(&self, id: &[u8; 16]) -> Result<Option<PendingRow>, ReadError> {
+    /// One undecided request, expired or not.
+    pub fn oauth_pending(&self, id: &[u8; 16]) -> Result<Option<PendingRow>, ReadError> {
         self.with("a request for authorization", |connection| {
             let sql = "SELECT id, client_id, client_name, refresh, document, redirect_uri, state, challenge, resource, asked, scopes,
                             session, created_at, expires_at FROM oauth_pending WHERE id = ?1";
@@ -504,7 +504,8 @@ impl<C: Connections, W> OAuthRead for OpenedStore<C, W> {
         })
     }
 
-    fn oauth_code(&self, hash: &[u8; 32]) -> Result<Option<CodeRow>, ReadError> {
+    /// The code with this digest, also used and expired ones.
+    pub fn oauth_code(&self, hash: &[u8; 32]) -> Result<Option<CodeRow>, ReadError> {
         self.with("an authorization code", |connection| {
             connection.first(
                 &format!(
@@ -525,7 +526,8 @@ impl<C: Connections, W> OAuthRead for OpenedStore<C, W> {
         })
     }
 
-    fn oauth_refresh(&self, hash: &[u8; 32]) -> Result<Option<RefreshRow>, ReadError> {
+    /// The refresh token with this digest, also spent and expired ones.
+    pub fn oauth_refresh(&self, hash: &[u8; 32]) -> Result<Option<RefreshRow>, ReadError> {
         self.with("a refresh token", |connection| {
             let sql = format!(
                     "SELECT r.expires_at, r.spent_at, s.spent_at IS NOT NULL, {GRANT_COLUMNS}
@@ -543,7 +545,8 @@ impl<C: Connections, W> OAuthRead for OpenedStore<C, W> {
         })
     }
 
-    fn oauth_grant(&self, id: GrantId) -> Result<Option<GrantRow>, ReadError> {
+    /// One grant, also a revoked or expired one.
+    pub fn oauth_grant(&self, id: GrantId) -> Result<Option<GrantRow>, ReadError> {
         self.with("a grant", |connection| {
             connection.first(
                 &format!("SELECT {GRANT_COLUMNS} FROM oauth_grants g WHERE g.id = ?1"),
@@ -553,7 +556,8 @@ impl<C: Connections, W> OAuthRead for OpenedStore<C, W> {
         })
     }
 
-    fn oauth_client_names(
+    /// The names of the clients of an account by their ids, of ended and revoked grants too. The newest name of each.
+    pub fn oauth_client_names(
         &self,
         account: AccountId,
     ) -> Result<HashMap<Arc<str>, Arc<str>>, ReadError> {
@@ -566,7 +570,12 @@ impl<C: Connections, W> OAuthRead for OpenedStore<C, W> {
         })
     }
 
-    fn oauth_grants(&self, account: AccountId, now: Timestamp) -> Result<Vec<GrantRow>, ReadError> {
+    /// The grants of an account that are valid at `now`, oldest first.
+    pub fn oauth_grants(
+        &self,
+        account: AccountId,
+        now: Timestamp,
+    ) -> Result<Vec<GrantRow>, ReadError> {
         self.with("grants", |connection| {
             let sql = format!(
                 "SELECT {GRANT_COLUMNS} FROM oauth_grants g

@@ -1,6 +1,8 @@
 //! Statements on the pages of accounts' histories, and their rows.
 
-use crate::engine::{EachPage, Page, PageOrder, PageRange, RowError, Sql, Value, values};
+use crate::engine::{
+    EachPage, EngineError, Page, PageFeed, PageOrder, PageRange, RowError, Sql, Value, values,
+};
 
 /// Pages that one statement returns at most: a list of the newest requests reads a few.
 const STEP: usize = 64;
@@ -16,15 +18,15 @@ const OLDEST_FIRST: &str = "SELECT account_id, id, at_min, at_max, body FROM pos
      WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3 AND (at_max, id) > (?4, ?5) ORDER BY at_max, id LIMIT 64";
 
 /// Visits pages of one account in an order, until `each` breaks.
-pub(super) fn of_account(
+pub(crate) fn of_account(
     connection: &dyn Sql,
     which: PageRange,
-    each_page: &mut EachPage<'_>,
+    each: &mut EachPage<'_>,
 ) -> Result<(), RowError> {
     let (sql, mut reached) = match which.order {
         PageOrder::None => {
             let range = values![which.account, which.from, which.to];
-            return each(connection, NO_ORDER, range, each_page);
+            return each_where(connection, NO_ORDER, range, each);
         }
         PageOrder::NewestFirst => (NEWEST_FIRST, (i64::MAX, i64::MAX)),
         PageOrder::OldestFirst => (OLDEST_FIRST, (i64::MIN, i64::MIN)),
@@ -33,9 +35,9 @@ pub(super) fn of_account(
         let (mut found, mut is_over) = (0, false);
         let (at, id) = reached;
         let range = values![which.account, which.from, which.to, at, id];
-        each(connection, sql, range, &mut |page| {
+        each_where(connection, sql, range, &mut |page| {
             (found, reached) = (found + 1, (page.at_max.as_micros(), page.row));
-            let next = each_page(page)?;
+            let next = each(page)?;
             is_over = next.is_break();
             Ok(next)
         })?;
@@ -45,8 +47,31 @@ pub(super) fn of_account(
     }
 }
 
+/// Visits every page.
+pub(crate) fn all(connection: &dyn Sql, each: &mut EachPage<'_>) -> Result<(), RowError> {
+    let sql = "SELECT account_id, id, at_min, at_max, body FROM postings";
+    each_where(connection, sql, values![], each)
+}
+
+/// Inserts pages of postings, which `feed` passes on.
+pub(crate) fn insert(connection: &dyn Sql, feed: &mut PageFeed<'_>) -> Result<(), EngineError> {
+    let sql =
+        "INSERT INTO postings (account_id, at_max, id, at_min, body) VALUES (?1, ?2, ?3, ?4, ?5)";
+    connection.execute_rows(sql, &mut |run| {
+        feed(&mut |page| {
+            run(values![
+                page.account,
+                page.at_max,
+                page.row,
+                page.at_min,
+                page.body
+            ])
+        })
+    })
+}
+
 /// Visits pages, whose columns are account, row, times and body.
-pub(super) fn each(
+fn each_where(
     connection: &dyn Sql,
     sql: &str,
     values: &[Value<'_>],

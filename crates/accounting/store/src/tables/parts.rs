@@ -6,7 +6,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, Price};
 
 use super::changed;
-use super::columns::NEVER;
+use super::credentials::NEVER;
 use crate::codes::CredentialKind;
 use crate::engine::{RowError, Select, Sql, WriteError, values};
 use crate::error::Refusal;

@@ -10,8 +10,8 @@ use super::versioned::VersionedTable;
 use crate::codes::Route;
 use crate::engine::{RowError, Select, Sql, SqlRow, Value, WriteError, values};
 use crate::error::{ReadError, Refusal};
-use crate::opened::{Connections, OpenedStore};
-use crate::plan::{PaymentRow, PlanPart, ReadPlans, SubscriptionRow};
+use crate::plan::{PaymentRow, PlanPart, SubscriptionRow};
+use crate::reader::Reader;
 
 static SUBSCRIPTIONS: LazyLock<VersionedTable> = LazyLock::new(|| {
     VersionedTable::new(
@@ -149,6 +149,7 @@ fn payment(row: &dyn SqlRow) -> Result<PaymentRow, RowError> {
     })
 }
 
+/// Visits every payment for the plan.
 pub(crate) fn all_payments(
     connection: &dyn Sql,
     each: &mut dyn FnMut(PaymentRow),
@@ -157,6 +158,7 @@ pub(crate) fn all_payments(
     connection.each(&sql, values![], payment, each)
 }
 
+/// Visits every subscription.
 pub(crate) fn all_subscriptions(
     connection: &dyn Sql,
     each: &mut dyn FnMut(SubscriptionRow),
@@ -165,7 +167,7 @@ pub(crate) fn all_subscriptions(
     connection.each(&sql, values![], subscription, each)
 }
 
-impl<C: Connections, W> OpenedStore<C, W> {
+impl Reader {
     fn some_payments(
         &self,
         which: &str,
@@ -181,8 +183,9 @@ impl<C: Connections, W> OpenedStore<C, W> {
     }
 }
 
-impl<C: Connections, W> ReadPlans for OpenedStore<C, W> {
-    fn subscription(&self, account: AccountId) -> Result<Option<SubscriptionRow>, ReadError> {
+impl Reader {
+    /// The subscription of an account, ended or not.
+    pub fn subscription(&self, account: AccountId) -> Result<Option<SubscriptionRow>, ReadError> {
         self.with("a subscription", |connection| {
             let sql = format!(
                 "SELECT {} FROM subscriptions WHERE account_id = ?1",
@@ -192,7 +195,12 @@ impl<C: Connections, W> ReadPlans for OpenedStore<C, W> {
         })
     }
 
-    fn payment(&self, route: Route, provider_ref: &str) -> Result<Option<PaymentRow>, ReadError> {
+    /// One payment.
+    pub fn payment(
+        &self,
+        route: Route,
+        provider_ref: &str,
+    ) -> Result<Option<PaymentRow>, ReadError> {
         let found = self.some_payments(
             "WHERE route = ?1 AND provider_ref = ?2",
             values![route, provider_ref],
@@ -200,21 +208,28 @@ impl<C: Connections, W> ReadPlans for OpenedStore<C, W> {
         Ok(found.into_iter().next())
     }
 
-    fn payments_of(&self, account: AccountId, limit: usize) -> Result<Vec<PaymentRow>, ReadError> {
+    /// At most `limit` payments of an account, newest first.
+    pub fn payments_of(
+        &self,
+        account: AccountId,
+        limit: usize,
+    ) -> Result<Vec<PaymentRow>, ReadError> {
         self.some_payments(
             "WHERE account_id = ?1 ORDER BY at DESC, id DESC LIMIT ?2",
             values![account, limit],
         )
     }
 
-    fn payments_due(&self, now: Timestamp, limit: usize) -> Result<Vec<PaymentRow>, ReadError> {
+    /// At most `limit` payments whose owed credits are to be taken back by `now`, the longest due first.
+    pub fn payments_due(&self, now: Timestamp, limit: usize) -> Result<Vec<PaymentRow>, ReadError> {
         self.some_payments(
             "WHERE look_at <= ?1 ORDER BY look_at LIMIT ?2",
             values![now, limit],
         )
     }
 
-    fn subscriptions_active(&self, now: Timestamp) -> Result<u64, ReadError> {
+    /// Number of subscriptions that give access at `now`.
+    pub fn subscriptions_active(&self, now: Timestamp) -> Result<u64, ReadError> {
         self.with("subscriptions", |connection| {
             Ok(connection
                 .number(

@@ -6,8 +6,8 @@ use tollgate_money::{AccountId, OperationId};
 
 use crate::engine::{RowError, Select, Sql, SqlRow, WriteError, values};
 use crate::error::ReadError;
-use crate::opened::{Connections, OpenedStore};
-use crate::refusals::{REFUSALS_MAX, ReadRefusals, RefusalRow};
+use crate::reader::Reader;
+use crate::refusals::{REFUSALS_MAX, RefusalRow};
 use crate::usage::{PageCursor, RequestPosition, RequestsQuery};
 
 pub(crate) fn write(connection: &dyn Sql, rows: &[RefusalRow]) -> Result<(), WriteError> {
@@ -40,8 +40,9 @@ pub(crate) fn write(connection: &dyn Sql, rows: &[RefusalRow]) -> Result<(), Wri
     Ok(())
 }
 
-impl<C: Connections, W: Send + Sync> ReadRefusals for OpenedStore<C, W> {
-    fn refusals(&self, wanted: &RequestsQuery) -> Result<Vec<RefusalRow>, ReadError> {
+impl Reader {
+    /// Rows of one account, newest first.
+    pub fn refusals(&self, wanted: &RequestsQuery) -> Result<Vec<RefusalRow>, ReadError> {
         let first = OperationId::from_bytes([0; 16]);
         let newest = RequestPosition {
             at: wanted.to,
@@ -78,7 +79,8 @@ impl<C: Connections, W: Send + Sync> ReadRefusals for OpenedStore<C, W> {
         })
     }
 
-    fn refused(&self, wanted: &RequestsQuery) -> Result<u64, ReadError> {
+    /// The number of requests that all rows of the query stand for, wherever its cursor is.
+    pub fn refused(&self, wanted: &RequestsQuery) -> Result<u64, ReadError> {
         let sql = "SELECT CAST(coalesce(sum(requests), 0) AS BIGINT) FROM refusals
              WHERE account_id = ?1 AND at >= ?2 AND at < ?3 AND (model = ?4 OR ?4 IS NULL)
                AND (credential_id = ?5 OR ?5 IS NULL)";

@@ -7,10 +7,10 @@ use super::parts::require_account;
 use crate::codes::{LoginKind, NoticeKind};
 use crate::engine::{RowError, Select, Sql, SqlRow, Value, WriteError, values};
 use crate::error::{ReadError, Refusal};
-use crate::opened::{Connections, OpenedStore};
+use crate::reader::Reader;
 use crate::signin::{
     Draft, FailureRule, LoginCodeId, LoginCodeRow, MessageId, MessageRow, NewLoginCode, NewMessage,
-    NewNotice, NewSession, NoticeRow, SendLimit, SessionRow, SigninPart, SigninRead,
+    NewNotice, NewSession, NoticeRow, SendLimit, SessionRow, SigninPart,
 };
 
 /// Stored with the failures of a key that is not locked out; the column is not nullable.
@@ -385,8 +385,9 @@ fn sweep(
     Ok(())
 }
 
-impl<C: Connections, W: Send + Sync> SigninRead for OpenedStore<C, W> {
-    fn session(&self, hash: &[u8; 32]) -> Result<Option<SessionRow>, ReadError> {
+impl Reader {
+    /// The session of this digest, ended or not.
+    pub fn session(&self, hash: &[u8; 32]) -> Result<Option<SessionRow>, ReadError> {
         self.with("a session", |connection| {
             let sql = "SELECT s.account_id, a.status, s.login_id, l.kind, l.address, s.started_at, s.confirmed_at, s.seen_at,
                             s.expires_at, s.draft_path, s.draft
@@ -396,7 +397,8 @@ impl<C: Connections, W: Send + Sync> SigninRead for OpenedStore<C, W> {
         })
     }
 
-    fn sessions_of(
+    /// The sessions of an account, without their forms: start, last use and expiry.
+    pub fn sessions_of(
         &self,
         account: AccountId,
     ) -> Result<Vec<(Timestamp, Timestamp, Timestamp)>, ReadError> {
@@ -408,7 +410,8 @@ impl<C: Connections, W: Send + Sync> SigninRead for OpenedStore<C, W> {
         })
     }
 
-    fn login_code(&self, session_hash: &[u8; 32]) -> Result<Option<LoginCodeRow>, ReadError> {
+    /// The code of the browser with this session digest, ended or not.
+    pub fn login_code(&self, session_hash: &[u8; 32]) -> Result<Option<LoginCodeRow>, ReadError> {
         self.with("a one-time code", |connection| {
             let sql = "SELECT id, purpose, kind, address, login_id, code_hash, attempts, created_at, expires_at
                      FROM login_codes WHERE session_hash = ?1";
@@ -416,7 +419,8 @@ impl<C: Connections, W: Send + Sync> SigninRead for OpenedStore<C, W> {
         })
     }
 
-    fn login(
+    /// The login of this address.
+    pub fn login(
         &self,
         kind: LoginKind,
         address: &str,
@@ -431,13 +435,15 @@ impl<C: Connections, W: Send + Sync> SigninRead for OpenedStore<C, W> {
         })
     }
 
-    fn has_signed_in(&self, key: &[u8; 32]) -> Result<bool, ReadError> {
+    /// Whether a sign-in by this key is recorded.
+    pub fn has_signed_in(&self, key: &[u8; 32]) -> Result<bool, ReadError> {
         self.with("sign-ins", |connection| {
             connection.exists("SELECT 1 FROM login_networks WHERE key = ?1", values![key])
         })
     }
 
-    fn barred_until(&self, key: &[u8; 32]) -> Result<Option<Timestamp>, ReadError> {
+    /// Until when a key is locked out by its failures; `None` when it is not.
+    pub fn barred_until(&self, key: &[u8; 32]) -> Result<Option<Timestamp>, ReadError> {
         self.with("failures", |connection| {
             let until = connection.first(
                 "SELECT until FROM login_failures WHERE key = ?1",
@@ -448,7 +454,8 @@ impl<C: Connections, W: Send + Sync> SigninRead for OpenedStore<C, W> {
         })
     }
 
-    fn messages_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MessageRow>, ReadError> {
+    /// At most `limit` messages due at `now`, the oldest first.
+    pub fn messages_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MessageRow>, ReadError> {
         self.with("messages", |connection| {
             let sql = "SELECT id, kind, recipient, purpose, sealed, tries, created_at, expires_at FROM outbox
                  WHERE next_at <= ?1 ORDER BY next_at LIMIT ?2";
@@ -456,7 +463,8 @@ impl<C: Connections, W: Send + Sync> SigninRead for OpenedStore<C, W> {
         })
     }
 
-    fn notices_due(&self, now: Timestamp, limit: usize) -> Result<Vec<NoticeRow>, ReadError> {
+    /// At most `limit` notices due at `now`, the oldest first. Those of a kind that only a later release knows are left to it.
+    pub fn notices_due(&self, now: Timestamp, limit: usize) -> Result<Vec<NoticeRow>, ReadError> {
         self.with("notices", |connection| {
             let sql = format!(
                 "SELECT n.id, n.kind, n.login_id, n.credential_id, n.created_at, n.expires_at, l.address, c.label, c.hint, n.tries
@@ -466,7 +474,8 @@ impl<C: Connections, W: Send + Sync> SigninRead for OpenedStore<C, W> {
         })
     }
 
-    fn next_message_at(&self) -> Result<Option<Timestamp>, ReadError> {
+    /// When the next message or notice is due.
+    pub fn next_message_at(&self) -> Result<Option<Timestamp>, ReadError> {
         self.with("messages", |connection| {
             let sql = format!(
                 "SELECT min(next_at) FROM (SELECT next_at FROM outbox UNION ALL SELECT n.next_at {NOTICES}) AS queued"
@@ -477,7 +486,8 @@ impl<C: Connections, W: Send + Sync> SigninRead for OpenedStore<C, W> {
         })
     }
 
-    fn grants_owed(&self) -> Result<Vec<(AccountId, Micros)>, ReadError> {
+    /// Credits promised at sign-up and not yet booked.
+    pub fn grants_owed(&self) -> Result<Vec<(AccountId, Micros)>, ReadError> {
         self.with("credits promised", |connection| {
             let sql = "SELECT account_id, amount FROM signup_grants";
             connection.all(sql, values![], |row| Ok((row.get(0)?, row.get(1)?)))

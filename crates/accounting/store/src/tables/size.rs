@@ -3,6 +3,7 @@
 use crate::engine::{Dialect, RowError, Select, Sql, values};
 use crate::store::StoreSize;
 
+/// The size of the database.
 pub(crate) fn size(connection: &dyn Sql) -> Result<StoreSize, RowError> {
     let sql = match connection.dialect() {
         Dialect::Sqlite => {

@@ -11,8 +11,8 @@ use super::versioned::VersionedTable;
 use crate::codes::TopUpState;
 use crate::engine::{RowError, Select, Sql, SqlRow, Value, WriteError, values};
 use crate::error::{ReadError, Refusal};
-use crate::opened::{Connections, OpenedStore};
-use crate::topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
+use crate::reader::Reader;
+use crate::topup::{TopUpPart, TopUpRow, TopUpSubject};
 
 static TOP_UPS: LazyLock<VersionedTable> = LazyLock::new(|| {
     VersionedTable::new(
@@ -123,7 +123,7 @@ fn top_up(row: &dyn SqlRow) -> Result<TopUpRow, RowError> {
     })
 }
 
-impl<C: Connections, W> OpenedStore<C, W> {
+impl Reader {
     fn some_top_ups(&self, which: &str, values: &[Value<'_>]) -> Result<Vec<TopUpRow>, ReadError> {
         self.with("purchases", |connection| {
             connection.all(
@@ -135,20 +135,23 @@ impl<C: Connections, W> OpenedStore<C, W> {
     }
 }
 
-impl<C: Connections, W> ReadTopUps for OpenedStore<C, W> {
-    fn top_up(&self, id: TopUpId) -> Result<Option<TopUpRow>, ReadError> {
+impl Reader {
+    /// One purchase.
+    pub fn top_up(&self, id: TopUpId) -> Result<Option<TopUpRow>, ReadError> {
         let found = self.some_top_ups("WHERE id = ?1", values![id])?;
         Ok(found.into_iter().next())
     }
 
-    fn top_ups_owing(&self, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
+    /// At most `limit` purchases whose refunded credits are still owed. Reads all purchases.
+    pub fn top_ups_owing(&self, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
         self.some_top_ups(
             "WHERE owed > 0 ORDER BY updated_at LIMIT ?1",
             values![limit],
         )
     }
 
-    fn top_ups_due(&self, now: Timestamp, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
+    /// At most `limit` purchases with new notifications or whose next attempt is due at `now`, the longest waiting first.
+    pub fn top_ups_due(&self, now: Timestamp, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
         // Two halves, each by its own index: either contains few rows at any time.
         let mut found = self.some_top_ups(
             "WHERE rings > heard ORDER BY updated_at LIMIT ?1",
@@ -163,7 +166,8 @@ impl<C: Connections, W> ReadTopUps for OpenedStore<C, W> {
         Ok(found)
     }
 
-    fn top_ups_of(
+    /// At most `limit` purchases of an account that were started before `before`, newest first.
+    pub fn top_ups_of(
         &self,
         account: AccountId,
         before: Timestamp,
@@ -175,7 +179,8 @@ impl<C: Connections, W> ReadTopUps for OpenedStore<C, W> {
         )
     }
 
-    fn top_ups_open(&self) -> Result<u64, ReadError> {
+    /// Number of unfinished purchases.
+    pub fn top_ups_open(&self) -> Result<u64, ReadError> {
         self.with("purchases", |connection| {
             // Every unfinished purchase is reconciled from time to time.
             let sql =

@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 use tollgate_money::{AccountId, CredentialId};
 
 use crate::engine::{DayRange, EachDay, EngineError, RowError, Select, Sql, SqlRow, Value, values};
-use crate::reads::DayTotals;
 use crate::usage::UsageDay;
 
 const COLUMNS: &str = "account_id, day_at, model, credential_id, requests, cache_hits, incomplete, prompt_tokens, completion_tokens,
@@ -31,6 +30,7 @@ macro_rules! of_columns {
     };
 }
 
+/// Visits usage totals as they were last posted.
 pub(crate) fn read(
     connection: &dyn Sql,
     which: DayRange,
@@ -162,10 +162,19 @@ static ADD: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-pub(crate) fn add(connection: &dyn Sql, totals: &DayTotals) -> Result<(), EngineError> {
+/// Adds to the usage totals.
+pub(crate) fn add<'d>(
+    connection: &dyn Sql,
+    mut totals: impl Iterator<Item = (AccountId, &'d UsageDay)>,
+) -> Result<(), EngineError> {
     connection.execute_rows(&ADD, &mut |run| {
-        (totals.each()).try_for_each(|(account, day)| run(of_columns!(account, day)))
+        totals.try_for_each(|(account, day)| run(of_columns!(account, day)))
     })
+}
+
+/// Removes all usage totals.
+pub(crate) fn remove_all(connection: &dyn Sql) -> Result<(), EngineError> {
+    connection.write("DELETE FROM usage_days", values![])
 }
 
 #[cfg(test)]
@@ -180,11 +189,11 @@ mod tests {
     use super::*;
     use crate::codes::{CacheScope, Endpoint, EntryKind};
     use crate::entries::LedgerPart;
-    use crate::opened::Connections;
+    use crate::reader::Reader;
     use crate::rows::{NewAccount, RootSecret, UsageFlags, UsageRecord};
+    use crate::sqlite::Pool;
     use crate::sqlite::{Durability, Options, open, open_read};
-    use crate::sqlite::{Pool, SqliteStore};
-    use crate::store::{Read, commit};
+    use crate::store::commit;
     use crate::unit::{Admission, Part, UnitOfWork};
     use crate::usage::{PageCursor, RequestsQuery};
 
@@ -194,7 +203,7 @@ mod tests {
     const DAYS: u32 = 30;
 
     /// A store with so many requests of one account, spread over the days after the first.
-    fn filled(requests: u32) -> (tempfile::TempDir, SqliteStore) {
+    fn filled(requests: u32) -> (tempfile::TempDir, Arc<Pool>) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("t.db");
         let options = Options {
@@ -256,20 +265,14 @@ mod tests {
         let options = Options::new(Timestamp::from_micros(1), RootSecret([7; 32]));
         open(&path, options).expect("the store opens").close();
         drop(open_read(&path).expect("it can be read"));
-        let connections = Pool::open(&path).expect("a pool");
-        (
-            folder,
-            SqliteStore {
-                connections,
-                writing: (),
-            },
-        )
+        let pool = Pool::open(&path).expect("a pool");
+        (folder, Arc::new(pool))
     }
 
     /// The steps of SQLite's virtual machine that a read takes.
-    fn steps(store: &SqliteStore, read: impl Fn(&dyn Read)) -> u64 {
+    fn steps(pool: &Arc<Pool>, read: impl Fn(&Reader)) -> u64 {
         let counted = Arc::new(AtomicU64::new(0));
-        let mut connection = store.connections.acquire("a test").expect("a connection");
+        let mut connection = pool.acquire("a test").expect("a connection");
         let count = Arc::clone(&counted);
         let counting = move || {
             count.fetch_add(1, Relaxed);
@@ -278,13 +281,13 @@ mod tests {
         connection
             .progress_handler(1, Some(counting))
             .expect("a handler");
-        store.connections.release(connection);
-        read(store);
-        let mut connection = store.connections.acquire("a test").expect("a connection");
+        pool.release(connection);
+        read(&Reader::new(Arc::<Pool>::clone(pool)));
+        let mut connection = pool.acquire("a test").expect("a connection");
         connection
             .progress_handler(1, None::<fn() -> bool>)
             .expect("no handler");
-        store.connections.release(connection);
+        pool.release(connection);
         counted.load(Relaxed)
     }
 
@@ -293,11 +296,11 @@ mod tests {
         let (_few_folder, few) = filled(1_000);
         let (_many_folder, many) = filled(100_000);
         let (from, to) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH + 60 * DAY);
-        let totals = |read: &dyn Read| {
+        let totals = |read: &Reader| {
             let days = read.usage_days(ACCOUNT, from, to).expect("a read");
             assert_eq!(days.len(), 4 * DAYS as usize);
         };
-        let newest = |read: &dyn Read| {
+        let newest = |read: &Reader| {
             let wanted = RequestsQuery {
                 account: ACCOUNT,
                 from,

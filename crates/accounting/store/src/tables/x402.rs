@@ -9,8 +9,8 @@ use super::parts::require_account;
 use super::versioned::VersionedTable;
 use crate::engine::{RowError, Select, Sql, SqlRow, Value, WriteError, values};
 use crate::error::{ReadError, Refusal};
-use crate::opened::{Connections, OpenedStore};
-use crate::x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow, ReadAuthorizations};
+use crate::reader::Reader;
+use crate::x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow};
 
 static AUTHORIZATIONS: LazyLock<VersionedTable> = LazyLock::new(|| {
     VersionedTable::new(
@@ -135,7 +135,7 @@ fn authorization(row: &dyn SqlRow) -> Result<AuthorizationRow, RowError> {
     })
 }
 
-impl<C: Connections, W> OpenedStore<C, W> {
+impl Reader {
     fn some_authorizations(
         &self,
         which: &str,
@@ -154,8 +154,12 @@ impl<C: Connections, W> OpenedStore<C, W> {
     }
 }
 
-impl<C: Connections, W> ReadAuthorizations for OpenedStore<C, W> {
-    fn authorization(&self, key: &AuthorizationKey) -> Result<Option<AuthorizationRow>, ReadError> {
+impl Reader {
+    /// One signed transfer.
+    pub fn authorization(
+        &self,
+        key: &AuthorizationKey,
+    ) -> Result<Option<AuthorizationRow>, ReadError> {
         let found = self.some_authorizations(
             "WHERE network = ?1 AND asset = ?2 AND payer = ?3 AND nonce = ?4",
             values![key.network, key.asset, key.payer, key.nonce],
@@ -163,7 +167,8 @@ impl<C: Connections, W> ReadAuthorizations for OpenedStore<C, W> {
         Ok(found.into_iter().next())
     }
 
-    fn authorization_open(
+    /// The one of an account that may still move money; there is at most one.
+    pub fn authorization_open(
         &self,
         account: AccountId,
     ) -> Result<Option<AuthorizationRow>, ReadError> {
@@ -174,7 +179,8 @@ impl<C: Connections, W> ReadAuthorizations for OpenedStore<C, W> {
         Ok(found.into_iter().next())
     }
 
-    fn authorizations_due(
+    /// At most `limit` whose next reconciliation is due at `now`, the longest waiting first.
+    pub fn authorizations_due(
         &self,
         now: Timestamp,
         limit: usize,
@@ -185,7 +191,9 @@ impl<C: Connections, W> ReadAuthorizations for OpenedStore<C, W> {
         )
     }
 
-    fn authorizations_open(
+    /// At most `limit` whose outcome is not proved, the oldest first: those that may still move money, and those that were sent and refused
+    /// on the facilitator's word. `after`: the last row of the page before.
+    pub fn authorizations_open(
         &self,
         after: Option<&AuthorizationRow>,
         limit: usize,
@@ -211,14 +219,17 @@ impl<C: Connections, W> ReadAuthorizations for OpenedStore<C, W> {
         )
     }
 
-    fn authorizations_moving(&self) -> Result<u64, ReadError> {
+    /// How many may still move money.
+    pub fn authorizations_moving(&self) -> Result<u64, ReadError> {
         self.with("signed transfers", |connection| {
             let sql = "SELECT count(*) FROM authorizations WHERE state IN (1, 2)";
             Ok(connection.number(sql, values![])?.unsigned_abs())
         })
     }
 
-    fn authorizations_refused(
+    /// When those of an account were stored that were sent and refused on the facilitator's word, after `since`: at most `limit`, the
+    /// newest first.
+    pub fn authorizations_refused(
         &self,
         account: AccountId,
         since: Timestamp,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
 use tollgate_store::postgres::{self, DatabaseUrl};
-use tollgate_store::{Read, RootSecret, Store};
+use tollgate_store::{Reader, RootSecret, Store};
 use tollgate_testing::Postgres;
 
 /// The table of the marks of nodes, how far their journal is posted.
@@ -36,7 +36,7 @@ pub(crate) fn open(folder: &Path, options: Options) -> Arc<dyn Store> {
 }
 
 /// Opens the store of a folder for reading.
-pub(crate) fn open_read(folder: &Path) -> Arc<dyn Read> {
+pub(crate) fn open_read(folder: &Path) -> Arc<Reader> {
     postgres::open_read(&options_of(folder)).expect("a reader")
 }
 

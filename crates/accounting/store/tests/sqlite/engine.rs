@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use tollgate_clock::Timestamp;
 pub(crate) use tollgate_store::sqlite::Options;
 use tollgate_store::sqlite::{self, Durability};
-use tollgate_store::{Read, RootSecret, Store};
+use tollgate_store::{Reader, RootSecret, Store};
 
 /// The table of the marks of nodes, how far their journal is posted.
 pub(crate) const MARKS: &str = "nodes";
@@ -26,7 +26,7 @@ pub(crate) fn open(folder: &Path, options: Options) -> Arc<dyn Store> {
 }
 
 /// Opens the store of a folder for reading.
-pub(crate) fn open_read(folder: &Path) -> Arc<dyn Read> {
+pub(crate) fn open_read(folder: &Path) -> Arc<Reader> {
     sqlite::open_read(&folder.join("t.db")).expect("a reader")
 }
 

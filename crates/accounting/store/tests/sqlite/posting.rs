@@ -11,7 +11,7 @@ use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::Options;
 use tollgate_store::{
     AccountRow, Admission, CommitError, Endpoint, EntryKind, LedgerLine, OpenHold, PageCursor,
-    Part, Read, Receipt, Refusal, RequestsQuery, Statement, Store, UnitOfWork, UsageFlags,
+    Part, Reader, Receipt, Refusal, RequestsQuery, Statement, Store, UnitOfWork, UsageFlags,
     UsageRecord, UsageRow, UsageTotal,
 };
 
@@ -147,7 +147,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn by(reader: &dyn Read) -> Seen {
+    fn by(reader: &Reader) -> Seen {
         let accounts = reader.accounts_after(None, 100).expect("a read");
         let mut seen = Seen {
             accounts: Vec::new(),
@@ -210,7 +210,7 @@ impl Seen {
 }
 
 /// Every account has the sum of its entries, and what is posted matches the journal.
-fn assert_adds_up(reader: &dyn Read) {
+fn assert_adds_up(reader: &Reader) {
     let view = reader.snapshot().expect("a view");
     let mut entries = Vec::new();
     let mut open_holds = Vec::new();
@@ -250,24 +250,24 @@ fn a_refused_unit_leaves_a_posted_hold_open() {
             assert_eq!(rows_in_tail(folder.path()), 0, "both holds are posted");
             let refused = write(&store, [end.clone(), new_account(1)]);
             assert_eq!(refused, Err(Refusal::AccountExists(account(1))));
-            assert_eq!(Seen::by(&*store).open(), [10, 11]);
+            assert_eq!(Seen::by(&store).open(), [10, 11]);
             // With the next posting, and with the end of another hold.
             for part in [grant(2, 1, 5), settle(11, 1, 2, 2)] {
                 write(&store, [part]).expect("it is written");
-                assert!(Seen::by(&*store).open().contains(&10));
+                assert!(Seen::by(&store).open().contains(&10));
             }
             if restarts {
                 store.close();
                 store = open(folder.path(), NODE, AT_ONCE);
             }
-            let seen = Seen::by(&*store);
+            let seen = Seen::by(&store);
             assert_eq!((seen.open(), seen.balances()), (vec![10], vec![(963, 40)]));
-            assert_adds_up(&*store);
+            assert_adds_up(&store);
             write(&store, [end.clone()]).expect("it is still to be ended");
             let again = write(&store, [end]);
             assert_eq!(again, Err(Refusal::NoHold(operation(10))));
-            assert_eq!(Seen::by(&*store).open(), Vec::<u8>::new());
-            assert_adds_up(&*store);
+            assert_eq!(Seen::by(&store).open(), Vec::<u8>::new());
+            assert_adds_up(&store);
         }
     }
 }
@@ -297,8 +297,8 @@ fn an_operation_of_a_refused_unit_may_start_again() {
                         Err(Refusal::OperationExists(operation(10))),
                     ]
                 );
-                assert_eq!(Seen::by(&*store).balances()[0].0, 960, "it is taken once");
-                assert_adds_up(&*store);
+                assert_eq!(Seen::by(&store).balances()[0].0, 960, "it is taken once");
+                assert_adds_up(&store);
             }
         }
     }
@@ -356,7 +356,7 @@ fn with_a_tail(folder: &Path) -> Arc<dyn Store> {
 fn a_start_replays_the_unposted_tail() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = with_a_tail(folder.path());
-    let before = Seen::by(&*store);
+    let before = Seen::by(&store);
     assert_eq!(before.balances(), [(947, 12), (400, 0)]);
     assert_eq!(before.open(), [11, 12]);
     let requests = before.requests.iter();
@@ -390,14 +390,14 @@ fn a_start_replays_the_unposted_tail() {
     assert_eq!(before.statements[0].older, Some(Timestamp::from_micros(10)));
     let requests = before.totals.iter().map(|total| total.requests);
     assert_eq!(requests.collect::<Vec<_>>(), [3, 1]);
-    assert_adds_up(&*store);
+    assert_adds_up(&store);
 
     let copy = killed(folder.path());
     for _ in 0..2 {
         let after = open(copy.path(), NODE, NEVER);
         assert_eq!(rows_in_tail(copy.path()), 0, "none is replayed twice");
-        assert_eq!(Seen::by(&*after), before);
-        assert_adds_up(&*after);
+        assert_eq!(Seen::by(&after), before);
+        assert_adds_up(&after);
         for begun in [10, 11, 12, 13, 14, 15, 16, 17] {
             let again = write(&after, [hold(begun, 1, 1)]);
             assert_eq!(again, Err(Refusal::OperationExists(operation(begun))));
@@ -411,12 +411,12 @@ fn a_start_replays_the_unposted_tail() {
     }
     let after = open(copy.path(), NODE, NEVER);
     write_each(&after, [settle(11, 1, 5, 5), settle(12, 1, 7, 2)]);
-    let seen = Seen::by(&*after);
+    let seen = Seen::by(&after);
     assert_eq!(
         (seen.open(), seen.balances()),
         (vec![], vec![(952, 0), (400, 0)])
     );
-    assert_adds_up(&*after);
+    assert_adds_up(&after);
 }
 
 #[test]
@@ -450,9 +450,9 @@ fn an_operation_of_the_run_before_is_refused_after_a_restart() {
                     assert_eq!(again, Err(Refusal::OperationExists(operation(number))));
                 }
             }
-            assert_eq!(Seen::by(&*store).balances(), [(923, 40)]);
+            assert_eq!(Seen::by(&store).balances(), [(923, 40)]);
         }
-        assert_adds_up(&*store);
+        assert_adds_up(&store);
     }
 }
 
@@ -461,13 +461,13 @@ fn another_node_posts_its_own_rows_only() {
     for post_records in [NEVER, AT_ONCE] {
         let first = tempfile::tempdir().expect("a folder");
         let store = with_a_tail(first.path());
-        let before = Seen::by(&*store);
+        let before = Seen::by(&store);
         let folder = killed(first.path());
         let second = open(folder.path(), 2, post_records);
-        let seen = Seen::by(&*second);
+        let seen = Seen::by(&second);
         assert_eq!(seen.balances(), before.balances());
         assert_eq!(seen, before);
-        assert_adds_up(&*second);
+        assert_adds_up(&second);
         write_each(
             &second,
             [
@@ -482,15 +482,15 @@ fn another_node_posts_its_own_rows_only() {
             assert!(matches!(refused, Err(Refusal::NoHold(_))), "{refused:?}");
         }
         let more = [(1044, 15), (409, 0)];
-        assert_eq!(Seen::by(&*second).balances(), more);
-        assert_adds_up(&*second);
+        assert_eq!(Seen::by(&second).balances(), more);
+        assert_adds_up(&second);
         second.close();
         for node in [NODE, 2, NODE] {
             let store = open(folder.path(), node, post_records);
-            let seen = Seen::by(&*store);
+            let seen = Seen::by(&store);
             assert_eq!(seen.balances(), more, "with node {node} on it");
             assert_eq!(seen.open(), [11, 12, 51], "with node {node} on it");
-            assert_adds_up(&*store);
+            assert_adds_up(&store);
             store.close();
         }
     }

@@ -243,7 +243,7 @@ fn totals_that_are_behind_the_postings_are_not_read_and_are_derived_at_the_next_
             &[at(DAY + number * DAY / 9, model, (number % 2) as u8)],
         );
     }
-    let read = |store: &dyn tollgate_store::Read| {
+    let read = |store: &tollgate_store::Reader| {
         let days = store.usage_days(MINE, Timestamp::UNIX_EPOCH, Timestamp::MAX);
         let days = days.expect("a read").into_iter();
         days.map(|day| {
@@ -262,7 +262,7 @@ fn totals_that_are_behind_the_postings_are_not_read_and_are_derived_at_the_next_
         limit: 100,
     });
     let expected = summed(&rows.expect("a read"));
-    assert_eq!(read(&*store), expected);
+    assert_eq!(read(&store), expected);
     store.close();
     let folder = fixture._folder.path();
     let marks = engine::MARKS;
@@ -270,10 +270,10 @@ fn totals_that_are_behind_the_postings_are_not_read_and_are_derived_at_the_next_
         format!("UPDATE usage_days SET requests = 1000; UPDATE {marks} SET days_posted = 0");
     engine::execute(folder, &edits);
     let reader = engine::open_read(folder);
-    assert_eq!(read(&*reader), expected, "from the requests themselves");
+    assert_eq!(read(&reader), expected, "from the requests themselves");
     drop(reader);
     let store = open_as(folder, few());
-    assert_eq!(read(&*store), expected);
+    assert_eq!(read(&store), expected);
     store.close();
     let wrong = "SELECT count(*) FROM usage_days WHERE requests >= 1000";
     let wrong = engine::number(folder, wrong);

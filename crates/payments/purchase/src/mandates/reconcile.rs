@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate_clock::Timestamp;
 use tollgate_money::MandateId;
 use tollgate_store::{
-    MandateRow, MandateState, Part, PaymentStatus, Read, Route, SubscriptionRow, reading,
+    MandateRow, MandateState, Part, PaymentStatus, Reader, Route, SubscriptionRow, reading,
 };
 
 use super::context::{AttachParts, Inner};
@@ -296,7 +296,7 @@ impl Inner {
         if charges.is_empty() {
             return Ok(Vec::new());
         }
-        let look_up = move |store: &dyn Read| {
+        let look_up = move |store: &Reader| {
             let noted = charges.into_iter().map(|charge| {
                 let payment = store.payment(Route::PayPal, &charge.id)?;
                 let noted = match payment.map(|payment| payment.status) {

@@ -72,7 +72,7 @@ impl TestBed {
     }
 
     fn check_books(&self) {
-        let report = audit(&*self.store).expect("the audit runs");
+        let report = audit(&self.store).expect("the audit runs");
         assert!(report.clean(), "{:?}", report.violations);
     }
 
@@ -528,7 +528,7 @@ proptest! {
                     prop_assert_eq!(bed.class_at(now) == "pro", row.is_active(now));
                 }
             }
-            let report = audit(&*bed.store).expect("the audit runs");
+            let report = audit(&bed.store).expect("the audit runs");
             prop_assert!(report.clean(), "{:?}", report.violations);
             let ours = report.paid.x402 + report.paid.paypal;
             prop_assert_eq!(i64::try_from(ours).expect("few"), given);

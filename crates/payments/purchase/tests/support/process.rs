@@ -160,7 +160,7 @@ impl Process {
     }
 
     pub(crate) fn check_books(&self) {
-        let report = audit(&*self.store).expect("readable");
+        let report = audit(&self.store).expect("readable");
         assert!(report.clean(), "the books balance: {report:?}");
     }
 }

@@ -159,7 +159,7 @@ impl LedgerFixture {
     /// Checks that the ledger balances and that no hold is open.
     pub(crate) async fn audit(&self) {
         flush(&*self.store).await.expect("the store is open");
-        let report = tollgate_ledger::audit::audit(&*self.store).expect("an audit");
+        let report = tollgate_ledger::audit::audit(&self.store).expect("an audit");
         assert!(report.clean(), "the ledger does not balance: {report:?}");
         assert_eq!(report.open_holds, 0, "something is held for ever");
         assert_eq!(self.totals().held, Micros::ZERO);

@@ -14,7 +14,7 @@ use tollgate_money::AccountId;
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Cell, Column, Tone, table};
 use tollgate_pages::{NavItem, Page};
-use tollgate_store::{EntryKind, Read, ReadError, TopUpRow, TopUpState, reading};
+use tollgate_store::{EntryKind, ReadError, Reader, TopUpRow, TopUpState, reading};
 
 use crate::amounts::{amount, usd};
 use crate::context::PortalContext;
@@ -47,7 +47,7 @@ pub(crate) async fn show(
         .ok()
         .filter(|_| !before.is_empty())
         .map(Period::from);
-    let read = move |read: &dyn Read| {
+    let read = move |read: &Reader| {
         let end = until.unwrap_or(Timestamp::MAX);
         Ok((
             ledger(read, account, end, now)?,
@@ -83,7 +83,7 @@ pub(crate) async fn show(
 
 /// The lines of a page that ends before a day, and the end day of the next page.
 fn ledger(
-    read: &dyn Read,
+    read: &Reader,
     account: AccountId,
     end: Timestamp,
     now: Timestamp,

@@ -16,7 +16,7 @@ use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros};
 use tollgate_pages::format::{self, costs_2, credits_2, plural};
 use tollgate_pages::parts::{self, Cell, Column, Tone};
 use tollgate_pages::{NavItem, Page};
-use tollgate_store::{Read, ReadError, reading};
+use tollgate_store::{ReadError, Reader, reading};
 
 use crate::context::PortalContext;
 use crate::page_error::PageError;
@@ -40,7 +40,7 @@ impl Keys {
         account: AccountId,
         now: Timestamp,
     ) -> Result<Keys, PageError> {
-        let read = move |read: &dyn Read| -> Result<_, ReadError> {
+        let read = move |read: &Reader| -> Result<_, ReadError> {
             let period = Period::last(30, now);
             let days = read.usage_days(account, period.from(), period.to())?;
             Ok((list_keys(read, account)?, days))

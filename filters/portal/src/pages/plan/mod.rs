@@ -12,7 +12,7 @@ use tollgate_pages::parts::{self, Cell, Column, table};
 use tollgate_pages::{NavItem, Page, format};
 use tollgate_purchase::mandates::is_past_due;
 use tollgate_purchase::plan::{DAYS, PRICE, PlanState};
-use tollgate_store::{MandateState, Read, ReadError, reading};
+use tollgate_store::{MandateState, ReadError, Reader, reading};
 
 use crate::amounts::{amount, usd};
 use crate::context::PortalContext;
@@ -28,7 +28,7 @@ pub(crate) async fn show(
 ) -> Result<Reply, PageError> {
     let viewer = request.viewer(context)?;
     let (account, now) = (request.require_session()?.account, request.now);
-    let read = move |read: &dyn Read| -> Result<_, ReadError> {
+    let read = move |read: &Reader| -> Result<_, ReadError> {
         let class = read
             .account(account)?
             .map(|row| row.class_at(now).to_string());

@@ -158,7 +158,7 @@ fn compare(store: &Arc<dyn Store>, path: &Path, acks: &[Ack]) -> Result<(), Stri
     if checked != "ok" {
         return Err(format!("the database is damaged: {checked}"));
     }
-    let report = audit(&**store).map_err(|error| format!("the audit: {error}"))?;
+    let report = audit(store).map_err(|error| format!("the audit: {error}"))?;
     if let Some(violation) = report.violations.first() {
         return Err(format!("the audit finds {violation}"));
     }

@@ -8,16 +8,17 @@ use crate::allotment::{
     AllotmentPart, Answer, CapRow, KeyCap, LEFT, Purse, Recall, SPENT_BEFORE, SharedBalance, Taken,
 };
 use crate::codes::ChangeKind;
-use crate::engine::{WriteError, WriteRows};
+use crate::engine::{Sql, WriteError};
 use crate::entries::LedgerPart;
 use crate::error::Refusal;
 use crate::reads::caps;
+use crate::tables;
 use crate::unit::{CredentialChange, Receipt};
 
 impl Batch {
     pub(super) fn allotment(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         part: &AllotmentPart,
     ) -> Result<Receipt, WriteError> {
         match *part {
@@ -29,33 +30,35 @@ impl Batch {
                 is_owed,
                 at,
             } => {
-                let (shared, parts) = self.shared_of(rows, purse)?;
+                let (shared, parts) = self.shared_of(sql, purse)?;
                 let taken = match shared.share(need.get(), target.get(), is_owed) {
                     Some(amount) => {
                         let amount = Micros::new(amount);
                         let mut recall = shared.recall.number;
                         if recall != 0 && shared.has_plenty(need.get(), at) {
-                            self.set_recall(rows, purse, Recall::default())?;
-                            self.recall_change(rows, purse, at)?;
+                            self.set_recall(sql, purse, Recall::default())?;
+                            self.recall_change(sql, purse, at)?;
                             recall = 0;
                         }
                         match purse {
                             Purse::Account(account) => {
-                                self.shared.open(rows, self.node, account, recall)?;
+                                self.shared.open(sql, self.node, account, recall)?;
                             }
-                            Purse::Cap(cap) => self.open_cap(rows, cap, recall, &parts)?,
+                            Purse::Cap(cap) => self.open_cap(sql, cap, recall, &parts)?,
                         }
-                        self.allot(rows, (operation, purse), amount, at)?;
+                        self.allot(sql, (operation, purse), amount, at)?;
                         Taken::Amount { amount, recall }
                     }
                     None => {
-                        let recall = self.keep_recall(rows, purse, &shared, need.get(), at)?;
+                        let recall = self.keep_recall(sql, purse, &shared, need.get(), at)?;
                         // Of answers in this batch, too.
-                        self.shared.flush(rows, self.node)?;
+                        self.shared.flush(sql, self.node)?;
                         Taken::Short {
                             spendable: Micros::new(shared.spendable().max(0)),
                             recall,
-                            is_pending: rows.is_recall_pending(self.node, purse, recall)?,
+                            is_pending: tables::allotment::is_recall_pending(
+                                sql, self.node, purse, recall,
+                            )?,
                         }
                     }
                 };
@@ -73,7 +76,7 @@ impl Batch {
             } => {
                 if amount.is_positive() {
                     let amount = Micros::new(-amount.get());
-                    self.allot(rows, (operation, purse), amount, at)?;
+                    self.allot(sql, (operation, purse), amount, at)?;
                 }
                 let number = match answer {
                     Answer::None => return Ok(Receipt::default()),
@@ -82,22 +85,24 @@ impl Batch {
                 };
                 match purse {
                     Purse::Account(account) => {
-                        self.shared.answer(rows, self.node, account, number)?;
+                        self.shared.answer(sql, self.node, account, number)?;
                     }
-                    Purse::Cap(cap) => rows.answer_cap_recall(self.node, cap, number)?,
+                    Purse::Cap(cap) => {
+                        tables::allotment::answer_cap_recall(sql, self.node, cap, number)?
+                    }
                 }
                 Ok(Receipt::default())
             }
             AllotmentPart::Overspent { cap, amount, at } => {
-                if !rows.try_grant_cap(self.node, cap, amount.get())? {
-                    self.count_without_row(rows, cap)?;
+                if !tables::allotment::try_grant_cap(sql, self.node, cap, amount.get())? {
+                    self.count_without_row(sql, cap)?;
                 }
-                self.recall_overspent(rows, cap, at)?;
+                self.recall_overspent(sql, cap, at)?;
                 Ok(Receipt::default())
             }
             AllotmentPart::Leave => {
-                self.shared.invalidate(rows, self.node)?;
-                rows.leave(self.node)?;
+                self.shared.invalidate(sql, self.node)?;
+                tables::allotment::leave(sql, self.node)?;
                 Ok(Receipt::default())
             }
         }
@@ -106,24 +111,24 @@ impl Batch {
     /// What the nodes share of a purse, and of a cap its rows.
     fn shared_of(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         purse: Purse,
     ) -> Result<(SharedBalance, CapParts), WriteError> {
         match purse {
             Purse::Account(account) => {
-                let shared = self.shared.of(rows, account)?;
+                let shared = self.shared.of(sql, account)?;
                 let shared = shared.ok_or(WriteError::Refused(Refusal::NoAccount(account)))?;
                 Ok((shared, CapParts::default()))
             }
             Purse::Cap(cap) => {
-                let key = credential(rows, cap.credential)?;
+                let key = credential(sql, cap.credential)?;
                 let mut parts = CapParts {
-                    granted: rows.cap_rows(cap)?,
+                    granted: tables::allotment::cap_rows(sql, cap)?,
                     is_summed: false,
                 };
                 if parts.granted.is_empty() {
-                    let spent = self.spent_without_row(rows, cap, key.0, &[])?;
-                    rows.insert_cap_row(SPENT_BEFORE, cap, spent, spent, LEFT)?;
+                    let spent = self.spent_without_row(sql, cap, key.0, &[])?;
+                    tables::allotment::insert_cap_row(sql, SPENT_BEFORE, cap, spent, spent, LEFT)?;
                     parts.granted.push(CapRow {
                         node: SPENT_BEFORE,
                         granted: spent,
@@ -131,7 +136,7 @@ impl Batch {
                     });
                     parts.is_summed = true;
                 }
-                Ok((shared_cap(rows, cap, key.1, &parts.granted)?, parts))
+                Ok((shared_cap(sql, cap, key.1, &parts.granted)?, parts))
             }
         }
     }
@@ -140,12 +145,12 @@ impl Batch {
     /// nodes post becomes visible only while they have locked what nodes share, so that the totals and the rows are of one moment.
     fn spent_without_row(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         cap: KeyCap,
         account: AccountId,
         counted: &[CapRow],
     ) -> Result<i64, WriteError> {
-        let mut spent = caps::posted(rows, account, cap)?;
+        let mut spent = caps::posted(sql, account, cap)?;
         let counted = counted.iter().filter(|row| row.node != SPENT_BEFORE);
         let counted: Vec<_> = counted.collect();
         spent -= counted.iter().map(|row| row.spent).sum::<i64>();
@@ -153,7 +158,7 @@ impl Batch {
         if !is_counted(self.node) {
             spent += self.pending(cap)?;
         }
-        let charges = self.unposted_of_cap(rows, cap)?;
+        let charges = self.unposted_of_cap(sql, cap)?;
         let others = charges.iter().filter(|(node, _)| !is_counted(*node));
         Ok(spent + others.map(|(_, charged)| charged).sum::<i64>())
     }
@@ -162,12 +167,12 @@ impl Batch {
     /// together. What other nodes commit later they announce themselves.
     fn unposted_of_cap(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         cap: KeyCap,
     ) -> Result<Vec<(i64, i64)>, WriteError> {
         let charges = match self.unposted_charges.take() {
             Some(charges) => charges,
-            None => caps::unposted_charges(rows)?,
+            None => caps::unposted_charges(sql)?,
         };
         let of_cap = caps::unposted_of_cap(&charges, cap);
         self.unposted_charges = Some(charges);
@@ -194,23 +199,25 @@ impl Batch {
     /// The row of this node, which counts the charges that come after it. Those before may be later than the row of what was spent without one.
     fn open_cap(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         cap: KeyCap,
         recall: i64,
         parts: &CapParts,
     ) -> Result<(), WriteError> {
         if parts.granted.iter().any(|row| row.node == self.node) {
-            return Ok(rows.open_cap_row(self.node, cap, recall)?);
+            return Ok(tables::allotment::open_cap_row(
+                sql, self.node, cap, recall,
+            )?);
         }
-        let charges = self.unposted_of_cap(rows, cap)?;
+        let charges = self.unposted_of_cap(sql, cap)?;
         let own = charges.iter().filter(|(node, _)| *node == self.node);
         let before = own.map(|(_, charged)| charged).sum::<i64>() + self.pending(cap)?;
         self.tail.count_cap_of(cap.credential);
-        rows.insert_cap_row(self.node, cap, 0, -before, recall)?;
+        tables::allotment::insert_cap_row(sql, self.node, cap, 0, -before, recall)?;
         match parts.is_summed {
             // With the same result: what this row counts from now on was not there.
             true => Ok(()),
-            false => self.count_without_row(rows, cap),
+            false => self.count_without_row(sql, cap),
         }
     }
 
@@ -218,7 +225,7 @@ impl Batch {
     /// of which requests may still run, and which the audit checks by the cap that is in force.
     pub(super) fn cap_changed(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         change: &CredentialChange,
     ) -> Result<(), WriteError> {
         let Some(SpendingCap { period, .. }) = change.spending_cap else {
@@ -227,25 +234,27 @@ impl Batch {
         let now = KeyCap::at(change.id, period, change.at);
         let mut caps = vec![now];
         if now.month.is_some() {
-            let months = rows.cap_months(change.id)?.into_iter().map(Some);
+            let months = tables::allotment::cap_months(sql, change.id)?
+                .into_iter()
+                .map(Some);
             let of_months = months.map(|month| KeyCap { month, ..now });
             caps.extend(of_months.filter(|cap| *cap != now));
         }
         for cap in caps {
-            self.count_without_row(rows, cap)?;
-            self.recall_overspent(rows, cap, change.at)?;
+            self.count_without_row(sql, cap)?;
+            self.recall_overspent(sql, cap, change.at)?;
         }
         Ok(())
     }
 
     /// Sums again what was spent without a row, from the journal: the same charge may be announced and found. Without any row the first take
     /// does that.
-    fn count_without_row(&mut self, rows: &impl WriteRows, cap: KeyCap) -> Result<(), WriteError> {
-        let counted = rows.cap_rows(cap)?;
+    fn count_without_row(&mut self, sql: &dyn Sql, cap: KeyCap) -> Result<(), WriteError> {
+        let counted = tables::allotment::cap_rows(sql, cap)?;
         if let Some(before) = counted.iter().find(|row| row.node == SPENT_BEFORE) {
-            let (account, _) = credential(rows, cap.credential)?;
-            let spent = self.spent_without_row(rows, cap, account, &counted)?;
-            rows.grant_cap(SPENT_BEFORE, cap, spent - before.granted)?;
+            let (account, _) = credential(sql, cap.credential)?;
+            let spent = self.spent_without_row(sql, cap, account, &counted)?;
+            tables::allotment::grant_cap(sql, SPENT_BEFORE, cap, spent - before.granted)?;
         }
         Ok(())
     }
@@ -253,16 +262,16 @@ impl Batch {
     /// Recalls a cap whose nodes were granted more than it is.
     fn recall_overspent(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         cap: KeyCap,
         at: Timestamp,
     ) -> Result<(), WriteError> {
-        let granted = rows.cap_rows(cap)?;
+        let granted = tables::allotment::cap_rows(sql, cap)?;
         if !granted.is_empty() {
-            let (_, in_force) = credential(rows, cap.credential)?;
-            let shared = shared_cap(rows, cap, in_force, &granted)?;
+            let (_, in_force) = credential(sql, cap.credential)?;
+            let shared = shared_cap(sql, cap, in_force, &granted)?;
             if shared.available < 0 && shared.recall.number == 0 {
-                self.keep_recall(rows, Purse::Cap(cap), &shared, 0, at)?;
+                self.keep_recall(sql, Purse::Cap(cap), &shared, 0, at)?;
             }
         }
         Ok(())
@@ -271,23 +280,23 @@ impl Batch {
     /// Recalls an account whose returned payments owe credits, until they owe none: what other nodes free of it is shared, where it is not spendable.
     pub(super) fn recall_owing(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         account: AccountId,
         at: Timestamp,
     ) -> Result<(), WriteError> {
         let purse = Purse::Account(account);
-        let (shared, _) = self.shared_of(rows, purse)?;
+        let (shared, _) = self.shared_of(sql, purse)?;
         if shared.recall.number == 0 {
-            self.keep_recall(rows, purse, &shared, 0, at)?;
+            self.keep_recall(sql, purse, &shared, 0, at)?;
         }
         // What is owed is read again.
-        Ok(self.shared.invalidate(rows, self.node)?)
+        Ok(self.shared.invalidate(sql, self.node)?)
     }
 
     /// Begins the recall of a purse that has too little for a take, or keeps the one in force; returns its number.
     fn keep_recall(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         purse: Purse,
         shared: &SharedBalance,
         need: i64,
@@ -295,44 +304,42 @@ impl Batch {
     ) -> Result<i64, WriteError> {
         let kept = match shared.recall.number {
             0 => Some(Recall {
-                number: self.recall_change(rows, purse, at)?,
+                number: self.recall_change(sql, purse, at)?,
                 need,
                 short_at: at,
             }),
             _ => shared.recall.after_short(need, at),
         };
         if let Some(recall) = kept {
-            self.set_recall(rows, purse, recall)?;
+            self.set_recall(sql, purse, recall)?;
         }
         Ok(kept.unwrap_or(shared.recall).number)
     }
 
     fn set_recall(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         purse: Purse,
         recall: Recall,
     ) -> Result<(), WriteError> {
         if let Purse::Account(account) = purse {
             self.shared.recalled(account, recall);
         }
-        Ok(rows.set_recall(purse, recall)?)
+        Ok(tables::allotment::set_recall(sql, purse, recall)?)
     }
 
     /// Announces the beginning or the end of a recall.
     fn recall_change(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         purse: Purse,
         at: Timestamp,
     ) -> Result<i64, WriteError> {
         match purse {
-            Purse::Account(account) => {
-                self.change(rows, ChangeKind::Recall, account.as_bytes(), at)
-            }
+            Purse::Account(account) => self.change(sql, ChangeKind::Recall, account.as_bytes(), at),
             Purse::Cap(cap) => {
                 let subject = cap.credential.as_bytes();
-                self.change(rows, ChangeKind::Credential, subject, at)
+                self.change(sql, ChangeKind::Credential, subject, at)
             }
         }
     }
@@ -340,7 +347,7 @@ impl Batch {
     /// Moves a part of a purse between what the nodes share and this node.
     fn allot(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         (operation, purse): (OperationId, Purse),
         amount: Micros,
         at: Timestamp,
@@ -349,7 +356,7 @@ impl Batch {
             Purse::Account(account) => account,
             Purse::Cap(cap) => {
                 // A row that a later month has removed has nothing to return.
-                rows.grant_cap(self.node, cap, amount.get())?;
+                tables::allotment::grant_cap(sql, self.node, cap, amount.get())?;
                 return Ok(());
             }
         };
@@ -377,7 +384,7 @@ struct CapParts {
 
 /// What a cap leaves. One that is not in force any more leaves everything to the requests that began under it.
 fn shared_cap(
-    rows: &impl WriteRows,
+    sql: &dyn Sql,
     cap: KeyCap,
     in_force: Option<SpendingCap>,
     granted: &[CapRow],
@@ -390,14 +397,14 @@ fn shared_cap(
         available: max.saturating_sub(sum),
         credit_limit: 0,
         owed: 0,
-        recall: rows.recall(Purse::Cap(cap))?,
+        recall: tables::allotment::recall(sql, Purse::Cap(cap))?,
     })
 }
 
 /// The account of a credential, and its cap.
 fn credential(
-    rows: &impl WriteRows,
+    sql: &dyn Sql,
     id: CredentialId,
 ) -> Result<(AccountId, Option<SpendingCap>), WriteError> {
-    caps::owner_and_cap(rows, id)?.ok_or(WriteError::Refused(Refusal::NoCredential(id)))
+    caps::owner_and_cap(sql, id)?.ok_or(WriteError::Refused(Refusal::NoCredential(id)))
 }

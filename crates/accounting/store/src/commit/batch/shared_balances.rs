@@ -7,8 +7,9 @@ use std::hash::BuildHasherDefault;
 use tollgate_money::{AccountId, IdHasher};
 
 use crate::allotment::{AllotmentPart, Purse, Recall, SharedBalance};
-use crate::engine::{RowError, Rows, WriteRows};
+use crate::engine::{RowError, Sql};
 use crate::queue::Item;
+use crate::tables;
 use crate::unit::Part;
 
 #[derive(Default)]
@@ -46,7 +47,7 @@ impl SharedBalances {
     }
 
     /// Reads what the takes of a batch need.
-    pub(super) fn read(&mut self, rows: &impl Rows, items: &[Item]) -> Result<(), RowError> {
+    pub(super) fn read(&mut self, sql: &dyn Sql, items: &[Item]) -> Result<(), RowError> {
         let parts = items.iter().flat_map(|item| item.unit.parts());
         let taken = parts.filter_map(|part| match part {
             Part::Allotment(AllotmentPart::Take {
@@ -58,7 +59,7 @@ impl SharedBalances {
         let mut accounts: Vec<AccountId> = taken.collect();
         accounts.sort_unstable();
         accounts.dedup();
-        rows.shared_balances(&accounts, &mut |account, shared| {
+        tables::allotment::shared_balances(sql, &accounts, &mut |account, shared| {
             self.known.insert(account, shared);
         })
     }
@@ -66,12 +67,12 @@ impl SharedBalances {
     /// The shared balance of an account, if there is such an account.
     pub(super) fn of(
         &mut self,
-        rows: &impl Rows,
+        sql: &dyn Sql,
         account: AccountId,
     ) -> Result<Option<SharedBalance>, RowError> {
         if !self.known.contains_key(&account) {
             let unwritten = self.moved.get(&account).copied().unwrap_or_default();
-            rows.shared_balances(&[account], &mut |account, mut shared| {
+            tables::allotment::shared_balances(sql, &[account], &mut |account, mut shared| {
                 shared.available += unwritten;
                 self.known.insert(account, shared);
             })?;
@@ -95,14 +96,14 @@ impl SharedBalances {
 
     pub(super) fn open(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         node: i64,
         account: AccountId,
         recall: i64,
     ) -> Result<(), RowError> {
         // It opens what the answer before it has closed.
         if self.answered.contains_key(&account) {
-            self.flush(rows, node)?;
+            self.flush(sql, node)?;
         }
         let opened = self.opened.entry(account).or_insert(recall);
         *opened = recall.min(*opened);
@@ -113,18 +114,18 @@ impl SharedBalances {
     /// is in this batch, from a time before the credit.
     pub(super) fn book(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         node: i64,
         account: AccountId,
     ) -> Result<(), RowError> {
         let number = self.booked.len();
         self.booked.entry(account).or_insert(number);
-        self.open(rows, node, account, 0)
+        self.open(sql, node, account, 0)
     }
 
     pub(super) fn answer(
         &mut self,
-        rows: &impl WriteRows,
+        sql: &dyn Sql,
         node: i64,
         account: AccountId,
         number: i64,
@@ -133,7 +134,7 @@ impl SharedBalances {
             return Ok(());
         }
         if self.opened.contains_key(&account) {
-            self.flush(rows, node)?;
+            self.flush(sql, node)?;
         }
         let answered = self.answered.entry(account).or_insert(number);
         *answered = number.max(*answered);
@@ -141,25 +142,25 @@ impl SharedBalances {
     }
 
     /// Writes the changes that are only here.
-    pub(super) fn flush(&mut self, rows: &impl WriteRows, node: i64) -> Result<(), RowError> {
+    pub(super) fn flush(&mut self, sql: &dyn Sql, node: i64) -> Result<(), RowError> {
         if !self.opened.is_empty() {
-            rows.open_allotments(node, &self.opened)?;
+            tables::allotment::open_allotments(sql, node, &self.opened)?;
             self.opened.clear();
         }
         if !self.moved.is_empty() {
-            rows.move_shared(&self.moved)?;
+            tables::allotment::move_shared(sql, &self.moved)?;
             self.moved.clear();
         }
         if !self.answered.is_empty() {
-            rows.answer_recalls(node, &self.answered)?;
+            tables::allotment::answer_recalls(sql, node, &self.answered)?;
             self.answered.clear();
         }
         Ok(())
     }
 
     /// Flushes, and forgets what was read: something else changes these rows now.
-    pub(super) fn invalidate(&mut self, rows: &impl WriteRows, node: i64) -> Result<(), RowError> {
+    pub(super) fn invalidate(&mut self, sql: &dyn Sql, node: i64) -> Result<(), RowError> {
         self.known.clear();
-        self.flush(rows, node)
+        self.flush(sql, node)
     }
 }

@@ -54,7 +54,7 @@ fn a_posting_and_the_writers_own_checkpoint_are_timed() {
         let (engine, epoch) = sqlite::new_engine(&path);
         let session = engine.session().expect("its statements");
         let mut batch =
-            Batch::load(session.rows(), 1, epoch, post_records).expect("an empty ledger");
+            Batch::load(session.sql(), 1, epoch, post_records).expect("an empty ledger");
         drop(session);
         let shared = Shared::new(8, Box::new(|_| {}));
         let parts = std::iter::once(new_account()).chain((1..=records).map(grant));

@@ -1,7 +1,7 @@
 //! Commits that are sent before those before them are known to be durable.
 //!
 //! The server goes on after a statement that fails. So each commit checks that what it depends on exists: a journal row is only
-//! inserted after the row before it, a posting only where its last row is there (`WriteRows::set_posted`), and a transaction where the node is in
+//! inserted after the row before it, a posting only where its last row is there (`tables::marks::set_posted`), and a transaction where the node is in
 //! this epoch. What the server has made durable of rows and postings is the beginning of what was sent. Last uses and refused requests need no row,
 //! and are made again by their number alone. After a lost connection the rest is sent again.
 

@@ -1,19 +1,38 @@
-//! The columns of each table, and the conversion of their values.
+//! Rows of accounts as they were last posted.
 
 use std::sync::Arc;
 
-use tollgate_clock::Timestamp;
-use tollgate_money::{CapPeriod, Micros, Price, SpendingCap, TokenPrice};
+use tollgate_money::AccountId;
 
+use super::{allotment, id_lists};
 use crate::codes::EntryKind;
-use crate::engine::{Dialect, RowError, Select, Sql, SqlRow, Value, values};
-use crate::rows::{AccountRow, CredentialRow, LoginRow, NewCredential, OpenHold, PriceRow};
-
-/// Stored for an expiry that never comes; the column is not nullable.
-pub(crate) const NEVER: Timestamp = Timestamp::MAX;
+use crate::commit_id;
+use crate::engine::{
+    Accounts, Balance, Dialect, EngineError, RowError, Select, Sql, SqlRow, Value, values,
+};
+use crate::rows::AccountRow;
 
 /// Visits accounts as they were last posted.
-pub(crate) fn posted_accounts(
+pub(crate) fn posted(
+    connection: &dyn Sql,
+    which: Accounts<'_>,
+    each: &mut dyn FnMut(AccountRow),
+) -> Result<(), RowError> {
+    match which {
+        Accounts::All => posted_where(connection, "", values![], each),
+        Accounts::Of(accounts) => id_lists::each(accounts, &mut |values, ids| {
+            posted_where(connection, &format!("WHERE id IN ({ids})"), &values, each)
+        }),
+        Accounts::After(after, limit) => {
+            let after = after.as_ref().map_or(&[][..], |id| &id.as_bytes()[..]);
+            let which = "WHERE id > ?1 ORDER BY id LIMIT ?2";
+            posted_where(connection, which, values![after, limit], each)
+        }
+    }
+}
+
+/// Visits the accounts that a clause selects.
+fn posted_where(
     connection: &dyn Sql,
     which: &str,
     values: &[Value<'_>],
@@ -46,47 +65,6 @@ pub(crate) fn has_paid(accounts: &str) -> String {
         "EXISTS (SELECT 1 FROM credit_references c WHERE c.account_id = {accounts}.id AND c.kind = {top_up} LIMIT 1 OFFSET 0)
                 OR EXISTS (SELECT 1 FROM payments p WHERE p.account_id = {accounts}.id LIMIT 1 OFFSET 0)"
     )
-}
-
-pub(crate) fn all_credentials(
-    connection: &dyn Sql,
-    which: &str,
-    values: &[Value<'_>],
-    each: &mut dyn FnMut(CredentialRow),
-) -> Result<(), RowError> {
-    let sql = format!(
-        "SELECT hash, id, kind, account_id, client_id, grant_id, resource, scopes, label, hint, models, cap, created_at, expires_at,
-                revoked_at, cap_period, used_at, version FROM credentials {which}"
-    );
-    connection.each(&sql, values, credential, each)
-}
-
-pub(crate) fn all_prices(
-    connection: &dyn Sql,
-    each: &mut dyn FnMut(PriceRow),
-) -> Result<(), RowError> {
-    let sql = "SELECT ver, model, in_per_mtok, out_per_mtok, per_request, valid_from FROM prices ORDER BY valid_from, model";
-    connection.each(sql, values![], price, each)
-}
-
-fn price(row: &dyn SqlRow) -> Result<PriceRow, RowError> {
-    let tokens = |at| -> Result<TokenPrice, RowError> {
-        let amount: i64 = row.get(at)?;
-        TokenPrice::new(Micros::new(amount)).ok_or_else(|| RowError::Unknown {
-            what: "a price",
-            value: amount.to_string(),
-        })
-    };
-    Ok(PriceRow {
-        version: row.get(0)?,
-        model: row.get(1)?,
-        price: Price {
-            input: tokens(2)?,
-            output: tokens(3)?,
-            request: row.get(4)?,
-        },
-        valid_from: row.get(5)?,
-    })
 }
 
 /// The few distinct words of a column with many rows, each allocated once.
@@ -125,60 +103,41 @@ fn account(row: &dyn SqlRow, classes: &mut Words) -> Result<AccountRow, RowError
     })
 }
 
-fn credential(row: &dyn SqlRow) -> Result<CredentialRow, RowError> {
-    let models: Option<&str> = row.get(10)?;
-    let expires_at = row.get(13)?;
-    Ok(CredentialRow {
-        made: NewCredential {
-            hash: row.get(0)?,
-            id: row.get(1)?,
-            kind: row.get(2)?,
-            account: row.get(3)?,
-            client_id: row.get(4)?,
-            grant_id: row.get(5)?,
-            resource: row.get(6)?,
-            scopes: row.get(7)?,
-            label: row.get(8)?,
-            hint: row.get(9)?,
-            // An empty list of models is stored as an empty text, which has no line.
-            models: models.map(|models| models.lines().map(Arc::from).collect()),
-            spending_cap: match row.get(11)? {
-                None => None,
-                Some(max) => Some(SpendingCap {
-                    max,
-                    // Rows from before periods existed count over all time.
-                    period: row.get::<Option<_>>(15)?.unwrap_or(CapPeriod::Total),
-                }),
-            },
-            created_at: row.get(12)?,
-            expires_at: (expires_at != NEVER).then_some(expires_at),
-        },
-        revoked_at: row.get(14)?,
-        used_at: row.get(16)?,
-        version: row.get(17)?,
-    })
+/// Every rate class that an account has.
+pub(crate) fn classes(connection: &dyn Sql) -> Result<Vec<Arc<str>>, RowError> {
+    let sql = "SELECT DISTINCT rate_class FROM accounts";
+    connection.all(sql, values![], |row| row.get::<Arc<str>>(0))
 }
 
-pub(crate) fn login(row: &dyn SqlRow) -> Result<LoginRow, RowError> {
-    Ok(LoginRow {
-        id: row.get(0)?,
-        account: row.get(1)?,
-        kind: row.get(2)?,
-        address: row.get(3)?,
-        verified_at: row.get(4)?,
-        created_at: row.get(5)?,
-    })
-}
-
-pub(crate) fn hold(row: &dyn SqlRow) -> Result<OpenHold, RowError> {
-    Ok(OpenHold {
-        operation: row.get(0)?,
-        account: row.get(1)?,
-        amount: row.get(2)?,
-        node: row.get(3)?,
-        epoch: row.get(4)?,
-        created_at: row.get(5)?,
-        expires_at: row.get(6)?,
+/// Sets the posted balances of a node, in the order of the accounts.
+pub(crate) fn post_balances(
+    connection: &dyn Sql,
+    node: i64,
+    balances: &[(AccountId, Balance)],
+) -> Result<(), EngineError> {
+    if commit_id::has_allotments(node) {
+        return allotment::post_balances(connection, node, balances);
+    }
+    let sql = match connection.dialect() {
+        // Without a savepoint, which would copy each page: an error here rolls back the whole transaction.
+        Dialect::Sqlite => {
+            "UPDATE OR FAIL accounts SET available = ?2, held = ?3, updated_at = max(updated_at, ?4) WHERE id = ?1"
+        }
+        Dialect::Postgres => {
+            "UPDATE accounts AS a SET available = v.available, held = v.held, updated_at = greatest(a.updated_at, v.at)
+             FROM (VALUES (CAST(?1 AS BYTEA), CAST(?2 AS BIGINT), CAST(?3 AS BIGINT), CAST(?4 AS BIGINT))) AS v (id, available, held, at)
+             WHERE a.id = v.id"
+        }
+    };
+    connection.execute_rows(sql, &mut |run| {
+        balances.iter().try_for_each(|(account, balance)| {
+            run(values![
+                account,
+                balance.available,
+                balance.held,
+                balance.at
+            ])
+        })
     })
 }
 
