@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tollgate_clock::Timestamp;
 use tollgate_counters::Source;
-use tollgate_store::{AuditLogQuery, AuditOutcome, Read, ReadError, Store, reading};
+use tollgate_store::{AuditLogQuery, AuditOutcome, ReadError, Reader, Store, reading};
 
 use crate::telemetry::names;
 
@@ -99,7 +99,7 @@ impl Upkeep {
 }
 
 /// The time of the newest record of a task, with the violations in it. Blocks.
-fn newest(store: &dyn Read, task: Task) -> Result<Option<(Timestamp, u64)>, ReadError> {
+fn newest(store: &Reader, task: Task) -> Result<Option<(Timestamp, u64)>, ReadError> {
     let records = store.audit_log(&AuditLogQuery {
         subject: Some(task.subject().into()),
         limit: 1,

@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::ApiError;
 use tollgate_money::AccountId;
-use tollgate_store::{AccountRow, OpenError, Read, ReadError, Store, reading};
+use tollgate_store::{AccountRow, OpenError, ReadError, Reader, Store, reading};
 
 use super::call::{Call, no_account};
 use crate::admin::changes::{ChangeError, panicked};
@@ -59,7 +59,7 @@ impl ApiState {
 
     pub(in crate::admin) async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&dyn Read) -> Result<T, ReadError> + Send + 'static,
+        read: impl FnOnce(&Reader) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let read = reading(&self.deps.store, read).await;
         Ok(read.map_err(ChangeError::from)?)
@@ -76,7 +76,7 @@ impl ApiState {
     pub(in crate::admin) async fn account(&self, id: &str) -> Result<AccountView, ApiError> {
         let (row, now) = (self.find(id).await?, self.deps.clock.now());
         let id = row.id;
-        let more = move |store: &dyn Read| Ok((store.subscription(id)?, store.logins(id)?));
+        let more = move |store: &Reader| Ok((store.subscription(id)?, store.logins(id)?));
         let (plan, logins) = self.read(more).await?;
         Ok(AccountView::of(&row, now).with(plan.as_ref(), &logins, now))
     }

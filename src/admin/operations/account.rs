@@ -9,7 +9,7 @@ use tollgate_identity::{
 };
 use tollgate_money::AccountId;
 use tollgate_purchase::mandates::request_cancellation;
-use tollgate_store::{AccountStatus, CacheScope, Read, reading};
+use tollgate_store::{AccountStatus, CacheScope, Reader, reading};
 
 use super::operation::{Done, Operation, Run};
 use crate::admin::api::call::{Call, LIMIT, cursor, invalid, no_account};
@@ -193,7 +193,7 @@ impl Operation for EndPlan {
 
     async fn run(self, run: &Run<'_>) -> Result<Done, ChangeError> {
         let account: AccountId = self.account.parse()?;
-        let read = move |store: &dyn Read| store.mandates_of(account, MANDATES_MAX);
+        let read = move |store: &Reader| store.mandates_of(account, MANDATES_MAX);
         let rows = reading(&run.service.store, read).await?;
         // A running gateway has PayPal cancel it within seconds, otherwise the next one does at its start.
         let attached = vec![run.recorder.part()];
@@ -390,7 +390,7 @@ impl Endpoint for Export {
         // Recorded before it is read: no export is without a record.
         let account = id.to_string();
         api.perform(Export { account }, call).await?;
-        let read = move |store: &dyn Read| AccountExport::read(store, id, now, ENTRIES_MAX);
+        let read = move |store: &Reader| AccountExport::read(store, id, now, ENTRIES_MAX);
         let exported = api.read(read).await?;
         exported.ok_or_else(|| no_account(id))
     }
@@ -440,7 +440,7 @@ impl Endpoint for List {
             None => None,
             Some(text) => Some(text.parse().map_err(|_| cursor("after"))?),
         };
-        let find = move |store: &dyn Read| match login {
+        let find = move |store: &Reader| match login {
             None => store.accounts_after(after, limit + 1),
             Some(login) => {
                 let found = login.find(|address| store.account_by_login(login.kind(), address))?;

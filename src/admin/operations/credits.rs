@@ -7,7 +7,7 @@ use tollgate_clock::Timestamp;
 use tollgate_filter::ApiError;
 use tollgate_ledger::Credited;
 use tollgate_money::Micros;
-use tollgate_store::{LedgerLine, Read};
+use tollgate_store::{LedgerLine, Reader};
 
 use super::operation::{Operation, Run};
 use crate::admin::api::call::{Call, LIMIT, cursor};
@@ -206,7 +206,7 @@ impl Endpoint for Show {
         };
         let row = api.find(call.name()).await?;
         let id = row.id;
-        let read = move |store: &dyn Read| store.lines(id, before, limit + 1);
+        let read = move |store: &Reader| store.lines(id, before, limit + 1);
         let mut lines = api.read(read).await?;
         let next = cut_page(&mut lines, limit);
         Ok(BalancePage {
