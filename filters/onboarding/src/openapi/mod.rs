@@ -1,112 +1,77 @@
-//! The OpenAPI 3.1 document of the service.
-//!
-//! Generated from the tables and types of the implementation: request members, error codes, scopes, and the types that
-//! `DeveloperOnboarding`, the plan and subscriptions are serialised from.
+//! The OpenAPI 3.1 document of the service: the fragments of the folder `openapi` of this crate, one for each family of endpoints and each
+//! rail, filled with the settings and the tables and types of the implementation.
 
-mod access;
-mod operation;
-mod operations;
-mod purchase;
-mod responses;
+mod fragment;
+mod members;
 mod schema;
-mod schemas;
+mod values;
 
-use serde_json::{Map, Value, json};
-use tollgate_filter::{Scope, ServiceIdentity};
+use serde_json::{Value, json};
+use tollgate_purchase::plan::PlanProtocols;
 
+use self::fragment::{Filling, merge, parse};
 use crate::config::OnboardingSettings;
-use crate::installation::Installation;
+use crate::installation::{Deprecated, Installation};
 
-/// Version of the interface, not of the program.
-const VERSION: &str = "1.0.0";
+macro_rules! fragment {
+    ($name:literal) => {
+        include_str!(concat!("../../openapi/", $name, ".yaml"))
+    };
+}
+
+/// Fragments of every installation.
+const FRAGMENTS: [&str; 9] = [
+    fragment!("document"),
+    fragment!("common"),
+    fragment!("models"),
+    fragment!("completions"),
+    fragment!("chat"),
+    fragment!("text"),
+    fragment!("onboarding"),
+    fragment!("plan"),
+    fragment!("access"),
+];
+
+/// The fragment of each rail, and whether the rail is installed.
+fn rails(protocols: PlanProtocols) -> [(bool, &'static str); 3] {
+    let PlanProtocols { x402, mpp, paypal } = protocols;
+    [
+        (x402, fragment!("x402")),
+        (mpp, fragment!("mpp")),
+        (paypal, fragment!("ucp")),
+    ]
+}
 
 /// Generates the document.
 pub fn document(settings: &OnboardingSettings, installation: &Installation) -> Value {
-    let service = &installation.service;
-    json!({
-        "openapi": "3.1.0",
-        "info": {
-            "title": settings.service,
-            "version": VERSION,
-            "description": format!(
-                "Text generation behind an OpenAI-compatible interface, paid with credits.{plan} What is deprecated, and what will end: {base}/docs/lifecycle.",
-                base = service.base_url,
-                plan = match installation.protocols.is_any() {
-                    true => format!(" How programs buy the monthly plan: {}/docs/paying.", service.base_url),
-                    false => String::new(),
-                },
-            ),
-        },
-        "servers": [{"url": service.base_url}],
-        "externalDocs": {"url": settings.documentation_url},
-        "x-service-info": {"categories": ["ai", "compute"], "docs": {
-            "homepage": settings.documentation_url,
-            "apiReference": settings.openapi_url,
-            "llms": format!("{}/llms.txt", service.base_url),
-        }},
-        "tags": [
-            {"name": "models", "description": "The models for sale."},
-            {"name": "completions", "description": "Text generation."},
-            {"name": "commerce", "description": "The monthly plan, and the protocols for buying it."},
-            {"name": "onboarding", "description": "Sign-up, keys and discovery."},
-            {"name": "access", "description": "The authorization server and its discovery documents."},
-        ],
-        "paths": operations::paths(installation),
-        "components": {
-            "securitySchemes": security_schemes(service),
-            "schemas": schemas::all(installation),
-            "responses": responses::all(),
-            "headers": responses::headers(),
-        },
-    })
-}
-
-fn security_schemes(service: &ServiceIdentity) -> Value {
-    let scopes: Map<String, Value> = Scope::ALL
-        .into_iter()
-        .filter(|scope| scope.resource() == tollgate_filter::Resource::Api)
-        .map(|scope| (scope.name().to_owned(), json!(meaning(scope))))
-        .collect();
-    let (name, base) = (&service.name, &service.base_url);
-    json!({
-        "apiKey": {
-            "type": "http",
-            "scheme": "bearer",
-            "bearerFormat": format!("sk-{name}-"),
-            "description": "A key created by a signed-in person.",
-        },
-        "oauth": {
-            "type": "oauth2",
-            "description": format!("An access token for the resource {base}/v1 (RFC 8707), by authorization code with PKCE (S256)."),
-            "flows": {"authorizationCode": {
-                "authorizationUrl": format!("{base}/oauth/authorize"),
-                "tokenUrl": format!("{base}/oauth/token"),
-                "scopes": scopes,
-            }},
-        },
-    })
-}
-
-/// Description of a scope.
-fn meaning(scope: Scope) -> &'static str {
-    match scope {
-        Scope::ApiModels => "See models and the balance",
-        Scope::ApiChat => "Send chat requests",
-        Scope::ApiCompletions => "Send text requests (older form)",
-        Scope::CommerceSubscribe => "Buy or renew the plan",
-        Scope::CheckoutManage => "Buy the plan by a checkout of the Universal Commerce Protocol",
-        Scope::McpAndroid => "Set up and command Android devices",
-        Scope::McpChat => "Use chats",
-        Scope::McpProjects => "Use projects",
-        Scope::McpDevices => "Use devices",
+    let filling = Filling {
+        parts: parse(fragment!("parts")),
+        values: values::all(settings, installation),
+    };
+    let rails = rails(installation.protocols);
+    let rails = rails.into_iter().filter(|(is_installed, _)| *is_installed);
+    let mut document = json!({});
+    for text in FRAGMENTS.into_iter().chain(rails.map(|(_, text)| text)) {
+        merge(&mut document, filling.fill(&parse(text)));
     }
+    for Deprecated { method, path } in &installation.deprecated {
+        let method = method.as_str().to_ascii_lowercase();
+        let path = path.replace("{plan}", &installation.plan.slug);
+        let described = document["paths"].get_mut(path);
+        if let Some(described) = described.and_then(|path| path.get_mut(method)) {
+            described["deprecated"] = json!(true);
+        }
+    }
+    document
 }
 
 #[cfg(test)]
 mod tests {
-    use tollgate_filter::{CODES, ErrorType, RateClasses, Resources};
+    use tollgate_filter::{
+        CODES, ErrorType, RateClasses, Resource, Resources, Scope, ServiceIdentity,
+    };
     use tollgate_module::{Services, check_text};
-    use tollgate_purchase::plan::{Plan, PlanProtocols};
+    use tollgate_purchase::plan::Plan;
 
     use super::*;
     use crate::config::RawOnboarding;
@@ -207,7 +172,10 @@ mod tests {
                 ErrorType::PaymentRequired => {
                     &document["paths"]["/commerce/subscriptions/svc-pro/mpp"]["post"]["responses"]["402"]
                 }
-                _ => &document["components"]["responses"][responses::name(status)],
+                _ if values::UNREAD_STATUSES.contains(&status) => {
+                    &document["components"]["responses"]["Error4XX"]
+                }
+                _ => &document["components"]["responses"][format!("Error{status}")],
             };
             let description = answer["description"].as_str().expect("words");
             assert!(
@@ -215,6 +183,48 @@ mod tests {
                 "{description}"
             );
         }
+    }
+
+    #[test]
+    fn every_placeholder_has_a_value_and_every_part_is_used() {
+        let text = documents().to_string();
+        assert!(!text.contains("{{"), "{text}");
+        let fragments = FRAGMENTS.into_iter();
+        let rails = rails(PlanProtocols::ALL).map(|(_, text)| text);
+        let parts = parse(fragment!("parts"));
+        let all: Vec<Value> = fragments
+            .chain(rails)
+            .map(parse)
+            .chain([parts.clone()])
+            .collect();
+        let mut used = Vec::new();
+        each(&json!(all), "", &mut |path, value| {
+            if let Some((_, place)) = path.rsplit_once("/<<")
+                && let Some(name) = value.as_str()
+                && !place[1.min(place.len())..].contains('/')
+            {
+                assert!(parts[name].is_object(), "{path}: {name} is no part");
+                used.push(name.to_owned());
+            }
+        });
+        for name in parts.as_object().expect("an object").keys() {
+            assert!(used.contains(name), "the part {name} is used nowhere");
+        }
+    }
+
+    #[test]
+    fn every_scope_of_the_api_has_a_description() {
+        let document = documents();
+        let flows = &document["components"]["securitySchemes"]["oauth"]["flows"];
+        let described = flows["authorizationCode"]["scopes"].as_object();
+        let described: Vec<&String> = described.expect("an object").keys().collect();
+        let mut scopes: Vec<&str> = Scope::ALL
+            .into_iter()
+            .filter(|scope| scope.resource() == Resource::Api)
+            .map(Scope::name)
+            .collect();
+        scopes.sort_unstable();
+        assert_eq!(described, scopes);
     }
 
     #[test]

@@ -1,21 +1,6 @@
-//! OpenAPI: the parts of a schema (JSON Schema 2020-12), and the schema of a Rust type.
+//! OpenAPI: the schema (JSON Schema 2020-12) of a Rust type.
 
-use serde_json::{Value, json};
-
-/// A reference to a schema.
-pub(super) fn reference(name: &str) -> Value {
-    json!({"$ref": format!("#/components/schemas/{name}")})
-}
-
-/// An object that permits additional members.
-pub(super) fn open(required: &[&str], properties: Value) -> Value {
-    let mut schema =
-        json!({"type": "object", "properties": properties, "additionalProperties": true});
-    if !required.is_empty() {
-        schema["required"] = json!(required);
-    }
-    schema
-}
+use serde_json::Value;
 
 /// The schema of a Rust type as serialised: optional members are absent, never null.
 pub(super) fn of<T: schemars::JsonSchema>() -> Value {
