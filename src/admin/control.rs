@@ -18,8 +18,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::changes::Actor;
-use super::operations;
-use super::operations::operation::{Answer, Changes, Operation, read_output, request_line};
+use super::operations::operation::{
+    Answer, Changes, Operation, Request, read_output, request_line,
+};
 
 /// Maximum length of one line in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
@@ -191,9 +192,13 @@ impl Drop for Socket {
     }
 }
 
+/// Reads the operation of a line.
+pub(super) type ReadRequest = fn(&[u8]) -> serde_json::Result<Box<dyn Request>>;
+
 /// Serves until `stopped` completes.
 pub(super) async fn serve(
     socket: Socket,
+    read_request: ReadRequest,
     service: Arc<dyn Changes>,
     mut stopped: watch::Receiver<bool>,
     mut released: watch::Receiver<bool>,
@@ -228,7 +233,7 @@ pub(super) async fn serve(
         };
         let service = service.clone();
         connections.spawn(async move {
-            if let Err(error) = serve_connection(stream, uid, &*service).await {
+            if let Err(error) = serve_connection(stream, uid, read_request, &*service).await {
                 tracing::debug!(%error, "control socket connection failed");
             }
         });
@@ -241,7 +246,12 @@ pub(super) async fn serve(
 }
 
 /// Answers the lines of a connection of a user in order.
-async fn serve_connection(stream: UnixStream, uid: u32, service: &dyn Changes) -> io::Result<()> {
+async fn serve_connection(
+    stream: UnixStream,
+    uid: u32,
+    read_request: ReadRequest,
+    service: &dyn Changes,
+) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     let mut line = Vec::new();
@@ -258,7 +268,7 @@ async fn serve_connection(stream: UnixStream, uid: u32, service: &dyn Changes) -
             let answer = refusal("the line is too long or is not terminated".to_owned());
             return write.write_all(&line_of(answer)).await;
         }
-        let answer = match operations::read(&line) {
+        let answer = match read_request(&line) {
             Err(error) => refusal(format!(
                 "the gateway does not know this request ({error}); use the same version of `tollgate` for the command and the gateway"
             )),

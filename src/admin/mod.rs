@@ -188,7 +188,7 @@ impl Admin {
                     };
                     tokio::join!(
                         http::serve(listener, endpoints, stopped.clone(), released.clone()),
-                        control::serve(control, service, stopped, released),
+                        control::serve(control, operations::read, service, stopped, released),
                     );
                 });
             })
