@@ -1,9 +1,21 @@
-//! Allotments: one node of several decides on the credit that it has taken from a purse, and on nothing else. A purse is an account's credit, or
-//! the spending cap of a key in one period (`caps.rs`).
+//! Allotments (escrow, a bounded counter): each of several nodes grants holds from its own part of a purse in memory, and from nothing else.
+//! A purse is an account's credit, or the spending cap of a key in one period (`caps.rs`).
 //!
-//! A hold that fits is placed as on a node that is alone. For any other the node takes credit first ([`Inner::acquire_from`]): a refusal, a
-//! shorter answer and everything that takes credit from an account is decided by what the nodes share, in the database. While a purse is
-//! recalled, the node keeps only what is held: what an end of a hold frees is returned under the lock that freed it.
+//! ```text
+//!               take: one commit, ordered among all nodes
+//!   shared  ──────────────────────────────────────────────▶  available here ──── hold ────▶ held here
+//!  balance                                                     │        ▲                     │
+//!     ▲  ▲                                                     │        └─ unused remainder ──┤
+//!     │  └───────────── return: idle, or recalled ─────────────┘                              │ charge
+//!     └──────────────── return, while the purse is recalled ──────────────── remainder ───────┤
+//!                                                                                             ▼
+//!                                                                                           spent
+//!   take does not fit ──▶ recall of the purse ──▶ every node returns its available part and answers
+//!                              ──▶ take again: it fits, or the account has no credit (402), or a node did not answer (503)
+//! ```
+//!
+//! The database decides every take, and everything that removes credit from an account. During a recall a freed remainder is returned under the
+//! lock that freed it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;

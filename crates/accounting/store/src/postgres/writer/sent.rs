@@ -1,9 +1,24 @@
-//! Commits that are sent before those before them are known to be durable.
+//! Pipelined commits: the writer sends a commit before the server has answered earlier commits.
 //!
-//! The server goes on after a statement that fails. So each commit checks that what it depends on exists: a journal row is only
-//! inserted after the row before it, a posting only where its last row is there (`WriteRows::set_posted`), and a transaction where the node is in
-//! this epoch. What the server has made durable of rows and postings is the beginning of what was sent. Last uses and refused requests need no row,
-//! and are made again by their number alone. After a lost connection the rest is sent again.
+//! ```text
+//!            send                 the server's answer
+//!   built ─────────▶ unknown ──────────────────────────▶ durable ─────▶ callers notified, in order
+//!                       │                                   ▲
+//!                       │ lost connection,                  │ row found with its hash,
+//!                       │ error that passes                 │ or transaction found by its number
+//!                       ▼                                   │
+//!                   resolving, on a new connection, oldest first
+//!                       │            │                      ▲
+//!                       │            │ not found: sent      │ inserted, or run under a new number
+//!                       │            └──────────────────────┘
+//!                       │ another epoch, another hash, an error that does not pass, grace over
+//!                       ▼
+//!                   the store stops; the next start recovers from the journal
+//! ```
+//!
+//! Durable commits are always a prefix of the sent commits, although the server goes on after a failed statement. Each commit checks its
+//! predecessor: a journal row needs the hash of the row before, a posting needs its last journal row (`WriteRows::set_posted`), a transaction
+//! needs the node's epoch. Last uses and refused requests need no predecessor; their transaction number alone shows whether they are durable.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
