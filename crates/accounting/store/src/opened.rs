@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crate::engine::{RowError, Rows};
+use crate::engine::{Reading as _, RowError, Rows};
 use crate::error::ReadError;
 
 /// Connections that reads use, of one engine.

@@ -18,7 +18,7 @@ use crate::allotment::KeySpending;
 use crate::carry::CarriedRow;
 use crate::commit_id;
 use crate::engine::{
-    Balance, JournalRows, Page, RecoverRows, RowError, Rows, WriteError, WriteRows,
+    Balance, JournalRows, Page, RecoverRows, RowError, Rows, WriteError, WriteRows, damaged_commit,
 };
 use crate::entries::{self, Body, DecodeError, LedgerPart, Record};
 use crate::journal::Packer;
@@ -178,7 +178,7 @@ impl JournalTail {
 
     /// Adds a row that was committed before.
     fn replay_row(&mut self, rows: &impl Rows, id: i64, bytes: &[u8]) -> Result<(), RowError> {
-        let decode_error = RowError::of_commit(id);
+        let decode_error = damaged_commit(id);
         let body = Body::read(bytes).map_err(&decode_error)?;
         let mut records = 0;
         for record in body.records() {

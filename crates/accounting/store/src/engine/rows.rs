@@ -13,8 +13,9 @@ use std::time::Duration;
 use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
-use super::error::{EngineError, RowError, WriteError};
-use super::sql::Sql;
+use tollgate_sql::{EngineError, RowError, Sql};
+
+use super::error::WriteError;
 use crate::allotment::{
     AllotmentRow, CapAllotmentRow, CapRow, KeyCap, KeySpending, Purse, Recall, SharedBalance,
 };
@@ -163,18 +164,6 @@ pub(crate) type EachPage<'a> = dyn FnMut(Page<'_>) -> Result<ControlFlow<()>, Ro
 /// Receives the usage totals of an account.
 pub(crate) type EachDay<'a> = dyn FnMut(AccountId, UsageDay) + 'a;
 
-/// A set of keys on a connection, which the engine moves to disk when it is large.
-pub(crate) trait KeySet {
-    /// Begins an empty set.
-    fn begin_set(&self) -> Result<(), RowError>;
-
-    /// Adds a key to the set; `false` when it had it.
-    fn add_to_set(&self, key: &[u8]) -> Result<bool, RowError>;
-
-    /// Ends the set.
-    fn end_set(&self) -> Result<(), RowError>;
-}
-
 /// The runs of a node as the engine counts them.
 pub(crate) trait Epochs {
     /// Raises the epoch of a node above each that the engine knows of: the runs before it are fenced off, and their holds are orphans.
@@ -191,7 +180,7 @@ pub(crate) struct FeedBounds {
 }
 
 /// Reads of rows. Within a transaction all of them see one snapshot.
-pub(crate) trait Rows: Sql + KeySet {
+pub(crate) trait Rows: Sql {
     /// Visits bodies of the journal.
     fn bodies(&self, which: JournalRows, each: &mut EachBody<'_>) -> Result<(), RowError>;
 

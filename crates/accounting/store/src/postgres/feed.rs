@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::connection::{Connection, Target};
 use super::failure::{Names, failure};
 use super::read::limit_reads_of_this_thread;
 use super::ticker::Ticker;
@@ -13,6 +12,7 @@ use crate::commit::Shared;
 use crate::engine::{EngineError, Fault, FeedBounds, RowError, Rows as _};
 use crate::error::ReadError;
 use crate::store::ChangeRow;
+use tollgate_postgres::{Connection, Target};
 
 /// Pause between two reads of the feed.
 const INTERVAL: Duration = Duration::from_millis(50);

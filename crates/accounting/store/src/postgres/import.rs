@@ -13,7 +13,6 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use super::claim::Claim;
-use super::connection::Connection;
 use super::failure::{open_error, row_open_error};
 use super::lease::{Holder, Lease};
 use super::open::{choose, target};
@@ -25,6 +24,7 @@ use crate::error::{OpenError, STOP_THE_OTHER};
 use crate::schema::SCHEMA;
 use crate::sqlite;
 use crate::store::Read;
+use tollgate_postgres::Connection;
 
 /// The tables of a file but for those that Litestream makes in each file that it ships. Any other table that the database does not have ends
 /// the import, since rows that are left out silently may be of value.

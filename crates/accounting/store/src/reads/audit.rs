@@ -13,7 +13,7 @@ use crate::allotment::{AllotmentRow, CapShares};
 use crate::audit_log::AuditRecord;
 use crate::carry::{self, Carried, History, RecordDigest};
 use crate::commit_id;
-use crate::engine::{Accounts, DayRange, JournalRows, RowError, Rows};
+use crate::engine::{Accounts, DayRange, JournalRows, KeySet, Reading as _, RowError, Rows};
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
 use crate::error::ReadError;
 use crate::journal::Packer;
@@ -107,18 +107,17 @@ impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
 }
 
 /// Assembles operations from the journal, in the order in which they end; unfinished ones come last.
-struct Operations<'r, R> {
-    rows: &'r R,
+struct Operations {
+    /// Every operation ever, to find one that was started twice.
+    begun: KeySet,
     open: HashMap<OperationId, Entry>,
     holds: HashMap<OperationId, OpenHold>,
 }
 
-impl<R: Rows> Operations<'_, R> {
-    fn walk(rows: &R, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
-        // Every operation ever, to find one that was started twice. The engine spills them to disk when there are many.
-        rows.begin_set()?;
+impl Operations {
+    fn walk<R: Rows>(rows: &R, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
         let mut operations = Operations {
-            rows,
+            begun: KeySet::new()?,
             open: HashMap::new(),
             holds: tail::open_holds(rows)?,
         };
@@ -133,7 +132,6 @@ impl<R: Rows> Operations<'_, R> {
         if walked.is_ok() {
             operations.rest(each);
         }
-        rows.end_set()?;
         walked
     }
 
@@ -145,7 +143,7 @@ impl<R: Rows> Operations<'_, R> {
         let entry = Entry::of(part);
         let operation = part.operation();
         let ends = matches!(part, LedgerPart::Settle { .. } | LedgerPart::Release { .. });
-        let is_duplicate = !ends && !self.rows.add_to_set(operation.as_bytes())?;
+        let is_duplicate = !ends && !self.begun.insert(operation.as_bytes())?;
         if let (LedgerPart::Hold { .. }, Some(entry), false) = (part, &entry, is_duplicate) {
             self.open.insert(operation, entry.clone());
             return Ok(());

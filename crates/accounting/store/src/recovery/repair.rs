@@ -17,7 +17,9 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use crate::carry::CarriedRow;
 use crate::codes::EntryKind;
 use crate::commit_id;
-use crate::engine::{Accounts, JournalRows, NewRun, RecoverRows, RowError, Rows, WriteError};
+use crate::engine::{
+    Accounts, JournalRows, KeySet, NewRun, RecoverRows, RowError, Rows, WriteError, damaged_commit,
+};
 use crate::entries::{Body, Entry, LedgerPart, Seal};
 use crate::journal::Packer;
 use crate::reads;
@@ -112,7 +114,6 @@ pub(crate) fn repair(
     let mut scan = JournalScan::new(rows)?;
     scan.carried()?;
     scan.journal()?;
-    rows.end_set()?;
     for (node, epoch) in std::mem::take(&mut scan.nodes) {
         rows.put_node(node, epoch)?;
     }
@@ -179,6 +180,8 @@ fn balances(rows: &impl Rows) -> Result<Balances, RowError> {
 /// One scan of the journal that rewrites it where necessary.
 struct JournalScan<'r, R> {
     rows: &'r R,
+    /// Every operation and every reference that the journal has.
+    keys: KeySet,
     repair: Repair,
     /// The last epoch of each node in the journal.
     nodes: BTreeMap<i64, i64>,
@@ -214,10 +217,9 @@ enum Disposition {
 
 impl<'r, R: RecoverRows> JournalScan<'r, R> {
     fn new(rows: &'r R) -> Result<JournalScan<'r, R>, RowError> {
-        // All operations and references that ever were.
-        rows.begin_set()?;
         Ok(JournalScan {
             rows,
+            keys: KeySet::new()?,
             repair: Repair::default(),
             nodes: BTreeMap::new(),
             open: HashMap::new(),
@@ -230,7 +232,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
     fn carried(&mut self) -> Result<(), RowError> {
         let mut parts = Vec::new();
         self.rows.bodies(JournalRows::Carried, &mut |id, bytes| {
-            let damaged = RowError::of_commit(id);
+            let damaged = damaged_commit(id);
             for record in Body::read(bytes).map_err(&damaged)?.records() {
                 let part = record.and_then(|record| record.part());
                 parts.push((commit_id::numbers(id).0, part.map_err(&damaged)?));
@@ -315,9 +317,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
             previous: is,
             ..seal.clone()
         };
-        let sealed = previous
-            .reseal(&new_body)
-            .map_err(RowError::of_commit(id))?;
+        let sealed = previous.reseal(&new_body).map_err(damaged_commit(id))?;
         if sealed != seal {
             self.repair.resealed += 1;
             self.rows.put_commit(id, &sealed, &new_body)?;
@@ -339,7 +339,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
         commit: (i64, i64, i64),
         body: &[u8],
     ) -> Result<Option<Vec<u8>>, RowError> {
-        let damaged = RowError::of_commit(commit_id::id(commit.0, commit.1, commit.2));
+        let damaged = damaged_commit(commit_id::id(commit.0, commit.1, commit.2));
         let read = Body::read(body).map_err(&damaged)?;
         let mut packer = Packer::default();
         let mut is_changed = false;
@@ -405,7 +405,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
             } => {
                 // Longer than an operation, so the two kinds of keys differ.
                 let key = [&account.as_bytes()[..], b"/", reference.as_bytes()].concat();
-                let is_new = self.rows.add_to_set(&key)?;
+                let is_new = self.keys.insert(&key)?;
                 match (is_new, self.begin(*operation)?) {
                     (true, true) => Disposition::Keep,
                     (false, _) => Disposition::Quarantine(format!(
@@ -456,7 +456,7 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
     }
 
     fn begin(&self, operation: OperationId) -> Result<bool, RowError> {
-        self.rows.add_to_set(operation.as_bytes())
+        self.keys.insert(operation.as_bytes())
     }
 
     fn end(
@@ -631,8 +631,7 @@ fn insert(
     body: &[u8],
 ) -> Result<Seal, RowError> {
     let id = commit_id::id(node, epoch, number);
-    let seal =
-        Seal::of(((node, epoch, number), previous), body).map_err(RowError::of_commit(id))?;
+    let seal = Seal::of(((node, epoch, number), previous), body).map_err(damaged_commit(id))?;
     rows.put_commit(id, &seal, body)?;
     Ok(seal)
 }

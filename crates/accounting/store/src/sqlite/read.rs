@@ -9,7 +9,7 @@ use rusqlite::Connection;
 
 use super::descriptor::Descriptor;
 use super::file;
-use crate::engine::RowError;
+use crate::engine::{Reading as _, RowError};
 use crate::error::{OpenError, ReadError};
 use crate::opened::{Connections, OpenedStore};
 

@@ -1,10 +1,10 @@
 //! Writes that a recovery alone makes.
 
 use super::journal::on_marks;
-use crate::engine::{Dialect, EngineError, Epochs, KeySet, RecoverRows, Sql, values};
+use crate::engine::{Dialect, EngineError, Epochs, RecoverRows, Sql, values};
 use crate::entries::Seal;
 
-impl<C: Sql + KeySet + Epochs> RecoverRows for C {
+impl<C: Sql + Epochs> RecoverRows for C {
     fn remove_derived(&self) -> Result<(), EngineError> {
         for sql in [
             "UPDATE accounts SET available = 0, held = 0",

@@ -25,8 +25,8 @@ use crate::codes::{ChangeKind, LoginKind};
 use crate::commit_id;
 use crate::engine::{
     Accounts, Balance, Booking, Credentials, DayRange, Dialect, EachBody, EachDay, EachPage,
-    EngineError, FeedBounds, JournalRows, KeySet, PageFeed, PageRange, RowError, Rows, Select, Sql,
-    SqlRow, WriteError, WriteRows, values,
+    EngineError, FeedBounds, JournalRows, PageFeed, PageRange, RowError, Rows, Select, Sql, SqlRow,
+    WriteError, WriteRows, values,
 };
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::plan::{PaymentRow, SubscriptionRow};
@@ -39,7 +39,7 @@ use crate::usage::UsageDay;
 /// The ids of every commit.
 const EVERY_NODE: (i64, i64) = (0, i64::MAX);
 
-impl<C: Sql + KeySet> Rows for C {
+impl<C: Sql> Rows for C {
     fn bodies(&self, which: JournalRows, each: &mut EachBody<'_>) -> Result<(), RowError> {
         carry::bodies(self, which, each)?;
         match which {
@@ -382,7 +382,7 @@ impl<C: Sql + KeySet> Rows for C {
     }
 }
 
-impl<C: Sql + KeySet> WriteRows for C {
+impl<C: Sql> WriteRows for C {
     fn begin_unit(&self) -> Result<(), EngineError> {
         self.write("SAVEPOINT unit", values![])
     }

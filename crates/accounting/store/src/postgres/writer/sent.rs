@@ -25,10 +25,10 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use super::super::connection::Connection;
-use super::super::wire::{Expected, lost};
 use super::{JournalRow, Writer, Written};
 use crate::engine::{Committed, EngineError, Fault};
+use tollgate_postgres::Connection;
+use tollgate_postgres::{Expected, lost};
 
 /// For how long the server may not answer, before the connection is taken for lost.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
