@@ -1,5 +1,5 @@
-//! Allotments: one node of several decides on the credit that it has taken from a purse, and on nothing else. A purse is an account's credit, or
-//! the spending cap of a key in one period (`caps.rs`).
+//! Allotments (escrow, a bounded counter): each of several nodes grants holds from its own part of a purse in memory, and from nothing else.
+//! A purse is an account's credit, or the spending cap of a key in one period (`caps.rs`).
 //!
 //! A hold that fits is placed as on a node that is alone. For any other the node takes credit first ([`Ledger::acquire_from`]): a refusal, a
 //! shorter answer and everything that takes credit from an account is decided by what the nodes share, in the database. While a purse is

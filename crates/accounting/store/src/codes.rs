@@ -2,8 +2,6 @@
 //!
 //! A code is permanent: rows written years ago contain it. New variants take new numbers; none is reused.
 
-use tollgate_money::CapPeriod;
-
 macro_rules! codes {
     ($(#[$doc:meta])* $name:ident { $($(#[$word_doc:meta])* $word:ident = $code:literal,)+ }) => {
         $(#[$doc])*
@@ -368,23 +366,6 @@ impl EntryKind {
             EntryKind::Settle | EntryKind::Release => 1,
             _ => 0,
         }
-    }
-}
-
-/// The stored number of a cap's period.
-pub(crate) const fn cap_period_code(period: CapPeriod) -> i64 {
-    match period {
-        CapPeriod::Total => 0,
-        CapPeriod::Month => 1,
-    }
-}
-
-/// The period of a stored number; `None` for a number that no version up to this one has written.
-pub(crate) const fn cap_period(code: i64) -> Option<CapPeriod> {
-    match code {
-        0 => Some(CapPeriod::Total),
-        1 => Some(CapPeriod::Month),
-        _ => None,
     }
 }
 

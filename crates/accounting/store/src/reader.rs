@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::engine::{RowError, Sql};
+use crate::engine::{Reading as _, RowError, Sql};
 use crate::error::ReadError;
 
 /// Connections that reads use, of one engine.

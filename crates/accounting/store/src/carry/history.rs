@@ -7,7 +7,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::{CarriedNode, CarriedRow, CarriedSum, RecordDigest, RowDigest};
 use crate::commit_id;
-use crate::engine::{RowError, Sql};
+use crate::engine::{RowError, Sql, damaged_commit};
 use crate::entries::{Body, LedgerPart, Seal};
 use crate::journal::Packer;
 use crate::reads::DayTotals;
@@ -48,7 +48,7 @@ impl History {
         let seal = &commit.seal;
         let id = commit_id::id(seal.node, seal.epoch, seal.number);
         self.follow(id, seal, &commit.body)?;
-        let damaged = RowError::of_commit(id);
+        let damaged = damaged_commit(id);
         let body = Body::read(&commit.body).map_err(&damaged)?;
         for record in body.records() {
             let record = record.map_err(&damaged)?;

@@ -17,7 +17,7 @@ use super::recent_operations::RecentOperations;
 use crate::allotment::KeySpending;
 use crate::carry::CarriedRow;
 use crate::commit_id;
-use crate::engine::{Balance, JournalRows, Page, RowError, Sql, WriteError};
+use crate::engine::{Balance, JournalRows, Page, RowError, Sql, WriteError, damaged_commit};
 use crate::entries::{self, Body, DecodeError, LedgerPart, Record};
 use crate::journal::Packer;
 use crate::reads::{BalanceDelta, DayTotals};
@@ -175,7 +175,7 @@ impl JournalTail {
 
     /// Adds a row that was committed before.
     fn replay_row(&mut self, sql: &dyn Sql, id: i64, bytes: &[u8]) -> Result<(), RowError> {
-        let decode_error = RowError::of_commit(id);
+        let decode_error = damaged_commit(id);
         let body = Body::read(bytes).map_err(&decode_error)?;
         let mut records = 0;
         for record in body.records() {

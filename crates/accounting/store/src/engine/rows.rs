@@ -11,8 +11,9 @@ use std::time::Duration;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
-use super::error::{EngineError, RowError, WriteError};
-use super::sql::Sql;
+use tollgate_sql::{EngineError, RowError, Sql};
+
+use super::error::WriteError;
 use crate::entries::Seal;
 use crate::error::Failure;
 use crate::usage::UsageDay;

@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use tollgate_clock::Timestamp;
 use tollgate_money::OperationId;
 
-use super::connection::Connection;
 use super::failure::row_open_error;
 use super::options::{NodeRole, Options};
 use crate::commit_id;
@@ -16,6 +15,7 @@ use crate::error::OpenError;
 use crate::spool::{Frame, Owner, SpoolFile, SpooledUnit, unfit};
 use crate::tables::journal::{StepOrder, each_step, step};
 use crate::unit::{Part, UnitOfWork};
+use tollgate_postgres::Connection;
 
 /// The locked spool of a start, if it has one.
 pub(super) struct Claim(Option<(SpoolFile, Vec<Frame>)>);

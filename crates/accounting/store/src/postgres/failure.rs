@@ -1,12 +1,10 @@
 //! Errors of the server: what their codes mean for the store, and what they mean for the operator.
 
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fallible_iterator::FallibleIterator as _;
-use postgres_protocol::message::backend::ErrorFields;
+use tollgate_postgres::{Connected, DatabaseUrl, Profile, ServerError};
 
 use crate::engine::{EngineError, Fault, RowError, WriteError};
 use crate::error::{Failure, FailureKind, OpenError};
@@ -37,75 +35,56 @@ fn classify(code: &str) -> Fault {
     found.map_or(Fault::Other, |(_, fault)| *fault)
 }
 
-/// An error response (PostgreSQL, "Error and Notice Message Fields").
-#[derive(Clone, Debug, Default)]
-pub(super) struct ServerError {
-    code: String,
-    message: String,
-    detail: String,
+/// The store, for its connections.
+pub(super) static PROFILE: Profile = Profile {
+    application: "tollgate",
+    // No table of another schema stands before the store's, whatever the role or the database has set.
+    search_path: "public",
+    fault,
+    remedy,
+    password_remedy: "set `store.password_file` or `store.password_env`",
+    standby_remedy: "`store.url` has to lead to the primary",
+    connect,
+};
+
+#[cfg(feature = "simulation")]
+fn connect(_url: &DatabaseUrl) -> Connected {
+    crate::simulation::connect()
 }
 
-impl std::error::Error for ServerError {}
-
-impl fmt::Display for ServerError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} (SQLSTATE {})", self.message, self.code)?;
-        if !self.detail.is_empty() {
-            write!(out, ": {}", self.detail)?;
-        }
-        match self.remedy() {
-            Some(remedy) => write!(out, "; {remedy}"),
-            None => Ok(()),
-        }
-    }
+#[cfg(not(feature = "simulation"))]
+fn connect(_url: &DatabaseUrl) -> Connected {
+    None
 }
 
-impl ServerError {
-    pub(super) fn from_fields(mut fields: ErrorFields<'_>) -> ServerError {
-        let mut error = ServerError::default();
-        while let Ok(Some(field)) = fields.next() {
-            let value = || String::from_utf8_lossy(field.value_bytes()).into_owned();
-            match field.type_() {
-                b'C' => error.code = value(),
-                b'M' => error.message = value(),
-                b'D' => error.detail = value(),
-                _ => {}
-            }
+/// The remedy of an operator, where the server names none.
+fn remedy(error: &ServerError) -> Option<&'static str> {
+    Some(match error.code.as_str() {
+        // invalid_password
+        "28P01" => "correct the password in `store.password_file` or `store.password_env`",
+        // invalid_authorization_specification: no such role, or no line of pg_hba.conf
+        "28000" => "create the role (`createuser --pwprompt USER`), or admit it in `pg_hba.conf`",
+        // invalid_catalog_name
+        "3D000" => {
+            "create it as an administrator of the server: `createdb -O USER -T template0 -E UTF8 DATABASE`"
         }
-        error
-    }
-
-    /// What an operator does about it, where the server does not say.
-    fn remedy(&self) -> Option<&'static str> {
-        Some(match self.code.as_str() {
-            // invalid_password
-            "28P01" => "correct the password in `store.password_file` or `store.password_env`",
-            // invalid_authorization_specification: no such role, or no line of pg_hba.conf
-            "28000" => {
-                "create the role (`createuser --pwprompt USER`), or admit it in `pg_hba.conf`"
-            }
-            // invalid_catalog_name
-            "3D000" => {
-                "create it as an administrator of the server: `createdb -O USER -T template0 -E UTF8 DATABASE`"
-            }
-            // insufficient_privilege; invalid_schema_name, where it has no right to any
-            "42501" | "3F000" => {
-                "make the user the owner of the database: `ALTER DATABASE name OWNER TO user`"
-            }
-            // duplicate_table: of this program they are made under a lock
-            "42P07" => "the database has tables of another program; use one of its own",
-            // too_many_connections
-            "53300" => "raise `max_connections` of the server, or end what else is connected to it",
-            _ => return None,
-        })
-    }
-
-    fn fault(&self) -> Fault {
-        match self.code.as_str() {
-            // not_null_violation, of the number of a commit: what fences the transaction
-            "23502" if self.message.contains("commits") => Fault::Fenced,
-            code => classify(code),
+        // insufficient_privilege; invalid_schema_name, where it has no right to any
+        "42501" | "3F000" => {
+            "make the user the owner of the database: `ALTER DATABASE name OWNER TO user`"
         }
+        // duplicate_table: of this program they are made under a lock
+        "42P07" => "the database has tables of another program; use one of its own",
+        // too_many_connections
+        "53300" => "raise `max_connections` of the server, or end what else is connected to it",
+        _ => return None,
+    })
+}
+
+fn fault(error: &ServerError) -> Fault {
+    match error.code.as_str() {
+        // not_null_violation, of the number of a commit: what fences the transaction
+        "23502" if error.message.contains("commits") => Fault::Fenced,
+        code => classify(code),
     }
 }
 
@@ -136,15 +115,6 @@ pub(super) fn copy(error: &EngineError) -> EngineError {
             Some(server) => Box::new(server.clone()),
             None => error.source.to_string().into(),
         },
-    }
-}
-
-impl From<ServerError> for EngineError {
-    fn from(error: ServerError) -> EngineError {
-        EngineError {
-            fault: error.fault(),
-            source: Box::new(error),
-        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tollgate_postgres::{Connection, Target};
 
-use super::connection::{Connection, Target};
 use super::failure::{Names, failure};
 use super::read::limit_reads_of_this_thread;
 use super::ticker::Ticker;

@@ -9,11 +9,11 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tollgate_postgres::Connection;
 
 use sha2::{Digest as _, Sha256};
 
 use super::claim::Claim;
-use super::connection::Connection;
 use super::failure::{open_error, row_open_error};
 use super::lease::{Holder, Lease};
 use super::open::{choose, target};

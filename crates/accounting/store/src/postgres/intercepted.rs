@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::connection::Target;
 use super::open;
 use super::options::Options;
 use super::read::Pool;
@@ -15,6 +14,7 @@ use crate::rows::RootSecret;
 use crate::spool::SpooledUnit;
 use crate::store::{Observer, Store, Submit};
 use crate::unit::{Done, UnitOfWork};
+use tollgate_postgres::Target;
 
 /// Submits a unit to a store, or something else in its place.
 pub type Submitter =

@@ -11,7 +11,6 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-use super::connection::{Connection, Target};
 use super::failure::{Names, failure};
 use super::ticker::Ticker;
 use crate::commit::Shared;
@@ -19,6 +18,7 @@ use crate::commit_id;
 use crate::engine::{EngineError, RowError, Select as _, Sql as _, values};
 use crate::node_settings::{OtherSettings, RecordedSettings};
 use crate::outage::Outage;
+use tollgate_postgres::{Connection, Target};
 
 /// For how long a node has the duties after it sent the renewal of their lease: shorter than the lease, so that two do not have
 /// them unless the database's clock jumps.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tollgate_clock::Clock;
 
-use super::connection::Connection;
 use super::failure::open_error;
 use super::open::target;
 use super::options::Options;
 use super::schema::check_server;
 use crate::engine::EngineError;
 use crate::error::OpenError;
+use tollgate_postgres::Connection;
 
 /// Round trips and commits that are measured.
 const MEASURED: usize = 16;

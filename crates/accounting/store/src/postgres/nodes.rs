@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tollgate_clock::Timestamp;
 
-use super::connection::Connection;
 use super::failure::{open_error, row_open_error};
 use super::lease::{self, Holder};
 use super::open::{target, unrecovered};
@@ -14,6 +13,7 @@ use crate::commit_id;
 use crate::engine::{RowError, Select as _, values};
 use crate::error::OpenError;
 use crate::node_settings::RecordedSettings;
+use tollgate_postgres::Connection;
 
 /// How long after the end of its lease a node without a spool is left alone: its answers wait for the database as long.
 const RECOVERED_AFTER: Duration = Duration::from_secs(60);

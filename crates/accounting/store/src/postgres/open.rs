@@ -7,9 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::claim::Claim;
-use super::connection::{Connection, Target, WAIT};
 use super::engine::PostgresEngine;
-use super::failure::{Names, open_error, row_open_error, write_open_error};
+use super::failure::{Names, PROFILE, open_error, row_open_error, write_open_error};
 use super::feed::Feed;
 use super::lease::{self, Holder, Lease, Renewer};
 use super::nodes::NodeLease;
@@ -31,6 +30,7 @@ use crate::spool::{Owner, Spool};
 use crate::store::Store;
 use crate::tables::allotment::remove_caps;
 use crate::threads;
+use tollgate_postgres::{Connection, Target, WAIT};
 
 /// The number of a node that is alone, whatever its name: its ledger in memory decides on all credit.
 const ALONE: i64 = 1;
@@ -426,7 +426,7 @@ pub(super) fn unrecovered(
 
 pub(super) fn target(options: &Options) -> Result<Target, OpenError> {
     let password = options.password.as_deref();
-    Target::new(options.url.clone(), password).map_err(|error| OpenError::Unreachable {
+    Target::new(options.url.clone(), password, &PROFILE).map_err(|error| OpenError::Unreachable {
         database: options.url.to_string(),
         is_transient: false,
         source: error.into(),

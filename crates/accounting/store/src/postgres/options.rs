@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tollgate_clock::{Clock, Timestamp};
 
-use super::url::DatabaseUrl;
 use crate::error::Failure;
 use crate::outage::OutageTimes;
 use crate::rows::RootSecret;
+use tollgate_postgres::DatabaseUrl;
 
 /// What a node is among those of its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

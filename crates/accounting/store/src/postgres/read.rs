@@ -8,10 +8,10 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::Clock;
 
-use super::connection::{Connection, Target, WAIT};
-use crate::engine::{RowError, Sql};
+use crate::engine::{Reading as _, RowError, Sql};
 use crate::error::ReadError;
 use crate::reader::{Connections, View};
+use tollgate_postgres::{Connection, Target, WAIT};
 
 /// Connections kept for the next reader.
 const IDLE_MAX: usize = 8;
@@ -200,13 +200,14 @@ mod tests {
     use tollgate_clock::{ManualClock, Timestamp};
     use tollgate_testing::Postgres;
 
+    use super::super::failure::PROFILE;
     use super::*;
     use crate::engine::{Select as _, values};
-    use crate::postgres::url::DatabaseUrl;
+    use crate::postgres::DatabaseUrl;
 
     fn pool() -> (Pool, ManualClock) {
         let url = DatabaseUrl::parse(&Postgres::shared().database()).expect("an address");
-        let mut pool = Pool::new(Arc::new(Target::new(url, None).expect("no TLS")));
+        let mut pool = Pool::new(Arc::new(Target::new(url, None, &PROFILE).expect("no TLS")));
         let (clock, time) = Clock::manual(Timestamp::UNIX_EPOCH);
         pool.clock = clock;
         (pool, time)

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tollgate_clock::Clock;
 
-use super::connection::Connection;
 use super::failure::{is_locked, open_error, row_open_error};
 use super::own_tables::{OWN_COLUMNS, OWN_TABLES};
 use super::writer::engine_error;
@@ -14,6 +13,7 @@ use crate::engine::{EngineError, Fault, RowError, Select as _, Sql as _, values}
 use crate::error::OpenError;
 use crate::schema::{COMPATIBLE_FROM, Dialect, SCHEMA};
 use crate::threads;
+use tollgate_postgres::Connection;
 
 /// PostgreSQL's keywords for the schema.
 const DIALECT: Dialect = Dialect {

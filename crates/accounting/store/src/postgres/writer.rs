@@ -25,18 +25,18 @@ use self::attempts::Attempts;
 use self::sent::SentCommits;
 pub(super) use self::session::set_idle_limit;
 use self::session::set_up;
-use super::connection::{Connection, Sent, Target, is_select, refuse_nul};
-use super::failure::{self, ServerError, retry_login};
-use super::key_set::SpillingSet;
+use super::failure::{self, retry_login};
 use super::lease;
-use super::row_values::RowValues;
-use super::wire::{Expected, NothingChanged};
 use crate::commit_id;
 use crate::engine::{
-    Dialect, EachRow, EngineError, Fault, Feed, KeySet, RowError, Select as _, Sql, Value, values,
+    Dialect, EachRow, EngineError, Fault, Feed, RowError, Select as _, Sql, Value, values,
 };
 use crate::entries::Seal;
 use crate::outage::Outage;
+use tollgate_postgres::RowValues;
+use tollgate_postgres::ServerError;
+use tollgate_postgres::{Connection, Sent, Target, is_select, refuse_nul};
+use tollgate_postgres::{Expected, NothingChanged};
 
 /// Begins a transaction: the fence, and its number. The number may not be null, so that it is an error where the node has another epoch, or the
 /// transaction was made already, of which the server has received a copy late: `COMMIT` is sent with it.
@@ -76,7 +76,6 @@ pub(super) struct Writer {
     again: RefCell<Attempts>,
     /// The number of the last transaction.
     commits: Cell<i64>,
-    keys: SpillingSet,
 }
 
 /// The open commit.
@@ -144,7 +143,6 @@ impl Writer {
             sent: SentCommits::default(),
             again: RefCell::default(),
             commits: Cell::new(0),
-            keys: SpillingSet::default(),
         })
     }
 
@@ -494,7 +492,7 @@ impl Writer {
             rows.push(values);
             Ok(())
         })?;
-        if rows.len() == 0 {
+        if rows.is_empty() {
             return Ok(());
         }
         let written = Written {
@@ -585,21 +583,6 @@ impl Sql for Writer {
     }
 }
 
-impl KeySet for Writer {
-    fn begin_set(&self) -> Result<(), RowError> {
-        self.keys.begin()
-    }
-
-    fn add_to_set(&self, key: &[u8]) -> Result<bool, RowError> {
-        self.keys.add(key)
-    }
-
-    fn end_set(&self) -> Result<(), RowError> {
-        self.keys.end();
-        Ok(())
-    }
-}
-
 pub(super) fn engine_error(error: RowError) -> EngineError {
     match error {
         RowError::Engine(error) => error,
@@ -612,9 +595,10 @@ pub(super) fn engine_error(error: RowError) -> EngineError {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_postgres::DatabaseUrl;
     use tollgate_testing::{Certificate, Postgres};
 
-    use super::super::url::DatabaseUrl;
+    use super::super::failure::PROFILE;
     use super::session::{BY_KEYS, IDLE_MAX};
     use super::*;
     use crate::tables::allotment::posted_balances_sql;
@@ -625,7 +609,7 @@ mod tests {
         let server = Postgres::start_with_tls(&certificate.cert_pem, &certificate.key_pem);
         let url = format!("postgres://gateway@127.0.0.1:{}/postgres", server.port());
         let url = DatabaseUrl::parse(&url).expect("an address");
-        let target = Target::new(url, Some(b"secret word".as_slice())).expect("TLS");
+        let target = Target::new(url, Some(b"secret word".as_slice()), &PROFILE).expect("TLS");
         let connection = Connection::open(&target).expect("it opens");
         set_up(&connection).expect("settings");
         for (setting, value) in [

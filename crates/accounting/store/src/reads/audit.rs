@@ -13,7 +13,9 @@ use crate::allotment::{AllotmentRow, CapShares};
 use crate::audit_log::AuditRecord;
 use crate::carry::{self, Carried, History, RecordDigest};
 use crate::commit_id;
-use crate::engine::{Accounts, DayRange, JournalRows, RowError, Select, Sql, values};
+use crate::engine::{
+    Accounts, DayRange, JournalRows, KeySet, Reading as _, RowError, Select, Sql, values,
+};
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
 use crate::error::ReadError;
 use crate::journal::Packer;
@@ -142,18 +144,17 @@ impl<'r> Snapshot<'r> {
 }
 
 /// Assembles operations from the journal, in the order in which they end; unfinished ones come last.
-struct Operations<'r> {
-    sql: &'r dyn Sql,
+struct Operations {
+    /// Every operation that has begun, to find a second start.
+    begun: KeySet,
     open: HashMap<OperationId, Entry>,
     holds: HashMap<OperationId, OpenHold>,
 }
 
-impl Operations<'_> {
+impl Operations {
     fn walk(sql: &dyn Sql, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
-        // Every operation ever, to find one that was started twice. The engine spills them to disk when there are many.
-        sql.begin_set()?;
         let mut operations = Operations {
-            sql,
+            begun: KeySet::new()?,
             open: HashMap::new(),
             holds: tail::open_holds(sql)?,
         };
@@ -168,7 +169,6 @@ impl Operations<'_> {
         if walked.is_ok() {
             operations.rest(each);
         }
-        sql.end_set()?;
         walked
     }
 
@@ -180,7 +180,7 @@ impl Operations<'_> {
         let entry = Entry::of(part);
         let operation = part.operation();
         let ends = matches!(part, LedgerPart::Settle { .. } | LedgerPart::Release { .. });
-        let is_duplicate = !ends && !self.sql.add_to_set(operation.as_bytes())?;
+        let is_duplicate = !ends && !self.begun.insert(operation.as_bytes())?;
         if let (LedgerPart::Hold { .. }, Some(entry), false) = (part, &entry, is_duplicate) {
             self.open.insert(operation, entry.clone());
             return Ok(());

@@ -9,7 +9,7 @@ use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use super::records::RecordQuery;
 use crate::allotment::{CapShares, KeyCap, NodeCap, SPENT_BEFORE};
 use crate::commit_id;
-use crate::engine::{Credentials, DayRange, JournalRows, RowError, Sql};
+use crate::engine::{Credentials, DayRange, JournalRows, RowError, Sql, damaged_commit};
 use crate::entries::{Body, DecodeError};
 use crate::tables;
 
@@ -67,7 +67,7 @@ pub(crate) fn unposted_charges(sql: &dyn Sql) -> Result<UnpostedCharges, RowErro
             let sum = found.entry((credential, node, began_in)).or_insert(0);
             *sum += charged;
         })
-        .map_err(RowError::of_commit(id))
+        .map_err(damaged_commit(id))
     })?;
     let mut charges = UnpostedCharges::default();
     for ((credential, node, month), charged) in found {

@@ -6,7 +6,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::commit_id;
-use crate::engine::{Accounts, JournalRows, RowError, Sql};
+use crate::engine::{Accounts, JournalRows, RowError, Sql, damaged_commit};
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
 use crate::rows::{AccountRow, OpenHold};
 use crate::tables;
@@ -18,7 +18,7 @@ pub(crate) fn each_record(
     each: &mut dyn FnMut(i64, Record<'_>) -> Result<(), DecodeError>,
 ) -> Result<(), RowError> {
     tables::journal::bodies(sql, which, &mut |id, body| {
-        let damaged = RowError::of_commit(id);
+        let damaged = damaged_commit(id);
         let body = Body::read(body).map_err(&damaged)?;
         body.records()
             .try_for_each(|record| each(id, record?))

@@ -17,7 +17,9 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use crate::carry::CarriedRow;
 use crate::codes::EntryKind;
 use crate::commit_id;
-use crate::engine::{Accounts, Epochs, JournalRows, NewRun, RowError, Sql, WriteError};
+use crate::engine::{
+    Accounts, Epochs, JournalRows, KeySet, NewRun, RowError, Sql, WriteError, damaged_commit,
+};
 use crate::entries::{Body, Entry, LedgerPart, Seal};
 use crate::journal::Packer;
 use crate::reads;
@@ -111,7 +113,6 @@ pub(crate) fn repair(epochs: &dyn Epochs, options: &RepairRun<'_>) -> Result<Rep
     let mut scan = JournalScan::new(sql)?;
     scan.carried()?;
     scan.journal()?;
-    sql.end_set()?;
     for (node, epoch) in std::mem::take(&mut scan.nodes) {
         tables::recovery::put_node(sql, node, epoch)?;
     }
@@ -178,6 +179,8 @@ fn balances(sql: &dyn Sql) -> Result<Balances, RowError> {
 /// One scan of the journal that rewrites it where necessary.
 struct JournalScan<'r> {
     sql: &'r dyn Sql,
+    /// Every operation and every reference in the journal.
+    keys: KeySet,
     repair: Repair,
     /// The last epoch of each node in the journal.
     nodes: BTreeMap<i64, i64>,
@@ -213,10 +216,9 @@ enum Disposition {
 
 impl<'r> JournalScan<'r> {
     fn new(sql: &'r dyn Sql) -> Result<JournalScan<'r>, RowError> {
-        // All operations and references that ever were.
-        sql.begin_set()?;
         Ok(JournalScan {
             sql,
+            keys: KeySet::new()?,
             repair: Repair::default(),
             nodes: BTreeMap::new(),
             open: HashMap::new(),
@@ -229,7 +231,7 @@ impl<'r> JournalScan<'r> {
     fn carried(&mut self) -> Result<(), RowError> {
         let mut parts = Vec::new();
         tables::journal::bodies(self.sql, JournalRows::Carried, &mut |id, bytes| {
-            let damaged = RowError::of_commit(id);
+            let damaged = damaged_commit(id);
             for record in Body::read(bytes).map_err(&damaged)?.records() {
                 let part = record.and_then(|record| record.part());
                 parts.push((commit_id::numbers(id).0, part.map_err(&damaged)?));
@@ -313,9 +315,7 @@ impl<'r> JournalScan<'r> {
             previous: is,
             ..seal.clone()
         };
-        let sealed = previous
-            .reseal(&new_body)
-            .map_err(RowError::of_commit(id))?;
+        let sealed = previous.reseal(&new_body).map_err(damaged_commit(id))?;
         if sealed != seal {
             self.repair.resealed += 1;
             tables::recovery::put_commit(self.sql, id, &sealed, &new_body)?;
@@ -337,7 +337,7 @@ impl<'r> JournalScan<'r> {
         commit: (i64, i64, i64),
         body: &[u8],
     ) -> Result<Option<Vec<u8>>, RowError> {
-        let damaged = RowError::of_commit(commit_id::id(commit.0, commit.1, commit.2));
+        let damaged = damaged_commit(commit_id::id(commit.0, commit.1, commit.2));
         let read = Body::read(body).map_err(&damaged)?;
         let mut packer = Packer::default();
         let mut is_changed = false;
@@ -403,7 +403,7 @@ impl<'r> JournalScan<'r> {
             } => {
                 // Longer than an operation, so the two kinds of keys differ.
                 let key = [&account.as_bytes()[..], b"/", reference.as_bytes()].concat();
-                let is_new = self.sql.add_to_set(&key)?;
+                let is_new = self.keys.insert(&key)?;
                 match (is_new, self.begin(*operation)?) {
                     (true, true) => Disposition::Keep,
                     (false, _) => Disposition::Quarantine(format!(
@@ -454,7 +454,7 @@ impl<'r> JournalScan<'r> {
     }
 
     fn begin(&self, operation: OperationId) -> Result<bool, RowError> {
-        self.sql.add_to_set(operation.as_bytes())
+        self.keys.insert(operation.as_bytes())
     }
 
     fn end(
@@ -629,8 +629,7 @@ fn insert(
     body: &[u8],
 ) -> Result<Seal, RowError> {
     let id = commit_id::id(node, epoch, number);
-    let seal =
-        Seal::of(((node, epoch, number), previous), body).map_err(RowError::of_commit(id))?;
+    let seal = Seal::of(((node, epoch, number), previous), body).map_err(damaged_commit(id))?;
     tables::recovery::put_commit(sql, id, &seal, body)?;
     Ok(seal)
 }

@@ -23,11 +23,10 @@ use tollgate_clock::{Clock, Timestamp};
 
 pub(crate) use self::actor::Actor;
 pub use self::actor::Driving;
-pub(crate) use self::network::SimulatedSocket;
+pub(crate) use self::network::connect;
 use self::process::{Process, World};
 pub use self::process::{Statement, Tamper};
 use self::scheduler::Wait;
-pub(crate) use self::value::{ANY, read, write};
 
 /// The address of the simulated server.
 pub const URL: &str = "postgres://tollgate@simulated/tollgate?sslmode=disable";

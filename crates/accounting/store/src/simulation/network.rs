@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use tollgate_postgres::{Connected, Transport};
+
 use super::actor::Actor;
 use super::process::Process;
 use super::scheduler::Wait;
@@ -43,9 +45,14 @@ pub(crate) struct SimulatedSocket {
     is_lost: bool,
 }
 
+/// Connects the simulated process that runs on this thread, if one does.
+pub(crate) fn connect() -> Connected {
+    let socket = SimulatedSocket::connect()?;
+    Some(socket.map(|socket| Box::new(socket) as Box<dyn Transport>))
+}
+
 impl SimulatedSocket {
-    /// Connects the simulated process that runs on this thread, if one does.
-    pub(crate) fn connect() -> Option<io::Result<SimulatedSocket>> {
+    fn connect() -> Option<io::Result<SimulatedSocket>> {
         let actor = Actor::current()?;
         let process = Arc::clone(&actor.process);
         if process.is_dead.load(Relaxed) {
@@ -66,31 +73,6 @@ impl SimulatedSocket {
             limit: Cell::new(CONNECT),
             is_lost: false,
         }))
-    }
-
-    /// Sets the time limit of each wait for data.
-    pub(crate) fn limit(&self, limit: Duration) {
-        self.limit.set(limit);
-    }
-
-    /// Whether the server is to be read from now. It answers then, and does not in a part of the waits before.
-    pub(crate) fn is_readable_within(&self, time: Duration) -> bool {
-        let Some(actor) = Actor::current() else {
-            return true;
-        };
-        let is_slow = self.received.is_empty()
-            && !self.is_closed()
-            && !actor.is_driver()
-            && actor.scheduler().chance(SLOW);
-        if is_slow {
-            actor.wait(Wait::Until(actor.after(time)));
-        }
-        !is_slow
-    }
-
-    /// Whether the server has closed the connection.
-    pub(crate) fn is_stale(&self) -> bool {
-        self.is_closed()
     }
 
     fn is_closed(&self) -> bool {
@@ -182,6 +164,30 @@ impl SimulatedSocket {
         }
         interleave();
         Ok(())
+    }
+}
+
+impl Transport for SimulatedSocket {
+    fn limit(&self, limit: Duration) {
+        self.limit.set(limit);
+    }
+
+    fn is_readable_within(&self, time: Duration) -> bool {
+        let Some(actor) = Actor::current() else {
+            return true;
+        };
+        let is_slow = self.received.is_empty()
+            && !self.is_closed()
+            && !actor.is_driver()
+            && actor.scheduler().chance(SLOW);
+        if is_slow {
+            actor.wait(Wait::Until(actor.after(time)));
+        }
+        !is_slow
+    }
+
+    fn is_stale(&self) -> bool {
+        self.is_closed()
     }
 }
 

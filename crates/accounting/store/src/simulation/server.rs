@@ -7,7 +7,9 @@ use rusqlite::types::Value as Sqlite;
 
 use super::database::{Database, Done, SqlError, Undone};
 use super::process::{Statement, Tamper};
-use super::value::{self, ANY};
+use tollgate_postgres::any::ANY;
+
+use super::value;
 
 /// The place at which actors wait for a lock.
 pub(super) const RELEASED: usize = 1;

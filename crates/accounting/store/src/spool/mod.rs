@@ -1,11 +1,31 @@
-//! The spool: charges of a node that is cut off from the database, on a local disk.
+//! The spool: charges of a node without its database, on a local disk.
 //!
-//! Every unit that ends an operation is known here from its submission until the database has committed it. When a commit takes too long,
-//! those units are appended to the spool's file, and their callers are notified: the answer ends. The units stay in the queue, so the writer
-//! commits them when the database is back; the file is read by a later run alone. It is cleared when all that it has is durable.
+//! ```text
+//!                    commit                                    committed
+//!  submitted ─────────────────▶ durable, caller notified  ◀──────────────────┐
+//!      │                                                                     │
+//!      │ commit takes longer than `OutageTimes::spool_after`                 │ database back in this run
+//!      ▼                                                                     │
+//!  written to the file, synced ──▶ caller notified: the answer ends ─────────┤
+//!                                                                            │ this run has ended
+//!                                                                            ▼
+//!                           the next run reads the file and compares each charge with the journal
+//!        ┌──────────────────────────┬──────────────────────────┬─────────────────────────────┐
+//!   in the journal           hold still open            hold released by a          no hold, credit left,
+//!        │                          │                   recovery, or no credit      no idempotency key
+//!        ▼                          ▼                          ▼                             ▼
+//!     dropped               settled as decided         late charge: booked          charged as decided
+//!                                                      down to the floor, rest
+//!                                                      written off; all of it
+//!                                                      where a repeat under the
+//!                                                      idempotency key was charged
+//! ```
 //!
-//! The ledger decides on the remainder of a unit's hold as soon as its caller is notified. So a unit in the file keeps its position in the queue:
-//! where the store refuses another part of it, its charge alone is committed there (`Acceptance`).
+//! Only units that end an operation are spooled. A spooled unit keeps its place in the queue, so this run's writer commits it once the database is
+//! back; only a later run reads the file. The file is emptied when every charge in it is durable.
+//!
+//! The ledger decides on the remainder of a hold as soon as the caller is notified. So where the store refuses another part of a spooled unit,
+//! the charge alone is committed (`Acceptance`).
 
 mod file;
 

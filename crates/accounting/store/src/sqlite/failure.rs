@@ -1,53 +1,15 @@
-//! Mapping of SQLite's error codes to faults, and of faults to the errors that name the file.
+//! Mapping of faults to the errors that name the file.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use rusqlite::ErrorCode;
-
 use crate::engine::{EngineError, Fault, RowError, WriteError};
 use crate::error::{Failure, FailureKind, OpenError};
-
-impl From<rusqlite::Error> for EngineError {
-    fn from(error: rusqlite::Error) -> EngineError {
-        let fault = match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
-            Some(ErrorCode::DiskFull) => Fault::Full,
-            Some(ErrorCode::NotADatabase) => Fault::Foreign,
-            Some(ErrorCode::DatabaseCorrupt) => Fault::Corrupt,
-            Some(ErrorCode::ConstraintViolation) if is_key(&error) => Fault::Key,
-            Some(ErrorCode::ConstraintViolation) => Fault::Constraint,
-            _ => Fault::Other,
-        };
-        EngineError {
-            fault,
-            source: Box::new(error),
-        }
-    }
-}
-
-impl From<rusqlite::Error> for RowError {
-    fn from(error: rusqlite::Error) -> RowError {
-        RowError::Engine(error.into())
-    }
-}
 
 impl From<rusqlite::Error> for WriteError {
     fn from(error: rusqlite::Error) -> WriteError {
         WriteError::Engine(error.into())
     }
-}
-
-/// Whether a violated constraint is a unique or primary key.
-fn is_key(error: &rusqlite::Error) -> bool {
-    use rusqlite::ffi::{
-        SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_ROWID, SQLITE_CONSTRAINT_UNIQUE,
-    };
-    let code = error.sqlite_error().map(|error| error.extended_code);
-    matches!(
-        code,
-        Some(SQLITE_CONSTRAINT_PRIMARYKEY | SQLITE_CONSTRAINT_UNIQUE | SQLITE_CONSTRAINT_ROWID)
-    )
 }
 
 /// Why the writer stops for good.

@@ -13,7 +13,7 @@ use super::name;
 use super::options::{Durability, Options};
 use super::rename::migrated;
 use crate::commit_id;
-use crate::engine::{NewRun, RowError, WriteError};
+use crate::engine::{Epochs, NewRun, RowError, WriteError};
 use crate::error::OpenError;
 use crate::schema::{COMPATIBLE_FROM, Dialect, SCHEMA};
 
@@ -140,7 +140,13 @@ pub(crate) fn raise_epoch(
     })
 }
 
-/// The same, in the open transaction.
+impl Epochs for Connection {
+    fn raise_epoch(&self, run: &NewRun<'_>) -> Result<i64, WriteError> {
+        raise_epoch_within(self, run).map(|raised| raised.epoch)
+    }
+}
+
+/// Raises the epoch in the open transaction.
 pub(crate) fn raise_epoch_within(
     connection: &Connection,
     run: &NewRun<'_>,

@@ -24,7 +24,6 @@ mod read;
 mod recover;
 mod rename;
 mod root_secret;
-mod sql;
 
 pub use self::backup::{
     BackupError, CopiedPages, backup, backup_replacing, backup_watched, export, verify_pages,

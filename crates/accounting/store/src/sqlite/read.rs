@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use super::descriptor::Descriptor;
 use super::file;
-use crate::engine::{RowError, Sql};
+use crate::engine::{Reading as _, RowError, Sql};
 use crate::error::{OpenError, ReadError};
 use crate::reader::{Connections, View};
 

@@ -1,8 +1,8 @@
 //! Transactions whose connection was lost, or that the server has refused: whether they have taken effect, and how they are made again.
 
-use super::super::connection::Connection;
 use super::{Transaction, Writer, Written, engine_error};
 use crate::engine::{EngineError, Fault, Select as _, Sql as _, values};
+use tollgate_postgres::Connection;
 
 impl Writer {
     /// What was read in a lost transaction may be different now that other nodes write: nothing of it is repeated here.

@@ -1,4 +1,4 @@
-//! Commits that are sent before those before them are known to be durable.
+//! Pipelined commits: the writer sends a commit before the server has answered earlier commits.
 //!
 //! The server goes on after a statement that fails. So each commit checks that what it depends on exists: a journal row is only
 //! inserted after the row before it, a posting only where its last row is there (`tables::marks::set_posted`), and a transaction where the node is in
@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use super::super::connection::Connection;
-use super::super::wire::{Expected, lost};
 use super::{JournalRow, Writer, Written};
 use crate::engine::{Committed, EngineError, Fault};
+use tollgate_postgres::Connection;
+use tollgate_postgres::{Expected, lost};
 
 /// For how long the server may not answer, before the connection is taken for lost.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);

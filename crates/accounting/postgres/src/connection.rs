@@ -13,20 +13,18 @@ use parking_lot::Mutex;
 use postgres_protocol::message::backend::DataRowBody;
 use postgres_protocol::message::frontend;
 use rustls::ClientConfig;
+use tollgate_sql::{Dialect, EachRow, EngineError, Fault, Feed, RowError, Run, Sql, Value};
 
-use super::key_set::SpillingSet;
-use super::row_values::RowValues;
-use super::socket::CONNECT;
-use super::tls;
-use super::url::DatabaseUrl;
-use super::value::Row;
-use super::wire::{End, Expected, Prepared, Wire, lost, unusable};
-use crate::engine::{
-    Dialect, EachRow, EngineError, Fault, Feed, KeySet, RowError, Run, Sql, Value,
-};
+use crate::profile::Profile;
+use crate::row_values::RowValues;
+use crate::socket::CONNECT;
+use crate::tls;
+use crate::url::DatabaseUrl;
+use crate::value::Row;
+use crate::wire::{End, Expected, Prepared, Wire, lost, unusable};
 
 /// Time limit of a wait for the server, unless a connection has another.
-pub(super) const WAIT: Duration = Duration::from_secs(30);
+pub const WAIT: Duration = Duration::from_secs(30);
 
 /// Rows that a portal returns at once, at first and at most. A read of 64 accounts is complete with the first: the server would not say so if it
 /// was asked for as many.
@@ -43,18 +41,29 @@ const ROWS_MAX: usize = 256;
 const ROW_BYTES_MAX: usize = 64 << 10;
 
 /// How a database is reached.
-pub(super) struct Target {
-    pub(super) url: DatabaseUrl,
+pub struct Target {
+    pub url: DatabaseUrl,
     /// Of connections from now on.
     password: Mutex<Option<Arc<[u8]>>>,
-    pub(super) tls: Option<Arc<ClientConfig>>,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    pub(crate) profile: &'static Profile,
     /// Whether a standby will do. What a gateway reads from one may be old: a key that was revoked is valid there.
     allows_standby: bool,
 }
 
 impl Target {
-    pub(super) fn new(url: DatabaseUrl, password: Option<&[u8]>) -> io::Result<Target> {
+    /// The target of connections from now on.
+    ///
+    /// # Errors
+    ///
+    /// Certificates of authorities that cannot be read.
+    pub fn new(
+        url: DatabaseUrl,
+        password: Option<&[u8]>,
+        profile: &'static Profile,
+    ) -> io::Result<Target> {
         Ok(Target {
+            profile,
             tls: tls::config(&url)?,
             url,
             password: Mutex::new(password.map(Arc::from)),
@@ -63,39 +72,38 @@ impl Target {
     }
 
     /// The same for a gateway.
-    pub(super) fn of_primary(self) -> Target {
+    pub fn of_primary(self) -> Target {
         Target {
             allows_standby: false,
             ..self
         }
     }
 
-    pub(super) fn password(&self) -> Option<Arc<[u8]>> {
+    pub fn password(&self) -> Option<Arc<[u8]>> {
         self.password.lock().clone()
     }
 
-    pub(super) fn replace_password(&self, new: Option<&[u8]>) {
+    pub fn replace_password(&self, new: Option<&[u8]>) {
         *self.password.lock() = new.map(Arc::from);
     }
 }
 
 /// A connection that is ready for statements.
-pub(super) struct Connection {
+pub struct Connection {
     wire: RefCell<Wire>,
     prepared: RefCell<HashMap<Box<str>, Arc<Prepared>>>,
     portals: Cell<u32>,
-    keys: SpillingSet,
 }
 
 impl Connection {
     /// Connects and authenticates. A server to which many connect again, or whose machine waits for its disk, may take a while to answer, and
     /// the caller does not try again.
-    pub(super) fn open(target: &Target) -> Result<Connection, EngineError> {
+    pub fn open(target: &Target) -> Result<Connection, EngineError> {
         Connection::open_within(target, WAIT)
     }
 
     /// The same in place of a connection that was lost, while requests wait. The caller tries again.
-    pub(super) fn reopen(target: &Target) -> Result<Connection, EngineError> {
+    pub fn reopen(target: &Target) -> Result<Connection, EngineError> {
         Connection::open_within(target, CONNECT)
     }
 
@@ -104,7 +112,8 @@ impl Connection {
         if wire.is_standby && !target.allows_standby {
             return Err(EngineError {
                 fault: Fault::Lost,
-                source: "the server is a standby; `store.url` has to lead to the primary".into(),
+                source: format!("the server is a standby; {}", target.profile.standby_remedy)
+                    .into(),
             });
         }
         wire.socket.limit(WAIT).map_err(lost)?;
@@ -112,22 +121,21 @@ impl Connection {
             wire: RefCell::new(wire),
             prepared: RefCell::default(),
             portals: Cell::new(0),
-            keys: SpillingSet::default(),
         })
     }
 
     /// Sets the time limit of each wait for the server.
-    pub(super) fn limit(&self, limit: Duration) -> Result<(), EngineError> {
+    pub fn limit(&self, limit: Duration) -> Result<(), EngineError> {
         self.wire()?.socket.limit(limit).map_err(lost)
     }
 
     /// Whether its end was noticed: no statement of it can succeed any more.
-    pub(super) fn is_lost(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         self.wire.try_borrow().is_ok_and(|wire| wire.is_broken)
     }
 
     /// Whether it can be used for an unrelated statement.
-    pub(super) fn is_reusable(&self) -> bool {
+    pub fn is_reusable(&self) -> bool {
         match self.wire.try_borrow() {
             Ok(wire) => !wire.is_broken && !wire.is_in_transaction() && !wire.socket.is_stale(),
             Err(_) => false,
@@ -135,7 +143,7 @@ impl Connection {
     }
 
     /// Runs a statement; returns its tag (`COMMIT`, `INSERT 0 1`).
-    pub(super) fn run(&self, sql: &str, values: &[Value<'_>]) -> Result<String, EngineError> {
+    pub fn run(&self, sql: &str, values: &[Value<'_>]) -> Result<String, EngineError> {
         let prepared = self.prepared(sql)?;
         let mut wire = self.wire()?;
         wire.bind("", &prepared, values.iter().copied())?;
@@ -150,7 +158,7 @@ impl Connection {
 
     /// Sends a statement and those that were queued before it, which are a whole transaction; [`result_of_sent`](Self::result_of_sent) returns its
     /// result.
-    pub(super) fn send<'v>(
+    pub fn send<'v>(
         &self,
         sql: &str,
         values: impl ExactSizeIterator<Item = Value<'v>>,
@@ -163,18 +171,18 @@ impl Connection {
     }
 
     /// Whether the server answers what was sent within a time. A lost connection is an answer.
-    pub(super) fn is_answered_within(&self, time: Duration) -> bool {
+    pub fn is_answered_within(&self, time: Duration) -> bool {
         self.wire()
             .map_or(true, |mut wire| wire.is_answered_within(time))
     }
 
     /// The result of the oldest transaction that was sent. A lost connection loses those that were not asked for.
-    pub(super) fn result_of_sent(&self) -> Result<(), EngineError> {
+    pub fn result_of_sent(&self) -> Result<(), EngineError> {
         self.wire()?.result_of_sent()
     }
 
     /// Adds a statement of a transaction to those that are sent together with the next one whose result is needed.
-    pub(super) fn queue<'v>(
+    pub fn queue<'v>(
         &self,
         sql: &str,
         values: impl ExactSizeIterator<Item = Value<'v>>,
@@ -191,7 +199,7 @@ impl Connection {
     }
 
     /// [`queue`](Self::queue) for each list of values.
-    pub(super) fn queue_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
+    pub fn queue_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         feed(&mut |values| {
             refuse_nul(values)?;
             self.queue(sql, values.iter().copied(), Expected::Success)
@@ -199,7 +207,7 @@ impl Connection {
     }
 
     /// [`queue`](Self::queue) for statements that write up to [`ROWS_MAX`] rows each.
-    pub(super) fn queue_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
+    pub fn queue_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         let mut rows = RowValues::default();
         feed(&mut |values| {
             refuse_nul(values)?;
@@ -227,12 +235,12 @@ impl Connection {
     }
 
     /// Sends what is queued, and reads its results.
-    pub(super) fn complete(&self) -> Result<(), EngineError> {
+    pub fn complete(&self) -> Result<(), EngineError> {
         self.wire()?.complete()
     }
 
     /// Runs several statements without parameters as one message, in one transaction unless they say otherwise.
-    pub(super) fn run_all(&self, statements: &str) -> Result<(), EngineError> {
+    pub fn run_all(&self, statements: &str) -> Result<(), EngineError> {
         let mut wire = self.wire()?;
         wire.complete()?;
         frontend::query(statements, &mut wire.out).map_err(unusable)?;
@@ -420,21 +428,6 @@ impl Sql for Connection {
     }
 }
 
-impl KeySet for Connection {
-    fn begin_set(&self) -> Result<(), RowError> {
-        self.keys.begin()
-    }
-
-    fn add_to_set(&self, key: &[u8]) -> Result<bool, RowError> {
-        self.keys.add(key)
-    }
-
-    fn end_set(&self) -> Result<(), RowError> {
-        self.keys.end();
-        Ok(())
-    }
-}
-
 impl Drop for Connection {
     fn drop(&mut self) {
         if let Ok(mut wire) = self.wire.try_borrow_mut()
@@ -473,13 +466,13 @@ fn of_rows(sql: &str, rows: usize, columns: usize) -> Cow<'_, str> {
 
 /// A statement that is kept, for a transaction that may have to be run again, with the values of each time it was run.
 #[derive(Debug)]
-pub(super) struct Sent {
-    pub(super) sql: Box<str>,
-    pub(super) rows: RowValues,
+pub struct Sent {
+    pub sql: Box<str>,
+    pub rows: RowValues,
 }
 
 impl Sent {
-    pub(super) fn new(sql: &str, rows: RowValues) -> Sent {
+    pub fn new(sql: &str, rows: RowValues) -> Sent {
         Sent {
             sql: sql.into(),
             rows,
@@ -487,7 +480,7 @@ impl Sent {
     }
 
     /// Passes on the values of each time.
-    pub(super) fn each(&self, run: &mut Run<'_>) -> Result<(), EngineError> {
+    pub fn each(&self, run: &mut Run<'_>) -> Result<(), EngineError> {
         let mut values = Vec::new();
         (0..self.rows.len()).try_for_each(|row| {
             values.clear();
@@ -498,18 +491,18 @@ impl Sent {
 }
 
 /// Whether a statement only reads.
-pub(super) fn is_select(sql: &str) -> bool {
+pub fn is_select(sql: &str) -> bool {
     sql.trim_start().starts_with("SELECT")
 }
 
 /// The number of rows that a command's tag names last.
-pub(super) fn changed(tag: &str) -> usize {
+pub(crate) fn changed(tag: &str) -> usize {
     let count = tag.rsplit(' ').next();
     count.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 /// PostgreSQL stores no text with a NUL character.
-pub(super) fn refuse_nul(values: &[Value<'_>]) -> Result<(), EngineError> {
+pub fn refuse_nul(values: &[Value<'_>]) -> Result<(), EngineError> {
     let has_nul = |value: &Value<'_>| matches!(value, Value::Text(text) if text.contains('\0'));
     match values.iter().any(has_nul) {
         false => Ok(()),

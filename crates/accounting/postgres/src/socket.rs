@@ -4,7 +4,6 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -13,15 +12,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use rustls::{ClientConnection, StreamOwned};
 
-use super::tls::TlsMode;
-use super::url::{DatabaseUrl, Host};
-#[cfg(feature = "simulation")]
-use crate::simulation::SimulatedSocket;
+use crate::connection::Target;
+use crate::profile::{Profile, Transport};
+use crate::tls::TlsMode;
+use crate::url::{DatabaseUrl, Host};
 
 /// Time limit for a connection to be made.
-pub(super) const CONNECT: Duration = Duration::from_secs(5);
+pub const CONNECT: Duration = Duration::from_secs(5);
 
 /// When the system asks the other end of a quiet TCP connection whether it is still there: after so long, then so often.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -31,28 +30,25 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 /// that a read of a connection whose other end is gone fails earlier.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
-pub(super) enum Socket {
+pub(crate) enum Socket {
     Plain(RawSocket),
     Tls(Box<StreamOwned<ClientConnection, RawSocket>>),
 }
 
-pub(super) enum RawSocket {
+pub(crate) enum RawSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
-    #[cfg(feature = "simulation")]
-    Simulated(SimulatedSocket),
+    /// A connection of the program that uses this crate.
+    Other(Box<dyn Transport>),
 }
 
 impl Socket {
     /// Connects, with TLS as the address says; `limit` is that of each wait for data.
-    pub(super) fn connect(
-        url: &DatabaseUrl,
-        tls: Option<&Arc<ClientConfig>>,
-        limit: Duration,
-    ) -> io::Result<Socket> {
-        let mut raw = RawSocket::connect(url)?;
+    pub(crate) fn connect(target: &Target, limit: Duration) -> io::Result<Socket> {
+        let url = &target.url;
+        let mut raw = RawSocket::connect(url, target.profile)?;
         raw.limit(limit)?;
-        let Some(config) = tls else {
+        let Some(config) = &target.tls else {
             return Ok(Socket::Plain(raw));
         };
         let mut request = BytesMut::new();
@@ -85,12 +81,12 @@ impl Socket {
     }
 
     /// Sets the time limit of each wait for data.
-    pub(super) fn limit(&self, limit: Duration) -> io::Result<()> {
+    pub(crate) fn limit(&self, limit: Duration) -> io::Result<()> {
         self.raw().limit(limit)
     }
 
     /// Waits until there is something to read, at most for a time. An error is read too.
-    pub(super) fn is_readable_within(&mut self, time: Duration) -> bool {
+    pub(crate) fn is_readable_within(&mut self, time: Duration) -> bool {
         let raw = match self {
             Socket::Plain(raw) => raw,
             Socket::Tls(stream) => {
@@ -106,7 +102,7 @@ impl Socket {
     }
 
     /// Whether the server has closed the connection, or has sent what was not asked for.
-    pub(super) fn is_stale(&self) -> bool {
+    pub(crate) fn is_stale(&self) -> bool {
         let raw = self.raw();
         if raw.set_nonblocking(true).is_err() {
             return true;
@@ -135,10 +131,9 @@ fn notice_loss(socket: &TcpStream) -> io::Result<()> {
 }
 
 impl RawSocket {
-    fn connect(url: &DatabaseUrl) -> io::Result<RawSocket> {
-        #[cfg(feature = "simulation")]
-        if let Some(socket) = SimulatedSocket::connect() {
-            return socket.map(RawSocket::Simulated);
+    fn connect(url: &DatabaseUrl, profile: &Profile) -> io::Result<RawSocket> {
+        if let Some(socket) = (profile.connect)(url) {
+            return socket.map(RawSocket::Other);
         }
         let name = match &url.host {
             Host::Folder(folder) => {
@@ -170,8 +165,7 @@ impl RawSocket {
             RawSocket::Unix(socket) => socket
                 .set_read_timeout(limit)
                 .and_then(|()| socket.set_write_timeout(limit)),
-            #[cfg(feature = "simulation")]
-            RawSocket::Simulated(socket) => {
+            RawSocket::Other(socket) => {
                 socket.limit(time);
                 Ok(())
             }
@@ -182,8 +176,7 @@ impl RawSocket {
         match self {
             RawSocket::Tcp(socket) => socket.set_nonblocking(is_on),
             RawSocket::Unix(socket) => socket.set_nonblocking(is_on),
-            #[cfg(feature = "simulation")]
-            RawSocket::Simulated(_) => Ok(()),
+            RawSocket::Other(_) => Ok(()),
         }
     }
 
@@ -191,8 +184,7 @@ impl RawSocket {
         let socket = match self {
             RawSocket::Tcp(socket) => socket.as_fd(),
             RawSocket::Unix(socket) => socket.as_fd(),
-            #[cfg(feature = "simulation")]
-            RawSocket::Simulated(socket) => return socket.is_readable_within(time),
+            RawSocket::Other(socket) => return socket.is_readable_within(time),
         };
         // Not by a time limit of the socket, which is as long as a tick of the system's clock.
         let time = Timespec::try_from(time).ok();
@@ -213,8 +205,7 @@ impl RawSocket {
                 let mut socket = socket;
                 socket.read(&mut byte)
             }
-            #[cfg(feature = "simulation")]
-            RawSocket::Simulated(socket) => match socket.is_stale() {
+            RawSocket::Other(socket) => match socket.is_stale() {
                 true => Ok(0),
                 false => Err(ErrorKind::WouldBlock.into()),
             },
@@ -227,8 +218,7 @@ impl Read for RawSocket {
         match self {
             RawSocket::Tcp(socket) => socket.read(buffer),
             RawSocket::Unix(socket) => socket.read(buffer),
-            #[cfg(feature = "simulation")]
-            RawSocket::Simulated(socket) => socket.read(buffer),
+            RawSocket::Other(socket) => socket.read(buffer),
         }
     }
 }
@@ -238,8 +228,7 @@ impl Write for RawSocket {
         match self {
             RawSocket::Tcp(socket) => socket.write(bytes),
             RawSocket::Unix(socket) => socket.write(bytes),
-            #[cfg(feature = "simulation")]
-            RawSocket::Simulated(socket) => socket.write(bytes),
+            RawSocket::Other(socket) => socket.write(bytes),
         }
     }
 
@@ -278,6 +267,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+    use crate::profile::TESTS;
 
     #[test]
     fn the_system_notices_that_the_other_end_of_a_tcp_connection_is_gone() {
@@ -285,7 +275,7 @@ mod tests {
         let port = listener.local_addr().expect("an address").port();
         let url = format!("postgres://test@127.0.0.1:{port}/test");
         let url = DatabaseUrl::parse(&url).expect("an address");
-        let RawSocket::Tcp(socket) = RawSocket::connect(&url).expect("a connection") else {
+        let RawSocket::Tcp(socket) = RawSocket::connect(&url, &TESTS).expect("a connection") else {
             panic!("the address is one of TCP");
         };
         let asks = sockopt::socket_keepalive(&socket).expect("an option");

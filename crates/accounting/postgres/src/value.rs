@@ -12,9 +12,10 @@ use postgres_protocol::types::{
 };
 use postgres_protocol::{IsNull, Oid};
 
-use crate::engine::{EngineError, Fault, SqlRow, Value};
-#[cfg(feature = "simulation")]
-use crate::simulation;
+use tollgate_sql::{EngineError, Fault, SqlRow, Value};
+
+#[cfg(feature = "any")]
+use crate::any;
 
 // Object ids of types (`pg_type.dat` of PostgreSQL), which never change.
 const BOOL: Oid = 16;
@@ -29,11 +30,11 @@ const VARCHAR: Oid = 1043;
 type AnyError = Box<dyn Error + Send + Sync>;
 
 /// Writes a parameter as the type that the server has inferred for it.
-pub(super) fn write(value: Value<'_>, oid: Oid, out: &mut BytesMut) -> Result<IsNull, AnyError> {
+pub(crate) fn write(value: Value<'_>, oid: Oid, out: &mut BytesMut) -> Result<IsNull, AnyError> {
     match (value, oid) {
         (Value::Null, _) => return Ok(IsNull::Yes),
-        #[cfg(feature = "simulation")]
-        (value, simulation::ANY) => simulation::write(value, out),
+        #[cfg(feature = "any")]
+        (value, any::ANY) => any::write(value, out),
         (Value::Integer(number), INT8) => int8_to_sql(number, out),
         (Value::Integer(number), INT4) => int4_to_sql(i32::try_from(number)?, out),
         (Value::Integer(number), BOOL) => bool_to_sql(number != 0, out),
@@ -57,21 +58,21 @@ fn read(raw: Option<&[u8]>, oid: Oid) -> Result<Value<'_>, AnyError> {
         BOOL => Value::Integer(bool_from_sql(raw)?.into()),
         TEXT | VARCHAR | NAME => Value::Text(text_from_sql(raw)?),
         BYTEA => Value::Bytes(raw),
-        #[cfg(feature = "simulation")]
-        simulation::ANY => simulation::read(raw),
+        #[cfg(feature = "any")]
+        any::ANY => any::read(raw),
         other => return Err(format!("a column has the type {other}").into()),
     })
 }
 
 /// A row as it was received.
-pub(super) struct Row<'r> {
+pub(crate) struct Row<'r> {
     body: &'r DataRowBody,
     columns: Vec<Option<Range<usize>>>,
     types: &'r [Oid],
 }
 
 impl<'r> Row<'r> {
-    pub(super) fn new(body: &'r DataRowBody, types: &'r [Oid]) -> Result<Row<'r>, EngineError> {
+    pub(crate) fn new(body: &'r DataRowBody, types: &'r [Oid]) -> Result<Row<'r>, EngineError> {
         let columns = body.ranges().collect().map_err(malformed)?;
         Ok(Row {
             body,

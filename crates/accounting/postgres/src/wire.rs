@@ -9,20 +9,21 @@ use fallible_iterator::FallibleIterator as _;
 use postgres_protocol::Oid;
 use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
-use postgres_protocol::message::backend::{DataRowBody, ErrorFields, Message};
+use postgres_protocol::message::backend::{DataRowBody, Message};
 use postgres_protocol::message::frontend;
 
-use super::connection::{Target, changed};
-use super::failure::ServerError;
-use super::socket::Socket;
-use super::value;
-use crate::engine::{EngineError, Fault, Value};
+use tollgate_sql::{EngineError, Fault, Value};
+
+use crate::connection::{Target, changed};
+use crate::profile::Profile;
+use crate::socket::Socket;
+use crate::value;
 
 /// The socket of a connection, and what is on the way.
-pub(super) struct Wire {
-    pub(super) socket: Socket,
+pub(crate) struct Wire {
+    pub(crate) socket: Socket,
     /// What is sent with the next flush.
-    pub(super) out: BytesMut,
+    pub(crate) out: BytesMut,
     received: BytesMut,
     /// What one read fills.
     buffer: Box<[u8; 16 << 10]>,
@@ -33,14 +34,15 @@ pub(super) struct Wire {
     /// Results of such transactions, read because something was sent after them.
     results: VecDeque<Result<(), EngineError>>,
     is_in_transaction: bool,
-    pub(super) is_broken: bool,
+    pub(crate) is_broken: bool,
     /// What the server says of itself (version 14 and later).
-    pub(super) is_standby: bool,
+    pub(crate) is_standby: bool,
+    profile: &'static Profile,
 }
 
 /// What is expected of a statement whose result is read later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expected {
+pub enum Expected {
     /// No error.
     Success,
     /// No error, and a changed row: a fence is in it.
@@ -51,7 +53,7 @@ pub(super) enum Expected {
 
 /// A statement that was to change a row changed none.
 #[derive(Debug)]
-pub(super) struct NothingChanged;
+pub struct NothingChanged;
 
 impl std::fmt::Display for NothingChanged {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -62,14 +64,14 @@ impl std::fmt::Display for NothingChanged {
 impl std::error::Error for NothingChanged {}
 
 /// A statement that the server has prepared.
-pub(super) struct Prepared {
-    pub(super) name: String,
-    pub(super) parameters: Vec<Oid>,
-    pub(super) columns: Vec<Oid>,
+pub(crate) struct Prepared {
+    pub(crate) name: String,
+    pub(crate) parameters: Vec<Oid>,
+    pub(crate) columns: Vec<Oid>,
 }
 
 /// How a statement has ended.
-pub(super) enum End {
+pub(crate) enum End {
     /// With a command's tag.
     Complete(String),
     /// There are more rows.
@@ -78,8 +80,8 @@ pub(super) enum End {
 
 impl Wire {
     /// Connects and authenticates, with a time limit of each wait for the server.
-    pub(super) fn start(target: &Target, limit: Duration) -> Result<Wire, EngineError> {
-        let socket = Socket::connect(&target.url, target.tls.as_ref(), limit).map_err(lost)?;
+    pub(crate) fn start(target: &Target, limit: Duration) -> Result<Wire, EngineError> {
+        let socket = Socket::connect(target, limit).map_err(lost)?;
         let mut wire = Wire {
             socket,
             out: BytesMut::new(),
@@ -91,12 +93,13 @@ impl Wire {
             is_in_transaction: false,
             is_broken: false,
             is_standby: false,
+            profile: target.profile,
         };
         let parameters = [
             ("user", target.url.user.as_str()),
             ("database", target.url.database.as_str()),
             ("client_encoding", "UTF8"),
-            ("application_name", "tollgate"),
+            ("application_name", target.profile.application),
             // A commit is durable when it returns, whatever the default of the role says.
             ("synchronous_commit", "on"),
             // Neither are the limits of the role: a commit that waits for another node's is not ended.
@@ -106,7 +109,7 @@ impl Wire {
             ("default_transaction_isolation", "read committed"),
             ("DateStyle", "ISO"),
             // No table of another schema stands before the store's, whatever the role or the database has set.
-            ("search_path", "public"),
+            ("search_path", target.profile.search_path),
         ];
         frontend::startup_message(parameters, &mut wire.out).map_err(unusable)?;
         wire.flush()?;
@@ -120,7 +123,11 @@ impl Wire {
         let password = || {
             known.as_deref().ok_or_else(|| EngineError {
                 fault: Fault::Other,
-                source: "the server asks for a password; set `store.password_file` or `store.password_env`".into(),
+                source: format!(
+                    "the server asks for a password; {}",
+                    target.profile.password_remedy
+                )
+                .into(),
             })
         };
         let mut scram = None;
@@ -165,7 +172,7 @@ impl Wire {
                     exchange.finish(body.data()).map_err(unusable)?;
                     continue;
                 }
-                Message::ErrorResponse(body) => return Err(ServerError::read(body.fields())),
+                Message::ErrorResponse(body) => return Err(self.profile.error(body.fields())),
                 _ => {
                     return Err(unusable(io::Error::other(
                         "the server asks for an authentication other than SCRAM-SHA-256, MD5 or a password",
@@ -176,7 +183,7 @@ impl Wire {
         }
     }
 
-    pub(super) fn bind<'v>(
+    pub(crate) fn bind<'v>(
         &mut self,
         portal: &str,
         prepared: &Prepared,
@@ -217,12 +224,12 @@ impl Wire {
         })
     }
 
-    pub(super) fn sync(&mut self) -> Result<(), EngineError> {
+    pub(crate) fn sync(&mut self) -> Result<(), EngineError> {
         frontend::sync(&mut self.out);
         self.flush()
     }
 
-    pub(super) fn flush(&mut self) -> Result<(), EngineError> {
+    pub(crate) fn flush(&mut self) -> Result<(), EngineError> {
         let bytes = self.out.split();
         let sent = self
             .socket
@@ -249,7 +256,7 @@ impl Wire {
                 }
                 Some(Message::NotificationResponse(_)) => {}
                 Some(Message::NoticeResponse(body)) => {
-                    tracing::debug!(notice = %ServerError::read(body.fields()).source, "notice of the database");
+                    tracing::debug!(notice = %self.profile.error(body.fields()).source, "notice of the database");
                 }
                 // Of portals that were closed with the statement.
                 Some(Message::CloseComplete | Message::BackendKeyData(_)) => {}
@@ -293,26 +300,26 @@ impl Wire {
     }
 
     /// Whether there is something to read within a time, or the connection is lost.
-    pub(super) fn is_answered_within(&mut self, time: Duration) -> bool {
+    pub(crate) fn is_answered_within(&mut self, time: Duration) -> bool {
         !self.results.is_empty()
             || !self.received.is_empty()
             || self.socket.is_readable_within(time)
     }
 
     /// Adds a bound statement to what is sent with the next flush.
-    pub(super) fn queue(&mut self, expected: Expected) -> Result<(), EngineError> {
+    pub(crate) fn queue(&mut self, expected: Expected) -> Result<(), EngineError> {
         frontend::execute("", 0, &mut self.out).map_err(unusable)?;
         self.queued.push(expected);
         Ok(())
     }
 
     /// Number of statements whose results have not been read.
-    pub(super) fn queued(&self) -> usize {
+    pub(crate) fn queued(&self) -> usize {
         self.queued.len()
     }
 
     /// Sends a bound statement and those that were queued: a whole transaction.
-    pub(super) fn send(&mut self, expected: Expected) -> Result<(), EngineError> {
+    pub(crate) fn send(&mut self, expected: Expected) -> Result<(), EngineError> {
         self.queue(expected)?;
         let transaction = std::mem::take(&mut self.queued);
         self.sent.push_back(transaction);
@@ -320,7 +327,7 @@ impl Wire {
     }
 
     /// The result of the oldest transaction that was sent.
-    pub(super) fn result_of_sent(&mut self) -> Result<(), EngineError> {
+    pub(crate) fn result_of_sent(&mut self) -> Result<(), EngineError> {
         if let Some(result) = self.results.pop_front() {
             return result;
         }
@@ -359,12 +366,12 @@ impl Wire {
     }
 
     /// Whether the next statement runs in a transaction. Only those of one are queued.
-    pub(super) fn is_in_transaction(&self) -> bool {
+    pub(crate) fn is_in_transaction(&self) -> bool {
         self.is_in_transaction || !self.queued.is_empty()
     }
 
     /// Sends what is queued, and reads its results.
-    pub(super) fn complete(&mut self) -> Result<(), EngineError> {
+    pub(crate) fn complete(&mut self) -> Result<(), EngineError> {
         if self.queued.is_empty() {
             return self.read_sent();
         }
@@ -374,7 +381,7 @@ impl Wire {
     }
 
     /// Reads the results of one statement, after those that were queued before it.
-    pub(super) fn end(&mut self, each: &mut dyn FnMut(DataRowBody)) -> Result<End, EngineError> {
+    pub(crate) fn end(&mut self, each: &mut dyn FnMut(DataRowBody)) -> Result<End, EngineError> {
         self.end_queued()?;
         self.end_one(each)
     }
@@ -420,13 +427,13 @@ impl Wire {
                 }
                 Message::PortalSuspended => return Ok(End::Suspended),
                 Message::EmptyQueryResponse => return Ok(End::Complete(String::new())),
-                Message::ErrorResponse(body) => return Err(ServerError::read(body.fields())),
+                Message::ErrorResponse(body) => return Err(self.profile.error(body.fields())),
                 _ => return Err(self.unexpected()),
             }
         }
     }
 
-    pub(super) fn description(&mut self) -> Result<(Vec<Oid>, Vec<Oid>), EngineError> {
+    pub(crate) fn description(&mut self) -> Result<(Vec<Oid>, Vec<Oid>), EngineError> {
         self.end_queued()?;
         let mut parameters = Vec::new();
         loop {
@@ -440,14 +447,14 @@ impl Wire {
                     return Ok((parameters, columns.collect().map_err(unusable)?));
                 }
                 Message::NoData => return Ok((parameters, Vec::new())),
-                Message::ErrorResponse(body) => return Err(ServerError::read(body.fields())),
+                Message::ErrorResponse(body) => return Err(self.profile.error(body.fields())),
                 _ => return Err(self.unexpected()),
             }
         }
     }
 
     /// Reads to the end of an exchange, of which `result` is known.
-    pub(super) fn finish<T>(&mut self, result: Result<T, EngineError>) -> Result<T, EngineError> {
+    pub(crate) fn finish<T>(&mut self, result: Result<T, EngineError>) -> Result<T, EngineError> {
         if self.is_broken {
             return result;
         }
@@ -458,7 +465,7 @@ impl Wire {
     }
 
     /// Reads to `ReadyForQuery`. The first error on the way is returned.
-    pub(super) fn until_ready(&mut self) -> Result<(), EngineError> {
+    pub(crate) fn until_ready(&mut self) -> Result<(), EngineError> {
         let mut ended = Ok(());
         loop {
             let message = match self.next() {
@@ -472,7 +479,7 @@ impl Wire {
                     return ended;
                 }
                 Message::ErrorResponse(body) => {
-                    ended = ended.and(Err(ServerError::read(body.fields())));
+                    ended = ended.and(Err(self.profile.error(body.fields())));
                 }
                 _ => {}
             }
@@ -483,29 +490,22 @@ impl Wire {
         self.broken("the server sent an unexpected message")
     }
 
-    pub(super) fn broken(&mut self, problem: &'static str) -> EngineError {
+    pub(crate) fn broken(&mut self, problem: &'static str) -> EngineError {
         self.is_broken = true;
         lost(io::Error::new(io::ErrorKind::InvalidData, problem))
     }
 }
 
-pub(super) fn lost(error: io::Error) -> EngineError {
+pub fn lost(error: io::Error) -> EngineError {
     EngineError {
         fault: Fault::Lost,
         source: Box::new(error),
     }
 }
 
-pub(super) fn unusable(error: io::Error) -> EngineError {
+pub(crate) fn unusable(error: io::Error) -> EngineError {
     EngineError {
         fault: Fault::Other,
         source: Box::new(error),
-    }
-}
-
-impl ServerError {
-    /// An error response as the error of an engine.
-    fn read(fields: ErrorFields<'_>) -> EngineError {
-        ServerError::from_fields(fields).into()
     }
 }

@@ -1,13 +1,47 @@
 //! SQL on a connection to SQLite: prepared statements are cached by rusqlite, values are bound and read without a copy.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, Row, ToSql, params_from_iter};
+use rusqlite::{Connection, ErrorCode, Row, ToSql, params_from_iter};
 
-use super::file;
-use crate::engine::{
-    Dialect, EachRow, EngineError, Epochs, Feed, KeySet, NewRun, RowError, Sql, SqlRow, Value,
-    WriteError,
-};
+use crate::error::{EngineError, Fault, RowError};
+use crate::statement::{Dialect, EachRow, Feed, Sql};
+use crate::value::{SqlRow, Value};
+
+impl From<rusqlite::Error> for EngineError {
+    fn from(error: rusqlite::Error) -> EngineError {
+        let fault = match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
+            Some(ErrorCode::DiskFull) => Fault::Full,
+            Some(ErrorCode::NotADatabase) => Fault::Foreign,
+            Some(ErrorCode::DatabaseCorrupt) => Fault::Corrupt,
+            Some(ErrorCode::ConstraintViolation) if is_key(&error) => Fault::Key,
+            Some(ErrorCode::ConstraintViolation) => Fault::Constraint,
+            _ => Fault::Other,
+        };
+        EngineError {
+            fault,
+            source: Box::new(error),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for RowError {
+    fn from(error: rusqlite::Error) -> RowError {
+        RowError::Engine(error.into())
+    }
+}
+
+/// Whether a violated constraint is a unique or primary key.
+fn is_key(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::{
+        SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_ROWID, SQLITE_CONSTRAINT_UNIQUE,
+    };
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    matches!(
+        code,
+        Some(SQLITE_CONSTRAINT_PRIMARYKEY | SQLITE_CONSTRAINT_UNIQUE | SQLITE_CONSTRAINT_ROWID)
+    )
+}
 
 impl ToSql for Value<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -73,33 +107,10 @@ impl Sql for Connection {
     }
 }
 
-/// A temporary table: SQLite keeps it in memory, and in a file when it is large.
-impl KeySet for Connection {
-    fn begin_set(&self) -> Result<(), RowError> {
-        let sql = "CREATE TEMP TABLE key_set (key BLOB PRIMARY KEY) STRICT, WITHOUT ROWID";
-        Ok(self.execute_batch(sql)?)
-    }
-
-    fn add_to_set(&self, key: &[u8]) -> Result<bool, RowError> {
-        let sql = "INSERT OR IGNORE INTO temp.key_set (key) VALUES (?1)";
-        Ok(self.prepare_cached(sql)?.execute([key])? == 1)
-    }
-
-    fn end_set(&self) -> Result<(), RowError> {
-        Ok(self.execute_batch("DROP TABLE temp.key_set")?)
-    }
-}
-
-impl Epochs for Connection {
-    fn raise_epoch(&self, run: &NewRun<'_>) -> Result<i64, WriteError> {
-        file::raise_epoch_within(self, run).map(|raised| raised.epoch)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Fault, Select, values};
+    use crate::{Select, values};
 
     fn table() -> Connection {
         let connection = Connection::open_in_memory().expect("a database");

@@ -3,7 +3,9 @@
 use tollgate_testing::Postgres;
 
 use super::*;
-use crate::engine::Select as _;
+use tollgate_sql::Select as _;
+
+use crate::profile::TESTS;
 
 #[test]
 fn parameters_are_written_in_the_servers_form_outside_of_texts() {
@@ -16,7 +18,7 @@ fn parameters_are_written_in_the_servers_form_outside_of_texts() {
 
 fn connect(url: &str) -> Connection {
     let url = DatabaseUrl::parse(url).expect("an address");
-    let target = Target::new(url, None).expect("no TLS");
+    let target = Target::new(url, None, &TESTS).expect("no TLS");
     Connection::open(&target).expect("it opens")
 }
 

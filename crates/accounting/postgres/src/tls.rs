@@ -13,11 +13,11 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-use super::url::DatabaseUrl;
+use crate::url::DatabaseUrl;
 
 /// What a connection requires of TLS (PostgreSQL, "SSL Mode Descriptions").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum TlsMode {
+pub(crate) enum TlsMode {
     /// None.
     Disable,
     /// Encryption where the server offers it, with any certificate.
@@ -32,7 +32,7 @@ pub(super) enum TlsMode {
 }
 
 impl TlsMode {
-    pub(super) fn parse(text: &str) -> Option<TlsMode> {
+    pub(crate) fn parse(text: &str) -> Option<TlsMode> {
         Some(match text {
             "disable" => TlsMode::Disable,
             "prefer" => TlsMode::Prefer,
@@ -45,7 +45,7 @@ impl TlsMode {
 }
 
 /// The client's side of TLS for a database; `None` where its address says so.
-pub(super) fn config(url: &DatabaseUrl) -> io::Result<Option<Arc<ClientConfig>>> {
+pub(crate) fn config(url: &DatabaseUrl) -> io::Result<Option<Arc<ClientConfig>>> {
     if url.tls == TlsMode::Disable {
         return Ok(None);
     }
@@ -94,7 +94,7 @@ fn authorities(url: &DatabaseUrl) -> io::Result<RootCertStore> {
     }
     if roots.is_empty() {
         return Err(io::Error::other(
-            "there is no certificate of an authority; name a file by `sslrootcert` in `store.url`",
+            "there is no certificate of an authority; name a file by `sslrootcert` in the address of the database",
         ));
     }
     Ok(roots)

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::tls::TlsMode;
+use crate::tls::TlsMode;
 
 /// The port of PostgreSQL.
 const PORT: u16 = 5432;
@@ -12,19 +12,19 @@ const PORT: u16 = 5432;
 /// Where a database is, and how it is reached. Its text has no password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl {
-    pub(super) host: Host,
-    pub(super) port: u16,
-    pub(super) user: String,
-    pub(super) database: String,
-    pub(super) tls: TlsMode,
+    pub(crate) host: Host,
+    pub(crate) port: u16,
+    pub(crate) user: String,
+    pub(crate) database: String,
+    pub(crate) tls: TlsMode,
     /// Certificates of authorities, in place of the system's.
-    pub(super) root_certificates: Option<PathBuf>,
+    pub(crate) root_certificates: Option<PathBuf>,
     /// As it is shown.
     text: Arc<str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Host {
+pub(crate) enum Host {
     Name(String),
     /// A folder with the server's socket.
     Folder(PathBuf),

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use crate::engine::Value;
+use tollgate_sql::Value;
 
 /// The values of rows of the same length.
 #[derive(Debug, Default)]
-pub(super) struct RowValues {
+pub struct RowValues {
     /// Number of values of a row; 0 for statements without parameters.
     columns: usize,
     rows: usize,
@@ -25,14 +25,14 @@ enum Kept {
 
 impl RowValues {
     /// The values of one row.
-    pub(super) fn of(row: &[Value<'_>]) -> RowValues {
+    pub fn of(row: &[Value<'_>]) -> RowValues {
         let mut rows = RowValues::default();
         rows.push(row);
         rows
     }
 
     /// Adds a row, which has as many values as those before.
-    pub(super) fn push(&mut self, row: &[Value<'_>]) {
+    pub fn push(&mut self, row: &[Value<'_>]) {
         debug_assert!(self.rows == 0 || self.columns == row.len());
         self.columns = row.len();
         self.rows += 1;
@@ -55,16 +55,22 @@ impl RowValues {
     }
 
     /// Number of rows.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.rows
     }
 
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
     /// Number of bytes of all texts and byte strings.
-    pub(super) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.texts.len() + self.bytes.len()
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Removes all rows, for reuse.
+    pub fn clear(&mut self) {
         let RowValues {
             columns,
             rows,
@@ -79,7 +85,7 @@ impl RowValues {
     }
 
     /// The values of neighbouring rows, one row after the other.
-    pub(super) fn of_rows(&self, rows: Range<usize>) -> impl ExactSizeIterator<Item = Value<'_>> {
+    pub fn of_rows(&self, rows: Range<usize>) -> impl ExactSizeIterator<Item = Value<'_>> {
         let values = &self.values[rows.start * self.columns..rows.end * self.columns];
         values.iter().map(|value| match value {
             Kept::Null => Value::Null,
