@@ -91,7 +91,6 @@ where
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::path::Path;
 
     use tollgate_counters::{Kind, Metric};
 
@@ -128,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_reference_the_alerts_and_the_dashboards_name_metrics_that_exist() {
-        let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
+        let conf = tollgate_testing::package_folder().join("conf");
         let page = conf.with_file_name("docs").join("metrics.md");
         let page = std::fs::read_to_string(page).expect("the list of metrics");
         let rows: Vec<&str> = page
@@ -163,7 +162,7 @@ mod tests {
 
     #[test]
     fn each_alert_has_an_entry_in_the_runbook_and_a_test() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/prometheus");
+        let folder = tollgate_testing::package_folder().join("conf/prometheus");
         let after = |file: &str, start: &str| -> Vec<String> {
             let text = std::fs::read_to_string(folder.join(file)).expect("a file of text");
             let lines = text

@@ -21,7 +21,7 @@ fn modules() -> Declarations {
 }
 
 fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    tollgate_testing::package_folder()
 }
 
 fn check(text: &str, environment: &Environment) -> Result<Settings, Vec<String>> {

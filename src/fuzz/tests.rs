@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus")
+    tollgate_testing::package_folder().join("fuzz/corpus")
 }
 
 /// The inputs of a corpus: one a line, with `\r`, `\n`, `\t`, `\\` and `\x00` for what is no visible character of ASCII.

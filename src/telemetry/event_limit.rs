@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn every_exempt_module_exists() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = tollgate_testing::package_folder();
         for name in LIFECYCLE.into_iter().chain(MONEY) {
             let (package, module) = name.split_once("::").unwrap_or((name, ""));
             let file = module.replace("::", "/");

@@ -1,7 +1,6 @@
 //! The metrics endpoint.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use bytes::Bytes;
 use tollgate::Gateway;
@@ -14,7 +13,7 @@ const MODELS: usize = 20;
 
 #[tokio::test]
 async fn unlabelled_metrics_exist_from_the_start() {
-    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
+    let reference = tollgate_testing::package_folder().join("docs/metrics.md");
     let reference = std::fs::read_to_string(reference).expect("the list of metrics");
     let rows: Vec<[&str; 2]> = reference
         .lines()

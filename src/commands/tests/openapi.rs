@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_document_of_the_shipped_settings_is_printed() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/tollgate.toml");
+    let file = tollgate_testing::package_folder().join("conf/tollgate.toml");
     let args = Args::try_parse_from(["tollgate", "openapi"]).expect("a command");
     let environment = Environment::of([(CONFIG, file.to_str().expect("a plain path"))]);
     let mut out = Vec::new();

@@ -22,10 +22,7 @@ impl FailingSync {
         let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
         let folder = installation.folder.path();
         let (library, fails) = (folder.join("failing_sync.so"), folder.join("sync-fails"));
-        let source = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/tests/e2e/process/failing_sync.c"
-        );
+        let source = tollgate_testing::package_folder().join("tests/e2e/process/failing_sync.c");
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-o"]);
         compiler.arg(&library).arg(source).arg("-ldl");

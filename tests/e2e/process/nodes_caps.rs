@@ -352,10 +352,7 @@ impl MovedClock {
     /// Builds what is loaded into the nodes.
     fn new(folder: &std::path::Path) -> MovedClock {
         let (library, ahead) = (folder.join("moved_clock.so"), folder.join("clock-ahead"));
-        let source = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/tests/e2e/process/moved_clock.c"
-        );
+        let source = tollgate_testing::package_folder().join("tests/e2e/process/moved_clock.c");
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-o"]);
         compiler.arg(&library).arg(source).arg("-ldl");

@@ -2,9 +2,10 @@
 
 use jsonschema::{Registry, Validator};
 use serde_json::{Value, json};
+use tollgate_testing::package_folder;
 
 /// The folder of the schemas, with their origin and licence in `ORIGIN.md` and `LICENSE`.
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ucp-schemas");
+const FOLDER: &str = "tests/ucp-schemas";
 
 /// Every file, by its path.
 const FILES: [&str; 40] = [
@@ -74,8 +75,8 @@ fn address(path: &str) -> String {
 fn validator(schema: &str) -> Validator {
     let mut registry = Registry::new();
     for path in FILES {
-        let text =
-            std::fs::read_to_string(format!("{FOLDER}/{path}")).expect("a file of the folder");
+        let text = std::fs::read_to_string(package_folder().join(FOLDER).join(path))
+            .expect("a file of the folder");
         let mut file: Value = serde_json::from_str(&text).expect("JSON");
         file["$id"] = json!(address(path));
         registry = registry.add(address(path), file).expect("a schema");

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -406,7 +405,7 @@ fn the_documented_rights_are_the_commands_that_are_sent() {
     let mut used: BTreeSet<String> = ["evalsha", "script|load", "select", "get", "set"]
         .map(str::to_owned)
         .into();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let root = tollgate_testing::package_folder().join("../../..");
     let mut folders = vec![root.join("filters"), root.join("crates")];
     while let Some(folder) = folders.pop() {
         for entry in folder.read_dir().expect("a folder") {
