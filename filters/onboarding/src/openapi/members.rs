@@ -4,6 +4,9 @@ use serde_json::{Map, Value, json};
 use tollgate_openai::contract::{ASSISTANT, CALLS, MESSAGE, MemberRule, Shape};
 
 /// A message: without `content` only an assistant's with calls.
+///
+/// The condition is an `else`: with an `anyOf` beside the members, openapi-python-client leaves the schema and its operation out, and
+/// openapi-typescript makes it `unknown`. Both pass over `else`.
 pub(super) fn message() -> Value {
     let mut schema = object(MESSAGE);
     schema["required"] = json!(["role"]);
@@ -14,7 +17,8 @@ pub(super) fn message() -> Value {
         };
         json!({"required": [name], "properties": {"role": {"const": ASSISTANT}, name: call}})
     });
-    schema["anyOf"] = json!([{"required": ["content"]}, tool_calls, function_call]);
+    schema["if"] = json!({"required": ["content"]});
+    schema["else"] = json!({"anyOf": [tool_calls, function_call]});
     schema
 }
 

@@ -69,6 +69,14 @@ pub(super) fn all(
         ("product", product_schema(&plan.product)),
         ("subscription", schema::of::<Subscription>()),
         ("commerce_subscription", commerce_subscription_schema()),
+        (
+            "payment_states",
+            described_enum(PaymentState::ALL.iter().map(|one| (one.word(), one.meaning()))),
+        ),
+        (
+            "retry_actions",
+            described_enum(RetryAction::ALL.iter().map(|one| (one.word(), one.meaning()))),
+        ),
     ];
     let named = text.into_iter().chain(values);
     let named = named.map(|(name, value)| (name.to_owned(), value));
@@ -117,10 +125,8 @@ fn commerce_subscription_schema() -> Value {
     let properties = &mut schema["properties"];
     properties["product"] = json!({"$ref": "#/components/schemas/CommerceProduct"});
     properties["subscription"] = json!({"$ref": "#/components/schemas/Subscription"});
-    let states = PaymentState::ALL.iter();
-    properties["payment_state"] = described_enum(states.map(|one| (one.word(), one.meaning())));
-    let actions = RetryAction::ALL.iter();
-    properties["retry_action"] = described_enum(actions.map(|one| (one.word(), one.meaning())));
+    properties["payment_state"] = json!({"$ref": "#/components/schemas/PaymentState"});
+    properties["retry_action"] = json!({"$ref": "#/components/schemas/RetryAction"});
     schema
 }
 
