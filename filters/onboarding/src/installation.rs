@@ -9,7 +9,7 @@ use tollgate_purchase::plan::{Plan, PlanProtocols, benefits};
 
 use crate::config::OnboardingSettings;
 
-/// The name of the module that states them.
+/// The name of this module.
 pub(crate) const NAME: &str = "onboarding";
 
 /// The contract of USDC on Base, for a service without x402 settings.
@@ -24,9 +24,9 @@ pub struct Installation {
     pub plan: Plan,
     /// The rate classes.
     pub classes: RateClasses,
-    /// The protocols for buying it that are configured.
+    /// The configured protocols for a purchase.
     pub protocols: PlanProtocols,
-    /// The resources that are configured.
+    /// The configured resources.
     pub offered: Resources,
     /// Whether codes for signing in and up can be sent.
     pub sign_up: bool,

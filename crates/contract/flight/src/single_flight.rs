@@ -1,4 +1,4 @@
-//! The flights of one kind, and the lead of each.
+//! Flights of a kind, and their leads.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -10,25 +10,25 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tollgate_clock::RandomKeyHash;
 
-/// The rules of one kind of flights.
+/// Rules of a kind of flights.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Tables that keys are spread over, so that threads seldom contend for a lock.
+    /// Number of tables for the keys: threads seldom contend for a lock.
     pub shards: usize,
-    /// The fate of the followers of a leader that is dropped without a value.
+    /// The fate of followers whose leader is dropped without a value.
     pub abandoned: Abandoned,
 }
 
-/// The fate of the followers of a leader that is dropped without a value.
+/// The fate of followers whose leader is dropped without a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abandoned {
-    /// The follower that has waited longest leads.
+    /// The oldest follower leads.
     PassLead,
-    /// Each ends without a value.
+    /// Every follower ends without a value.
     EndAll,
 }
 
-/// The flights under way, by key. Each has a label `T` of the caller that began it.
+/// The flights under way, by key. A flight has a label `T` of its leader.
 #[derive(Debug)]
 pub struct SingleFlight<K: Clone + Eq + Hash, V, T = ()> {
     shards: Box<[Shard<K, V, T>]>,
@@ -52,16 +52,16 @@ struct Flight<K: Clone + Eq + Hash, V, T> {
     waiting: VecDeque<oneshot::Sender<Handover<K, V, T>>>,
 }
 
-/// A count of the values that leaders have completed: unequal generations mean that a value came in between.
+/// A count of completed values: unequal generations mean a value in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u64);
 
-/// The role of a caller among those of one key.
+/// The role of a caller.
 #[derive(Debug)]
 pub enum Joined<K: Clone + Eq + Hash, V, T = ()> {
-    /// The first of its key: does the work.
+    /// First of the key: does the work.
     Leads(Leader<K, V, T>),
-    /// Another caller leads, with this label: waits for its value.
+    /// Another caller leads, with this label: waits for the value.
     Follows(Waiter<K, V, T>, T),
 }
 
@@ -70,14 +70,14 @@ pub enum Joined<K: Clone + Eq + Hash, V, T = ()> {
 pub enum Handover<K: Clone + Eq + Hash, V, T = ()> {
     /// The value.
     Value(V),
-    /// The lead: the caller that had it ended without a value.
+    /// The lead, after a leader without a value.
     Lead(Leader<K, V, T>),
 }
 
 /// The receiver of a follower.
 pub type Waiter<K, V, T = ()> = oneshot::Receiver<Handover<K, V, T>>;
 
-/// The lead of one key. Dropping it without [`Leader::complete`] abandons the flight.
+/// The lead of a key. A drop without [`Leader::complete`] abandons the flight.
 #[derive(Debug)]
 pub struct Leader<K: Clone + Eq + Hash, V, T = ()> {
     flights: Arc<SingleFlight<K, V, T>>,
@@ -85,7 +85,7 @@ pub struct Leader<K: Clone + Eq + Hash, V, T = ()> {
     is_ended: bool,
 }
 
-/// Waits for the value of a flight; `None` when its leader ended without one.
+/// Waits for the value of a flight; `None` after a leader without a value.
 pub async fn value<K: Clone + Eq + Hash, V, T>(waiter: Waiter<K, V, T>) -> Option<V> {
     match waiter.await {
         Ok(Handover::Value(value)) => Some(value),
@@ -107,17 +107,17 @@ impl<K: Clone + Eq + Hash, V, T> SingleFlight<K, V, T> {
         }
     }
 
-    /// To be read before a look-up of `key`: while it stays equal, no leader has completed a value since.
+    /// Read before a look-up of `key`: while the generation stays equal, no leader has completed a value since.
     pub fn generation(&self, key: &K) -> Generation {
         Generation(self.shard(key).generation.load(Acquire))
     }
 
-    /// Whether a flight of this key is under way.
+    /// Whether a flight of the key is under way.
     pub fn has(&self, key: &K) -> bool {
         self.table(key).contains_key(key)
     }
 
-    /// Followers of this key, with those that have given up lately.
+    /// Followers of the key, recent cancellations included.
     pub fn waiting_for(&self, key: &K) -> usize {
         let table = self.table(key);
         table.get(key).map_or(0, |flight| flight.waiting.len())
@@ -134,7 +134,7 @@ impl<K: Clone + Eq + Hash, V, T> SingleFlight<K, V, T> {
     }
 
     fn table(&self, key: &K) -> MutexGuard<'_, Table<K, V, T>> {
-        // Every change is one insertion or removal, so a panic elsewhere leaves nothing half done.
+        // Every change is an insertion or a removal, so a panic elsewhere leaves nothing half done.
         self.shard(key).table.lock()
     }
 
@@ -148,13 +148,13 @@ impl<K: Clone + Eq + Hash, V, T> SingleFlight<K, V, T> {
 }
 
 impl<K: Clone + Eq + Hash, V, T: Clone> SingleFlight<K, V, T> {
-    /// Leads if no other caller with this key does, else follows.
+    /// Leads, or follows the leader of this key.
     pub fn join(self: &Arc<Self>, key: K, label: T) -> Joined<K, V, T> {
         let table = self.table(&key);
         self.join_in(table, &key, label)
     }
 
-    /// The same; `None` where the caller would lead and as many flights of one table are under way as may be.
+    /// [`join`](Self::join) with a bound: `None` where the caller would lead beyond `flights_max` of a table.
     pub fn join_within(
         self: &Arc<Self>,
         key: K,
@@ -192,7 +192,7 @@ impl<K: Clone + Eq + Hash, V, T: Clone> SingleFlight<K, V, T> {
 impl<K: Clone + Eq + Hash, V, T> Flight<K, V, T> {
     fn follow(&mut self) -> Waiter<K, V, T> {
         let (sender, receiver) = oneshot::channel();
-        // Followers that gave up leave closed channels behind; a hot key must not collect them.
+        // A follower that gave up leaves a closed channel; a hot key must not collect closed channels.
         if self.waiting.len() == self.waiting.capacity() {
             self.waiting.retain(|one| !one.is_closed());
         }
@@ -202,12 +202,12 @@ impl<K: Clone + Eq + Hash, V, T> Flight<K, V, T> {
 }
 
 impl<K: Clone + Eq + Hash, V, T> Leader<K, V, T> {
-    /// A waiter for this flight, for a caller that leaves the work to a task.
+    /// A waiter for the flight, for a caller whose task does the work.
     pub fn follow(&self) -> Waiter<K, V, T> {
         let mut table = self.flights.table(&self.key);
         match table.get_mut(&self.key) {
             Some(flight) => flight.follow(),
-            // A flight is in the table as long as its leader lives.
+            // A flight is in the table while the leader lives.
             None => oneshot::channel().1,
         }
     }
@@ -226,7 +226,7 @@ impl<K: Clone + Eq + Hash, V, T> Leader<K, V, T> {
             table.remove(&self.key)
         };
         for one in ended.into_iter().flat_map(|flight| flight.waiting) {
-            // A follower that has gone away needs no value.
+            // A cancelled follower needs no value.
             let _ = one.send(Handover::Value(value.clone()));
         }
     }
@@ -256,7 +256,7 @@ impl<K: Clone + Eq + Hash, V, T> Leader<K, V, T> {
             };
             match next.send(Handover::Lead(leader)) {
                 Ok(()) => return,
-                // The follower has gone away. The lead is returned, and passed to the next follower by this loop, not by its own drop.
+                // A cancelled follower returns the lead. This loop passes the lead to the next follower, not the drop of the lead.
                 Err(Handover::Lead(mut unused)) => unused.is_ended = true,
                 Err(Handover::Value(_)) => return,
             }
@@ -399,7 +399,7 @@ mod tests {
             panic!("the longest waiting follower leads")
         };
         assert!(second.try_recv().is_err(), "the other keeps waiting");
-        // A follower that goes with the lead in its channel, unread.
+        // A follower ends with the lead unread in the channel.
         let third = follow(&flights, 1);
         drop(leader);
         drop(third);
@@ -416,7 +416,7 @@ mod tests {
         let leader = lead(&flights, 1);
         let (first, mut second) = (follow(&flights, 1), follow(&flights, 1));
         drop(leader);
-        // The message is in the channel, and its receiver is dropped without reading it.
+        // The message is in the channel, and the receiver is dropped unread.
         drop(first);
         assert!(matches!(second.try_recv(), Ok(Handover::Lead(_))));
     }

@@ -15,37 +15,37 @@ use crate::installation::{Deprecated, Installation};
 
 macro_rules! fragment {
     ($name:literal) => {
-        include_str!(concat!("../../openapi/", $name, ".yaml"))
+        include_str!(concat!("../../openapi/", $name))
     };
 }
 
 /// Fragments of every installation.
 const FRAGMENTS: [&str; 9] = [
-    fragment!("document"),
-    fragment!("common"),
-    fragment!("models"),
-    fragment!("completions"),
-    fragment!("chat"),
-    fragment!("text"),
-    fragment!("onboarding"),
-    fragment!("plan"),
-    fragment!("access"),
+    fragment!("document.yaml"),
+    fragment!("common.yaml"),
+    fragment!("models.yaml"),
+    fragment!("completions.yaml"),
+    fragment!("chat.yaml"),
+    fragment!("text.yaml"),
+    fragment!("onboarding.yaml"),
+    fragment!("plan.yaml"),
+    fragment!("access.yaml"),
 ];
 
 /// The fragment of each rail, and whether the rail is installed.
 fn rails(protocols: PlanProtocols) -> [(bool, &'static str); 3] {
     let PlanProtocols { x402, mpp, paypal } = protocols;
     [
-        (x402, fragment!("x402")),
-        (mpp, fragment!("mpp")),
-        (paypal, fragment!("ucp")),
+        (x402, fragment!("x402.yaml")),
+        (mpp, fragment!("mpp.yaml")),
+        (paypal, fragment!("ucp.yaml")),
     ]
 }
 
 /// Generates the document.
 pub fn document(settings: &OnboardingSettings, installation: &Installation) -> Value {
     let filling = Filling {
-        parts: parse(fragment!("parts")),
+        parts: parse(fragment!("parts.yaml")),
         values: values::all(settings, installation),
     };
     let rails = rails(installation.protocols);
@@ -191,7 +191,7 @@ mod tests {
         assert!(!text.contains("{{"), "{text}");
         let fragments = FRAGMENTS.into_iter();
         let rails = rails(PlanProtocols::ALL).map(|(_, text)| text);
-        let parts = parse(fragment!("parts"));
+        let parts = parse(fragment!("parts.yaml"));
         let all: Vec<Value> = fragments
             .chain(rails)
             .map(parse)

@@ -71,11 +71,19 @@ pub(super) fn all(
         ("commerce_subscription", commerce_subscription_schema()),
         (
             "payment_states",
-            described_enum(PaymentState::ALL.iter().map(|one| (one.word(), one.meaning()))),
+            described_enum(
+                PaymentState::ALL
+                    .iter()
+                    .map(|one| (one.word(), one.meaning())),
+            ),
         ),
         (
             "retry_actions",
-            described_enum(RetryAction::ALL.iter().map(|one| (one.word(), one.meaning()))),
+            described_enum(
+                RetryAction::ALL
+                    .iter()
+                    .map(|one| (one.word(), one.meaning())),
+            ),
         ),
     ];
     let named = text.into_iter().chain(values);

@@ -47,13 +47,11 @@ pub(super) static PROFILE: Profile = Profile {
     connect,
 };
 
-#[cfg(feature = "simulation")]
 fn connect(_url: &DatabaseUrl) -> Connected {
-    crate::simulation::connect()
-}
-
-#[cfg(not(feature = "simulation"))]
-fn connect(_url: &DatabaseUrl) -> Connected {
+    #[cfg(feature = "simulation")]
+    if let Some(socket) = crate::simulation::connect() {
+        return Some(socket);
+    }
     None
 }
 
