@@ -221,11 +221,14 @@ async fn one_h1(
         session.set_keepalive(None);
     }
     let served = worker.serve(session, Some(cork.clone()), origin, memory);
-    let mut session = served.await?;
+    let (mut session, memory) = served.await?;
     if !session.is_body_done() {
-        Box::pin(linger(&mut session, limits.body, ends)).await;
+        // The request is answered: its connection may be closed in favour of another one.
+        connection.end();
+        Box::pin(linger(&mut session, memory, limits.body, ends)).await;
         return None;
     }
+    drop(memory);
     let reusable = session.finish().await.ok()??;
     connection.end();
     Some(reusable.into_parts())
@@ -235,14 +238,31 @@ async fn one_h1(
 ///
 /// Closing a socket with unread data resets the connection, and a client that sends the whole body before reading would lose the answer. So
 /// only the sending side is closed, and the rest of the body is discarded, within the time limit of a body.
-async fn linger(session: &mut ServerSession, limit: Duration, ends: &mut watch::Receiver<bool>) {
+///
+/// The session keeps the received bytes of the head, so they stay counted. The discarding ends early while the memory of the client's address
+/// is short.
+async fn linger(
+    session: &mut ServerSession,
+    mut memory: RequestMemory,
+    limit: Duration,
+    ends: &mut watch::Receiver<bool>,
+) {
     if let ServerSession::H1(h1) = session {
-        h1.shutdown().await;
+        memory.set(REQUEST_BYTES + h1.get_headers_raw_bytes().len());
+        // The length of the body is known to the session by now.
+        free_head(h1.req_header_mut());
+        let shutdown = pin!(h1.shutdown());
+        tokio::select! {
+            biased;
+            _ = within(limit, shutdown) => {}
+            () = memory.short() => return,
+        }
     }
     let discard = pin!(async { while let Ok(Some(_)) = session.read_request_body().await {} });
     tokio::select! {
         biased;
         _ = within(limit, discard) => {}
+        () = memory.short() => {}
         _ = ends.wait_for(|ends| *ends) => {}
     }
 }
@@ -251,16 +271,15 @@ async fn linger(session: &mut ServerSession, limit: Duration, ends: &mut watch::
 /// body. The library resets the stream with `NO_ERROR` afterwards (RFC 9113 section 8.1).
 ///
 /// The reset is optional, and clients by nghttp2 (curl, Node) lose the answer if they read reset and answer together. So a reset has three
-/// causes only: a body beyond the time limit, no memory of the client's address for an open request, and a draining gateway.
+/// causes only: a body beyond the time limit, short memory of the client's address, and a draining gateway.
 async fn linger_h2(
     session: &mut ServerSession,
-    address: &Arc<AddressMemory>,
+    mut memory: RequestMemory,
     limit: Duration,
     mut ends: watch::Receiver<bool>,
 ) {
-    let Ok(memory) = address.take(REQUEST_BYTES) else {
-        return;
-    };
+    // The memory is the client's, also behind a trusted proxy.
+    memory.set(REQUEST_BYTES);
     free_head(session.req_header_mut());
     let discard = pin!(async { while let Ok(Some(_)) = session.read_request_body().await {} });
     tokio::select! {
@@ -377,11 +396,10 @@ async fn serve_h2<S: IO + 'static>(
                     let _guard = guard;
                     let session = Box::new(ServerSession::new_http2(session));
                     let served = worker.serve(session, None, &origin, memory);
-                    if let Some(mut session) = served.await {
+                    if let Some((mut session, memory)) = served.await {
                         if !session.is_body_done() {
                             let ends = worker.draining();
-                            Box::pin(linger_h2(&mut session, &origin.memory, limits.body, ends))
-                                .await;
+                            Box::pin(linger_h2(&mut session, memory, limits.body, ends)).await;
                         }
                         // A stream is not reused; the client has seen the effect of a failure here.
                         let _ = session.finish().await;
