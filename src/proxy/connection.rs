@@ -24,6 +24,7 @@ use super::trailers::{TrailerScan, Trailers};
 use super::wake::{boxed, coalesce_wakes};
 use super::worker::Worker;
 use super::write_coalescing::coalesced;
+use crate::config::ConnectionLimits;
 use crate::upstream::{Elapsed, within};
 
 /// The HTTP/2 connection preface without TLS (RFC 9113 section 3.4).
@@ -35,7 +36,8 @@ const HEAD_BYTES: usize = 4096;
 /// The error code of a stream that was not processed and may be sent again (RFC 9113 section 8.7).
 const REFUSED_STREAM: u32 = 7;
 
-/// Refused streams on one connection before the close: the library keeps a few bytes of each refusal until the client has read the refusal.
+/// Refused streams on one connection before a graceful end, and as many more before the close: the library keeps a few bytes of each refusal
+/// until the client has read the refusal.
 const REFUSED_MAX: u32 = 1000;
 
 /// Bytes of each stream's answer kept by the library until the client reads from its socket.
@@ -347,14 +349,14 @@ async fn serve_h2<S: IO + 'static>(
         connection: place,
         count: AtomicUsize::new(0),
         heads: AtomicUsize::new(0),
-        heads_max: limits.head_bytes_max * limits.h2_streams_max.div_ceil(2) as usize,
+        heads_max: heads_max(&origin, &limits),
         trailers,
         closed: Notify::new(),
     });
     let mut accepts_none = worker.accepts_none();
     let mut is_shutdown_sent = false;
     let mut malformed = 0;
-    let mut refused = 0;
+    let mut refusals = Refusals::new(&origin);
     loop {
         let idle = async {
             open.none().await;
@@ -381,12 +383,17 @@ async fn serve_h2<S: IO + 'static>(
                 let Ok(memory) = memory else {
                     origin.memory.count_refusal();
                     session.shutdown_with_reason(REFUSED_STREAM.into());
-                    refused += 1;
-                    if refused >= REFUSED_MAX {
-                        return coalescer.try_flush().await;
+                    match refusals.add() {
+                        AfterRefusal::Serve => {}
+                        AfterRefusal::EndGracefully => {
+                            is_shutdown_sent = true;
+                            connection.graceful_shutdown();
+                        }
+                        AfterRefusal::Close => return coalescer.try_flush().await,
                     }
                     continue;
                 };
+                refusals.forget();
                 let worker = worker.clone();
                 let Some(guard) = open.enter(head_bytes) else {
                     return;
@@ -415,6 +422,57 @@ async fn serve_h2<S: IO + 'static>(
                 }
             }
             Ok(Ok(None) | Err(_)) | Err(_) => return,
+        }
+    }
+}
+
+/// Bytes of the decoded heads of a connection's open streams. A trusted proxy's connection carries many clients, each with its own share of
+/// memory: a bound of all together would let one of them refuse the others.
+fn heads_max(origin: &Origin, limits: &ConnectionLimits) -> usize {
+    match origin.source.is_trusted() {
+        true => usize::MAX,
+        false => limits.head_bytes_max * limits.h2_streams_max.div_ceil(2) as usize,
+    }
+}
+
+/// The refused streams of a connection.
+struct Refusals {
+    count: u32,
+    /// Whether a served stream makes earlier refusals irrelevant: a trusted proxy reads its answers, and one of its clients must not end the
+    /// connection of the others.
+    forgets: bool,
+}
+
+/// What a refusal does to the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AfterRefusal {
+    Serve,
+    /// New streams go to another connection, and open ones are served to their end.
+    EndGracefully,
+    Close,
+}
+
+impl Refusals {
+    fn new(origin: &Origin) -> Refusals {
+        Refusals {
+            count: 0,
+            forgets: origin.source.is_trusted(),
+        }
+    }
+
+    fn add(&mut self) -> AfterRefusal {
+        self.count += 1;
+        match self.count {
+            REFUSED_MAX => AfterRefusal::EndGracefully,
+            count if count >= 2 * REFUSED_MAX => AfterRefusal::Close,
+            _ => AfterRefusal::Serve,
+        }
+    }
+
+    /// A stream is served.
+    fn forget(&mut self) {
+        if self.forgets {
+            self.count = 0;
         }
     }
 }
@@ -472,5 +530,34 @@ impl Drop for OpenStream {
             streams.connection.end();
             streams.closed.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effects(forgets: bool, is_served: bool) -> Vec<AfterRefusal> {
+        let mut refusals = Refusals { count: 0, forgets };
+        let effect = |_| {
+            if is_served {
+                refusals.forget();
+            }
+            refusals.add()
+        };
+        let effects = (0..2 * REFUSED_MAX).map(effect);
+        effects.filter(|one| *one != AfterRefusal::Serve).collect()
+    }
+
+    #[test]
+    fn refusals_end_a_connection_gracefully_before_they_close_it() {
+        let ended = [AfterRefusal::EndGracefully, AfterRefusal::Close];
+        assert_eq!(effects(false, true), ended);
+        assert_eq!(effects(true, false), ended);
+    }
+
+    #[test]
+    fn refusals_of_one_client_do_not_end_a_trusted_proxys_connection_that_serves_others() {
+        assert!(effects(true, true).is_empty());
     }
 }
