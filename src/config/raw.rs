@@ -105,8 +105,8 @@ pub(crate) struct RawServer {
     /// Maximum size of one event of a provider's stream; a larger one ends the stream. Of a whole answer, and of all events together, 64 MiB
     /// are accepted.
     pub(crate) event_bytes_max: Whole<8_388_608, 65_536, 67_108_864>,
-    /// Maximum concurrent requests on an HTTP/2 connection. Their decoded heads may have half of so many times `head_bytes_max`; a request
-    /// beyond it is reset with `REFUSED_STREAM`, and may be sent again.
+    /// Maximum concurrent requests on an HTTP/2 connection. Their decoded heads may have half of so many times `head_bytes_max`, without
+    /// this bound on the connection of a trusted proxy; a request beyond it is reset with `REFUSED_STREAM`, and may be sent again.
     pub(crate) h2_streams_max: Whole<100, 1, 10_000>,
     /// Idle timeout of an HTTP/2 connection.
     pub(crate) h2_idle_secs: Whole<300, 1, 86_400>,

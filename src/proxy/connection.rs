@@ -24,6 +24,7 @@ use super::trailers::{TrailerScan, Trailers};
 use super::wake::{boxed, coalesce_wakes};
 use super::worker::Worker;
 use super::write_coalescing::coalesced;
+use crate::config::ConnectionLimits;
 use crate::upstream::{Elapsed, within};
 
 /// The HTTP/2 connection preface without TLS (RFC 9113 section 3.4).
@@ -35,7 +36,8 @@ const HEAD_BYTES: usize = 4096;
 /// The error code of a stream that was not processed and may be sent again (RFC 9113 section 8.7).
 const REFUSED_STREAM: u32 = 7;
 
-/// Refused streams on one connection before the close: the library keeps a few bytes of each refusal until the client has read the refusal.
+/// Refused streams on one connection before a graceful end, and as many more before the close: the library keeps a few bytes of each refusal
+/// until the client has read the refusal.
 const REFUSED_MAX: u32 = 1000;
 
 /// Bytes of each stream's answer kept by the library until the client reads from its socket.
@@ -221,11 +223,14 @@ async fn one_h1(
         session.set_keepalive(None);
     }
     let served = worker.serve(session, Some(cork.clone()), origin, memory);
-    let mut session = served.await?;
+    let (mut session, memory) = served.await?;
     if !session.is_body_done() {
-        Box::pin(linger(&mut session, limits.body, ends)).await;
+        // The request is answered: its connection may be closed in favour of another one.
+        connection.end();
+        Box::pin(linger(&mut session, memory, limits.body, ends)).await;
         return None;
     }
+    drop(memory);
     let reusable = session.finish().await.ok()??;
     connection.end();
     Some(reusable.into_parts())
@@ -235,14 +240,31 @@ async fn one_h1(
 ///
 /// Closing a socket with unread data resets the connection, and a client that sends the whole body before reading would lose the answer. So
 /// only the sending side is closed, and the rest of the body is discarded, within the time limit of a body.
-async fn linger(session: &mut ServerSession, limit: Duration, ends: &mut watch::Receiver<bool>) {
+///
+/// The session keeps the received bytes of the head, so they stay counted. The discarding ends early while the memory of the client's address
+/// is short.
+async fn linger(
+    session: &mut ServerSession,
+    mut memory: RequestMemory,
+    limit: Duration,
+    ends: &mut watch::Receiver<bool>,
+) {
     if let ServerSession::H1(h1) = session {
-        h1.shutdown().await;
+        memory.set(REQUEST_BYTES + h1.get_headers_raw_bytes().len());
+        // The length of the body is known to the session by now.
+        free_head(h1.req_header_mut());
+        let shutdown = pin!(h1.shutdown());
+        tokio::select! {
+            biased;
+            _ = within(limit, shutdown) => {}
+            () = memory.short() => return,
+        }
     }
     let discard = pin!(async { while let Ok(Some(_)) = session.read_request_body().await {} });
     tokio::select! {
         biased;
         _ = within(limit, discard) => {}
+        () = memory.short() => {}
         _ = ends.wait_for(|ends| *ends) => {}
     }
 }
@@ -251,16 +273,15 @@ async fn linger(session: &mut ServerSession, limit: Duration, ends: &mut watch::
 /// body. The library resets the stream with `NO_ERROR` afterwards (RFC 9113 section 8.1).
 ///
 /// The reset is optional, and clients by nghttp2 (curl, Node) lose the answer if they read reset and answer together. So a reset has three
-/// causes only: a body beyond the time limit, no memory of the client's address for an open request, and a draining gateway.
+/// causes only: a body beyond the time limit, short memory of the client's address, and a draining gateway.
 async fn linger_h2(
     session: &mut ServerSession,
-    address: &Arc<AddressMemory>,
+    mut memory: RequestMemory,
     limit: Duration,
     mut ends: watch::Receiver<bool>,
 ) {
-    let Ok(memory) = address.take(REQUEST_BYTES) else {
-        return;
-    };
+    // The memory is the client's, also behind a trusted proxy.
+    memory.set(REQUEST_BYTES);
     free_head(session.req_header_mut());
     let discard = pin!(async { while let Ok(Some(_)) = session.read_request_body().await {} });
     tokio::select! {
@@ -328,14 +349,14 @@ async fn serve_h2<S: IO + 'static>(
         connection: place,
         count: AtomicUsize::new(0),
         heads: AtomicUsize::new(0),
-        heads_max: limits.head_bytes_max * limits.h2_streams_max.div_ceil(2) as usize,
+        heads_max: heads_max(&origin, &limits),
         trailers,
         closed: Notify::new(),
     });
     let mut accepts_none = worker.accepts_none();
     let mut is_shutdown_sent = false;
     let mut malformed = 0;
-    let mut refused = 0;
+    let mut refusals = Refusals::new(&origin);
     loop {
         let idle = async {
             open.none().await;
@@ -362,12 +383,17 @@ async fn serve_h2<S: IO + 'static>(
                 let Ok(memory) = memory else {
                     origin.memory.count_refusal();
                     session.shutdown_with_reason(REFUSED_STREAM.into());
-                    refused += 1;
-                    if refused >= REFUSED_MAX {
-                        return coalescer.try_flush().await;
+                    match refusals.add() {
+                        AfterRefusal::Serve => {}
+                        AfterRefusal::EndGracefully => {
+                            is_shutdown_sent = true;
+                            connection.graceful_shutdown();
+                        }
+                        AfterRefusal::Close => return coalescer.try_flush().await,
                     }
                     continue;
                 };
+                refusals.forget();
                 let worker = worker.clone();
                 let Some(guard) = open.enter(head_bytes) else {
                     return;
@@ -377,11 +403,10 @@ async fn serve_h2<S: IO + 'static>(
                     let _guard = guard;
                     let session = Box::new(ServerSession::new_http2(session));
                     let served = worker.serve(session, None, &origin, memory);
-                    if let Some(mut session) = served.await {
+                    if let Some((mut session, memory)) = served.await {
                         if !session.is_body_done() {
                             let ends = worker.draining();
-                            Box::pin(linger_h2(&mut session, &origin.memory, limits.body, ends))
-                                .await;
+                            Box::pin(linger_h2(&mut session, memory, limits.body, ends)).await;
                         }
                         // A stream is not reused; the client has seen the effect of a failure here.
                         let _ = session.finish().await;
@@ -397,6 +422,57 @@ async fn serve_h2<S: IO + 'static>(
                 }
             }
             Ok(Ok(None) | Err(_)) | Err(_) => return,
+        }
+    }
+}
+
+/// Bytes of the decoded heads of a connection's open streams. A trusted proxy's connection carries many clients, each with its own share of
+/// memory: a bound of all together would let one of them refuse the others.
+fn heads_max(origin: &Origin, limits: &ConnectionLimits) -> usize {
+    match origin.source.is_trusted() {
+        true => usize::MAX,
+        false => limits.head_bytes_max * limits.h2_streams_max.div_ceil(2) as usize,
+    }
+}
+
+/// The refused streams of a connection.
+struct Refusals {
+    count: u32,
+    /// Whether a served stream makes earlier refusals irrelevant: a trusted proxy reads its answers, and one of its clients must not end the
+    /// connection of the others.
+    forgets: bool,
+}
+
+/// What a refusal does to the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AfterRefusal {
+    Serve,
+    /// New streams go to another connection, and open ones are served to their end.
+    EndGracefully,
+    Close,
+}
+
+impl Refusals {
+    fn new(origin: &Origin) -> Refusals {
+        Refusals {
+            count: 0,
+            forgets: origin.source.is_trusted(),
+        }
+    }
+
+    fn add(&mut self) -> AfterRefusal {
+        self.count += 1;
+        match self.count {
+            REFUSED_MAX => AfterRefusal::EndGracefully,
+            count if count >= 2 * REFUSED_MAX => AfterRefusal::Close,
+            _ => AfterRefusal::Serve,
+        }
+    }
+
+    /// A stream is served.
+    fn forget(&mut self) {
+        if self.forgets {
+            self.count = 0;
         }
     }
 }
@@ -454,5 +530,34 @@ impl Drop for OpenStream {
             streams.connection.end();
             streams.closed.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effects(forgets: bool, is_served: bool) -> Vec<AfterRefusal> {
+        let mut refusals = Refusals { count: 0, forgets };
+        let effect = |_| {
+            if is_served {
+                refusals.forget();
+            }
+            refusals.add()
+        };
+        let effects = (0..2 * REFUSED_MAX).map(effect);
+        effects.filter(|one| *one != AfterRefusal::Serve).collect()
+    }
+
+    #[test]
+    fn refusals_end_a_connection_gracefully_before_they_close_it() {
+        let ended = [AfterRefusal::EndGracefully, AfterRefusal::Close];
+        assert_eq!(effects(false, true), ended);
+        assert_eq!(effects(true, false), ended);
+    }
+
+    #[test]
+    fn refusals_of_one_client_do_not_end_a_trusted_proxys_connection_that_serves_others() {
+        assert!(effects(true, true).is_empty());
     }
 }

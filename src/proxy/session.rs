@@ -95,9 +95,9 @@ impl DownstreamSession {
         self.lifecycle = lifecycle;
     }
 
-    /// The session, if the connection can be reused: the exchange is complete on both sides.
-    pub(super) fn into_finished(self) -> Option<Box<ServerSession>> {
-        self.finished.then_some(self.session)
+    /// The session, if the whole answer was sent, and the memory of its request: the session still has the head.
+    pub(super) fn into_finished(self) -> Option<(Box<ServerSession>, RequestMemory)> {
+        self.finished.then_some((self.session, self.memory))
     }
 
     /// Whether any of the response was sent.

@@ -133,14 +133,14 @@ impl Worker {
         .await
     }
 
-    /// Serves the request whose head a session has read. Returns the session if its connection can be reused.
+    /// Serves the request whose head a session has read. Returns the session if the whole answer was sent, and the memory of its request.
     pub(super) async fn serve(
         &self,
         session: Box<ServerSession>,
         cork: Option<CorkHandle>,
         origin: &Origin,
         memory: RequestMemory,
-    ) -> Option<Box<ServerSession>> {
+    ) -> Option<(Box<ServerSession>, RequestMemory)> {
         let proxy = &*self.proxy;
         let open = match OpenExchange::enter_open(&proxy.state) {
             Some(open) => open,
@@ -149,7 +149,7 @@ impl Worker {
                 if let Some(target) = target {
                     open.decided();
                     let relayed = handed_over::relay(&target, session, origin, &proxy.limits);
-                    return Box::pin(relayed).await;
+                    return Box::pin(relayed).await.map(|session| (session, memory));
                 }
                 open
             }

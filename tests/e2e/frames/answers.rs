@@ -362,3 +362,55 @@ async fn per_response_fields_are_never_indexed() {
     assert!(remembered[2] < remembered[0], "and is not said again");
     rig.finish().await;
 }
+
+/// Half of a connection's streams could have heads of the largest size, whoever had sent them.
+#[tokio::test]
+async fn large_heads_of_some_clients_refuse_no_others_behind_a_trusted_proxy() {
+    const STREAMS: u8 = 100;
+    let rig = Rig::with(
+        r#"
+        [[listener]]
+        trusted_proxies = ["127.0.0.1"]
+        proxy_protocol = false
+        "#,
+    )
+    .await;
+    let mut raw = RawClient::connect(rig.plain).await;
+    // The windows are closed, so each stream is open until the end.
+    let mut sent = [PREFACE, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])].concat();
+    for number in 0..STREAMS {
+        let client = format!("192.0.2.{number}");
+        let mut block = fields(&[
+            (":method", "GET"),
+            (":scheme", "http"),
+            (":authority", "localhost"),
+            (":path", "/v1/models"),
+            ("x-forwarded-for", &client),
+        ]);
+        match number {
+            // A literal with indexing of 3,900 bytes: 127, and the rest in groups of seven bits (RFC 7541 section 5.1).
+            0 => {
+                block.extend([0x40, 1, b'x', 127, 0xbd, 0x1d]);
+                block.extend([b'v'; 3_900]);
+            }
+            // Eight references to it.
+            _ => block.extend([0xbe; 8]),
+        }
+        let stream = 2 * number + 1;
+        sent.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &block));
+    }
+    raw.send(sent).await;
+    let mut reader = Reader {
+        raw,
+        said: Vec::new(),
+        bearer: String::new(),
+    };
+    let mut answered = 0;
+    while answered < STREAMS {
+        let frame = reader.next().await;
+        assert!(![RST_STREAM, GOAWAY].contains(&frame.kind), "{answered}");
+        answered += u8::from(frame.kind == HEADERS);
+    }
+    drop(reader);
+    rig.finish().await;
+}

@@ -175,6 +175,16 @@ async fn unfinished_http1_heads_of_one_address_stay_within_its_share() {
     is_withstood(addresses(1, 600), head.into_bytes(), 5 << 20).await;
 }
 
+/// The connection kept each answered request's head for the time limit of a body, uncounted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answered_http1_requests_without_their_body_stay_within_the_share() {
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\nx: {}\r\n\r\n",
+        "v".repeat(30_000)
+    );
+    is_withstood(addresses(1, 600), head.into_bytes(), 5 << 20).await;
+}
+
 #[tokio::test]
 async fn a_head_of_http1_is_refused_as_soon_as_it_is_too_long() {
     let installation = limited().await;
