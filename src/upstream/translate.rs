@@ -8,12 +8,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tollgate_chain::{
-    BodyLength, Limits, Opening, Upstream, UpstreamCall, UpstreamError, over_budget,
+    BodyLength, Limits, Opening, SILENCE_MAX, Upstream, UpstreamCall, UpstreamError, over_budget,
 };
 use tollgate_filter::{Exchange, Forward, ForwardBody, Principal, Request};
 use tollgate_memory::{MemoryUse, OverBudget};
@@ -73,7 +74,8 @@ type Read<C> = Pin<Box<dyn Future<Output = ReadResult<C>> + Send>>;
 struct ReadResult<C> {
     chat: usize,
     call: Option<C>,
-    read: Result<Option<Bytes>, UpstreamError>,
+    /// `None` after a silence.
+    read: Option<Result<Option<Bytes>, UpstreamError>>,
 }
 
 /// The translation in progress: of whole answers, or of streams.
@@ -150,7 +152,7 @@ impl<U: Upstream> TextViaChat<U> {
         let first = first?;
         let mut merged = MergedChats::new(translation, count, first.is_stream(), &self.limits);
         merged.memory = memory;
-        merged.reads.push(read(chat, first));
+        merged.reads.push(read(chat, first, None));
         while !calls.is_empty() {
             tokio::select! {
                 biased;
@@ -159,7 +161,7 @@ impl<U: Upstream> TextViaChat<U> {
                     if call.is_stream() != merged.is_stream() {
                         return Err(fault::invalid("some answers are streams and others are not"));
                     }
-                    merged.reads.push(read(chat, call));
+                    merged.reads.push(read(chat, call, None));
                 }
                 Some(result) = merged.reads.next() => {
                     let mut buffered = std::mem::take(&mut merged.buffered);
@@ -346,6 +348,17 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
             read: piece,
         } = result;
         let piece = match piece {
+            Some(piece) => piece,
+            None if self.is_there(chat) => {
+                Err(fault::timeout("the end of a complete answer", SILENCE_MAX))
+            }
+            // No other wait for the same bytes.
+            None => {
+                self.reads.extend(call.map(|call| read(chat, call, None)));
+                return Ok(());
+            }
+        };
+        let piece = match piece {
             Ok(piece) => piece,
             // The connection is of no further use.
             Err(_) if self.chats[chat].is_complete => return Ok(()),
@@ -372,9 +385,19 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
                 .map_err(|OverBudget| over_budget())?;
         }
         if let Some(call) = call {
-            self.reads.push(read(chat, call));
+            self.reads.push(read(chat, call, self.silence(chat)));
         }
         Ok(())
+    }
+
+    /// The silence that ends a chat with an answer that may be complete, as for an answer that is not translated. The driver cannot notice the
+    /// silence: the driver has none of the answer before the last chat is complete. The driver does notice the silence of a stream.
+    fn silence(&self, chat: usize) -> Option<Duration> {
+        let Output::Whole { bodies, .. } = &self.output else {
+            return None;
+        };
+        let body = bodies.get(chat)?;
+        body.trim_ascii_end().ends_with(b"}").then_some(SILENCE_MAX)
     }
 
     /// Whether the answer to a chat is complete, though not closed by its provider.
@@ -504,15 +527,19 @@ fn process_event(
     Ok(false)
 }
 
-fn read<C: UpstreamCall + 'static>(chat: usize, mut call: C) -> Read<C> {
+/// Reads a call, for no longer than `silence`.
+fn read<C: UpstreamCall + 'static>(chat: usize, mut call: C, silence: Option<Duration>) -> Read<C> {
     Box::pin(async move {
-        let read = call.read().await;
+        let read = match silence {
+            None => Some(call.read().await),
+            Some(silence) => tokio::time::timeout(silence, call.read()).await.ok(),
+        };
         let call = match &read {
-            Ok(None) => {
+            Some(Ok(None)) => {
                 call.finish().await;
                 None
             }
-            Ok(Some(_)) | Err(_) => Some(call),
+            None | Some(Ok(Some(_)) | Err(_)) => Some(call),
         };
         ReadResult { chat, call, read }
     })

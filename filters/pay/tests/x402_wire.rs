@@ -339,6 +339,9 @@ fn the_faults_of_a_facilitator_are_few_and_every_other_reason_of_verify_is_a_ref
         ("invalid_exact_evm_eip3009_not_supported", true),
         ("invalid_exact_evm_failed_to_get_balance", true),
         ("invalid_exact_evm_failed_to_check_nonce", true),
+        ("rate_limited", true),
+        ("internal_error", true),
+        ("timeout", true),
         ("invalid_exact_evm_failed_to_parse_signature", false),
         ("invalid_exact_evm_payload_undeployed_smart_wallet", false),
         (

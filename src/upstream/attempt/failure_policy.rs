@@ -1,7 +1,7 @@
 //! Failure policy: whether a failure before the first byte of an answer leads to failover or a retry, and which circuit counts the failure.
 
 use crate::upstream::route::FailureScope;
-use crate::upstream::transport::{AttemptError, Delivery};
+use crate::upstream::transport::{AttemptError, Delivery, Unpaid};
 
 /// The consequences of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,9 @@ pub(super) fn classify(failed: &AttemptError) -> FailureAction {
     use FailureScope::{Candidate, NotCounted, Provider, ProviderImmediate, ProviderUnpaid};
     let (failover, retry, scope) = match (failed.status, failed.delivery) {
         // About the gateway's account at the provider, with whatever status.
-        _ if failed.is_unpaid => (true, false, ProviderUnpaid),
+        _ if failed.unpaid == Some(Unpaid::Account) => (true, false, ProviderUnpaid),
+        // A cheaper request may be served: its price is chosen by the client.
+        _ if failed.unpaid == Some(Unpaid::Request) => (true, false, Candidate),
         // About the request: every provider gives the same answer.
         (Some(400 | 413 | 422), _) => (false, false, NotCounted),
         // About the gateway: the key is wrong.

@@ -8,8 +8,8 @@ use tollgate_chain::UpstreamError;
 use tollgate_filter::UpstreamFault;
 use tollgate_openai::provider_error::ProviderError;
 
-use super::provider_words::{is_unpaid, request_code, request_param};
-use super::request::AttemptError;
+use super::provider_words::{request_code, request_param, unpaid};
+use super::request::{AttemptError, Unpaid};
 
 /// The replacement for a secret.
 const REDACTED: &str = "[redacted]";
@@ -30,25 +30,28 @@ pub(in crate::upstream) fn of_status(
     key: Option<&SecretString>,
 ) -> AttemptError {
     let said = provider_error(body, key);
-    let is_unpaid =
-        status == StatusCode::PAYMENT_REQUIRED || status.is_client_error() && is_unpaid(&said);
-    let error = match is_unpaid {
-        true => unpaid(status, &said),
-        false => paid(status, retry_after, said),
+    let unpaid = unpaid(status, &said);
+    let error = match unpaid {
+        Some(which) => without_money(status, &said, which),
+        None => paid(status, retry_after, said),
     };
     AttemptError {
         status: Some(status.as_u16()),
         retry_after,
-        is_unpaid,
+        unpaid,
         ..error.into()
     }
 }
 
-/// The gateway's account at the provider has no money. The client cannot change this, and must not take the account for the client's own.
-fn unpaid(status: StatusCode, said: &ProviderError) -> UpstreamError {
+/// The gateway's account at the provider lacks money. The client cannot change this, and must not take the account for the client's own.
+fn without_money(status: StatusCode, said: &ProviderError, which: Unpaid) -> UpstreamError {
     let message = said.message.as_deref().unwrap_or_default();
+    let lack = match which {
+        Unpaid::Account => "has no money",
+        Unpaid::Request => "has too little money for this request",
+    };
     let detail = format!(
-        "answered {status}: {message}; the account at the provider has no money: add credit there"
+        "answered {status}: {message}; the account at the provider {lack}: add credit there"
     );
     UpstreamError::new(UpstreamFault::Error, "", detail)
 }
@@ -273,19 +276,20 @@ mod tests {
     #[test]
     fn a_provider_without_money_is_no_error_of_the_client() {
         let unpaid = r#"{"error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the API."}}"#;
-        for (status, body, is_unpaid) in [
-            (400, unpaid, true),
-            (402, "", true),
-            (403, unpaid, true),
-            (429, unpaid, true),
-            (400, "", false),
-            (401, "", false),
-            (500, unpaid, false),
+        for (status, body, which) in [
+            (400, unpaid, Some(Unpaid::Account)),
+            (402, unpaid, Some(Unpaid::Account)),
+            (402, "", Some(Unpaid::Request)),
+            (403, unpaid, Some(Unpaid::Account)),
+            (429, unpaid, Some(Unpaid::Account)),
+            (400, "", None),
+            (401, "", None),
+            (500, unpaid, None),
         ] {
             let status = StatusCode::from_u16(status).expect("a status");
             let failed = of_status(status, None, body.as_bytes(), None);
-            assert_eq!(failed.is_unpaid, is_unpaid, "{status}");
-            if is_unpaid {
+            assert_eq!(failed.unpaid, which, "{status}");
+            if which.is_some() {
                 assert_eq!(failed.error.fault, UpstreamFault::Error, "{status}");
                 assert!(!failed.error.answer.message.contains("credit"), "{status}");
                 assert!(failed.error.detail.contains("add credit there"), "{status}");

@@ -23,6 +23,6 @@ pub(super) use self::endpoint::Endpoint;
 pub(crate) use self::h1::fuzz_answer;
 pub(super) use self::http_exchange::USER_AGENT;
 pub(crate) use self::relay::Relays;
-pub(super) use self::request::{AttemptError, Delivery, ProviderRequest, RequestIds};
+pub(super) use self::request::{AttemptError, Delivery, ProviderRequest, RequestIds, Unpaid};
 pub use self::resolver::Resolver;
 pub(crate) use self::retry_after::fuzz as fuzz_retry_after;

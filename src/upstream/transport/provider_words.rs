@@ -3,12 +3,15 @@
 //! A provider may quote the request in the message. So a text counts only at the start of a message, where providers quote no request: a
 //! request must not be able to take a provider out for every client.
 
+use http::StatusCode;
 use tollgate_filter::ErrorCode;
 use tollgate_openai::provider_error::ProviderError;
 
+use super::request::Unpaid;
+
 /// Members `code` or `type` that report an account without money at the provider: of OpenAI (the first four), Anthropic, Groq, DashScope,
-/// Volcengine, Moonshot, and gateways of the family of one-api.
-const UNPAID_CODES: [&str; 12] = [
+/// Volcengine, Moonshot.
+const UNPAID_CODES: [&str; 10] = [
     "insufficient_quota",
     "billing_hard_limit_reached",
     "billing_not_active",
@@ -19,8 +22,18 @@ const UNPAID_CODES: [&str; 12] = [
     "accountoverdueerror",
     "exceeded_current_quota_error",
     "insufficient_balance",
-    "insufficient_credits",
-    "insufficient_user_quota",
+];
+
+/// Members `code` or `type` of providers that hold the highest price of a request before the request is served, so that a long answer may
+/// be refused while a short one is served: of gateways like this one, and of the family of one-api. A balance of nothing has the same code
+/// there; but holds of other requests take a balance to nothing too.
+const TOO_DEAR_CODES: [&str; 2] = ["insufficient_credits", "insufficient_user_quota"];
+
+/// Parts of messages with the same meaning: of OpenRouter.
+const TOO_DEAR_TEXTS: [&str; 3] = [
+    "requires more credits",
+    "fewer max_tokens",
+    "can only afford",
 ];
 
 /// Start and continuation of messages with this meaning: of Anthropic, DeepSeek and MiniMax, OpenRouter, SiliconFlow, DashScope, OpenAI,
@@ -73,14 +86,31 @@ const REQUEST_TEXTS: [(&str, ErrorCode); 3] = [
 /// The longest name of a member.
 const PARAM_BYTES_MAX: usize = 128;
 
-/// Whether an error says that the gateway's account at the provider has no money.
-pub(super) fn is_unpaid(error: &ProviderError) -> bool {
+/// Whether an answer of this status says that money is lacking in the gateway's account at the provider, and for which requests. In doubt
+/// for this request alone: the client chooses `max_tokens`.
+pub(super) fn unpaid(status: StatusCode, error: &ProviderError) -> Option<Unpaid> {
+    if !status.is_client_error() {
+        return None;
+    }
     let text = error.message.as_deref().unwrap_or_default().to_lowercase();
     let follows = |(start, then): &(&str, &str)| {
         text.strip_prefix(start)
             .is_some_and(|rest| rest.contains(then))
     };
-    words(error).any(|word| UNPAID_CODES.contains(&&*word)) || UNPAID_TEXTS.iter().any(follows)
+    let has_code = |codes: &[&str]| words(error).any(|word| codes.contains(&&*word));
+    let is_402 = status == StatusCode::PAYMENT_REQUIRED;
+    if has_code(&TOO_DEAR_CODES) {
+        return Some(Unpaid::Request);
+    }
+    if has_code(&UNPAID_CODES) || UNPAID_TEXTS.iter().any(follows) {
+        // Anywhere in the message, since a quoted request could not take the provider out by this.
+        let is_too_dear = TOO_DEAR_TEXTS.iter().any(|part| text.contains(part));
+        return Some(match is_too_dear {
+            true => Unpaid::Request,
+            false => Unpaid::Account,
+        });
+    }
+    is_402.then_some(Unpaid::Request)
 }
 
 /// The code for the client of an error about the request itself.
@@ -120,57 +150,115 @@ mod tests {
 
     #[test]
     fn a_provider_without_money_is_known_by_its_code_or_the_start_of_its_message() {
+        const ACCOUNT: Option<Unpaid> = Some(Unpaid::Account);
         for (body, found) in [
             (
                 r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits."}}"#,
-                true,
+                ACCOUNT,
             ),
             (
                 r#"{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}"#,
-                true,
+                ACCOUNT,
             ),
             (
                 r#"{"error":{"message":"Insufficient Balance","type":"unknown_error","param":null,"code":"invalid_request_error"}}"#,
-                true,
+                ACCOUNT,
             ),
             (
                 r#"{"error":{"code":402,"message":"Insufficient credits. Add more using https://openrouter.ai/settings/credits"}}"#,
-                true,
+                ACCOUNT,
             ),
             (
                 r#"{"error":{"code":"Arrearage","message":"Access denied, please make sure your account is in good standing.","type":"Arrearage"}}"#,
-                true,
+                ACCOUNT,
             ),
             (
                 r#"{"error":{"type":"billing_error","message":"Payment required"}}"#,
-                true,
+                ACCOUNT,
             ),
             (
                 r#"{"code":"7","error":"Your team 0a1b has either used all available credits or reached its monthly spending limit."}"#,
-                true,
+                ACCOUNT,
             ),
             (
                 r#"{"error":{"code":"1113","message":"余额不足或无可用资源包,请充值。"}}"#,
-                true,
+                ACCOUNT,
             ),
             // A rate limit of Gemini, with OpenAI's text.
             (
                 r#"[{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details.","status":"RESOURCE_EXHAUSTED"}}]"#,
-                false,
+                None,
             ),
             // The request, quoted.
             (
                 r#"{"error":{"message":"Invalid value: 'your credit balance is too low'. Supported values are: 'a'.","code":"invalid_value"}}"#,
-                false,
+                None,
             ),
             (
                 r#"{"detail":[{"type":"missing","msg":"Field required","input":{"code":"insufficient_quota","type":"billing_error"}}]}"#,
-                false,
+                None,
             ),
-            ("", false),
-            ("<html><title>400</title>", false),
+            ("", None),
+            ("<html><title>400</title>", None),
         ] {
-            assert_eq!(is_unpaid(&read(body)), found, "{body}");
+            assert_eq!(
+                unpaid(StatusCode::BAD_REQUEST, &read(body)),
+                found,
+                "{body}"
+            );
+        }
+    }
+
+    /// `max_tokens`, and so the price that a provider holds, is chosen by the client.
+    #[test]
+    fn a_request_that_the_money_does_not_cover_says_nothing_about_other_requests() {
+        let more = "This request requires more credits, or fewer max_tokens. You requested up to 65536 tokens, but can only afford 30104.";
+        for (status, message, kind, code, found) in [
+            (402, more, "", "402", Some(Unpaid::Request)),
+            // Codes and texts of both kinds.
+            (402, more, "insufficient_quota", "", Some(Unpaid::Request)),
+            (
+                402,
+                "Insufficient credits. You can only afford 30104.",
+                "",
+                "402",
+                Some(Unpaid::Request),
+            ),
+            (
+                403,
+                "user quota is not enough",
+                "new_api_error",
+                "insufficient_user_quota",
+                Some(Unpaid::Request),
+            ),
+            (
+                402,
+                "The account has 0.01 credits to spend and this request may need 0.63.",
+                "insufficient_credits_error",
+                "insufficient_credits",
+                Some(Unpaid::Request),
+            ),
+            (
+                402,
+                "Prompt tokens limit exceeded: 10000 > 6000.",
+                "",
+                "402",
+                Some(Unpaid::Request),
+            ),
+            (402, "", "", "", Some(Unpaid::Request)),
+            (402, "Insufficient Balance", "", "", Some(Unpaid::Account)),
+            (400, more, "", "", None),
+            (500, "", "", "insufficient_credits", None),
+            (500, "", "", "insufficient_quota", None),
+        ] {
+            let error = ProviderError {
+                message: Some(message.to_owned()),
+                kind: Some(kind.to_owned()),
+                code: Some(code.to_owned()),
+                ..ProviderError::default()
+            };
+            let status = StatusCode::from_u16(status).expect("a status");
+            assert_eq!(unpaid(status, &error), found, "{status} {message} {code}");
         }
     }
 

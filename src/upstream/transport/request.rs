@@ -68,8 +68,17 @@ pub(in crate::upstream) struct AttemptError {
     /// The status of the answer, if any.
     pub(in crate::upstream) status: Option<u16>,
     pub(in crate::upstream) retry_after: Option<Duration>,
-    /// Whether the provider refused for want of money in the gateway's account.
-    pub(in crate::upstream) is_unpaid: bool,
+    /// Whether the provider refused for want of money in the gateway's account, and which requests.
+    pub(in crate::upstream) unpaid: Option<Unpaid>,
+}
+
+/// Which requests a provider refuses for want of money in the gateway's account there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum Unpaid {
+    /// All of them.
+    Account,
+    /// This one, and maybe others: the provider holds the highest price of a request, which the client sets with `max_tokens`.
+    Request,
 }
 
 /// Whether a failed request was delivered to the provider.
@@ -91,7 +100,7 @@ impl From<UpstreamError> for AttemptError {
             delivery: Delivery::Unknown,
             status: None,
             retry_after: None,
-            is_unpaid: false,
+            unpaid: None,
         }
     }
 }

@@ -8,10 +8,17 @@ use super::*;
 use crate::rig::TEXT;
 
 /// Ways to fail that a request can cause, with the path, the streaming flag and the script of each.
-fn failures() -> [(&'static str, bool, Script); 5] {
+fn failures() -> [(&'static str, bool, Script); 6] {
+    let too_dear = Script {
+        status: Some(402),
+        ..Script::failure(Failure::Text(
+            r#"{"error":{"message":"can only afford 30104","code":402}}"#.to_owned(),
+        ))
+    };
     [
         ("an error", false, Script::status(500)),
         ("a refusal", false, Script::status(403)),
+        ("too little money for it", false, too_dear),
         (
             "a cut before the head",
             false,

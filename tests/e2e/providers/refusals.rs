@@ -66,15 +66,44 @@ fn unpaid() -> Vec<(&'static str, Script)> {
                 "Insufficient Balance",
             ),
         ),
+    ]
+}
+
+/// Refusals of one request whose price the money does not cover, as providers send them.
+fn too_dear() -> Vec<(&'static str, Script)> {
+    let error = |status, kind: &str, code: Value, message: &str| {
+        let error = json!({"type": kind, "code": code, "message": message, "param": null});
+        refusal(status, json!({ "error": error }))
+    };
+    vec![
+        (
+            "OpenRouter",
+            error(
+                402,
+                "",
+                json!(402),
+                "This request requires more credits, or fewer max_tokens. You requested up to 65536 tokens, but can only afford 30104.",
+            ),
+        ),
+        (
+            "a gateway like this one",
+            error(
+                402,
+                "insufficient_credits_error",
+                json!("insufficient_credits"),
+                "The account has 0.01 credits to spend and this request may need 0.63.",
+            ),
+        ),
         (
             "one-api",
             error(
                 403,
                 "new_api_error",
                 json!("insufficient_user_quota"),
-                "too little",
+                "user quota is not enough",
             ),
         ),
+        ("an unknown provider", refusal(402, json!({}))),
     ]
 }
 
@@ -110,6 +139,44 @@ async fn a_provider_without_money_refuses_and_not_the_client() {
                 assert_eq!(again.status, 502, "{what}");
                 assert!(!again.text().contains("credit"), "{what}: {}", again.text());
             }
+            rig.finish().await;
+        }
+    }
+}
+
+/// The client sets the price that a provider holds, with `max_tokens`.
+#[tokio::test]
+async fn a_request_that_a_provider_lacks_the_money_for_takes_no_provider_out() {
+    for (what, script) in too_dear() {
+        for (alone, stream) in [(false, false), (false, true), (true, false), (true, true)] {
+            let what = format!("{what}, alone {alone}, stream {stream}");
+            let (rig, others) = ProviderFixture {
+                others: if alone { &[] } else { &[""] },
+                ..ProviderFixture::default()
+            }
+            .open()
+            .await;
+            rig.provider.script(script.clone());
+            let seen = observe(&rig.client(), stream).await;
+            match alone {
+                true => assert_eq!(seen, Ok(Error(502, "upstream_error")), "{what}"),
+                false => {
+                    assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
+                    rig.add_expected_charge(PRICE_OF_A_CHAT);
+                    assert_eq!(others[0].call_count(), 1, "{what}");
+                }
+            }
+            for of_model in [false, true] {
+                assert_eq!(state(&rig, 0, of_model).await, "working", "{what}");
+            }
+            let ready = rig.admin_get("/ready").await;
+            assert!(!ready.text().contains("money"), "{what}: {}", ready.text());
+            // A smaller request is served there.
+            rig.provider.clear_scripts();
+            let seen = observe(&rig.client(), stream).await;
+            assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
+            rig.add_expected_charge(PRICE_OF_A_CHAT);
+            assert_eq!(rig.provider.call_count(), 2, "{what}");
             rig.finish().await;
         }
     }

@@ -6,7 +6,7 @@ use tollgate_clock::Clock;
 use tollgate_filter::{AnswerProgress, AnswerUsage, Tokens};
 
 /// A complete answer has ended after this much silence, whatever the state of the provider's connection.
-pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(2);
+pub const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// The state of a stream from the moment at which every requested choice has a finish reason.
 #[derive(Clone, Copy, Debug, Default)]

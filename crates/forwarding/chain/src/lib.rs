@@ -13,6 +13,7 @@ mod stream;
 mod upstream;
 
 pub use chain::{Chain, Route};
+pub use closing::SILENCE_MAX;
 pub use downstream::{BodyError, BodyLength, Downstream, Gone, Head};
 pub use drive::{Limits, drive, refuse, send_bare};
 pub use relay_stream::{RelayEvent, RelayStream, RelayedHead};

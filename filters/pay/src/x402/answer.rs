@@ -42,7 +42,8 @@ pub enum Settled {
     },
 }
 
-/// Parses the answer to `/verify`. The body says more than the status: refusals come with 200 and with 4xx.
+/// Parses the answer to `/verify`. The body says more than the status: refusals come with 200 and with 4xx. But with 429 and 5xx, statuses
+/// about the facilitator, an unknown reason is a fault: a refusal is stored, and its payment is never verified again.
 pub fn verified(status: u16, body: &[u8]) -> Verified {
     let Some(members) = object(body) else {
         return Verified::Fault(format!("status {status} without a valid x402 answer"));
@@ -54,6 +55,9 @@ pub fn verified(status: u16, body: &[u8]) -> Verified {
             match reason(&why) {
                 Reason::NonceSpent => Verified::NonceSpent,
                 _ if is_fault_of_facilitator(&why) => Verified::Fault(why),
+                Reason::Fault if status == 429 || status >= 500 => {
+                    Verified::Fault(format!("status {status}: {why}"))
+                }
                 _ if why.is_empty() => Verified::Refused(NO_REASON.to_owned()),
                 _ => Verified::Refused(why),
             }
@@ -220,7 +224,28 @@ mod tests {
             (
                 500,
                 json!({"isValid": false, "invalidReason": "a_reason_of_tomorrow"}),
+                fault("status 500: a_reason_of_tomorrow"),
+            ),
+            (
+                429,
+                json!({"isValid": false, "invalidReason": "slow_down"}),
+                fault("status 429: slow_down"),
+            ),
+            (503, json!({"isValid": false}), fault("status 503: ")),
+            (
+                500,
+                json!({"isValid": false, "invalidReason": "insufficient_funds"}),
+                refused("insufficient_funds"),
+            ),
+            (
+                402,
+                json!({"isValid": false, "invalidReason": "a_reason_of_tomorrow"}),
                 refused("a_reason_of_tomorrow"),
+            ),
+            (
+                200,
+                json!({"isValid": false, "invalidReason": "rate_limited"}),
+                fault("rate_limited"),
             ),
             (
                 200,

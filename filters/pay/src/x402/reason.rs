@@ -67,11 +67,27 @@ pub fn reason(text: &str) -> Reason {
 pub fn is_fault_of_facilitator(text: &str) -> bool {
     const FAULTS: &[&str] = &[
         "asset_not_deployed_contract",
+        "bad_gateway",
         "eip3009_not_supported",
+        "gateway_timeout",
+        "internal_error",
+        "internal_server_error",
         "invalid_transaction_state",
+        "network_error",
+        "overloaded",
+        "rate_limit_exceeded",
+        "rate_limited",
+        "request_timeout",
+        "rpc_error",
+        "server_error",
+        "service_unavailable",
         "settlement_pending",
         "smart_wallet_deployment_failed",
+        "timed_out",
+        "timeout",
+        "too_many_requests",
         "transaction_failed",
+        "unavailable",
     ];
     let exact = exact(text);
     let cannot_read = exact.starts_with("failed_to_") && exact != "failed_to_parse_signature";

@@ -230,7 +230,7 @@ async fn what_the_facilitator_refuses_is_refused_and_never_sent() {
         (8, "invalid_exact_evm_payload_signature_address", 400),
         (9, "invalid_exact_evm_payload_undeployed_smart_wallet", 200),
         (10, "insufficient_balance", 200),
-        (11, "a_reason_of_tomorrow", 500),
+        (11, "a_reason_of_tomorrow", 422),
     ] {
         let payment = fixture.payment(nonce).await;
         let refuse = Effect::Refuse(why.to_owned(), status);
