@@ -280,6 +280,40 @@ async fn a_stream_of_an_account_that_is_suspended_ends_and_what_was_delivered_is
     rig.finish().await;
 }
 
+/// The account left memory with its last key, and the stream did not learn of the suspension.
+#[tokio::test]
+async fn a_suspension_ends_a_stream_whose_key_was_revoked_before() {
+    let rig = Rig::with("[meter]\nafter_leaving = \"stop\"").await;
+    let account = rig.new_account("pro", 10 * PRICE_OF_A_CHAT).await;
+    for (what, client) in rig.both() {
+        let (id, key) = rig.new_key(account, |_| {}).await;
+        let before = rig.available(account);
+        rig.provider.script(Script::hold(5, what).once());
+        let mut stream = client.with_key(&key).stream(CHAT, &chat(true)).await;
+        assert_eq!(stream.status, 200, "{what}");
+        stream.next_event().await.expect("the role");
+        rig.provider.gate(what).reached_by(1).await;
+        let (store, now) = (&*rig.books.store, Clock::system().now());
+        let revoked = revoke_key(store, id, now).await;
+        revoked.expect("revoked");
+        let suspended = set_status(store, account, AccountStatus::Suspended, now).await;
+        suspended.expect("changed");
+        rig.provider.gate(what).open();
+        let (events, _) = stream.rest().await;
+        assert!(!events.iter().any(|event| event.is_done()), "{what}");
+        rig.quiet().await;
+        let charged = before - rig.available(account);
+        assert!(
+            0 < charged && charged < PRICE_OF_A_CHAT,
+            "{what}: {charged} for a part"
+        );
+        rig.add_expected_charge(charged);
+        let active = set_status(store, account, AccountStatus::Active, now).await;
+        active.expect("changed");
+    }
+    rig.finish().await;
+}
+
 #[tokio::test]
 async fn invalid_and_insufficient_credentials_are_refused() {
     let rig = Rig::start().await;

@@ -165,7 +165,8 @@ impl Auth {
         }
     }
 
-    /// [`judge`](Self::judge) for a served request; a stream of the API ends when the account is suspended.
+    /// [`judge`](Self::judge) for a served request; a stream of the API ends when the account is suspended. The index changes the account for as
+    /// long as the check has its reference, so the credential need not stay in memory.
     fn admit(
         &self,
         exchange: &mut Exchange,

@@ -1,5 +1,6 @@
 //! In-memory index of the live credentials in use, loaded when they are first used (`look_up.rs`) and kept in sync with the store.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use tollgate_store::{
 use crate::digest::{BuildRandomAlready, Digest};
 use crate::feed::FeedAge;
 use crate::look_up::{ChangeMark, Changes, UnknownCredentials};
+use crate::released::ReleasedAccounts;
 
 /// The live credentials in use, by the digest of their text.
 ///
@@ -45,6 +47,7 @@ pub struct Credentials {
 pub(crate) struct Roster {
     /// Accounts of the credentials in memory, with the number of credentials.
     accounts: HashMap<AccountId, (Arc<Account>, usize), BuildRandomAlready>,
+    pub(crate) released: ReleasedAccounts,
     by_id: HashMap<CredentialId, Arc<Credential>, BuildRandomAlready>,
     pub(crate) changes: Changes,
     pub(crate) unknown: UnknownCredentials,
@@ -161,6 +164,12 @@ impl Account {
             return Arc::clone(class);
         }
         self.facts.load().class.clone()
+    }
+
+    fn set_plan_of(&self, row: &AccountRow) {
+        if let Some((class, until)) = &row.plan {
+            self.set_plan(class, *until);
+        }
     }
 
     fn set_plan(&self, class: &Arc<str>, until: Timestamp) {
@@ -446,9 +455,9 @@ impl Credentials {
         }
     }
 
-    /// Whether an account has a credential in memory.
+    /// Whether an account has a credential in memory, or a request under way.
     pub(crate) fn has_account(&self, account: AccountId) -> bool {
-        self.roster().accounts.contains_key(&account)
+        self.roster().account(account).is_some()
     }
 
     /// Whether a credential is in memory.
@@ -459,12 +468,10 @@ impl Credentials {
     /// Reads an account again that another node has changed.
     pub(crate) fn reload_account(&self, row: &AccountRow) {
         let mut roster = self.roster();
-        if let Some((account, _)) = roster.accounts.get(&row.id).cloned() {
+        if let Some(account) = roster.account(row.id) {
             let facts = roster.facts(row.status, &row.class, row.cache_scope);
             account.facts.store(facts);
-            if let Some((class, until)) = &row.plan {
-                account.set_plan(class, *until);
-            }
+            account.set_plan_of(row);
         }
     }
 
@@ -514,7 +521,7 @@ impl Observer for Credentials {
             Part::Plan(part) => {
                 if let PlanPart::Put { row, class } = &**part {
                     roster.changes.note(row.account.as_bytes());
-                    if let Some((account, _)) = roster.accounts.get(&row.account) {
+                    if let Some(account) = roster.account(row.account) {
                         account.set_plan(class, row.period_end);
                     }
                 }
@@ -550,11 +557,23 @@ impl Observer for Credentials {
 }
 
 impl Roster {
+    /// An account in memory: of a credential, or of a request whose credential has left memory.
+    fn account(&self, id: AccountId) -> Option<Arc<Account>> {
+        match self.accounts.get(&id) {
+            Some((account, _)) => Some(account.clone()),
+            None => self.released.find(id),
+        }
+    }
+
     /// The account of a credential that is being loaded. An account in memory follows the store, and so is newer than the row.
     fn keep_account(&mut self, row: &AccountRow) -> Arc<Account> {
         if let Some((known, credentials)) = self.accounts.get_mut(&row.id) {
             *credentials += 1;
             return known.clone();
+        }
+        if let Some(known) = self.released.take(row.id) {
+            self.accounts.insert(row.id, (known.clone(), 1));
+            return known;
         }
         let facts = ArcSwap::new(self.facts(row.status, &row.class, row.cache_scope));
         let account = Arc::new(Account {
@@ -563,25 +582,24 @@ impl Roster {
             plan_until: AtomicI64::new(Timestamp::MIN.as_micros()),
             plan_class: ArcSwapOption::empty(),
         });
-        if let Some((class, until)) = &row.plan {
-            account.set_plan(class, *until);
-        }
+        account.set_plan_of(row);
         self.accounts.insert(row.id, (account.clone(), 1));
         account
     }
 
-    /// A credential of the account is in memory no more; the account goes with the last one.
+    /// A credential of the account is in memory no more; the account goes with the last one and the last request.
     fn release_account(&mut self, id: AccountId) {
-        if let Some((_, credentials)) = self.accounts.get_mut(&id) {
-            *credentials -= 1;
-            if *credentials == 0 {
-                self.accounts.remove(&id);
+        if let Entry::Occupied(mut found) = self.accounts.entry(id) {
+            found.get_mut().1 -= 1;
+            if found.get().1 == 0 {
+                let (account, _) = found.remove();
+                self.released.add(&account);
             }
         }
     }
 
     fn change_account(&mut self, change: &AccountChange) {
-        let Some((account, _)) = self.accounts.get(&change.id).cloned() else {
+        let Some(account) = self.account(change.id) else {
             return;
         };
         let before = account.facts.load_full();

@@ -12,6 +12,7 @@ mod network;
 pub mod oauth;
 mod presented;
 mod refused;
+mod released;
 pub mod session;
 pub mod signin;
 mod tokens;

@@ -206,9 +206,9 @@ mod tests {
     use tollgate_money::{AccountId, CredentialId, GrantId, Micros};
     use tollgate_store::sqlite::{self, Options};
     use tollgate_store::{
-        AccountChange, Admission, CacheScope, ChangeKind, CredentialChange, CredentialKind, Effect,
-        NewAccount, NewCredential, OAuthPart, Observer, Part, RootSecret, Store, UnitOfWork,
-        commit,
+        AccountChange, AccountStatus, Admission, CacheScope, ChangeKind, CredentialChange,
+        CredentialKind, Effect, NewAccount, NewCredential, OAuthPart, Observer, Part, RootSecret,
+        Store, UnitOfWork, commit,
     };
 
     use super::*;
@@ -301,7 +301,7 @@ mod tests {
         let suspended = |account| {
             Part::ChangeAccount(Box::new(AccountChange {
                 id: account,
-                status: Some(tollgate_store::AccountStatus::Suspended),
+                status: Some(AccountStatus::Suspended),
                 class: None,
                 cache_scope: None,
                 at: NOW,
@@ -450,6 +450,39 @@ mod tests {
             .commit(Part::RevokeCredential { id: KEY, at: NOW })
             .await;
         assert!(bench.look_up(bench.digest, NOW).is_none(), "it is revoked");
+    }
+
+    #[tokio::test]
+    async fn an_account_stays_in_memory_for_as_long_as_a_request_has_a_reference() {
+        let bench = Bench::new().await;
+        let credentials = &bench.credentials;
+        let request = bench.look_up(bench.digest, NOW).expect("a key");
+        let request = request.account.clone();
+        assert_eq!(credentials.evict_idle(NOW), 1);
+        // As another node announces a suspension.
+        assert!(credentials.has_account(ACCOUNT));
+        let row = bench.store.posted_account(ACCOUNT).expect("a read");
+        let mut row = row.expect("an account");
+        row.status = AccountStatus::Suspended;
+        credentials.reload_account(&row);
+        assert_eq!(request.status(), AccountStatus::Suspended);
+        drop(request);
+        assert!(!credentials.has_account(ACCOUNT));
+
+        // Accounts without a request leave a bounded number of entries.
+        let key = bench.store.credential(KEY).expect("a read");
+        let mut key = key.expect("a key");
+        for number in 0..2000u16 {
+            let mut id = [0; 16];
+            id[..2].copy_from_slice(&number.to_be_bytes());
+            (key.made.id, row.id) = (CredentialId::from_bytes(id), AccountId::from_bytes(id));
+            key.made.hash = *Digest::of(&id).as_bytes();
+            let mark = credentials.roster().changes.mark();
+            let kept = credentials.keep(mark, &key, &row);
+            drop(kept.expect("it is kept"));
+            assert_eq!(credentials.evict_idle(NOW), 1);
+            assert!(credentials.roster().released.len() <= 256);
+        }
     }
 
     #[tokio::test]

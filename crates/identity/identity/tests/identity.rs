@@ -431,6 +431,37 @@ async fn a_token_works_until_its_end_or_its_revocation_and_is_no_key() {
     assert!(found.expect("it can be read").is_none(), "nor is it read");
 }
 
+/// Such a request was charged to its end: the account had left the index with its last credential.
+#[tokio::test]
+async fn a_request_learns_of_a_suspension_after_its_credential_has_left_memory() {
+    let mut bench = Bench::new();
+    let account = bench.account(&[]).await.expect("an account");
+    for way in ["a revoked key", "an expired token", "an idle key"] {
+        let key = bench.key(account, |key| key.expires_at = Some(later(5)));
+        let key = key.await.expect("a key");
+        let request = bench.find(&key).expect("it works").account.clone();
+        match way {
+            "a revoked key" => {
+                let revoked = revoke_key(&*bench.store, key.id, NOW).await;
+                revoked.expect("revoked");
+            }
+            "an expired token" => bench.credentials.forget_expired(later(5)),
+            _ => assert_eq!(bench.credentials.evict_idle(NOW), 1),
+        }
+        assert!(bench.credentials.is_empty(), "{way}");
+        for status in [AccountStatus::Suspended, AccountStatus::Active] {
+            let set = set_status(&*bench.store, account, status, NOW).await;
+            set.expect("changed");
+            assert_eq!(request.status(), status, "{way}");
+        }
+        let next = bench.key(account, |_| {}).await.expect("a key");
+        let next_request = bench.find(&next).expect("it works");
+        assert!(Arc::ptr_eq(&request, &next_request.account), "{way}");
+        let revoked = revoke_key(&*bench.store, next.id, NOW).await;
+        revoked.expect("revoked");
+    }
+}
+
 #[tokio::test]
 async fn a_useless_token_is_not_created() {
     let mut bench = Bench::new();
