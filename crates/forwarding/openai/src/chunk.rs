@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use crate::completion::{Choice, Completion};
+use crate::completion::{CallIndex, Choice, Completion};
 use crate::json::{Reader, Span, SyntaxError};
 use crate::patch::{Change, Patch, UsageChange};
 use crate::string;
@@ -32,8 +32,8 @@ pub struct ChunkReader {
     patch: Arc<Patch>,
     include_usage: bool,
     facts: Completion,
-    /// The names of called functions so far, by the index of the call: some providers repeat them in each event.
-    names: Vec<(u64, Box<[u8]>)>,
+    /// The names of called functions so far, by their call: some providers repeat them in each event.
+    names: Vec<(CallIndex, Box<[u8]>)>,
     template: Template,
 }
 
@@ -87,10 +87,10 @@ impl ChunkReader {
             return Err(ChunkError::NotUtf8);
         }
         self.facts.read(data, self.patch.metadata_name())?;
-        if !self.facts.names.is_empty() {
-            self.forget_repeated_names(data);
+        // A template would count the name of a call again.
+        if self.forget_repeated_names(data) {
+            self.learn(data);
         }
-        self.learn(data);
         Ok(Chunk {
             reader: self,
             data,
@@ -98,8 +98,9 @@ impl ChunkReader {
         })
     }
 
-    /// Removes the names that have been counted for their call.
-    fn forget_repeated_names(&mut self, data: &[u8]) {
+    /// Removes the names that have been counted for their call. Returns whether no name is left.
+    fn forget_repeated_names(&mut self, data: &[u8]) -> bool {
+        let mut has_no_name = true;
         let Completion { texts, names, .. } = &mut self.facts;
         for (call, at) in names.drain(..).rev() {
             let name = texts[at].of(data);
@@ -109,10 +110,14 @@ impl ChunkReader {
                 .any(|(of, known)| *of == call && **known == *name)
             {
                 texts.remove(at);
-            } else if self.names.len() < NAMES_MAX {
+                continue;
+            }
+            has_no_name = false;
+            if self.names.len() < NAMES_MAX {
                 self.names.push((call, name.into()));
             }
         }
+        has_no_name
     }
 
     /// Makes a template of an event with one generated string.

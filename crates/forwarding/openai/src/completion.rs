@@ -82,6 +82,13 @@ pub struct Choice {
     pub output: bool,
 }
 
+/// A call of a stream: each choice counts its calls from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallIndex {
+    choice: u32,
+    call: u64,
+}
+
 /// The member that reasoning is counted from: many providers send it under several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Thought {
@@ -118,8 +125,8 @@ pub(crate) struct Completion {
     pub(crate) error: Option<Span>,
     /// The generated strings with their quotes, and arguments that are objects. Empty ones are dropped.
     pub(crate) texts: SmallVec<[Span; 4]>,
-    /// Those of them that are names of called functions: the index of the call, and the position in `texts`.
-    pub(crate) names: SmallVec<[(u64, usize); 1]>,
+    /// Those of them that are names of called functions: the call, and the position in `texts`.
+    pub(crate) names: SmallVec<[(CallIndex, usize); 1]>,
     /// Bytes of pictures and sounds, as encoded in the text.
     pub(crate) media_bytes: u64,
     /// A member that is read here is in its object twice: a client may have the one or the other.
@@ -309,6 +316,7 @@ impl Completion {
         // The texts of a `message`, and its media.
         let mut message = None;
         let begin = self.texts.len();
+        let names_begin = self.names.len();
         let mut words = 0;
         let mut first = true;
         reader.enter()?;
@@ -354,6 +362,10 @@ impl Completion {
             } else {
                 choice.output |= output;
             }
+        }
+        // The index may follow the calls.
+        for (of, _) in &mut self.names[names_begin..] {
+            of.choice = choice.index;
         }
         // Some providers repeat the text of the message here.
         if self.texts.len() == begin {
@@ -461,7 +473,11 @@ impl Completion {
                 }
                 (b"name", Kind::String) => {
                     if let Some(name) = said(reader)? {
-                        self.names.push((*index, self.texts.len()));
+                        let of = CallIndex {
+                            choice: 0,
+                            call: *index,
+                        };
+                        self.names.push((of, self.texts.len()));
                         self.texts.push(name);
                     }
                 }
@@ -476,7 +492,7 @@ impl Completion {
         }
         // The index may follow the name.
         for (of, _) in &mut self.names[begin..] {
-            *of = *index;
+            of.call = *index;
         }
         Ok(())
     }

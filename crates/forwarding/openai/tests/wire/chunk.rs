@@ -297,6 +297,26 @@ fn reasoning_under_two_names_is_counted_once() {
 }
 
 #[test]
+fn the_name_of_a_call_is_counted_once_for_each_choice() {
+    let mut reader = reader(false);
+    let calls = r#""delta":{"tool_calls":[{"index":0,"function":{"name":"pay"}}]}"#;
+    for (choice, counted) in [(0, "pay"), (1, "pay"), (0, ""), (1, ""), (2, "pay")] {
+        let event = match choice {
+            0 => format!(r#"{{"choices":[{{"index":0,{calls}}}]}}"#),
+            _ => format!(r#"{{"choices":[{{{calls},"index":{choice}}}]}}"#),
+        };
+        let mut text = String::new();
+        let chunk = reader.read(event.as_bytes()).expect("a chunk");
+        chunk.append_text(&mut text);
+        assert_eq!(text, counted, "{event}");
+    }
+    let all = [0, 3].map(|choice| format!(r#"{{"index":{choice},{calls}}}"#));
+    let event = format!(r#"{{"choices":[{}]}}"#, all.join(","));
+    let chunk = reader.read(event.as_bytes()).expect("a chunk");
+    assert_eq!(chunk.text_bytes(), "pay".len(), "of the new choice");
+}
+
+#[test]
 fn model_id_usage_and_metadata_are_patched_and_nothing_else() {
     let with = |include_usage, before: &str, metadata| {
         patched(&mut reader(include_usage), before, metadata)
