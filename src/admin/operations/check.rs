@@ -35,7 +35,7 @@ impl Endpoint for Audit {
         let read = api.open(database::open_read).await?;
         let audit = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            audit::audit(&*read)
+            audit::audit(&read)
         });
         let report = audit.await.map_err(panicked)?;
         let report = report.map_err(ChangeError::from)?;

@@ -133,7 +133,7 @@ impl Endpoint for List {
 
     async fn answer(api: &ApiState, _: &Call<'_>) -> Result<PaymentList, ApiError> {
         let now = api.deps.clock.now();
-        let open = api.read(|store| open_payments(store)).await?;
+        let open = api.read(open_payments).await?;
         let data = open.iter().map(|row| PaymentView::of(row, now)).collect();
         Ok(PaymentList { data })
     }

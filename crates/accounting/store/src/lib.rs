@@ -92,8 +92,8 @@ pub use rows::{
 };
 pub use sealing::Sealer;
 pub use signin::{
-    Draft, FailureRule, LoginCodeId, LoginCodeRow, MessageId, MessageRow, NewLoginCode, NewMessage,
-    NewNotice, NewSession, NoticeRow, SendLimit, SessionRow, SigninPart,
+    Draft, FailureRule, LoginCodeId, LoginCodeRow, Mailbox, MessageId, MessageRow, NewLoginCode,
+    NewMessage, NewNotice, NewSession, NoticeRow, SendLimit, SessionRow, SigninPart,
 };
 pub use spool::SpooledUnit;
 pub use statement::{DaySpending, Statement};

@@ -9,6 +9,29 @@ use tollgate_money::{AccountId, CredentialId, LoginId, Micros};
 
 use crate::codes::{AccountStatus, CodePurpose, LoginKind, NoticeKind};
 
+/// A mailbox, whose addresses differ in their tags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mailbox {
+    /// The local part without a tag.
+    pub local: Arc<str>,
+    /// The domain.
+    pub domain: Arc<str>,
+}
+
+impl Mailbox {
+    pub(crate) fn untagged(&self) -> String {
+        format!("{}@{}", self.local, self.domain)
+    }
+
+    /// Whether an address is of this mailbox.
+    pub(crate) fn has(&self, address: &str) -> bool {
+        address.rsplit_once('@').is_some_and(|(local, domain)| {
+            let tag = local.strip_prefix(&*self.local);
+            domain == &*self.domain && tag.is_some_and(|tag| tag.is_empty() || tag.starts_with('+'))
+        })
+    }
+}
+
 /// A change of sign-in data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -128,7 +151,8 @@ pub enum SigninPart {
         /// When it is tried again.
         next_at: Timestamp,
     },
-    /// Promises signup credits to a new account, unless its address has had some or a limit is reached: then it changes nothing.
+    /// Promises signup credits to a new account, unless its address has had some, its mailbox is a login of another account, or a limit is
+    /// reached: then it changes nothing.
     OweGrant {
         /// The account.
         account: AccountId,
@@ -136,6 +160,8 @@ pub enum SigninPart {
         amount: Micros,
         /// Digest of the address without its tag.
         address: [u8; 32],
+        /// The spellings of the mailbox; empty for a number, which is a login of one account.
+        mailboxes: Vec<Mailbox>,
         /// Limits by other keys.
         limits: Vec<SendLimit>,
         /// The time of the promise.

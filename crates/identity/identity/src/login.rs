@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tollgate_store::LoginKind;
+use tollgate_store::{LoginKind, Mailbox};
 
 /// Maximum length of a path in a message's envelope, without brackets (RFC 5321 section 4.5.3.1.3).
 const EMAIL_BYTES_MAX: usize = 254;
@@ -112,6 +112,21 @@ impl Login {
             Some((mailbox, _)) if !mailbox.is_empty() => format!("{mailbox}@{domain}"),
             _ => self.address.clone(),
         }
+    }
+
+    /// The mailbox of an e-mail address in each spelling that may be stored; none of a number, and none where a `+` begins the local part, which
+    /// has no tag.
+    pub(crate) fn mailboxes(&self) -> Vec<Mailbox> {
+        let spellings = [Some(self.address.clone()), self.earlier_spelling()];
+        let of = |address: String| {
+            let (local, domain) = address.rsplit_once('@')?;
+            let (local, _) = local.split_once('+').unwrap_or((local, ""));
+            (!local.is_empty()).then(|| Mailbox {
+                local: local.into(),
+                domain: domain.into(),
+            })
+        };
+        spellings.into_iter().flatten().filter_map(of).collect()
     }
 
     /// The domain of an e-mail address.

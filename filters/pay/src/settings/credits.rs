@@ -53,8 +53,8 @@ pub struct RawCredits {
     /// Default: `"500"`
     /// Range: `topup_usd_min` to a million
     topup_usd_max: Option<At<String>>,
-    /// Credits granted to accounts created by sign-up, once for each mailbox (an address without its tag, from a `+` on) or number;
-    /// `[signin]` limits them for networks and domains.
+    /// Credits granted to accounts created by sign-up, once for each mailbox (an address without its tag, from a `+` on) or number,
+    /// and not for a mailbox that is a login of another account; `[signin]` limits them for networks and domains.
     ///
     /// Default: `"0"`
     signup_grant: Amount,

@@ -3,8 +3,9 @@
 use tollgate_money::AccountId;
 
 use crate::codes::LoginKind;
-use crate::engine::{RowError, Select, Sql, SqlRow, values};
+use crate::engine::{Dialect, RowError, Select, Sql, SqlRow, values};
 use crate::rows::LoginRow;
+use crate::signin::Mailbox;
 
 /// The account that a login signs in to.
 pub(crate) fn account_of(
@@ -14,6 +15,39 @@ pub(crate) fn account_of(
 ) -> Result<Option<AccountId>, RowError> {
     let sql = "SELECT account_id FROM logins WHERE kind = ?1 AND address = ?2";
     connection.first(sql, values![kind, address], |row| row.get(0))
+}
+
+/// Whether a mailbox is a login of another account, with any tag: such an account got its credits for signing up, perhaps from an earlier
+/// release, which did not remember the mailbox.
+pub(crate) fn has_mailbox(
+    connection: &dyn Sql,
+    account: AccountId,
+    mailboxes: &[Mailbox],
+) -> Result<bool, RowError> {
+    // A range of the table's key; in bytes, also where the database has another collation.
+    let sql = match connection.dialect() {
+        Dialect::Sqlite => {
+            "SELECT address FROM logins WHERE kind = ?1 AND address >= ?2 AND address < ?3 AND account_id <> ?4"
+        }
+        Dialect::Postgres => {
+            "SELECT address FROM logins
+             WHERE kind = ?1 AND address COLLATE \"C\" >= ?2 AND address COLLATE \"C\" < ?3 AND account_id <> ?4"
+        }
+    };
+    for mailbox in mailboxes {
+        let owner = account_of(connection, LoginKind::Email, &mailbox.untagged())?;
+        if owner.is_some_and(|owner| owner != account) {
+            return Ok(true);
+        }
+        // The character after `+` ends the range.
+        let (first, end) = (format!("{}+", mailbox.local), format!("{},", mailbox.local));
+        let of = values![LoginKind::Email, first, end, account];
+        let tagged: Vec<String> = connection.all(sql, of, |row| row.get(0))?;
+        if tagged.iter().any(|address| mailbox.has(address)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Visits the logins of one account.

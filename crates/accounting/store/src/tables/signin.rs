@@ -3,6 +3,7 @@
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, LoginId, Micros};
 
+use super::logins;
 use super::parts::require_account;
 use crate::codes::{LoginKind, NoticeKind};
 use crate::engine::{RowError, Select, Sql, SqlRow, Value, WriteError, values};
@@ -106,10 +107,13 @@ pub(crate) fn write(connection: &dyn Sql, part: &SigninPart) -> Result<(), Write
             account,
             amount,
             address,
+            mailboxes,
             limits,
             at,
         } => {
-            if owes_grant(connection, address, limits, *at)? {
+            let is_earlier =
+                |connection: &dyn Sql| logins::has_mailbox(connection, *account, mailboxes);
+            if owes_grant(connection, address, is_earlier, limits, *at)? {
                 run(
                     connection,
                     "INSERT INTO signup_grants (account_id, amount, at) VALUES (?1, ?2, ?3)",
@@ -202,10 +206,12 @@ fn count_send(connection: &dyn Sql, limits: &[SendLimit], at: Timestamp) -> Resu
     count(connection, limits, at)
 }
 
-/// Whether an address gets credits for signing up; if so, it is counted. The key of the table decides between several gateways.
+/// Whether an address gets credits for signing up; if so, it is counted. The key of the table decides between several gateways. `is_earlier`: the
+/// mailbox had an account before this one.
 fn owes_grant(
     connection: &dyn Sql,
     address: &[u8; 32],
+    is_earlier: impl Fn(&dyn Sql) -> Result<bool, RowError>,
     limits: &[SendLimit],
     at: Timestamp,
 ) -> Result<bool, WriteError> {
@@ -214,6 +220,10 @@ fn owes_grant(
     }
     let sql = "INSERT INTO signup_grant_addresses (key, at) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
     if connection.execute(sql, values![address, at])? == 0 {
+        return Ok(false);
+    }
+    // From here on the table knows the mailbox.
+    if is_earlier(connection)? {
         return Ok(false);
     }
     count(connection, limits, at)?;

@@ -646,6 +646,7 @@ impl Signin {
                 account,
                 amount: rules.grant,
                 address: self.keys.grant_to(login),
+                mailboxes: login.mailboxes(),
                 limits: self.grant_limits(login, network),
                 at: now,
             });

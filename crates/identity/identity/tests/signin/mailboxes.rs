@@ -57,6 +57,60 @@ async fn credits_for_signing_up_are_given_once_for_a_mailbox() {
     }
 }
 
+/// Earlier releases gave the credits without a record of the mailbox.
+#[tokio::test]
+async fn a_mailbox_with_an_account_of_an_earlier_release_gets_no_further_credits() {
+    let mut bed = TestBed::with(SigninRules {
+        grant: Micros::new(5),
+        grants_network_daily_max: 6,
+        network_hourly_max: 100,
+        ..SigninRules::default()
+    })
+    .await;
+    for (number, address) in [
+        "ada@mail.example",
+        "eve+news@mail.example",
+        "zoe@b\u{fc}cher.example",
+        "mallory-x@mail.example",
+        "mallory@other.example",
+        "mallory+a@other.example",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let login = Part::InsertLogin(Box::new(NewLogin {
+            id: LoginId::from_bytes([number as u8; 16]),
+            account: bed.account,
+            kind: LoginKind::Email,
+            address: Arc::from(address),
+            verified_at: None,
+            created_at: START,
+        }));
+        let unit = UnitOfWork::of(login, Admission::Normal);
+        commit(&*bed.store, unit).await.expect("a login");
+    }
+    for (address, given) in [
+        ("ada+1@mail.example", false),
+        ("Ada+2@Mail.example", false),
+        ("eve@mail.example", false),
+        ("eve+1@mail.example", false),
+        ("eve+news2@mail.example", false),
+        ("zoe+1@b\u{fc}cher.example", false),
+        ("zoe+1@other.example", true),
+        ("mallory@mail.example", true),
+        ("mallory+1@mail.example", false),
+        ("mallory+1@other.example", false),
+        ("eve-news@mail.example", true),
+        ("adam@mail.example", true),
+        ("ad@mail.example", true),
+        // The refused ones were not counted by the network.
+        ("+4930123456", true),
+        ("bob@mail.example", false),
+    ] {
+        assert_eq!(bed.sign_up(address).await, given, "{address}");
+    }
+}
+
 #[tokio::test]
 async fn credits_for_signing_up_are_limited_by_network_and_by_domain() {
     let mut bed = TestBed::with(SigninRules {
