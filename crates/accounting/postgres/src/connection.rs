@@ -206,7 +206,7 @@ impl Connection {
         })
     }
 
-    /// [`queue`](Self::queue) for statements that write up to [`ROWS_MAX`] rows each.
+    /// [`queue`](Self::queue) for statements that write up to `ROWS_MAX` rows each.
     pub fn queue_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         let mut rows = RowValues::default();
         feed(&mut |values| {
@@ -395,7 +395,7 @@ impl Sql for Connection {
         queued
     }
 
-    /// Writes up to [`ROWS_MAX`] rows by one statement, and sends many statements before it reads their results.
+    /// Writes up to `ROWS_MAX` rows by one statement, and sends many statements before it reads their results.
     fn execute_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         let queued = self.queue_rows(sql, feed);
         self.complete()?;

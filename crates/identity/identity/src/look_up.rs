@@ -443,6 +443,8 @@ mod tests {
         let uses = credentials.unstored_uses();
         assert_eq!(credentials.evict_idle(later), 0, "nor is it yet");
         uses.iter().for_each(CredentialUse::mark_stored);
+        // A use refers to its credential, and the credential to the account.
+        drop(uses);
         assert_eq!(credentials.evict_idle(NOW), 0, "it is in use");
         assert_eq!(credentials.evict_idle(later), 1);
         assert!(credentials.is_empty() && !credentials.has_account(ACCOUNT));
@@ -456,8 +458,9 @@ mod tests {
     async fn an_account_stays_in_memory_for_as_long_as_a_request_has_a_reference() {
         let bench = Bench::new().await;
         let credentials = &bench.credentials;
-        let request = bench.look_up(bench.digest, NOW).expect("a key");
-        let request = request.account.clone();
+        // The reference to the credential ends with the statement.
+        let found = bench.look_up(bench.digest, NOW);
+        let request = found.map(|key| key.account.clone()).expect("a key");
         assert_eq!(credentials.evict_idle(NOW), 1);
         // As another node announces a suspension.
         assert!(credentials.has_account(ACCOUNT));
