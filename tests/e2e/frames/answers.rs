@@ -363,7 +363,7 @@ async fn per_response_fields_are_never_indexed() {
     rig.finish().await;
 }
 
-/// Half of a connection's streams could have heads of the largest size, whoever had sent them.
+/// Half of the streams of a connection could have heads of the largest size, in sum for all clients behind the proxy.
 #[tokio::test]
 async fn large_heads_of_some_clients_refuse_no_others_behind_a_trusted_proxy() {
     const STREAMS: u8 = 100;

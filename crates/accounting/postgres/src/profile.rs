@@ -97,7 +97,11 @@ impl Profile {
 pub(crate) static TESTS: Profile = Profile {
     application: "tests",
     search_path: "public",
-    fault: |_| Fault::Other,
+    fault: |error| match error.code.as_str() {
+        "23505" => Fault::Key,
+        "53200" => Fault::Short,
+        _ => Fault::Other,
+    },
     remedy: |_| None,
     password_remedy: "",
     standby_remedy: "",
