@@ -443,7 +443,7 @@ struct Refusals {
     forgets: bool,
 }
 
-/// What a refusal does to the connection.
+/// The effect of a refusal on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterRefusal {
     Serve,

@@ -17,7 +17,7 @@ use crate::gateway::upgrade::Record;
 use crate::gateway::{health, maintenance, service_manager};
 use crate::telemetry;
 
-/// Starts each task, and returns those that an upgrade ends before the store is handed over.
+/// Starts each task. Returns the tasks that an upgrade ends before the hand-over of the store.
 pub(super) fn spawn_tasks(
     inputs: &Inputs,
     runtime: &Runtime,

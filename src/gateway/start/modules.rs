@@ -31,7 +31,7 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// Builds the modules in their order, each with the services of those before it.
+    /// Builds the modules in their order, each with the services of the modules before.
     pub(super) fn build(
         inputs: &Inputs,
         storage: Storage,

@@ -18,8 +18,8 @@ impl Ledger {
         self.book_alone(EntryKind::TopUp, credit).await
     }
 
-    /// The same, with a part that becomes durable in the same commit or not at all: the purchase that it belongs to. If the reference was
-    /// booked before, the part is written all the same.
+    /// Books the credit together with a part of the purchase: one commit has both, or neither. The part is written even where the reference
+    /// was booked before.
     pub async fn top_up_with(
         &self,
         credit: Credit,
@@ -34,8 +34,7 @@ impl Ledger {
         self.book_alone(EntryKind::Grant, credit).await
     }
 
-    /// The same, with parts that become durable in the same commit or not at all. If the reference was booked before, they are written all
-    /// the same.
+    /// Books the credit together with parts: one commit has all, or none. The parts are written even where the reference was booked before.
     pub async fn grant_with(
         &self,
         credit: Credit,
@@ -54,7 +53,7 @@ impl Ledger {
         self.book_alone(EntryKind::Correction, credit).await
     }
 
-    /// The same, with parts that become durable in the same commit or not at all.
+    /// Books the correction together with parts: one commit has all, or none.
     pub async fn correct_with(
         &self,
         credit: Credit,
@@ -64,7 +63,7 @@ impl Ledger {
             .await
     }
 
-    /// Books a correction that takes back credits of a returned payment: also those that are owed, which nothing else can take.
+    /// Takes back credits of a returned payment, owed credits included. No other act can take owed credits.
     pub async fn take_back(
         &self,
         credit: Credit,
@@ -101,7 +100,7 @@ impl Ledger {
         held.map_err(|error| credit.hold_error(error))
     }
 
-    /// Decides a movement on what the account has, and queues it.
+    /// Decides a movement by the account's balance, and queues the movement.
     async fn decide(
         &self,
         credit: &Credit,
@@ -150,7 +149,7 @@ impl Ledger {
         let parts = std::iter::once(part).chain(attached);
         let parts: Vec<Part> = parts.collect();
         let wait = match self.decide(&credit, parts.clone(), is_owed).await {
-            // What the account has now says nothing of a movement that is booked already.
+            // The present balance does not decide a movement that is booked already.
             Err(CreditError::InsufficientCredit { .. } | CreditError::TooMuch { .. })
                 if self.is_booked(&credit).await? =>
             {

@@ -18,7 +18,7 @@ impl Ledger {
         self.charge_with(charge, None)
     }
 
-    /// The same, with a part that becomes durable in the same commit or not at all.
+    /// Charges together with a part: one commit has both, or neither.
     pub fn charge_with(
         &self,
         charge: Charge,
@@ -27,7 +27,7 @@ impl Ledger {
         self.decide_charge(charge, attached, None)
     }
 
-    /// The same, with the credit of a hold that exists in memory only ([`Ledger::cover`]).
+    /// Charges the credit of a hold in memory ([`Ledger::cover`]).
     pub fn charge_held(
         &self,
         charge: Charge,
@@ -43,7 +43,7 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// What the account has could not be decided: the charge would write off what another node may have of it.
+    /// Another node did not answer for its part of the account: the charge could write off credit that the node has.
     pub async fn cover(
         &self,
         account: AccountId,
@@ -69,7 +69,7 @@ impl Ledger {
         }
     }
 
-    /// Does what uses a hold. What is left of it is returned where the account is recalled.
+    /// Uses a hold. The remainder is returned during a recall of the account.
     pub(crate) fn with_held<T>(
         &self,
         account: AccountId,
@@ -154,7 +154,7 @@ impl Ledger {
         }
     }
 
-    /// Returns what is not held of an account that is recalled.
+    /// Returns the available credit of a recalled account.
     fn answer_recall(&self, account: AccountId) {
         let mut shard = self.shard(account);
         self.give_back(&mut shard, Purse::Account(account), self.latest());

@@ -94,7 +94,7 @@ impl Hold {
         self.settle_with(settle, None)
     }
 
-    /// The same, with a part that becomes durable in the same commit or not at all.
+    /// Settles together with a part: one commit has both, or neither.
     pub fn settle_with(mut self, settle: Settle, attached: Option<AttachedPart>) -> Settlement {
         self.resolved = true;
         let extra = self.extra.take().map(|extra| *extra);

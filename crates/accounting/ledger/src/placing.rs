@@ -20,7 +20,7 @@ impl Ledger {
         self.hold_within(request, |_| None)
     }
 
-    /// The same, but where the amount exceeds the available credit, `fallback` receives the available amount and may request an amount
+    /// Places a hold. Where the amount exceeds the available credit, `fallback` receives that credit and may request an amount
     /// within it. Both are one atomic decision: no other request comes between. `fallback` runs under a lock and must not call the ledger.
     pub fn hold_within(
         &self,
@@ -206,7 +206,7 @@ impl Ledger {
             Some(open) if !open.written => self
                 .queue_hold(&mut shard, request, Admission::Normal)
                 .map(Some),
-            // The handover has written it: durable when what is queued now is.
+            // The handover has written the unit: durable together with the units queued now.
             Some(_) => {
                 let (sender, wait) = oneshot::channel();
                 let done: Done = Box::new(move |result| {

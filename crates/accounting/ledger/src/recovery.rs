@@ -38,7 +38,7 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// When the store fails meanwhile. What is left is found by the next recovery.
+    /// When the store fails meanwhile. The next recovery finds the rest.
     pub fn recover_node(
         store: Arc<dyn Store>,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! Credit that a node returns to what the nodes share: of a purse that is recalled, of one that is idle, and at its end.
+//! Returns of credit to the shared balance: of a recalled purse, of an idle purse, and at the end of the node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl Ledger {
         Ok(accounts)
     }
 
-    /// Answers the recalls in force, once the holds of earlier runs are released: what was held is returned too.
+    /// Answers the recalls in force after the release of earlier runs' holds: the released credit is returned too.
     pub(crate) fn answer_recalls(&self) -> Result<(), ReadError> {
         let at = self.latest();
         for shard in &self.shards {
@@ -45,7 +45,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// While the purse is recalled: returns what is not held, and answers the recall once nothing more can arrive.
+    /// During a recall of the purse: returns the available part, and answers the recall once no more credit can arrive.
     pub(crate) fn give_back(&self, shard: &mut Shard, purse: Purse, at: Timestamp) {
         if !self.has_allotments || shard.is_handed_over {
             return;
@@ -60,7 +60,7 @@ impl Ledger {
             true => Answer::Held(allotment.recall),
             false => Answer::None,
         };
-        // What it has of an account that is not in memory is returned, and the recall answered, when the account is loaded.
+        // An account that is not in memory returns its credit and answers the recall with its load.
         let Some(balance) = shard.balance(purse) else {
             return;
         };
@@ -74,7 +74,7 @@ impl Ledger {
         self.give(shard, purse, amount, answer, at);
     }
 
-    /// Returns credit that is not held to what the nodes share.
+    /// Returns available credit to the shared balance.
     pub(crate) fn give(
         &self,
         shard: &mut Shard,

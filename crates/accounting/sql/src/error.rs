@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-/// What an engine's error code means for the store.
+/// The meaning of an engine's error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Another program has a lock.

@@ -18,7 +18,7 @@ pub type Feed<'f> = dyn FnMut(&mut Run<'_>) -> Result<(), EngineError> + 'f;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     Sqlite,
-    /// PostgreSQL, and what speaks its protocol.
+    /// PostgreSQL, and every server of its protocol.
     Postgres,
 }
 

@@ -16,7 +16,7 @@ pub struct Backoff {
     pub jitter: Jitter,
 }
 
-/// The part of a wait that is left to chance: those that failed together are not tried together for ever.
+/// The random part of a wait: calls that failed together do not retry together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
     /// None: the waits are exact.

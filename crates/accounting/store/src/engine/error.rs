@@ -17,7 +17,7 @@ pub(crate) fn damaged_commit(id: i64) -> impl Fn(DecodeError) -> RowError {
 
 /// The error of a read, for its caller.
 pub(crate) trait Reading {
-    /// Adds the noun of what was read.
+    /// Adds the noun of the read rows.
     fn reading(self, what: &'static str) -> ReadError;
 }
 

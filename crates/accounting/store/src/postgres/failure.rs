@@ -80,7 +80,7 @@ fn remedy(error: &ServerError) -> Option<&'static str> {
 
 fn fault(error: &ServerError) -> Fault {
     match error.code.as_str() {
-        // not_null_violation, of the number of a commit: what fences the transaction
+        // not_null_violation of a commit's number, which fences the transaction
         "23502" if error.message.contains("commits") => Fault::Fenced,
         code => classify(code),
     }

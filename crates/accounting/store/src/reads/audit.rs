@@ -29,7 +29,7 @@ use crate::tables;
 pub struct Snapshot<'r>(Box<dyn View + 'r>);
 
 impl<'r> Snapshot<'r> {
-    /// Shows what is committed now: the first read fixes it, not the start of the transaction.
+    /// A snapshot of the present commits: the first read fixes the snapshot, not the start of the transaction.
     pub(super) fn begin(reader: &'r Reader) -> Result<Snapshot<'r>, ReadError> {
         let view = reader.connections.snapshot("a snapshot")?;
         let fixed = view.sql().number("SELECT count(*) FROM meta", values![]);
@@ -61,7 +61,7 @@ impl<'r> Snapshot<'r> {
         (tables::marks::posted(self.0.sql(), &mut mark)).map_err(|error| error.reading("nodes"))
     }
 
-    /// What a node has of accounts, as of its last posting.
+    /// A node's parts of accounts, as of its last posting.
     pub fn allotments(
         &self,
         node: i64,

@@ -59,7 +59,7 @@ impl Reader {
         self.with_view("an account", |sql| tail::account(sql, id))
     }
 
-    /// Visits some accounts. What is not posted is read once for all of them.
+    /// Visits some accounts. The unposted rows are read once for all accounts.
     pub fn accounts_of(
         &self,
         ids: &[AccountId],
@@ -267,7 +267,7 @@ impl Reader {
         })
     }
 
-    /// Visits what a node has of the caps of keys, as of its last posting.
+    /// Visits a node's parts of the caps of keys, as of its last posting.
     pub fn cap_allotments(
         &self,
         node: i64,

@@ -210,7 +210,7 @@ pub(crate) fn insert_change(
     connection.write(sql, values![id, at, kind, subject, number])
 }
 
-/// The number of the next change of the cluster. The commit has the lock of what nodes share.
+/// The number of the next change of the cluster. The commit holds the lock on shared rows.
 pub(crate) fn next_number(connection: &dyn Sql) -> Result<i64, RowError> {
     connection.write(
         "UPDATE cluster SET number = number + 1 WHERE id = 1",
@@ -371,7 +371,7 @@ pub(crate) fn leave(connection: &dyn Sql, node: i64) -> Result<(), EngineError> 
     Ok(())
 }
 
-/// Visits what a node has of caps, as it was last posted.
+/// Visits a node's parts of caps, as of the last posting.
 pub(crate) fn caps_of_node(
     connection: &dyn Sql,
     node: i64,
@@ -410,7 +410,7 @@ pub(crate) fn cap_months(
     })
 }
 
-/// Inserts a node's row of a cap; what other months of the key have is deleted, but for the month before.
+/// Inserts a node's row of a cap. Rows of other months of the key are deleted, but for the month before.
 pub(crate) fn insert_cap_row(
     connection: &dyn Sql,
     node: i64,
@@ -447,7 +447,7 @@ pub(crate) fn open_cap_row(
 
 const GRANT_CAP: &str = "UPDATE cap_allotments SET granted = granted + ?4 WHERE credential_id = ?1 AND month = ?2 AND node_id = ?3";
 
-/// Adds to what a node was granted of a cap, if it has a row.
+/// Adds to a node's grant of a cap, where the node has a row.
 pub(crate) fn grant_cap(
     connection: &dyn Sql,
     node: i64,
@@ -458,7 +458,7 @@ pub(crate) fn grant_cap(
     connection.write(GRANT_CAP, values![cap.credential, month, node, by])
 }
 
-/// The same; `false` when it has none.
+/// Adds to a node's grant of a cap; `false` where the node has no row.
 pub(crate) fn try_grant_cap(
     connection: &dyn Sql,
     node: i64,
@@ -470,7 +470,7 @@ pub(crate) fn try_grant_cap(
     connection.execute(GRANT_CAP, values).map(|rows| rows > 0)
 }
 
-/// Adds what was charged to keys to what their node has spent of caps.
+/// Adds charges of keys to their node's spending of caps.
 pub(crate) fn spend_caps(
     connection: &dyn Sql,
     node: i64,

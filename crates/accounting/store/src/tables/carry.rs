@@ -164,7 +164,7 @@ pub(crate) fn remove_record(
     Ok(found)
 }
 
-/// Visits what the pages of accounts have of removed records.
+/// Visits the digests of removed records in the pages of accounts.
 pub(crate) fn pages(
     connection: &dyn Sql,
     each: &mut dyn FnMut(AccountId, RecordDigest),
@@ -182,7 +182,7 @@ pub(crate) fn pages(
     })
 }
 
-/// Adds to what the pages of an account have of removed records.
+/// Adds to the digest of removed records in the pages of an account.
 pub(crate) fn add_pages(
     connection: &dyn Sql,
     account: AccountId,

@@ -12,12 +12,12 @@ pub(crate) fn begin(connection: &dyn Sql) -> Result<(), EngineError> {
     connection.write("SAVEPOINT unit", values![])
 }
 
-/// Keeps what was written since [`begin`].
+/// Keeps the writes since [`begin`].
 pub(crate) fn keep(connection: &dyn Sql) -> Result<(), EngineError> {
     connection.write("RELEASE unit", values![])
 }
 
-/// Undoes what was written since [`begin`].
+/// Undoes the writes since [`begin`].
 pub(crate) fn undo(connection: &dyn Sql) -> Result<(), EngineError> {
     connection.write("ROLLBACK TO unit", values![])?;
     keep(connection)
