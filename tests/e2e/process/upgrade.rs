@@ -126,7 +126,8 @@ pub(super) async fn ask_until(address: SocketAddr, key: String, over: Arc<Atomic
 /// The same over TLS and HTTP/2, with a large body: a new connection for each request, so that many begin while both processes accept.
 async fn ask_over_tls_until(client: Client, over: Arc<AtomicBool>) -> i64 {
     let mut body = chat(false);
-    body["messages"][0]["content"] = "word ".repeat(30_000).into();
+    // One word, for which the provider counts few tokens: on a fast machine thousands of requests do not spend the account's credit.
+    body["messages"][0]["content"] = "word".repeat(37_500).into();
     let mut charges = 0;
     while !over.load(Ordering::Relaxed) {
         let answer = client.post(CHAT, &body).await;
