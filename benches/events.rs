@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use tollgate_openai::event::{self, EventCutter};
-use tollgate_openai::{ChunkReader, Endpoint, Patch, Progress};
+use tollgate_openai::{ChunkReader, Family, Patch, Progress};
 use tollgate_testing::provider::standard;
 
 /// Streams in one measurement: about ten milliseconds of work.
@@ -48,7 +48,7 @@ fn main() {
         ("7 bytes a piece", sevens),
     ];
     // The three kinds of work on each kind of chunks; the first is the baseline.
-    let patch = Arc::new(Patch::new(Endpoint::Chat, "x_svc").model("bench"));
+    let patch = Arc::new(Patch::new(Family::CHAT, "x_svc").model("bench"));
     let work: [(&str, Work<'_>); 3] = [
         ("line feeds found, bytes copied", Box::new(baseline)),
         ("cut", Box::new(|pieces, _| cut(pieces))),

@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use tollgate_clock::Timestamp;
 use tollgate_evm::{Address, Amount, Nonce, Signature, WrittenAddress};
 use tollgate_openai::{
-    Answer, BodyEdit, ChunkReader, CompletionRequest, Endpoint, EventCutter, ObjectEdit, Patch,
+    Answer, BodyEdit, ChunkReader, CompletionRequest, EventCutter, Family, ObjectEdit, Patch,
     ProviderError, Tail, Usage,
 };
 
@@ -97,8 +97,8 @@ fn evm(input: &[u8]) {
 /// A completion's body, and what is sent to the provider for it.
 fn openai_request(input: &[u8]) {
     let body = Bytes::copy_from_slice(input);
-    for endpoint in [Endpoint::Chat, Endpoint::Text] {
-        let Ok(request) = CompletionRequest::read(endpoint, &body) else {
+    for family in Family::ALL {
+        let Ok(request) = CompletionRequest::read(family, &body) else {
             continue;
         };
         assert_json(&body, "an accepted body");
@@ -107,7 +107,7 @@ fn openai_request(input: &[u8]) {
             edit.with_usage().cap_output(5).apply(body)
         };
         let edited = edit(&request, &body);
-        let again = CompletionRequest::read(endpoint, &edited);
+        let again = CompletionRequest::read(family, &edited);
         let again = again.unwrap_or_else(|error| {
             let (from, to) = (body.escape_ascii(), edited.escape_ascii());
             panic!("{from} becomes {to}: {error:?}")
@@ -123,7 +123,7 @@ fn openai_events(input: &[u8]) {
         assert_eq!(events(input, piece), whole, "in pieces of {piece} bytes");
     }
     for include_usage in [false, true] {
-        let patch = Patch::new(Endpoint::Chat, "x_name").model("m");
+        let patch = Patch::new(Family::CHAT, "x_name").model("m");
         let mut reader = ChunkReader::new(Arc::new(patch), include_usage);
         for (data, _) in &whole.0 {
             let Ok(chunk) = reader.read(data) else { break };
@@ -160,7 +160,7 @@ fn events(input: &[u8], piece: usize) -> Cut {
 
 /// A whole answer, and what the client gets of it.
 fn openai_answer(input: &[u8]) {
-    let patch = Patch::new(Endpoint::Chat, "x_name").model("m");
+    let patch = Patch::new(Family::CHAT, "x_name").model("m");
     let Ok(answer) = Answer::read(input, &patch) else {
         return;
     };

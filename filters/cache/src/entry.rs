@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tollgate_filter::{CacheEntryId, Tokens};
-use tollgate_openai::{Endpoint, ReplayEvents, Stamp, StoredAnswer, StoredError};
+use tollgate_openai::{Family, ReplayEvents, Stamp, StoredAnswer, StoredError};
 
 /// What an entry costs beside its bytes: its key, its place in the store, its own fields, and its share of the keys that are remembered after
 /// eviction.
@@ -30,7 +30,7 @@ pub(crate) struct Entry {
     pub(crate) tokens: Option<Tokens>,
     /// The monotonic clock reading at which it expires.
     pub(crate) expires: Duration,
-    pub(crate) endpoint: Endpoint,
+    pub(crate) family: &'static Family,
     pub(crate) answer: Answer,
     /// The events of a stream, without and with usage. Made when first requested.
     pub(crate) events: [Option<Arc<ReplayEvents>>; 2],
@@ -46,7 +46,7 @@ impl Entry {
 
     /// The answer in the form that replies are written from. `metadata` is the name of our own member, `x_svc`.
     pub(crate) fn stored(&self, metadata: &str) -> Result<&StoredAnswer, StoredError> {
-        self.answer.stored(self.endpoint, &self.model, metadata)
+        self.answer.stored(self.family, &self.model, metadata)
     }
 
     /// The answer as one text, from which [`Answer::as_sent`] makes the same one: the provider's, or that of a stream's merged events.
@@ -111,7 +111,7 @@ impl Answer {
 
     fn stored(
         &self,
-        endpoint: Endpoint,
+        family: &'static Family,
         model: &str,
         metadata: &str,
     ) -> Result<&StoredAnswer, StoredError> {
@@ -119,7 +119,7 @@ impl Answer {
             (Some(stored), _) => Ok(stored),
             // Its size was checked when it was stored.
             (None, Some(body)) => {
-                let stored = StoredAnswer::of_answer(endpoint, body, model, metadata, usize::MAX)?;
+                let stored = StoredAnswer::of_answer(family, body, model, metadata, usize::MAX)?;
                 Ok(self.stored.get_or_init(|| Box::new(stored)))
             }
             (None, None) => Err(StoredError::NoChoices),

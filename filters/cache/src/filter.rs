@@ -12,7 +12,7 @@ use tollgate_filter::{
 };
 use tollgate_flight::{Abandoned, Handover, Joined, Rules, SingleFlight, Waiter};
 use tollgate_module::Snapshot;
-use tollgate_openai::{Accumulator, CompletionRequest, Endpoint, Stamp, StoredError};
+use tollgate_openai::{Accumulator, CompletionRequest, Family, Stamp, StoredError};
 use tollgate_shared::Shared;
 use tollgate_store::Store;
 
@@ -236,7 +236,10 @@ impl Cache {
             return pass(exchange, CacheStatus::External);
         }
         // A plugin's result may differ each time.
-        if request.plugins || settings.uncached.0.contains(&forward.model.id) {
+        if !request.family.cacheable
+            || request.plugins
+            || settings.uncached.0.contains(&forward.model.id)
+        {
             return pass(exchange, CacheStatus::Uncacheable);
         }
         let body = &exchange.request.body;
@@ -373,7 +376,7 @@ impl Cache {
             .ok_or(CacheError::Missing { what: "request" })?;
         let mut id = [0; 41];
         let stamp = Stamp {
-            id: reply_id(entry.endpoint, exchange.request.id.as_bytes(), &mut id),
+            id: reply_id(entry.family, exchange.request.id.as_bytes(), &mut id),
             created: u64::try_from(self.clock.now().as_secs()).unwrap_or(0),
         };
         let stored = entry.stored(&self.metadata).map_err(CacheError::Entry)?;
@@ -510,7 +513,7 @@ impl Cache {
             model: model.clone(),
             tokens,
             expires,
-            endpoint: request.endpoint,
+            family: request.family,
             answer,
             events: [None, None],
         })
@@ -518,11 +521,8 @@ impl Cache {
 }
 
 /// The id of one reply, made of the request's id: unique without another random number.
-fn reply_id<'b>(endpoint: Endpoint, request: &[u8; 16], buffer: &'b mut [u8; 41]) -> &'b str {
-    let prefix: &[u8] = match endpoint {
-        Endpoint::Chat => b"chatcmpl-",
-        Endpoint::Text => b"cmpl-",
-    };
+fn reply_id<'b>(family: &Family, request: &[u8; 16], buffer: &'b mut [u8; 41]) -> &'b str {
+    let prefix = family.answer.id_prefix.as_bytes();
     buffer[..prefix.len()].copy_from_slice(prefix);
     let end = prefix.len() + 32;
     base16ct::lower::encode(request, &mut buffer[prefix.len()..end])
@@ -563,7 +563,7 @@ impl Filter for Cache {
             && let Some(request) = exchange.get::<CompletionRequest>()
         {
             let accumulator = Accumulator::new(
-                request.endpoint,
+                request.family,
                 &self.metadata,
                 self.settings.load().entry_bytes_max,
             );

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
-use tollgate_filter::{CacheSharing, CapMember, Model};
+use tollgate_filter::{Api, CacheSharing, CapMember, Model};
 use tollgate_money::AccountId;
-use tollgate_openai::{CanonicalError, CompletionRequest, Endpoint, canonical};
+use tollgate_openai::{CanonicalError, CompletionRequest, Family, canonical};
 
 /// Raised whenever the form of keys or entries changes.
 const VERSION: u8 = 3;
@@ -96,7 +96,7 @@ struct Scratch {
 struct ModelDigest {
     /// The secret that it is keyed with.
     secret: [u8; 32],
-    endpoint: Endpoint,
+    family: &'static Family,
     /// While this exists, no other model can have its address.
     model: Weak<Model>,
     digest: [u8; 32],
@@ -123,7 +123,7 @@ impl Keys {
         body: &[u8],
     ) -> Result<Key, CanonicalError> {
         SCRATCH.with_borrow_mut(|scratch| {
-            let model = self.model(request.endpoint, model, scratch);
+            let model = self.model(request.family, model, scratch);
             let buffer = &mut scratch.buffer;
             buffer.clear();
             write_scope(scope, buffer);
@@ -137,17 +137,22 @@ impl Keys {
     }
 
     /// The digest of a model and an operation, from this thread's cache if it is there.
-    fn model(&self, endpoint: Endpoint, model: &Arc<Model>, scratch: &mut Scratch) -> [u8; 32] {
+    fn model(
+        &self,
+        family: &'static Family,
+        model: &Arc<Model>,
+        scratch: &mut Scratch,
+    ) -> [u8; 32] {
         let known = scratch.known.iter().find(|known| {
             known.model.as_ptr() == Arc::as_ptr(model)
-                && known.endpoint == endpoint
+                && known.family == family
                 && known.secret == self.secret
         });
         if let Some(known) = known {
             return known.digest;
         }
         scratch.buffer.clear();
-        write_model(endpoint, model, &mut scratch.buffer);
+        write_model(family, model, &mut scratch.buffer);
         let digest = *blake3::keyed_hash(&self.secret, &scratch.buffer).as_bytes();
         // New settings bring new models; those that are no longer referenced are dropped.
         if scratch.known.len() == KNOWN_MAX {
@@ -156,7 +161,7 @@ impl Keys {
         }
         scratch.known.push(ModelDigest {
             secret: self.secret,
-            endpoint,
+            family,
             model: Arc::downgrade(model),
             digest,
         });
@@ -181,12 +186,9 @@ fn write_scope(scope: Scope<'_>, out: &mut Vec<u8>) {
 
 /// Appends what all requests for one model have in common: the name clients know it by, and for each provider its address, its name for the
 /// model, and how requests are changed for it. Entries of the second level outlive a change of the settings.
-fn write_model(endpoint: Endpoint, model: &Model, out: &mut Vec<u8>) {
+fn write_model(family: &Family, model: &Model, out: &mut Vec<u8>) {
     out.push(VERSION);
-    out.push(match endpoint {
-        Endpoint::Chat => 0,
-        Endpoint::Text => 1,
-    });
+    out.push(family.cache_code);
     text(&model.id, out);
     out.push(u8::from(model.system_as_chat));
     out.push(match model.cap_member {
@@ -198,7 +200,8 @@ fn write_model(endpoint: Endpoint, model: &Model, out: &mut Vec<u8>) {
         text(&one.provider, out);
         text(&one.address, out);
         text(&one.model, out);
-        out.extend([one.apis.chat, one.apis.text, one.developer_role].map(u8::from));
+        out.extend(Api::ALL.map(|api| u8::from(one.apis.has(api))));
+        out.push(u8::from(one.developer_role));
         out.extend_from_slice(&(one.removed_members.len() as u64).to_le_bytes());
         for name in one.removed_members.iter() {
             text(name, out);
@@ -236,31 +239,31 @@ mod tests {
     use std::num::NonZeroU64;
     use std::sync::atomic::AtomicBool;
 
-    use tollgate_filter::{ModelLimits, PartCeilings, ProviderModel, Routing};
+    use tollgate_filter::{Apis, ModelLimits, PartCeilings, ProviderModel, Routing};
     use tollgate_money::{Micros, Price};
 
     use super::*;
 
     const BODY: &str = r#"{"model":"x","messages":[{"role":"user","content":"hi"}],"prompt":"hi","b":1,"a":[true]}"#;
 
-    fn request(endpoint: Endpoint, body: &str) -> Box<CompletionRequest> {
-        CompletionRequest::read(endpoint, body.as_bytes()).expect("a request")
+    fn request(family: &'static Family, body: &str) -> Box<CompletionRequest> {
+        CompletionRequest::read(family, body.as_bytes()).expect("a request")
     }
 
-    fn key(keys: &Keys, scope: Scope<'_>, endpoint: Endpoint, model: &Arc<Model>) -> Key {
-        let key = keys.key(scope, model, &request(endpoint, BODY), BODY.as_bytes());
+    fn key(keys: &Keys, scope: Scope<'_>, family: &'static Family, model: &Arc<Model>) -> Key {
+        let key = keys.key(scope, model, &request(family, BODY), BODY.as_bytes());
         key.expect("it has a canonical form")
     }
 
     /// The same key, from everything that goes into it.
-    fn expected(keys: &Keys, scope: &[u8], endpoint: u8, model: &Model) -> [u8; 32] {
-        let endpoint = [Endpoint::Chat, Endpoint::Text][usize::from(endpoint)];
+    fn expected(keys: &Keys, scope: &[u8], number: u8, model: &Model) -> [u8; 32] {
+        let family = [Family::CHAT, Family::TEXT][usize::from(number)];
         let mut common = Vec::new();
-        write_model(endpoint, model, &mut common);
+        write_model(family, model, &mut common);
         let model = blake3::keyed_hash(&keys.secret, &common);
         let mut hasher = blake3::Hasher::new_keyed(model.as_bytes());
         let mut form = Vec::new();
-        canonical::write(&request(endpoint, BODY), BODY.as_bytes(), &mut form).expect("a form");
+        canonical::write(&request(family, BODY), BODY.as_bytes(), &mut form).expect("a form");
         hasher.update(scope).update(&form);
         *hasher.finalize().as_bytes()
     }
@@ -280,7 +283,7 @@ mod tests {
             |model| model.cap_member = CapMember::MaxCompletionTokens,
             |model| model.limits.output_tokens_default = NonZeroU64::MAX,
             |model| model.providers[0].address = "https://other.example/v1".into(),
-            |model| model.providers[0].apis.text = false,
+            |model| model.providers[0].apis = Apis::default().with(Api::Chat),
             |model| model.providers[0].developer_role = true,
             |model| model.providers[0].removed_members = ["seed".into()].into(),
             |model| model.providers[0].removed_members = ["se".into(), "ed".into()].into(),
@@ -294,7 +297,7 @@ mod tests {
         let mut seen = Vec::new();
         for model in models {
             for keys in [Keys::new(&[7; 32]), Keys::new(&[8; 32])] {
-                for (number, endpoint) in [(0, Endpoint::Chat), (1, Endpoint::Text)] {
+                for (number, family) in [(0, Family::CHAT), (1, Family::TEXT)] {
                     for (scope, bytes) in [
                         (Scope::Everyone, vec![0]),
                         (
@@ -305,10 +308,10 @@ mod tests {
                     ] {
                         // The second time the thread knows the model.
                         for _ in 0..2 {
-                            let key = key(&keys, scope, endpoint, &model);
+                            let key = key(&keys, scope, family, &model);
                             assert_eq!(key.0, expected(&keys, &bytes, number, &model));
                         }
-                        seen.push(key(&keys, scope, endpoint, &model).0);
+                        seen.push(key(&keys, scope, family, &model).0);
                     }
                 }
             }
@@ -326,7 +329,7 @@ mod tests {
         for number in 0..3 * KNOWN_MAX {
             let comes = model(&format!("model {number}"), &[]);
             for model in [&comes, &stays] {
-                let key = key(&keys, Scope::Everyone, Endpoint::Chat, model);
+                let key = key(&keys, Scope::Everyone, Family::CHAT, model);
                 assert_eq!(key.0, expected(&keys, &[0], 0, model), "{number}");
             }
         }
@@ -338,7 +341,7 @@ mod tests {
     fn nothing_left_in_the_buffer_is_part_of_a_key() {
         let (keys, model) = (Keys::new(&[7; 32]), model("bench", &[]));
         let of = |body: &str| {
-            let request = request(Endpoint::Chat, body);
+            let request = request(Family::CHAT, body);
             keys.key(Scope::Everyone, &model, &request, body.as_bytes())
         };
         let first = of(BODY).expect("a key");

@@ -74,7 +74,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use tollgate_clock::{Clock, Entropy};
-    use tollgate_openai::Endpoint;
+    use tollgate_openai::Family;
 
     use super::*;
     use crate::entry::Answer;
@@ -118,7 +118,7 @@ pub(crate) mod tests {
                     model: model.into(),
                     tokens: None,
                     expires: Duration::MAX,
-                    endpoint: Endpoint::Chat,
+                    family: Family::CHAT,
                     answer: Answer::as_sent(b"{}"),
                     events: [None, None],
                 };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tollgate_clock::Timestamp;
 use tollgate_filter::{CacheEntryId, Tokens};
-use tollgate_openai::Endpoint;
+use tollgate_openai::Family;
 
 use crate::entry::{Answer, Entry};
 use crate::key::Key;
@@ -28,7 +28,9 @@ const SEAL_BYTES: usize = 16;
 const FIXED_BYTES: usize = 1 + 1 + 16 + 8 + 8 + 8;
 
 const COMPRESSED: u8 = 1;
-const TEXT: u8 = 2;
+/// One bit: the number of a family up to 1. A third cacheable family needs another form, and so another [`VERSION`].
+const FAMILY: u8 = 2;
+const FAMILY_SHIFT: u32 = FAMILY.trailing_zeros();
 const TOKENS: u8 = 4;
 
 /// What the entries of all nodes are sealed with.
@@ -83,9 +85,7 @@ impl Seal {
         if smaller.is_some() {
             flags |= COMPRESSED;
         }
-        if entry.endpoint == Endpoint::Text {
-            flags |= TEXT;
-        }
+        flags |= entry.family.cache_code << FAMILY_SHIFT;
         let tokens = entry.tokens.inspect(|_| flags |= TOKENS);
         let tokens = tokens.map_or([0, 0], |tokens| [tokens.prompt, tokens.completion]);
         let body = smaller.as_deref().unwrap_or(text);
@@ -127,6 +127,7 @@ impl Seal {
             prompt: u64::from_le_bytes(number(1)?),
             completion: u64::from_le_bytes(number(2)?),
         };
+        let family = Family::cached_as((flags & FAMILY) >> FAMILY_SHIFT)?;
         let answer = match flags & COMPRESSED {
             0 => Answer::as_sent(body),
             _ => Answer::as_sent(&zstd::bulk::decompress(body, expected.bytes_max).ok()?),
@@ -136,10 +137,7 @@ impl Seal {
             model: expected.model,
             tokens: (flags & TOKENS != 0).then_some(tokens),
             expires: expected.elapsed.saturating_add(left.min(expected.ttl)),
-            endpoint: match flags & TEXT {
-                0 => Endpoint::Chat,
-                _ => Endpoint::Text,
-            },
+            family,
             answer,
             events: [None, None],
         })
@@ -171,9 +169,20 @@ mod tests {
             model: "m".into(),
             tokens,
             expires: Duration::MAX,
-            endpoint: Endpoint::Text,
+            family: Family::TEXT,
             answer: Answer::as_sent(text.as_bytes()),
             events: [None, None],
+        }
+    }
+
+    /// The flag is one bit.
+    #[test]
+    fn the_number_of_each_cacheable_family_fits_into_a_record() {
+        for family in Family::ALL.into_iter().filter(|family| family.cacheable) {
+            assert!(
+                family.cache_code << FAMILY_SHIFT & !FAMILY == 0,
+                "{family:?}"
+            );
         }
     }
 
@@ -194,7 +203,7 @@ mod tests {
             let read = seal.read(&record, expected(&KEY, 100)).expect("an entry");
             assert_eq!(read.text("x_svc").expect("a text"), text.as_bytes());
             assert_eq!((read.id.0, read.tokens), ([7; 16], tokens));
-            assert_eq!(read.endpoint, Endpoint::Text);
+            assert_eq!(read.family, Family::TEXT);
             assert_eq!(
                 read.expires,
                 Duration::from_secs(15),

@@ -245,7 +245,7 @@ mod tests {
     use tollgate_clock::Entropy;
     use tollgate_filter::CacheEntryId;
     use tollgate_module::{Services, check_text};
-    use tollgate_openai::Endpoint;
+    use tollgate_openai::Family;
     use tollgate_shared::RawShared;
     use tollgate_testing::{Redis, within};
 
@@ -320,7 +320,7 @@ mod tests {
             model: "m".into(),
             tokens: None,
             expires: Duration::MAX,
-            endpoint: Endpoint::Chat,
+            family: Family::CHAT,
             answer: Answer::as_sent(text.as_bytes()),
             events: [None, None],
         })

@@ -8,8 +8,8 @@ use tollgate_filter::{
     EventKind, Exchange, Tokens, Unfit, UpstreamFault,
 };
 use tollgate_openai::{
-    Answer, AnswerFacts, AnswerHead, ChunkReader, FinishReason, Patch, Progress, ProviderError,
-    Usage,
+    Answer, AnswerFacts, AnswerHead, ChunkReader, Family, FinishReason, Patch, Progress,
+    ProviderError, Usage,
 };
 
 /// The buffer of a larger event is freed with the event.
@@ -67,6 +67,11 @@ pub(crate) struct Stamped {
 }
 
 impl AnswerState {
+    /// The family of the answer.
+    pub(crate) fn family(&self) -> &'static Family {
+        self.patch.family()
+    }
+
     /// An answer in one piece.
     pub(crate) fn whole(patch: Arc<Patch>) -> AnswerState {
         AnswerState {

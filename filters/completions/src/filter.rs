@@ -11,7 +11,7 @@ use tollgate_filter::{
 };
 use tollgate_memory::{MemoryUse, OverBudget};
 use tollgate_openai::text_as_chat::ChatPlan;
-use tollgate_openai::{CompletionRequest, Endpoint, Patch};
+use tollgate_openai::{CompletionRequest, Family, Patch};
 
 use crate::answer::AnswerState;
 use crate::error::{
@@ -31,11 +31,13 @@ pub struct Completions {
     listed: Box<[Box<str>]>,
 }
 
-/// A model, and the patches for its answers.
+/// The provider's operation of each family.
+const APIS: [Api; Family::ALL.len()] = [Api::Chat, Api::Text];
+
+/// A model, and the patches for its answers in each family.
 struct OnSale {
     model: Arc<Model>,
-    chat: Arc<Patch>,
-    text: Arc<Patch>,
+    patches: [Arc<Patch>; Family::ALL.len()],
     members: Members,
 }
 
@@ -45,11 +47,10 @@ impl Completions {
     pub fn new(service: &str, catalog: &Catalog, body_bytes_max: usize) -> Completions {
         let metadata = format!("x_{service}");
         let on_sale = |model: &Arc<Model>| {
-            let patch = |endpoint| Arc::new(Patch::new(endpoint, &metadata).model(&model.id));
+            let patch = |family| Arc::new(Patch::new(family, &metadata).model(&model.id));
             let on_sale = OnSale {
                 model: Arc::clone(model),
-                chat: patch(Endpoint::Chat),
-                text: patch(Endpoint::Text),
+                patches: Family::ALL.map(patch),
                 members: Members::of(model, catalog),
             };
             (Arc::clone(&model.id), on_sale)
@@ -63,12 +64,15 @@ impl Completions {
     }
 
     fn read(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
-        let (endpoint, asked) = operation(&exchange.request.path)?;
+        let path = &exchange.request.path;
+        let family =
+            Family::at(path).ok_or_else(|| CompletionsError::Path { path: path.clone() })?;
+        let asked = APIS[family.place()];
         let principal = exchange
             .get::<Principal>()
             .ok_or(CompletionsError::NoPrincipal)?;
         let body = &exchange.request.body;
-        let mut request = match CompletionRequest::read_listing(endpoint, body, &self.listed) {
+        let mut request = match CompletionRequest::read_listing(family, body, &self.listed) {
             Ok(request) => request,
             Err(error) => return Ok(Outcome::refuse(bad_request(error))),
         };
@@ -77,8 +81,7 @@ impl Completions {
         };
         let Some(OnSale {
             model,
-            chat,
-            text,
+            patches,
             members,
         }) = self.on_sale.get(name)
         else {
@@ -91,10 +94,7 @@ impl Completions {
             return Ok(Outcome::refuse(refused_member(&member, name)));
         }
         members.leave_out(&mut request, body);
-        let patch = Arc::clone(match endpoint {
-            Endpoint::Chat => chat,
-            Endpoint::Text => text,
-        });
+        let patch = Arc::clone(&patches[family.place()]);
         let state = if request.stream {
             let expected = request.n.saturating_mul(request.prompts);
             AnswerState::stream(patch, request.include_usage, expected)
@@ -201,17 +201,6 @@ fn hold_prompts(memory: &mut MemoryUse, bytes: usize) -> Result<(), ApiError> {
     })
 }
 
-/// The operation of a path below any prefix, and the same operation at a provider.
-fn operation(path: &str) -> Result<(Endpoint, Api), CompletionsError> {
-    if path.ends_with("/chat/completions") {
-        Ok((Endpoint::Chat, Api::Chat))
-    } else if path.ends_with("/completions") {
-        Ok((Endpoint::Text, Api::Text))
-    } else {
-        Err(CompletionsError::Path { path: path.into() })
-    }
-}
-
 impl Filter for Completions {
     fn name(&self) -> &'static str {
         "completions"
@@ -249,5 +238,17 @@ impl Filter for Completions {
                 .map(|()| Outcome::Continue)
                 .map_err(FilterError::from),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_providers_operation_of_each_family_has_its_path() {
+        for family in Family::ALL {
+            assert_eq!(APIS[family.place()].path(), family.path, "{family:?}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tollgate_filter::{CapMember, Exchange, ForwardBody, OutputCap, ProviderModel};
-use tollgate_openai::{BodyEdit, CompletionRequest, Endpoint, RequestError, TextAsChat};
+use tollgate_openai::{BodyEdit, CompletionRequest, Family, RequestError, TextAsChat};
 
 /// The client's body with the gateway's members rewritten, and without those that the provider's settings remove; every other byte is the
 /// client's.
@@ -73,7 +73,7 @@ impl ChatBodies {
     ) -> Result<ChatBodies, RequestError> {
         let mut chats = Vec::with_capacity(asked.chats().len());
         for chat in asked.chats() {
-            let request = CompletionRequest::read_listing(Endpoint::Chat, chat, listed)?;
+            let request = CompletionRequest::read_listing(Family::CHAT, chat, listed)?;
             chats.push((Arc::from(request), chat.clone()));
         }
         Ok(ChatBodies { chats, cap: None })
@@ -169,7 +169,7 @@ mod tests {
     fn rendered(client: &str, removed: &[&str], cap: Option<OutputCap>) -> String {
         let original = Bytes::from(format!("{{{MESSAGES},{client}}}"));
         let removed: Box<[Box<str>]> = removed.iter().map(|name| Box::from(*name)).collect();
-        let request = CompletionRequest::read_listing(Endpoint::Chat, &original, &removed);
+        let request = CompletionRequest::read_listing(Family::CHAT, &original, &removed);
         let at = ProviderModel {
             removed_members: removed.clone().into(),
             ..ProviderModel::new("stand-in", "p")

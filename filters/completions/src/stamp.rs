@@ -8,7 +8,7 @@ use tollgate_filter::{
     Tokens,
 };
 use tollgate_money::{IdText, Micros};
-use tollgate_openai::{Metadata, Usage, event};
+use tollgate_openai::{Metadata, Usage};
 
 use crate::answer::AnswerState;
 use crate::error::CompletionsError;
@@ -84,7 +84,7 @@ fn stamp_with(
         // Every requested choice has ended, or the driver would have reported it as cut.
         tail.held.push(HeldEvent {
             kind: EventKind::Done,
-            data: Bytes::from_static(event::DONE),
+            data: Bytes::from_static(state.family().answer.done),
         });
     }
     Ok(())

@@ -15,10 +15,10 @@ use tollgate_filter::{
 use tollgate_ledger::AttachedPart;
 use tollgate_module::Snapshot;
 use tollgate_money::Micros;
-use tollgate_openai::{CompletionRequest, Endpoint};
+use tollgate_openai::{CompletionRequest, Family};
 use tollgate_store::{
-    Admission, CommitError, IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse,
-    Part, Refusal, Store, UnitOfWork, commit, commit_unless_cut_off, first_token, reading,
+    Admission, CommitError, Endpoint, IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer,
+    KeyUse, Part, Refusal, Store, UnitOfWork, commit, commit_unless_cut_off, first_token, reading,
 };
 
 use crate::IdempotencySettings;
@@ -38,6 +38,9 @@ const AFTER_HOLD: Duration = Duration::from_secs(120);
 
 /// The most expired keys that one commit deletes, so that it does not delay others.
 const FORGET_MAX: u32 = 500;
+
+/// The scope of keys in the store, for each family.
+const ENDPOINTS: [Endpoint; Family::ALL.len()] = Endpoint::table(Family::STORED);
 
 /// The charge on a route without `meter`.
 const FREE: Charge = Charge {
@@ -122,16 +125,13 @@ impl Idempotency {
             .get::<Principal>()
             .ok_or(KeyError::Missing { what: "principal" })?
             .account;
-        let endpoint = exchange
+        let family = exchange
             .get::<CompletionRequest>()
             .ok_or(KeyError::Missing { what: "request" })?
-            .endpoint;
+            .family;
         let key = IdempotencyKey {
             account,
-            endpoint: match endpoint {
-                Endpoint::Chat => tollgate_store::Endpoint::Chat,
-                Endpoint::Text => tollgate_store::Endpoint::Completions,
-            },
+            endpoint: ENDPOINTS[family.place()],
             key,
         };
         let request_hash = *blake3::hash(&exchange.request.body).as_bytes();

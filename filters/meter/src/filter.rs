@@ -16,8 +16,8 @@ use tollgate_filter::{
 use tollgate_ledger::{AttachedPart, Balance, Hold, Ledger, Settle, Settled, Settlement};
 use tollgate_module::Snapshot;
 use tollgate_money::{CredentialId, Micros, OperationId};
-use tollgate_openai::{CompletionRequest, Endpoint};
-use tollgate_store::{UsageFlags, UsageRecord};
+use tollgate_openai::{CompletionRequest, Family};
+use tollgate_store::{Endpoint, UsageFlags, UsageRecord};
 
 use crate::MeterSettings;
 use crate::abandoned::{self, Abandoned};
@@ -33,6 +33,9 @@ use crate::spending::{CapReached, Kept, Spending};
 
 /// The field that names a request whose answer may be recorded.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The endpoint of usage rows, for each family.
+const ENDPOINTS: [Endpoint; Family::ALL.len()] = Endpoint::table(Family::STORED);
 
 /// What an account without credit has to have before the price of its request is known: more than nothing.
 pub(crate) const LEAST: Micros = Micros::new(1);
@@ -538,10 +541,7 @@ impl Meter {
         };
         Ok(UsageRecord {
             credential: Some(principal(exchange)?.credential),
-            endpoint: match request.endpoint {
-                Endpoint::Chat => tollgate_store::Endpoint::Chat,
-                Endpoint::Text => tollgate_store::Endpoint::Completions,
-            },
+            endpoint: ENDPOINTS[request.family.place()],
             model: Arc::clone(&model.id),
             upstream: record.provider.clone(),
             prompt_tokens: used.tokens.prompt,

@@ -152,7 +152,8 @@ impl Sizes {
             output_each: within_context(cap.unwrap_or(default)),
             answers,
             parts: amount,
-            capped: cap.is_some(),
+            // A mandatory cap is no wish: it may be lowered like an absent one.
+            capped: cap.is_some() && !request.family.request.clamp_cap,
             input_max,
             // Without a cap the default sizes the hold, but does not bound the model's output.
             output_each_max: match (cap, context) {
@@ -256,7 +257,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use tollgate_filter::ModelLimits;
-    use tollgate_openai::Endpoint;
+    use tollgate_openai::Family;
 
     use super::*;
 
@@ -288,19 +289,19 @@ mod tests {
         let body = format!(
             r#"{{"messages":[{{"role":"user","content":"123456789012345678901234567890"}}]{members}}}"#
         );
-        check(Endpoint::Chat, &body, expected);
+        check(Family::CHAT, &body, expected);
     }
 
     fn text(prompt: &str, members: &str, expected: [u64; 4]) {
         check(
-            Endpoint::Text,
+            Family::TEXT,
             &format!(r#"{{"prompt":{prompt}{members}}}"#),
             expected,
         );
     }
 
-    fn check(endpoint: Endpoint, body: &str, expected: [u64; 4]) {
-        let sizes = Sizes::of(&read(endpoint, body), &model(Some(CONTEXT)), 3);
+    fn check(family: &'static Family, body: &str, expected: [u64; 4]) {
+        let sizes = Sizes::of(&read(family, body), &model(Some(CONTEXT)), 3);
         let parts = u64::try_from(sizes.parts.get()).expect("no price is below zero");
         let seen = [sizes.input, sizes.output_each, sizes.answers, parts];
         assert_eq!(seen, expected, "{body}");
@@ -322,7 +323,7 @@ mod tests {
 
     fn parts(parts: &str, expected: i64) {
         let body = format!(r#"{{"messages":[{{"role":"user","content":[{parts}]}}]}}"#);
-        let sizes = Sizes::of(&read(Endpoint::Chat, &body), &model(Some(CONTEXT)), 3);
+        let sizes = Sizes::of(&read(Family::CHAT, &body), &model(Some(CONTEXT)), 3);
         assert_eq!(sizes.parts, Micros::new(expected), "{body}");
         let without = Sizes {
             parts: Micros::ZERO,
@@ -339,7 +340,7 @@ mod tests {
     #[test]
     fn a_part_without_a_ceiling_is_held_for_at_the_context() {
         let file = r#"{"messages":[{"role":"user","content":[{"type":"file","file":{}},{"type":"image_url","image_url":{"url":"x"}}]}]}"#;
-        let request = read(Endpoint::Chat, file);
+        let request = read(Family::CHAT, file);
         let mut model = model(Some(CONTEXT));
         model.part_ceilings.file = None;
         let sizes = Sizes::of(&request, &model, 3);
@@ -354,7 +355,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_cap_is_charged_for_at_most_its_models_output_limit() {
-        let request = read(Endpoint::Text, r#"{"prompt":"1","n":2}"#);
+        let request = read(Family::TEXT, r#"{"prompt":"1","n":2}"#);
         let mut model = model(Some(CONTEXT));
         model.limits.output_tokens_bound = true;
         let sizes = Sizes::of(&request, &model, 3);
@@ -366,7 +367,7 @@ mod tests {
         let charge = price().charge(sizes.input, 2 * DEFAULT);
         assert!(charge <= sizes.amount(&price()), "the hold is the bound");
         // The client's own cap is not bounded, and is held for.
-        let request = read(Endpoint::Text, r#"{"prompt":"1","max_tokens":300}"#);
+        let request = read(Family::TEXT, r#"{"prompt":"1","max_tokens":300}"#);
         let sizes = Sizes::of(&request, &model, 3);
         assert_eq!(sizes.bounded(claimed).completion, 300);
     }
@@ -374,7 +375,7 @@ mod tests {
     #[test]
     fn the_input_of_a_long_text_is_held_for_up_to_the_context() {
         let body = format!(r#"{{"prompt":"{}"}}"#, "a".repeat(100_000));
-        let request = read(Endpoint::Text, &body);
+        let request = read(Family::TEXT, &body);
         assert_eq!(Sizes::of(&request, &model(Some(CONTEXT)), 3).input, CONTEXT);
         assert_eq!(Sizes::of(&request, &model(None), 3).input, 33_334 + 64);
     }
@@ -397,7 +398,7 @@ mod tests {
     }
 
     fn bounded(body: &str, context: Option<u64>, claimed: (u64, u64), billed: (u64, u64)) {
-        let sizes = Sizes::of(&read(Endpoint::Text, body), &model(context), 3);
+        let sizes = Sizes::of(&read(Family::TEXT, body), &model(context), 3);
         let tokens = |(prompt, completion)| Tokens { prompt, completion };
         assert_eq!(
             sizes.bounded(tokens(claimed)),
@@ -408,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_model_with_its_own_vocabulary_is_held_for_in_its_own_tokens() {
-        let request = read(Endpoint::Text, r#"{"prompt":"123456789012"}"#);
+        let request = read(Family::TEXT, r#"{"prompt":"123456789012"}"#);
         let model = Model {
             token_factor_ppm: 1_300_000,
             ..model(None)
@@ -422,7 +423,7 @@ mod tests {
 
     #[test]
     fn the_affordable_cap_is_the_largest_whose_amount_fits() {
-        let request = read(Endpoint::Text, r#"{"prompt":"123456789","n":3}"#);
+        let request = read(Family::TEXT, r#"{"prompt":"123456789","n":3}"#);
         let sizes = Sizes {
             parts: Micros::new(22),
             ..Sizes::of(&request, &model(None), 3)
@@ -443,12 +444,12 @@ mod tests {
     #[test]
     fn absurd_sizes_come_to_an_amount_no_account_can_pay() {
         let body = r#"{"prompt":"1","max_tokens":18446744073709551615,"n":18446744073709551615}"#;
-        let sizes = Sizes::of(&read(Endpoint::Text, body), &model(None), 3);
+        let sizes = Sizes::of(&read(Family::TEXT, body), &model(None), 3);
         assert_eq!(sizes.amount(&price()), Micros::MAX);
     }
 
-    fn read(endpoint: Endpoint, body: &str) -> Box<CompletionRequest> {
-        CompletionRequest::read(endpoint, body.as_bytes()).expect("a good request")
+    fn read(family: &'static Family, body: &str) -> Box<CompletionRequest> {
+        CompletionRequest::read(family, body.as_bytes()).expect("a good request")
     }
 
     fn price() -> Price {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use tollgate_clock::Timestamp;
 use tollgate_filter::settings::{Amount, At, Problems, words};
-use tollgate_filter::{Apis, Catalog, Model, ModelLimits, PartCeilings, ProviderModel, Routing};
+use tollgate_filter::{Api, Apis, Catalog, Model, ModelLimits, PartCeilings, ProviderModel, Routing};
 use tollgate_money::{Micros, Price, TokenPrice};
 
 use super::required;
@@ -303,18 +303,15 @@ fn apis(key: &str, place: &RawProviderModel, problems: &mut Problems) -> Apis {
     if list.value.is_empty() {
         problems.note(key, list, "is empty; leave it out for `chat` and `text`");
     }
-    let mut apis = Apis {
-        chat: false,
-        text: false,
-    };
+    let mut apis = Apis::default();
     for (at, word) in list.value.iter().enumerate() {
-        match word.value.as_str() {
-            "chat" => apis.chat = true,
-            "text" => apis.text = true,
-            other => problems.note(
+        let mut all = Api::ALL.into_iter();
+        match all.find(|api| api.name() == word.value) {
+            Some(api) => apis = apis.with(api),
+            None => problems.note(
                 format!("{key}.{at}"),
                 word,
-                format_args!("is `{other}`; use `chat` or `text`"),
+                format_args!("is `{}`; use `chat` or `text`", word.value),
             ),
         }
     }

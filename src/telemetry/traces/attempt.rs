@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_filter::{AnswerIdentity, Api, Record, UpstreamFault};
+use tollgate_openai::Family;
 
 use super::Trace;
 use super::otlp::{Kind, Span, Value};
@@ -136,10 +137,7 @@ impl Drop for AttemptSpan {
 impl Attempt {
     /// The span, with the members of the answer where this attempt is the only one with an answer.
     pub(super) fn span(self, trace: &Trace, answer: Option<Answer<'_>>) -> Span {
-        let operation = match self.api {
-            Api::Chat => "chat",
-            Api::Text => "text_completion",
-        };
+        let operation = Family::at(self.api.path()).map_or("", |family| family.operation);
         let url = &self.provider.base_url;
         let mut span = Span {
             trace: trace.id,

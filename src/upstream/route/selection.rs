@@ -16,9 +16,8 @@ pub(in crate::upstream) struct Candidates {
     /// First the model's candidates, then the candidates of its fallback models.
     pub(in crate::upstream) list: Box<[Arc<Candidate>]>,
     tiers: Box<[Tier]>,
-    /// Candidates without chat, and candidates without text completions.
-    no_chat: CandidateSet,
-    no_text: CandidateSet,
+    /// For each operation, the candidates without it.
+    lacking: [CandidateSet; Api::ALL.len()],
     pub(in crate::upstream) budget: Arc<Budget>,
 }
 
@@ -63,8 +62,7 @@ impl Candidates {
             all.fold(0, |set, (at, _)| set | (1 << at))
         };
         Candidates {
-            no_chat: lacking(Api::Chat),
-            no_text: lacking(Api::Text),
+            lacking: Api::ALL.map(lacking),
             list: list.into(),
             tiers: tiers.into(),
             budget,
@@ -73,10 +71,7 @@ impl Candidates {
 
     /// The candidates that lack an operation.
     pub(in crate::upstream) fn lacking(&self, api: Api) -> CandidateSet {
-        match api {
-            Api::Chat => self.no_chat,
-            Api::Text => self.no_text,
-        }
+        self.lacking[api as usize]
     }
 
     /// Whether there is any candidate besides the first.

@@ -319,6 +319,27 @@ codes! {
     }
 }
 
+impl Endpoint {
+    /// Whether it is an endpoint family, whose operations are completions.
+    pub const fn is_family(self) -> bool {
+        matches!(self, Endpoint::Chat | Endpoint::Completions)
+    }
+
+    /// The endpoints of stored numbers. For a table that is made at compile time, where an unknown number is an error.
+    pub const fn table<const N: usize>(codes: [i64; N]) -> [Endpoint; N] {
+        let mut table = [Endpoint::Chat; N];
+        let mut at = 0;
+        while at < N {
+            table[at] = match Endpoint::from_code(codes[at]) {
+                Some(endpoint) => endpoint,
+                None => panic!("the number is no code of an endpoint"),
+            };
+            at += 1;
+        }
+        table
+    }
+}
+
 impl Route {
     /// Its name in responses, logs and references.
     pub const fn word(self) -> &'static str {

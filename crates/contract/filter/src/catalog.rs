@@ -237,6 +237,17 @@ pub enum Api {
 }
 
 impl Api {
+    /// Every operation, at its number.
+    pub const ALL: [Api; 2] = [Api::Chat, Api::Text];
+
+    /// Its name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Api::Chat => "chat",
+            Api::Text => "text",
+        }
+    }
+
     /// The path below a provider's base address.
     pub fn path(self) -> &'static str {
         match self {
@@ -247,26 +258,21 @@ impl Api {
 }
 
 /// A set of operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Apis {
-    /// Has [`Api::Chat`].
-    pub chat: bool,
-    /// Has [`Api::Text`].
-    pub text: bool,
-}
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Apis(u8);
 
 impl Apis {
     /// Every operation.
-    pub const ALL: Apis = Apis {
-        chat: true,
-        text: true,
-    };
+    pub const ALL: Apis = Apis((1 << Api::ALL.len()) - 1);
+
+    /// This set and `api`.
+    #[must_use]
+    pub const fn with(self, api: Api) -> Apis {
+        Apis(self.0 | 1 << api as u8)
+    }
 
     /// Whether `api` is among them.
-    pub fn has(self, api: Api) -> bool {
-        match api {
-            Api::Chat => self.chat,
-            Api::Text => self.text,
-        }
+    pub const fn has(self, api: Api) -> bool {
+        self.0 & 1 << api as u8 != 0
     }
 }

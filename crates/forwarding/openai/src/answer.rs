@@ -70,7 +70,7 @@ impl<'a> Answer<'a> {
         if !bytes.ascii && std::str::from_utf8(body).is_err() {
             return Err(AnswerError::NotUtf8);
         }
-        let (template, read) = template::read(body, bytes, patch.metadata_name());
+        let (template, read) = template::read(body, bytes, patch.family(), patch.metadata_name());
         let facts = &template.facts;
         let is_answer = !facts.choices.is_empty() && !facts.odd_choice || facts.error.is_some();
         let answer = Self {

@@ -86,7 +86,8 @@ impl ChunkReader {
         if std::str::from_utf8(data).is_err() {
             return Err(ChunkError::NotUtf8);
         }
-        self.facts.read(data, self.patch.metadata_name())?;
+        let patch = &self.patch;
+        (self.facts).read(patch.family().answer.read, data, patch.metadata_name())?;
         // A template would count the name of a call again.
         if self.forget_repeated_names(data) {
             self.learn(data);
@@ -263,10 +264,7 @@ impl<'a> Chunk<'a> {
         if self.content.is_some() {
             // Positions in the text differ from the template's; this happens once in a stream at most.
             let mut facts = Completion::new();
-            if facts
-                .read(self.data, self.reader.patch.metadata_name())
-                .is_ok()
-            {
+            if self.parse(&mut facts).is_ok() {
                 self.write_with(&facts, charged, Some(metadata), out);
             }
             return;
@@ -298,18 +296,22 @@ impl<'a> Chunk<'a> {
     ///
     /// For a stream whose last event has been sent when its charge is known.
     pub fn write_silent_chunk(&self, metadata: &[u8], out: &mut BytesMut) {
-        let choices = self.reader.patch.silent_choices();
-        self.write_other(choices, UsageChange::Remove, metadata, out);
+        let choices = self.reader.patch.family().answer.silent_choices;
+        self.write_other(choices.as_bytes(), UsageChange::Remove, metadata, out);
+    }
+
+    /// Parses the event again.
+    fn parse(&self, facts: &mut Completion) -> Result<(), SyntaxError> {
+        let patch = &self.reader.patch;
+        let read = patch.family().answer.read;
+        facts.read(read, self.data, patch.metadata_name())
     }
 
     /// Appends this event with other choices.
     fn write_other(&self, choices: &[u8], usage: UsageChange, metadata: &[u8], out: &mut BytesMut) {
         let mut facts = Completion::new();
         // The data has been parsed once already.
-        if facts
-            .read(self.data, self.reader.patch.metadata_name())
-            .is_ok()
-        {
+        if self.parse(&mut facts).is_ok() {
             let change = Change {
                 usage,
                 choices: Some(choices),

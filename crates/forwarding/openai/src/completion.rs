@@ -12,6 +12,9 @@ use crate::string::{self, Text};
 use crate::usage::Reported;
 use crate::word::Word;
 
+/// A parser of one answer or event. The arguments after the reader are its text, and the name of our metadata member.
+pub(crate) type Walk = fn(&mut Completion, Reader<'_>, &[u8], &str) -> Result<(), SyntaxError>;
+
 /// Why a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -179,22 +182,29 @@ impl Completion {
             || self.names.spilled())
     }
 
-    /// Parses `text`, an object, and replaces the previous facts. `metadata` is the name of our metadata member.
-    pub(crate) fn read(&mut self, text: &[u8], metadata: &str) -> Result<(), SyntaxError> {
-        self.walk(Reader::new(text), text, metadata)
+    /// Parses `text`, an object, by the parser of its family, and replaces the previous facts. `metadata` is the name of our metadata member.
+    pub(crate) fn read(
+        &mut self,
+        walk: Walk,
+        text: &[u8],
+        metadata: &str,
+    ) -> Result<(), SyntaxError> {
+        walk(self, Reader::new(text), text, metadata)
     }
 
     /// The same for a text that has been scanned.
     pub(crate) fn read_knowing(
         &mut self,
+        walk: Walk,
         text: &[u8],
         bytes: Bytes,
         metadata: &str,
     ) -> Result<(), SyntaxError> {
-        self.walk(Reader::new(text).knowing(bytes), text, metadata)
+        walk(self, Reader::new(text).knowing(bytes), text, metadata)
     }
 
-    fn walk(
+    /// The parser of chat and text completions.
+    pub(crate) fn walk(
         &mut self,
         mut reader: Reader<'_>,
         text: &[u8],

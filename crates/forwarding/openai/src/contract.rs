@@ -1,9 +1,17 @@
-//! The contract of request bodies as a table: the API description is generated from it, and a test checks [`crate::CompletionRequest`]
-//! against it.
+//! The contract of request bodies as tables, one a family ([`crate::family::RequestForm::contract`]): the API description is generated from
+//! them, and a test checks [`crate::CompletionRequest`] against them.
 
-use crate::request::Endpoint;
+/// The role of the model's own messages.
+pub const ASSISTANT: &str = "assistant";
 
-pub use crate::request::{ASSISTANT, CALLS, DEVELOPER, ROLES};
+/// The role that replaces `system` for newer models. Providers that do not know it get `system`.
+pub const DEVELOPER: &str = "developer";
+
+/// The roles of messages.
+pub const ROLES: &[&str] = &["system", DEVELOPER, "user", ASSISTANT, "tool"];
+
+/// Members of which an assistant message has at least one, not empty, if it has no `content`.
+pub const CALLS: [&str; 2] = ["tool_calls", "function_call"];
 
 /// One member of a request object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +55,7 @@ pub enum Shape {
     Messages,
 }
 
-const fn member(name: &'static str, shape: Shape, meaning: &'static str) -> MemberRule {
+pub(crate) const fn member(name: &'static str, shape: Shape, meaning: &'static str) -> MemberRule {
     MemberRule {
         name,
         shape,
@@ -56,7 +64,11 @@ const fn member(name: &'static str, shape: Shape, meaning: &'static str) -> Memb
     }
 }
 
-const fn required(name: &'static str, shape: Shape, meaning: &'static str) -> MemberRule {
+pub(crate) const fn required(
+    name: &'static str,
+    shape: Shape,
+    meaning: &'static str,
+) -> MemberRule {
     MemberRule {
         required: true,
         ..member(name, shape, meaning)
@@ -92,84 +104,28 @@ pub const MESSAGE: &[MemberRule] = &[
     ),
 ];
 
-const MODEL: MemberRule = member(
+pub(crate) const MODEL: MemberRule = member(
     "model",
     Shape::Text,
     "The id of a model from the list of models; the service's default model when absent.",
 );
-const TEMPERATURE: MemberRule = member(
+pub(crate) const TEMPERATURE: MemberRule = member(
     "temperature",
     Shape::Number,
     "How freely the model chooses.",
 );
-const MAX_TOKENS: MemberRule = member(
+pub(crate) const MAX_TOKENS: MemberRule = member(
     "max_tokens",
     Shape::Count,
     "The most tokens that the model may write. Credit for as many is held while it writes.",
 );
-const STREAM: MemberRule = member(
+pub(crate) const STREAM: MemberRule = member(
     "stream",
     Shape::Flag(false),
     "Answers with an event stream that ends with the line `data: [DONE]`.",
 );
-const CACHE: MemberRule = member(
+pub(crate) const CACHE: MemberRule = member(
     "cache",
     Shape::Flag(true),
     "False neither reads nor stores shared answers.",
 );
-
-/// The members of a chat request.
-pub const CHAT: &[MemberRule] = &[
-    MODEL,
-    required("messages", Shape::Messages, "The conversation so far."),
-    TEMPERATURE,
-    MAX_TOKENS,
-    member(
-        "max_completion_tokens",
-        Shape::Count,
-        "As `max_tokens`, which it goes before where both are known; the larger of the two is held.",
-    ),
-    STREAM,
-    CACHE,
-    member("tools", Shape::Objects, "Tools that the model may call."),
-    member(
-        "tool_choice",
-        Shape::TextOrObject,
-        "Whether and which tool is called.",
-    ),
-    member(
-        "plugins",
-        Shape::Objects,
-        "Plugins of the provider. Answers made with them are never shared.",
-    ),
-    member(
-        "modalities",
-        Shape::Texts,
-        "What the answer may consist of.",
-    ),
-    member("image_config", Shape::Object, "How pictures are made."),
-    member("reasoning", Shape::Object, "How the model reasons."),
-];
-
-/// The members of a text request.
-pub const TEXT: &[MemberRule] = &[
-    MODEL,
-    required(
-        "prompt",
-        Shape::TextOrTexts,
-        "The text to go on from, or several.",
-    ),
-    member("system", Shape::Text, "What stands before every prompt."),
-    TEMPERATURE,
-    MAX_TOKENS,
-    STREAM,
-    CACHE,
-];
-
-/// The members of a request to an operation.
-pub const fn members(endpoint: Endpoint) -> &'static [MemberRule] {
-    match endpoint {
-        Endpoint::Chat => CHAT,
-        Endpoint::Text => TEXT,
-    }
-}

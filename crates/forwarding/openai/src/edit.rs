@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::json::{Reader, Span};
-use crate::request::{CompletionRequest, Endpoint, Owned, is_any_of, name_of};
+use crate::request::{CompletionRequest, Owned, is_any_of, name_of};
 use crate::splice::{Member, Splice};
 use crate::string;
 
@@ -168,17 +168,16 @@ impl<'a> BodyEdit<'a> {
             self.write_model(out);
         }
         if usage {
-            splice
-                .append(layout)
-                .extend_from_slice(br#""stream_options":{"include_usage":true}"#);
+            let option = self.request.family.request.usage_option;
+            let out = splice.append(layout);
+            out.extend_from_slice(option.unwrap_or_default().as_bytes());
         }
         if cap {
-            let name: &[u8] = match self.cap_member() {
-                Owned::MaxCompletionTokens => br#""max_completion_tokens":"#,
-                _ => br#""max_tokens":"#,
-            };
+            let (_, name) = self.cap_member();
             let out = splice.append(layout);
-            out.extend_from_slice(name);
+            out.extend_from_slice(b"\"");
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":");
             self.write_cap(out);
         }
         splice.finish();
@@ -236,16 +235,16 @@ impl<'a> BodyEdit<'a> {
     fn cap_change(&self, name: Owned, current: Option<u64>) -> Option<Change> {
         let tokens = self.cap?;
         let lowers = current.is_some_and(|current| current > tokens);
-        let fills = self.request.output_max().is_none() && name == self.cap_member();
+        let fills = self.request.output_max().is_none() && name == self.cap_member().0;
         (lowers || fills).then_some(Change::Cap)
     }
 
-    /// The member that carries the cap of a request without one. A text request has only the older one.
-    fn cap_member(&self) -> Owned {
-        if self.cap_completion_tokens && self.request.endpoint == Endpoint::Chat {
-            Owned::MaxCompletionTokens
-        } else {
-            Owned::MaxTokens
+    /// The member that carries the cap of a request without one, with its name: the older one in a family without a newer one.
+    fn cap_member(&self) -> (Owned, &'static str) {
+        let form = &self.request.family.request;
+        match form.newer_cap {
+            Some(name) if self.cap_completion_tokens => (Owned::MaxCompletionTokens, name),
+            _ => (Owned::MaxTokens, form.cap),
         }
     }
 
@@ -257,9 +256,10 @@ impl<'a> BodyEdit<'a> {
             self.model.is_some() && lacks(Owned::Model),
             self.ask_usage
                 && request.stream
+                && request.family.request.usage_option.is_some()
                 && lacks(Owned::StreamOptions)
                 && !self.removes_stream_options(),
-            self.cap.is_some() && request.output_max().is_none() && lacks(self.cap_member()),
+            self.cap.is_some() && request.output_max().is_none() && lacks(self.cap_member().0),
         ]
     }
 

@@ -18,6 +18,7 @@ pub mod count;
 pub mod edit;
 pub mod envelope;
 pub mod event;
+pub mod family;
 pub mod head;
 pub mod metadata;
 pub mod progress;
@@ -34,6 +35,7 @@ pub use completion::{Choice, FinishReason};
 pub use edit::BodyEdit;
 pub use envelope::ErrorEnvelope;
 pub use event::{Event, EventCutter, EventTooLarge, Events, Tail};
+pub use family::Family;
 pub use head::AnswerHead;
 pub use json::SyntaxError;
 pub use metadata::Metadata;
@@ -41,9 +43,7 @@ pub use object::{ObjectEdit, ObjectError};
 pub use patch::Patch;
 pub use progress::Progress;
 pub use provider_error::ProviderError;
-pub use request::{
-    CompletionRequest, Endpoint, Parts, RequestError, RequestErrorCode, is_same_but_for_case,
-};
+pub use request::{CompletionRequest, Parts, RequestError, RequestErrorCode, is_same_but_for_case};
 pub use stored::{Accumulator, ReplayEvents, Stamp, StoredAnswer, StoredError};
 pub use text_as_chat::{TextAsChat, TextStream, TurnError};
 pub use usage::Usage;

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 
 use crate::completion::Tracked;
-use crate::request::Endpoint;
+use crate::family::Family;
 use crate::splice::{Layout, Member, Splice};
 use crate::string;
 use crate::usage::Usage;
@@ -13,32 +13,24 @@ use crate::usage::Usage;
 pub struct Patch {
     /// The model's name for the client as a JSON string.
     model: Option<Box<[u8]>>,
-    id_prefix: &'static [u8],
-    /// The choices of an event without text.
-    silent_choices: &'static [u8],
+    family: &'static Family,
     metadata_name: Box<str>,
 }
 
 impl Patch {
-    /// Gives every `id` the prefix of the endpoint's ids (`chatcmpl-`, `cmpl-`), unless it has it, and writes metadata objects as a member
+    /// Gives every `id` the prefix of the family's ids (`chatcmpl-`, `cmpl-`), unless it has it, and writes metadata objects as a member
     /// called `metadata_name`. A provider's member of that name never reaches the client.
-    pub fn new(endpoint: Endpoint, metadata_name: &str) -> Self {
-        let (id_prefix, silent_choices): (&[u8], &[u8]) = match endpoint {
-            Endpoint::Chat => (
-                b"chatcmpl-",
-                br#"[{"index":0,"delta":{},"logprobs":null,"finish_reason":null}]"#,
-            ),
-            Endpoint::Text => (
-                b"cmpl-",
-                br#"[{"index":0,"text":"","logprobs":null,"finish_reason":null}]"#,
-            ),
-        };
+    pub fn new(family: &'static Family, metadata_name: &str) -> Self {
         Self {
             model: None,
-            id_prefix,
-            silent_choices,
+            family,
             metadata_name: metadata_name.into(),
         }
+    }
+
+    /// The family of the answers.
+    pub fn family(&self) -> &'static Family {
+        self.family
     }
 
     /// Sets `model` to the client's name of the model.
@@ -48,10 +40,6 @@ impl Patch {
         string::write(name, &mut quoted);
         self.model = Some(quoted.as_ref().into());
         self
-    }
-
-    pub(crate) fn silent_choices(&self) -> &'static [u8] {
-        self.silent_choices
     }
 
     pub(crate) fn metadata_name(&self) -> &str {
@@ -87,9 +75,10 @@ impl Patch {
             match name {
                 Tracked::Id => {
                     let value = member.value().of(text);
-                    if value[0] == b'"' && !value[1..].starts_with(self.id_prefix) {
+                    let prefix = self.family.answer.id_prefix.as_bytes();
+                    if value[0] == b'"' && !value[1..].starts_with(prefix) {
                         let out = splice.up_to(member.value().start + 1);
-                        out.extend_from_slice(self.id_prefix);
+                        out.extend_from_slice(prefix);
                     }
                 }
                 Tracked::Model => {

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use crate::canonical::{Encoder, Form};
+use crate::family::Family;
 use crate::json::scan::Bytes;
 use crate::json::{Kind, Span};
 use crate::splice::{Layout, Member};
@@ -17,7 +18,6 @@ use crate::string::Text;
 
 pub use case::is_same as is_same_but_for_case;
 pub use error::{RequestError, RequestErrorCode};
-pub use message::{ASSISTANT, CALLS, DEVELOPER, ROLES};
 
 use error::{Path, brief};
 
@@ -26,15 +26,6 @@ type Reader<'a> = crate::json::Reader<'a, Encoder>;
 
 /// The most top-level members. Real requests have about twenty; the limit bounds the check for duplicate members.
 const MEMBERS_MAX: usize = 1024;
-
-/// Which of the two completion operations a request is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Endpoint {
-    /// `POST /v1/chat/completions`: `messages`.
-    Chat,
-    /// `POST /v1/completions`, the older operation: `prompt`.
-    Text,
-}
 
 /// Parts of messages that are not text, counted by their `type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,8 +49,8 @@ pub struct Parts {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CompletionRequest {
-    /// The operation of the request.
-    pub endpoint: Endpoint,
+    /// The family of the request.
+    pub family: &'static Family,
     /// `model`; `None` when absent or null, which selects the default model.
     pub model: Option<String>,
     /// `stream`, default false.
@@ -134,8 +125,8 @@ impl CompletionRequest {
     /// # Errors
     ///
     /// The first problem, with advice for correcting it: always a 400.
-    pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Box<Self>, RequestError> {
-        Self::read_listing(endpoint, body, &[])
+    pub fn read(family: &'static Family, body: &[u8]) -> Result<Box<Self>, RequestError> {
+        Self::read_listing(family, body, &[])
     }
 
     /// The same, and records the members of the body whose names are `listed`, in any case: those that [`find_member`](Self::find_member)
@@ -145,7 +136,7 @@ impl CompletionRequest {
     ///
     /// As for [`read`](Self::read).
     pub fn read_listing(
-        endpoint: Endpoint,
+        family: &'static Family,
         body: &[u8],
         listed: &[Box<str>],
     ) -> Result<Box<Self>, RequestError> {
@@ -155,7 +146,7 @@ impl CompletionRequest {
             ));
         }
         let bytes = Bytes::of(body);
-        let read = Self::walk(endpoint, body, bytes, listed);
+        let read = Self::walk(family, body, bytes, listed);
         // This error takes precedence over any other. Checked afterwards, since most bodies are ASCII, which is a faster check.
         if !bytes.ascii
             && let Err(error) = std::str::from_utf8(body)
@@ -170,7 +161,7 @@ impl CompletionRequest {
 
     /// Parses a body of any bytes; its result for one that is not UTF-8 is meaningless.
     fn walk(
-        endpoint: Endpoint,
+        family: &'static Family,
         body: &[u8],
         bytes: Bytes,
         listed: &[Box<str>],
@@ -186,7 +177,7 @@ impl CompletionRequest {
                 kind.noun()
             )));
         }
-        let mut request = Box::new(Self::empty(endpoint, body.len()));
+        let mut request = Box::new(Self::empty(family, body.len()));
         request.members(&mut reader, listed)?;
         reader.end()?;
         request.check_whole()?;
@@ -226,9 +217,9 @@ impl CompletionRequest {
         }
     }
 
-    fn empty(endpoint: Endpoint, body_bytes: usize) -> Self {
+    fn empty(family: &'static Family, body_bytes: usize) -> Self {
         Self {
-            endpoint,
+            family,
             model: None,
             stream: false,
             cache: true,
@@ -275,7 +266,8 @@ impl CompletionRequest {
                 )
             })?;
             if key.word.is_none() {
-                case::check(key.text, case::BODY, |name| Path::Top(name.as_bytes()))?;
+                let names = self.family.request.names;
+                case::check(key.text, names, |name| Path::Top(name.as_bytes()))?;
             }
             let kind = reader.kind()?;
             let start = reader.at();
@@ -310,12 +302,9 @@ impl CompletionRequest {
 
     /// Checks that need all members.
     fn check_whole(&mut self) -> Result<(), RequestError> {
-        let (required, found) = match self.endpoint {
-            Endpoint::Chat => (b"messages".as_slice(), self.messages > 0),
-            Endpoint::Text => (b"prompt".as_slice(), self.prompts > 0),
-        };
-        if !found {
-            return Err(RequestError::missing(Path::Top(required)));
+        if self.messages == 0 && self.prompts == 0 {
+            let input = self.family.request.input;
+            return Err(RequestError::missing(Path::Top(input.as_bytes())));
         }
         // A chat is one prompt, however many messages it has.
         self.prompts = self.prompts.max(1);

@@ -17,8 +17,8 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use crate::family::Family;
 use crate::json::{Kind, Reader, Span, SyntaxError};
-use crate::request::Endpoint;
 use crate::string;
 use crate::usage::{Reported, Usage};
 
@@ -48,7 +48,7 @@ pub enum StoredError {
 /// A completion without the parts of one reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAnswer {
-    endpoint: Endpoint,
+    family: &'static Family,
     /// A JSON object with at least one member and no white space before its first.
     text: Bytes,
     has_usage: bool,
@@ -115,7 +115,7 @@ impl StoredAnswer {
     ///
     /// The body is not an answer, or exceeds `bytes_max`.
     pub fn of_answer(
-        endpoint: Endpoint,
+        family: &'static Family,
         body: &[u8],
         model: &str,
         metadata: &str,
@@ -183,7 +183,7 @@ impl StoredAnswer {
         out.put_u8(b'}');
         // Spare capacity would take memory that is not accounted for.
         Ok(StoredAnswer {
-            endpoint,
+            family,
             text: Bytes::copy_from_slice(&out),
             has_usage: usage_at.is_some(),
         })
@@ -215,7 +215,7 @@ impl StoredAnswer {
     /// A part of it cannot be represented in a stream.
     pub fn events(&self, include_usage: bool) -> Result<ReplayEvents, StoredError> {
         replay::events(
-            self.endpoint,
+            self.family,
             &self.text,
             include_usage && self.has_usage,
             include_usage,
@@ -225,7 +225,8 @@ impl StoredAnswer {
     /// Appends the generated text of all choices, for token counting.
     pub fn append_text(&self, out: &mut String) {
         let mut facts = crate::completion::Completion::new();
-        if facts.read(&self.text, "").is_ok() {
+        let walk = self.family.answer.read;
+        if facts.read(walk, &self.text, "").is_ok() {
             facts.append_text(&self.text, out);
         }
     }

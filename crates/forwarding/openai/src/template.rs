@@ -17,6 +17,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::completion::{Completion, Tracked};
+use crate::family::Family;
 use crate::json::scan::Bytes;
 use crate::json::{Kind, Reader, Span, SyntaxError};
 use crate::usage::{self, Counts, Reported, Usage};
@@ -40,6 +41,8 @@ const FIXED_BYTES_MAX: usize = 4 * 1024;
 pub(crate) struct Template {
     /// Of the last text.
     pub(crate) facts: Completion,
+    /// The family whose parser found them.
+    family: &'static Family,
     /// The name of our metadata member at the parse: that no other member has it is a fact too.
     metadata: Box<str>,
     /// The fixed bytes between the slots, concatenated. Empty for a text that is not a template.
@@ -98,9 +101,10 @@ thread_local! {
 pub(crate) fn read(
     text: &[u8],
     bytes: Bytes,
+    family: &'static Family,
     metadata: &str,
 ) -> (Box<Template>, Result<(), SyntaxError>) {
-    TEMPLATES.with_borrow_mut(|templates| templates.read(text, bytes, metadata))
+    TEMPLATES.with_borrow_mut(|templates| templates.read(text, bytes, family, metadata))
 }
 
 /// Takes the result back for reuse.
@@ -113,17 +117,23 @@ impl Templates {
         &mut self,
         text: &[u8],
         bytes: Bytes,
+        family: &'static Family,
         metadata: &str,
     ) -> (Box<Template>, Result<(), SyntaxError>) {
         let mut known = self.known.iter_mut();
-        if let Some(at) = known.rposition(|template| template.matches(text, bytes, metadata)) {
+        let matches = |template: &mut Box<Template>| {
+            template.family == family && template.matches(text, bytes, metadata)
+        };
+        if let Some(at) = known.rposition(matches) {
             let mut template = self.known.remove(at);
             template.used = true;
             return (template, Ok(()));
         }
         let mut template = self.spare.take().unwrap_or_else(Template::none);
         template.facts.begin();
-        let read = template.facts.read_knowing(text, bytes, metadata);
+        template.family = family;
+        let walk = family.answer.read;
+        let read = template.facts.read_knowing(walk, text, bytes, metadata);
         if read.is_ok() {
             self.missed += 1;
             // A provider has new fixed values in every answer, or more templates are needed than fit.
@@ -161,6 +171,7 @@ impl Template {
     fn none() -> Box<Template> {
         Box::new(Template {
             facts: Completion::new(),
+            family: Family::CHAT,
             metadata: Box::default(),
             fixed: Vec::new(),
             slots: SmallVec::new(),

@@ -1,8 +1,8 @@
-//! The request parser implements the table of members, and the table is complete.
+//! The request parser implements the table of and the table is complete.
 
 use serde_json::{Map, Value, json};
-use tollgate_openai::contract::{MESSAGE, MemberRule, Shape, members};
-use tollgate_openai::{CompletionRequest, Endpoint, RequestErrorCode};
+use tollgate_openai::contract::{MESSAGE, MemberRule, Shape};
+use tollgate_openai::{CompletionRequest, Family, RequestErrorCode};
 
 /// Values that match a shape.
 fn good(shape: Shape) -> Vec<Value> {
@@ -58,16 +58,16 @@ fn least(rules: &[MemberRule]) -> Map<String, Value> {
 }
 
 fn read(
-    endpoint: Endpoint,
+    family: &'static Family,
     body: &Map<String, Value>,
 ) -> Result<Box<CompletionRequest>, (RequestErrorCode, Option<String>)> {
     let body = serde_json::to_vec(body).expect("JSON");
-    CompletionRequest::read(endpoint, &body).map_err(|error| (error.code, error.param))
+    CompletionRequest::read(family, &body).map_err(|error| (error.code, error.param))
 }
 
 /// Replaces the value of every member in turn, `wrap` making a body of the object and `path` the path of a member.
 fn check(
-    endpoint: Endpoint,
+    family: &'static Family,
     rules: &[MemberRule],
     wrap: impl Fn(Map<String, Value>) -> Map<String, Value>,
     path: impl Fn(&str) -> String,
@@ -76,7 +76,7 @@ fn check(
         let with = |value: Value| {
             let mut object = least(rules);
             object.insert(rule.name.to_owned(), value);
-            read(endpoint, &wrap(object))
+            read(family, &wrap(object))
         };
         for value in good(rule.shape) {
             let found = with(value.clone());
@@ -100,7 +100,7 @@ fn check(
         }
         let mut without = least(rules);
         without.remove(rule.name);
-        let absent = read(endpoint, &wrap(without));
+        let absent = read(family, &wrap(without));
         match rule.required {
             true => assert_eq!(
                 absent.expect_err(rule.name),
@@ -116,39 +116,44 @@ fn check(
 
 #[test]
 fn every_member_of_a_request_is_parsed_as_in_the_contract_table() {
-    for endpoint in [Endpoint::Chat, Endpoint::Text] {
-        check(endpoint, members(endpoint), |object| object, str::to_owned);
+    for family in [Family::CHAT, Family::TEXT] {
+        check(
+            family,
+            family.request.contract,
+            |object| object,
+            str::to_owned,
+        );
     }
 }
 
 #[test]
 fn every_member_of_a_message_is_parsed_as_in_the_contract_table() {
     let wrap = |message| {
-        let mut body = least(members(Endpoint::Chat));
+        let mut body = least(Family::CHAT.request.contract);
         body.insert("messages".to_owned(), json!([message]));
         body
     };
-    check(Endpoint::Chat, MESSAGE, wrap, |name| {
+    check(Family::CHAT, MESSAGE, wrap, |name| {
         format!("messages[0].{name}")
     });
 }
 
 #[test]
 fn unlisted_members_may_have_any_value() {
-    for endpoint in [Endpoint::Chat, Endpoint::Text] {
+    for family in [Family::CHAT, Family::TEXT] {
         for value in [json!(1), json!("a"), json!([{}]), Value::Null] {
-            let mut body = least(members(endpoint));
+            let mut body = least(family.request.contract);
             body.insert("not_in_the_table".to_owned(), value);
-            assert!(read(endpoint, &body).is_ok());
+            assert!(read(family, &body).is_ok());
         }
     }
 }
 
 #[test]
 fn absent_flags_have_the_defaults_of_the_contract_table() {
-    for endpoint in [Endpoint::Chat, Endpoint::Text] {
-        let request = read(endpoint, &least(members(endpoint))).expect("a request");
-        for rule in members(endpoint) {
+    for family in [Family::CHAT, Family::TEXT] {
+        let request = read(family, &least(family.request.contract)).expect("a request");
+        for rule in family.request.contract {
             let absent = match rule.name {
                 "stream" => request.stream,
                 "cache" => request.cache,

@@ -3,7 +3,7 @@
 mod threads;
 
 use tollgate_filter::CacheEntryId;
-use tollgate_openai::Endpoint;
+use tollgate_openai::Family;
 
 use super::*;
 use crate::entry::Answer as StoredAnswer;
@@ -42,7 +42,7 @@ impl Answer {
             },
             tokens: None,
             expires: Duration::from_secs(self.expires),
-            endpoint: Endpoint::Chat,
+            family: Family::CHAT,
             answer: StoredAnswer::as_sent(self.body.as_bytes()),
             events: [None, None],
         }

@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use tollgate_filter::{CODES, ErrorCode, ErrorType};
-use tollgate_openai::Endpoint;
-use tollgate_openai::contract::members;
+use tollgate_openai::Family;
 use tollgate_purchase::plan::{PRICE, PaymentState, RetryAction};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription};
 
@@ -60,8 +59,8 @@ pub(super) fn all(
             serde_json::to_value(product).unwrap_or_default(),
         ),
         ("message", message()),
-        ("chat_request", object(members(Endpoint::Chat))),
-        ("text_request", object(members(Endpoint::Text))),
+        ("chat_request", object(Family::CHAT.request.contract)),
+        ("text_request", object(Family::TEXT.request.contract)),
         (
             "developer_onboarding",
             schema::of::<DeveloperOnboarding<'static>>(),

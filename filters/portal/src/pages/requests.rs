@@ -5,11 +5,11 @@ use std::cmp::Reverse;
 use maud::{Markup, html};
 use tollgate_clock::Timestamp;
 use tollgate_money::CredentialId;
+use tollgate_openai::Family;
 use tollgate_pages::format::{self, count, credits_4};
 use tollgate_pages::parts::{Cell, Column, Tone, pill, table};
 use tollgate_store::{
-    Endpoint, PageCursor, ReadError, Reader, RefusalRow, RequestPosition, RequestsQuery,
-    UsageFlags, UsageRow,
+    PageCursor, ReadError, Reader, RefusalRow, RequestPosition, RequestsQuery, UsageFlags, UsageRow,
 };
 
 use crate::credential_names::CredentialNames;
@@ -192,16 +192,13 @@ fn details_of(row: &ListedRequest) -> Markup {
 fn details_list(row: &UsageRow) -> Markup {
     let usage = &row.usage;
     let flag = |flag| usage.flags.contains(flag);
-    let address = match usage.endpoint {
-        Endpoint::Chat => "Chat completions",
-        _ => "Text completions",
-    };
+    let operation = Family::stored_as(usage.endpoint.code()).map_or("", |family| family.title);
     html! {
         details.about {
             summary { "Details" }
             dl {
                 dt { "Request id" } dd { code { (row.operation) } }
-                dt { "Operation" } dd { (address) @if flag(UsageFlags::STREAMED) { ", streamed" } }
+                dt { "Operation" } dd { (operation) @if flag(UsageFlags::STREAMED) { ", streamed" } }
                 dt { "Cost" } dd { (format::credits_6(row.cost)) " credits" }
                 @if let Some(micros) = usage.ttfb_us { dt { "First byte" } dd { (lasted(micros)) } }
                 @if let Some(micros) = usage.total_us { dt { "Took" } dd { (lasted(micros)) } }

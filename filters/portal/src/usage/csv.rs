@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use tollgate_store::{Endpoint, UsageFlags, UsageRow};
+use tollgate_openai::Family;
+use tollgate_store::{UsageFlags, UsageRow};
 
 /// Requests as comma-separated values (RFC 4180), with a header row. `key` names the credential of a request.
 ///
@@ -22,10 +23,8 @@ pub(crate) fn csv<'a>(rows: &[UsageRow], key: impl Fn(&UsageRow) -> &'a str) -> 
                 "no"
             }
         };
-        let endpoint = match usage.endpoint {
-            Endpoint::Chat => "chat",
-            _ => "completions",
-        };
+        let endpoint =
+            Family::stored_as(usage.endpoint.code()).map_or("", |family| family.usage_label);
         let result = if usage.flags.contains(UsageFlags::INCOMPLETE) {
             "cut off"
         } else {
@@ -68,7 +67,7 @@ mod tests {
 
     use proptest::prelude::*;
     use tollgate_money::{AccountId, Micros, OperationId};
-    use tollgate_store::UsageRecord;
+    use tollgate_store::{Endpoint, UsageRecord};
 
     use super::*;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::Method;
 use tollgate_filter::{ErrorShape, RequiredAccess, Scope, Scopes};
+use tollgate_openai::Family;
 
 use super::BODY_BYTES;
 use crate::config::settings::{Cors, Route};
@@ -137,21 +138,13 @@ pub(super) fn built_in() -> Vec<Route> {
         cors: Cors::None,
         lifecycle: None,
     };
-    let mut routes = vec![
-        route(
-            "/v1/chat/completions",
-            Method::POST,
-            COMPLETION_BYTES,
-            Scope::ApiChat,
-            COMPLETION,
-        ),
-        route(
-            "/v1/completions",
-            Method::POST,
-            COMPLETION_BYTES,
-            Scope::ApiCompletions,
-            COMPLETION,
-        ),
+    let family = |family: &Family| {
+        let path = format!("/v1{}", family.path);
+        let scope = Scope::named(family.scope).expect("the scope of a family is defined");
+        route(&path, Method::POST, COMPLETION_BYTES, scope, COMPLETION)
+    };
+    let mut routes: Vec<Route> = Family::ALL.into_iter().map(family).collect();
+    routes.extend([
         models("/v1/models"),
         // An id may have slashes.
         models("/v1/models/{*model}"),
@@ -167,7 +160,7 @@ pub(super) fn built_in() -> Vec<Route> {
         document("/llms.txt"),
         document("/robots.txt"),
         document("/openapi.json"),
-    ];
+    ]);
     for way in ["x402", "mpp"] {
         routes.push(route(
             &format!("/commerce/subscriptions/{{plan}}/{way}"),

@@ -3,7 +3,6 @@
 
 use super::completion_keys::{self, Batch};
 use super::key_state::{NewClaim, earlier, state_of};
-use crate::codes::Endpoint;
 use crate::engine::{RowError, Select, Sql, WriteError, values};
 use crate::error::Refusal;
 use crate::idempotency::least_of_node;
@@ -85,7 +84,7 @@ pub(crate) fn write(connection: &dyn Sql, part: &IdempotencyPart) -> Result<(), 
 
 /// Completions have tables of their own, in which a key takes less.
 fn is_completion(key: &IdempotencyKey) -> bool {
-    matches!(key.endpoint, Endpoint::Chat | Endpoint::Completions)
+    key.endpoint.is_family()
 }
 
 fn claim_purchase(connection: &dyn Sql, claim: &NewClaim<'_>) -> Result<(), WriteError> {

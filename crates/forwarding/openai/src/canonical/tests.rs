@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Number, Value};
 
 use super::*;
-use crate::request::Endpoint;
+use crate::family::Family;
 
 /// The RFC 8785 form of a body.
 fn canonical(body: &str) -> Result<String, CanonicalError> {
@@ -121,7 +121,7 @@ fn request(member: &str) -> String {
 }
 
 fn read(body: &str) -> Box<CompletionRequest> {
-    CompletionRequest::read(Endpoint::Chat, body.as_bytes()).expect("a request")
+    CompletionRequest::read(Family::CHAT, body.as_bytes()).expect("a request")
 }
 
 /// The bytes that are appended for a request, after the existing ones.

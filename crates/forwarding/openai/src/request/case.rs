@@ -8,41 +8,6 @@ use crate::string::Text;
 use super::error::Path;
 use super::{RequestError, RequestErrorCode};
 
-/// Members of a body that the gateway reads, that the contract documents, or that change the cost of a request at a provider.
-pub(super) const BODY: &[&str] = &[
-    "model",
-    "messages",
-    "prompt",
-    "system",
-    "suffix",
-    "stream",
-    "stream_options",
-    "cache",
-    "max_tokens",
-    "max_completion_tokens",
-    "n",
-    "best_of",
-    "echo",
-    "logprobs",
-    "top_logprobs",
-    "temperature",
-    "tools",
-    "tool_choice",
-    "functions",
-    "function_call",
-    "parallel_tool_calls",
-    "plugins",
-    "modalities",
-    "audio",
-    "image_config",
-    "reasoning",
-    "reasoning_effort",
-    "response_format",
-    "service_tier",
-    "store",
-    "web_search_options",
-];
-
 /// Members of `stream_options`.
 pub(super) const STREAM_OPTIONS: &[&str] = &["include_usage"];
 

@@ -15,7 +15,7 @@ pub enum RequestErrorCode {
     InvalidType,
     /// A member has a valid type and an invalid value.
     OutOfRange,
-    /// A member's name differs from a known one in case alone.
+    /// A member's name differs from a known one in case alone, or the family refuses the member.
     UnknownField,
 }
 
@@ -69,6 +69,11 @@ impl RequestError {
 
     pub(super) fn out_of_range(path: Path<'_>, problem: &str) -> Self {
         Self::at(RequestErrorCode::OutOfRange, path, problem)
+    }
+
+    pub(super) fn refused(path: Path<'_>) -> Self {
+        let problem = "is not supported; leave it out";
+        Self::at(RequestErrorCode::UnknownField, path, problem)
     }
 
     pub(super) fn at(code: RequestErrorCode, path: Path<'_>, problem: &str) -> Self {

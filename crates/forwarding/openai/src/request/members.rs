@@ -2,19 +2,15 @@
 
 use std::borrow::Cow;
 
+use crate::family::Role;
 use crate::json::{Kind, Span};
 use crate::number::{self, Whole};
 use crate::word::Word;
 
 use super::error::{Path, RequestErrorCode, expect};
-use super::{
-    CompletionRequest, Endpoint, Owned, Reader, RequestError, StreamOptions, case, message,
-};
+use super::{CompletionRequest, Owned, Reader, RequestError, StreamOptions, case, message};
 
-/// Parses one member into `request`, and returns whether its position has to be recorded.
-///
-/// `n`, `best_of` and, in a stream, `stream_options` are not documented members. They are validated all the same: the first two size the
-/// hold, and a provider that reads `"5"` as five would be paid for answers without a hold; the third is edited.
+/// Parses one member into `request` by its role in the family, and returns whether its position has to be recorded.
 pub(super) fn read(
     request: &mut CompletionRequest,
     reader: &mut Reader<'_>,
@@ -22,102 +18,117 @@ pub(super) fn read(
     word: Option<Word>,
     kind: Kind,
 ) -> Result<Option<Owned>, RequestError> {
-    use Endpoint::{Chat, Text};
     let absent = kind == Kind::Null;
     let path = Path::Top(name);
     let mut owned = None;
-    let Some(word) = word else {
-        // Too long for a word.
-        if name == b"max_completion_tokens" {
-            request.max_completion_tokens = count(reader, path, kind)?;
-            return Ok(Some(Owned::MaxCompletionTokens));
-        }
-        if is_search(name) {
-            request.external |= match kind {
-                Kind::Null => false,
-                Kind::Bool => reader.ahead().bool()?,
-                _ => true,
-            };
-        }
-        other(request, reader, kind)?;
-        return Ok(None);
+    let form = &request.family.request;
+    let role = match word {
+        Some(word) => form.roles[word as usize],
+        None => form.role_of_other(name),
     };
-    match (request.endpoint, word) {
-        (Chat, Word::Messages) => {
+    match role {
+        Role::Messages => {
             message::read_all(request, reader, kind)?;
             if !request.developer_roles.is_empty() {
                 owned = Some(Owned::Messages);
             }
         }
-        (Text, Word::Prompt) => {
+        Role::Prompt => {
             owned = Some(Owned::Prompt);
             prompt(request, reader, kind)?;
         }
-        (_, Word::Model) => {
+        Role::Model => {
             owned = Some(Owned::Model);
             request.model = string(reader, path, kind)?.map(Cow::into_owned);
         }
-        (_, Word::Stream) => request.stream = boolean(reader, path, kind)?.unwrap_or(false),
-        (_, Word::Cache) => {
+        Role::Stream => request.stream = boolean(reader, path, kind)?.unwrap_or(false),
+        Role::Cache => {
             owned = Some(Owned::Cache);
             request.cache = boolean(reader, path, kind)?.unwrap_or(true);
         }
-        (_, Word::MaxTokens) => {
+        Role::Cap => {
             owned = Some(Owned::MaxTokens);
             request.max_tokens = count(reader, path, kind)?;
         }
-        (_, Word::N) => request.n = count(reader, path, kind)?.unwrap_or(1),
-        (_, Word::BestOf) => request.best_of = count(reader, path, kind)?.unwrap_or(1),
-        (_, Word::StreamOptions) => {
+        Role::NewerCap => {
+            owned = Some(Owned::MaxCompletionTokens);
+            request.max_completion_tokens = count(reader, path, kind)?;
+        }
+        Role::Answers => request.n = count(reader, path, kind)?.unwrap_or(1),
+        Role::Drafts => request.best_of = count(reader, path, kind)?.unwrap_or(1),
+        Role::StreamOptions => {
             owned = Some(Owned::StreamOptions);
             stream_options(request, reader, kind)?;
         }
-        (_, Word::Temperature) if !absent => temperature(reader, path, kind)?,
-        (Text, Word::System) => {
+        Role::System => {
             let start = reader.at();
             if string(reader, path, kind)?.is_some() {
                 owned = Some(Owned::System);
                 request.system_bytes = (reader.at() - start - 2) as u64;
             }
         }
-        (Chat, Word::Tools) if !absent => {
+        Role::Tools if !absent => {
             let start = reader.at();
             tools(request, reader, path, kind)?;
             request.text_bytes += (reader.at() - start) as u64;
         }
-        (Chat, Word::Plugins) if !absent => {
+        Role::Plugins if !absent => {
             request.plugins = array_of(reader, path, kind, Kind::Object)?;
         }
-        (Chat, Word::Modalities) if !absent => {
+        Role::Refused if !absent => return Err(RequestError::refused(path)),
+        Role::Aside => {
+            reader.skip()?;
+        }
+        Role::UndocumentedReasoning if kind == Kind::Object => {
+            let start = reader.at();
+            reasoning(reader)?;
+            request.text_bytes += (reader.at() - start) as u64;
+        }
+        role if !absent && is_checked(role, reader, path, kind)? => {}
+        _ => {
+            if word.is_none() && is_search(name) {
+                request.external |= match kind {
+                    Kind::Null => false,
+                    Kind::Bool => reader.ahead().bool()?,
+                    _ => true,
+                };
+            }
+            other(request, reader, kind)?;
+        }
+    }
+    Ok(owned)
+}
+
+/// Checks the value of a member of which only the type or the range matters. False, with the value unread, for every other role.
+fn is_checked(
+    role: Role,
+    reader: &mut Reader<'_>,
+    path: Path<'_>,
+    kind: Kind,
+) -> Result<bool, RequestError> {
+    match role {
+        Role::Number => not_negative(reader, path, kind)?,
+        Role::Texts => {
             array_of(reader, path, kind, Kind::String)?;
         }
-        (Chat, Word::ToolChoice) if !absent => {
+        Role::TextOrObject => {
             if !matches!(kind, Kind::String | Kind::Object) {
                 let wanted = "a string or an object";
                 return Err(RequestError::invalid_type(path, wanted, kind.noun()));
             }
             reader.skip()?;
         }
-        (Chat, Word::ImageConfig) if !absent => {
+        Role::Object => {
             expect(path, "an object", kind, Kind::Object)?;
             reader.skip()?;
         }
-        (Chat, Word::Reasoning) if !absent => {
+        Role::Reasoning => {
             expect(path, "an object", kind, Kind::Object)?;
             reasoning(reader)?;
         }
-        (Text, Word::Reasoning) if kind == Kind::Object => {
-            let start = reader.at();
-            reasoning(reader)?;
-            request.text_bytes += (reader.at() - start) as u64;
-        }
-        // These are not part of the model's text.
-        (_, Word::User | Word::Metadata) => {
-            reader.skip()?;
-        }
-        _ => other(request, reader, kind)?,
+        _ => return Ok(false),
     }
-    Ok(owned)
+    Ok(true)
 }
 
 /// Whether a member makes the provider search: `web_search_options` (OpenAI, Perplexity), `search_parameters` (xAI), `enable_search`
@@ -282,7 +293,7 @@ fn stream_options(
     Ok(())
 }
 
-fn temperature(reader: &mut Reader<'_>, path: Path<'_>, kind: Kind) -> Result<(), RequestError> {
+fn not_negative(reader: &mut Reader<'_>, path: Path<'_>, kind: Kind) -> Result<(), RequestError> {
     expect(path, "a number", kind, Kind::Number)?;
     if number::negative(reader.number()?) {
         let problem = "is negative; send 0 or more";

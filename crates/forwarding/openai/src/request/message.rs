@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use crate::contract::{ASSISTANT, DEVELOPER, ROLES};
 use crate::json::{Kind, Span};
 use crate::string::Text;
 use crate::word::Word;
@@ -9,18 +10,6 @@ use crate::word::Word;
 use super::error::{Path, brief, expect};
 use super::members::{array_of, item_of};
 use super::{CompletionRequest, Parts, Reader, RequestError, case};
-
-/// The role of the model's own messages.
-pub const ASSISTANT: &str = "assistant";
-
-/// The role that replaces `system` for newer models. Providers that do not know it get `system`.
-pub const DEVELOPER: &str = "developer";
-
-/// The roles of messages.
-pub const ROLES: &[&str] = &["system", DEVELOPER, "user", ASSISTANT, "tool"];
-
-/// Members of which an assistant message has at least one, not empty, if it has no `content`.
-pub const CALLS: [&str; 2] = ["tool_calls", "function_call"];
 
 /// Parses `messages` into the counts of `request`.
 pub(super) fn read_all(

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::family::{Content, Family};
 use crate::json::{Kind, Reader};
-use crate::request::Endpoint;
 use crate::string;
 use crate::usage::{Reported, Usage};
 
@@ -20,7 +20,7 @@ const CHOICES_MAX: usize = 128;
 /// matching event costs two comparisons and a copy of its text.
 #[derive(Debug)]
 pub struct Accumulator {
-    endpoint: Endpoint,
+    family: &'static Family,
     metadata: Box<str>,
     bytes_max: usize,
     bytes: usize,
@@ -54,9 +54,9 @@ struct Template {
 impl Accumulator {
     /// An accumulator for one stream. `metadata` is the name of our metadata member; an answer of more than `bytes_max` bytes is not
     /// stored.
-    pub fn new(endpoint: Endpoint, metadata: &str, bytes_max: usize) -> Accumulator {
+    pub fn new(family: &'static Family, metadata: &str, bytes_max: usize) -> Accumulator {
         Accumulator {
-            endpoint,
+            family,
             metadata: metadata.into(),
             bytes_max,
             bytes: 0,
@@ -106,10 +106,9 @@ impl Accumulator {
         }
         self.choices.sort_by_key(|choice| choice.index);
         let mut out = Vec::with_capacity(self.bytes + self.bytes / 4 + 256);
-        out.extend_from_slice(match self.endpoint {
-            Endpoint::Chat => br#"{"object":"chat.completion","model":"#,
-            Endpoint::Text => br#"{"object":"text_completion","model":"#,
-        });
+        out.extend_from_slice(br#"{"object":""#);
+        out.extend_from_slice(self.family.answer.object.as_bytes());
+        out.extend_from_slice(br#"","model":"#);
         let mut quoted = bytes::BytesMut::new();
         string::write(model, &mut quoted);
         out.extend_from_slice(&quoted);
@@ -120,7 +119,7 @@ impl Accumulator {
             if at > 0 {
                 out.push(b',');
             }
-            choice.write(self.endpoint, &mut out);
+            choice.write(self.family.answer.content, &mut out);
         }
         out.push(b']');
         let reported = Reported::read(&self.usage);
@@ -136,7 +135,7 @@ impl Accumulator {
             return Err(StoredError::TooLarge { bytes_max });
         }
         Ok(StoredAnswer {
-            endpoint: self.endpoint,
+            family: self.family,
             text: Bytes::copy_from_slice(&out),
             has_usage: reported.usage.is_some(),
         })
@@ -284,11 +283,11 @@ impl Accumulator {
         reader.enter()?;
         while let Some(key) = reader.key(&mut first)? {
             let name = name_of(&key);
-            match (self.endpoint, &*name, reader.kind()?) {
+            match (self.family.answer.content, &*name, reader.kind()?) {
                 (_, b"index", _) => {
                     reader.skip()?;
                 }
-                (Endpoint::Chat, b"delta", _) => {
+                (Content::Message, b"delta", _) => {
                     if std::mem::replace(&mut has_delta, true) {
                         return Err(StoredError::NotJoinable);
                     }
@@ -297,7 +296,7 @@ impl Accumulator {
                     touched.in_message = false;
                 }
                 // Some providers repeat the message so far beside each piece.
-                (Endpoint::Chat, b"message", kind) if kind != Kind::Null => {
+                (Content::Message, b"message", kind) if kind != Kind::Null => {
                     return Err(StoredError::NotJoinable);
                 }
                 (_, name, _) => {
@@ -349,11 +348,11 @@ impl Choice {
             .map(|(_, node)| node)
     }
 
-    fn write(&self, endpoint: Endpoint, out: &mut Vec<u8>) {
+    fn write(&self, content: Content, out: &mut Vec<u8>) {
         out.extend_from_slice(br#"{"index":"#);
         out.extend_from_slice(itoa::Buffer::new().format(self.index).as_bytes());
-        match endpoint {
-            Endpoint::Chat => {
+        match content {
+            Content::Message => {
                 let speech = &self.speech;
                 out.extend_from_slice(br#","message":{"role":"#);
                 match speech.member(b"role") {
@@ -377,7 +376,7 @@ impl Choice {
                 }
                 out.push(b'}');
             }
-            Endpoint::Text => {
+            Content::Text => {
                 out.extend_from_slice(br#","text":"#);
                 match self.member(b"text") {
                     Some(text @ Node::Text(_)) => text.write(b"", out),
@@ -393,7 +392,7 @@ impl Choice {
         let all = self.members.iter().map(|(name, node)| (&**name, node));
         let is_written = |name: &[u8]| {
             matches!(name, b"logprobs" | b"finish_reason")
-                || name == b"text" && endpoint == Endpoint::Text
+                || name == b"text" && content == Content::Text
         };
         write_members(all.filter(|(name, _)| !is_written(name)), true, out);
         out.push(b'}');

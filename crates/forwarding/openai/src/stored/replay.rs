@@ -3,8 +3,8 @@
 use bytes::{BufMut, BytesMut};
 use smallvec::SmallVec;
 
+use crate::family::{Content, Family};
 use crate::json::{Kind, Reader, Span};
-use crate::request::Endpoint;
 
 use super::{ReplayEvents, StoredError, members};
 
@@ -18,7 +18,7 @@ type Member<'t> = (&'t [u8], Span);
 const EVERYWHERE: [&[u8]; 2] = [b"system_fingerprint", b"service_tier"];
 
 pub(super) fn events(
-    endpoint: Endpoint,
+    family: &Family,
     text: &[u8],
     usage_event: bool,
     include_usage: bool,
@@ -43,15 +43,14 @@ pub(super) fn events(
     })?;
     let choices = choices.ok_or(StoredError::NoChoices)?;
     let mut head = BytesMut::new();
-    head.extend_from_slice(match endpoint {
-        Endpoint::Chat => br#""object":"chat.completion.chunk","model":"#,
-        Endpoint::Text => br#""object":"text_completion","model":"#,
-    });
+    head.extend_from_slice(br#""object":""#);
+    head.extend_from_slice(family.answer.event_object.as_bytes());
+    head.extend_from_slice(br#"","model":"#);
     head.extend_from_slice(model);
     append(text, &everywhere, &mut head);
     let mut teller = Teller {
         text,
-        endpoint,
+        content: family.answer.content,
         head,
         others,
         usage_null: include_usage,
@@ -96,7 +95,7 @@ fn append(text: &[u8], members: &[Member<'_>], out: &mut BytesMut) {
 
 struct Teller<'t> {
     text: &'t [u8],
-    endpoint: Endpoint,
+    content: Content,
     /// The part of every event before its choices.
     head: BytesMut,
     /// Members of the first event only.
@@ -126,7 +125,7 @@ struct Choice<'t> {
 impl<'t> Teller<'t> {
     fn choice(&mut self, object: Span) -> Result<(), StoredError> {
         let text = self.text;
-        let chat = self.endpoint == Endpoint::Chat;
+        let chat = self.content == Content::Message;
         let mut choice = Choice {
             index: b"0",
             content: b"null",
@@ -196,7 +195,7 @@ impl<'t> Teller<'t> {
     /// One event for each piece of the words. Returns the log probabilities that no event has yet: they list the tokens one by one, and only
     /// the whole list matches the text, so that the first event has them.
     fn words(&mut self, choice: &Choice<'t>) -> &'t [u8] {
-        let chat = self.endpoint == Endpoint::Chat;
+        let chat = self.content == Content::Message;
         let mut logprobs = choice.logprobs;
         let Some(words) = choice.words.filter(|words| words.len() > 2) else {
             return logprobs;

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::family::Content;
 
 mod clients;
 
@@ -12,19 +13,13 @@ const STAMP: Stamp<'static> = Stamp {
     created: 7,
 };
 
-fn stored(endpoint: Endpoint, answer: &Value) -> StoredAnswer {
-    StoredAnswer::of_answer(
-        endpoint,
-        answer.to_string().as_bytes(),
-        "m",
-        "x_svc",
-        1 << 20,
-    )
-    .expect("it can be stored")
+fn stored(family: &'static Family, answer: &Value) -> StoredAnswer {
+    StoredAnswer::of_answer(family, answer.to_string().as_bytes(), "m", "x_svc", 1 << 20)
+        .expect("it can be stored")
 }
 
-fn accumulate(endpoint: Endpoint, events: &[Bytes]) -> Result<StoredAnswer, StoredError> {
-    let mut accumulator = Accumulator::new(endpoint, "x_svc", 1 << 20);
+fn accumulate(family: &'static Family, events: &[Bytes]) -> Result<StoredAnswer, StoredError> {
+    let mut accumulator = Accumulator::new(family, "x_svc", 1 << 20);
     for event in events {
         accumulator.event(event);
     }
@@ -35,12 +30,12 @@ fn value(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).expect("what is written is JSON")
 }
 
-fn accumulated_json(endpoint: Endpoint, events: &[Value]) -> Value {
+fn accumulated_json(family: &'static Family, events: &[Value]) -> Value {
     let events: Vec<Bytes> = events
         .iter()
         .map(|event| event.to_string().into())
         .collect();
-    let kept = accumulate(endpoint, &events).expect("it can be stored");
+    let kept = accumulate(family, &events).expect("it can be stored");
     let mut answer = value(&kept.answer(STAMP, 0));
     for member in ["id", "created", "model", "object"] {
         answer.as_object_mut().expect("an object").remove(member);
@@ -58,7 +53,7 @@ fn a_stored_answer_has_no_id_time_or_metadata() {
     let body = br#" { "id":"x", "object" : "chat.completion","created":5,"x_svc":{"a":1},"model":"provider/m",
         "choices":[{"index":0,"message":{"role":"assistant","content":"Hi","extra":[1.50]},"finish_reason":"stop"}],
         "usage" : {"prompt_tokens":1, "completion_tokens":2,"total_tokens":3},"new":{"a":null}}"#;
-    let kept = StoredAnswer::of_answer(Endpoint::Chat, body, "m", "x_svc", 1 << 20).expect("kept");
+    let kept = StoredAnswer::of_answer(Family::CHAT, body, "m", "x_svc", 1 << 20).expect("kept");
     assert_eq!(
         std::str::from_utf8(&kept.answer(STAMP, 0)).expect("UTF-8"),
         r#"{"id":"chatcmpl-1","created":7,"model":"m","object" : "chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","extra":[1.50]},"finish_reason":"stop"}],"usage" : {"prompt_tokens":1, "completion_tokens":2,"total_tokens":3},"new":{"a":null}}"#
@@ -85,14 +80,14 @@ fn a_usage_is_stored_as_parsed_and_once() {
         let body = format!(
             r#"{{{usage},"choices":[{{"index":0,"message":{{"content":"Hi"}},"finish_reason":"stop"}}]}}"#
         );
-        let whole = StoredAnswer::of_answer(Endpoint::Chat, body.as_bytes(), "m", "x_svc", 10_000);
+        let whole = StoredAnswer::of_answer(Family::CHAT, body.as_bytes(), "m", "x_svc", 10_000);
         let whole = whole.expect("it is stored");
         assert!(whole.has_usage());
         let text = String::from_utf8(whole.answer(STAMP, 0).to_vec()).expect("UTF-8");
         assert_eq!(text.matches("\"usage\"").count(), 1, "{text}");
         assert!(text.contains(&format!("\"usage\":{kept}")), "{text}");
         let event = body.replace("message", "delta");
-        let mut accumulator = Accumulator::new(Endpoint::Chat, "x_svc", 10_000);
+        let mut accumulator = Accumulator::new(Family::CHAT, "x_svc", 10_000);
         accumulator.event(event.as_bytes());
         let stream = accumulator.finish("m").expect("it is stored");
         let text = String::from_utf8(stream.answer(STAMP, 0).to_vec()).expect("UTF-8");
@@ -109,8 +104,8 @@ fn neither_the_requester_nor_an_empty_usage_is_stored() {
         event[member] = body[member].clone();
     }
     for kept in [
-        stored(Endpoint::Chat, &body),
-        accumulate(Endpoint::Chat, &[event.to_string().into()]).expect("it can be stored"),
+        stored(Family::CHAT, &body),
+        accumulate(Family::CHAT, &[event.to_string().into()]).expect("it can be stored"),
     ] {
         assert!(!kept.has_usage());
         let answer = value(&kept.answer(STAMP, 0));
@@ -132,7 +127,7 @@ fn a_stream_of_words_becomes_one_message() {
     events.push(delta(json!({}), json!("stop")));
     events.push(json!({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9}}));
     assert_eq!(
-        accumulated_json(Endpoint::Chat, &events),
+        accumulated_json(Family::CHAT, &events),
         json!({"choices": [{"index": 0, "message": {"role": "assistant", "content": "The toll \"is\" paid..\n"},
             "logprobs": null, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9}})
@@ -157,7 +152,7 @@ fn calls_of_tools_are_put_together_from_their_pieces() {
         delta(json!({}), json!("tool_calls")),
     ];
     assert_eq!(
-        accumulated_json(Endpoint::Chat, &events),
+        accumulated_json(Family::CHAT, &events),
         json!({"choices": [{"index": 0, "message": {"role": "assistant", "content": null, "tool_calls": [
             {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}},
             {"id": "c2", "type": "function", "function": {"name": "g", "arguments": "{}"}}]},
@@ -183,7 +178,7 @@ fn interleaved_choices_and_their_tokens_stay_separate() {
             "finish_reason": finish, "stop_reason": finish})
     };
     assert_eq!(
-        accumulated_json(Endpoint::Chat, &events),
+        accumulated_json(Family::CHAT, &events),
         json!({"system_fingerprint": "fp", "choices": [choice(0, ["a", "c"], "stop"), choice(1, ["b", "b"], "length")]})
     );
 }
@@ -197,7 +192,7 @@ fn a_text_completion_is_accumulated_like_a_chat() {
         chunk("", json!("stop")),
     ];
     assert_eq!(
-        accumulated_json(Endpoint::Text, &events),
+        accumulated_json(Family::TEXT, &events),
         json!({"choices": [{"index": 0, "text": "toll",
             "logprobs": {"tokens": ["to", "ll", ""], "text_offset": [1, 1, 1]}, "finish_reason": "stop"}]})
     );
@@ -209,7 +204,7 @@ fn a_stored_answer_is_replayed_by_twenty_words_with_one_id_and_usage_on_request(
     let answer = json!({"object": "chat.completion", "system_fingerprint": "fp", "new": 1,
         "choices": [{"index": 0, "message": {"role": "assistant", "content": words, "reasoning_content": "hm"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}});
-    let kept = stored(Endpoint::Chat, &answer);
+    let kept = stored(Family::CHAT, &answer);
     for include_usage in [false, true] {
         let events = kept.events(include_usage).expect("events").write(STAMP);
         let events: Vec<Value> = events.iter().map(|event| value(event)).collect();
@@ -248,7 +243,7 @@ fn a_stored_answer_is_replayed_by_twenty_words_with_one_id_and_usage_on_request(
 
 #[test]
 fn an_answer_too_large_or_without_choices_is_not_stored() {
-    let mut accumulator = Accumulator::new(Endpoint::Chat, "x_svc", 100);
+    let mut accumulator = Accumulator::new(Family::CHAT, "x_svc", 100);
     for _ in 0..50 {
         accumulator.event(
             delta(json!({"content": "0123456789"}), Value::Null)
@@ -266,14 +261,14 @@ fn an_answer_too_large_or_without_choices_is_not_stored() {
         Err(StoredError::Syntax(_))
     ));
     for body in ["{}", "[]", r#"{"choices":{}}"#] {
-        let kept = StoredAnswer::of_answer(Endpoint::Chat, body.as_bytes(), "m", "x_svc", 1000);
+        let kept = StoredAnswer::of_answer(Family::CHAT, body.as_bytes(), "m", "x_svc", 1000);
         assert_eq!(kept, Err(StoredError::NoChoices), "{body}");
     }
     let body = format!(
         r#"{{"choices":[{{"message":{{"content":"{}"}}}}]}}"#,
         "x".repeat(1000)
     );
-    let kept = StoredAnswer::of_answer(Endpoint::Chat, body.as_bytes(), "m", "x_svc", 1000);
+    let kept = StoredAnswer::of_answer(Family::CHAT, body.as_bytes(), "m", "x_svc", 1000);
     assert_eq!(kept, Err(StoredError::TooLarge { bytes_max: 1000 }));
 
     fn accumulated(events: &[&str]) -> Result<StoredAnswer, StoredError> {
@@ -281,7 +276,7 @@ fn an_answer_too_large_or_without_choices_is_not_stored() {
             .iter()
             .map(|event| Bytes::from(event.to_string()))
             .collect();
-        super::tests::accumulate(Endpoint::Chat, &events)
+        super::tests::accumulate(Family::CHAT, &events)
     }
 }
 
@@ -318,7 +313,7 @@ fn call() -> impl Strategy<Value = Value> {
     })
 }
 
-fn choice(endpoint: Endpoint) -> impl Strategy<Value = Map<String, Value>> {
+fn choice(family: &'static Family) -> impl Strategy<Value = Map<String, Value>> {
     let content = prop_oneof![Just(Value::Null), words().prop_map(Value::from)];
     let token =
         words().prop_map(|token| json!({"token": token, "logprob": -1, "top_logprobs": []}));
@@ -345,8 +340,8 @@ fn choice(endpoint: Endpoint) -> impl Strategy<Value = Map<String, Value>> {
     )
         .prop_map(
             move |(content, logprobs, finish, calls, of_message, of_choice, text)| {
-                let mut choice = match endpoint {
-                    Endpoint::Chat => {
+                let mut choice = match family.answer.content {
+                    Content::Message => {
                         let mut message = json!({"role": "assistant", "content": content});
                         let members = message.as_object_mut().expect("an object");
                         if !calls.is_empty() {
@@ -358,7 +353,7 @@ fn choice(endpoint: Endpoint) -> impl Strategy<Value = Map<String, Value>> {
                         members.extend(of_message);
                         json!({"message": message, "logprobs": logprobs, "finish_reason": finish})
                     }
-                    Endpoint::Text => {
+                    Content::Text => {
                         json!({"text": text, "logprobs": logprobs, "finish_reason": finish})
                     }
                 };
@@ -369,7 +364,7 @@ fn choice(endpoint: Endpoint) -> impl Strategy<Value = Map<String, Value>> {
         )
 }
 
-fn answer(endpoint: Endpoint) -> impl Strategy<Value = Value> {
+fn answer(family: &'static Family) -> impl Strategy<Value = Value> {
     let usage = prop_oneof![
         Just(None),
         (0..1000u64, 0..1000u64, extras(plain())).prop_map(|(prompt, completion, extra)| {
@@ -378,7 +373,7 @@ fn answer(endpoint: Endpoint) -> impl Strategy<Value = Value> {
             Some(usage)
         }),
     ];
-    let choices = prop::collection::vec(choice(endpoint), 1..4);
+    let choices = prop::collection::vec(choice(family), 1..4);
     (choices, usage, extras(plain()), any::<bool>()).prop_map(
         move |(choices, usage, extra, fingerprint)| {
             let choices: Vec<Value> = choices
@@ -389,10 +384,7 @@ fn answer(endpoint: Endpoint) -> impl Strategy<Value = Value> {
                     choice.into()
                 })
                 .collect();
-            let object = match endpoint {
-                Endpoint::Chat => "chat.completion",
-                Endpoint::Text => "text_completion",
-            };
+            let object = family.answer.object;
             let mut answer = json!({"object": object, "choices": choices});
             let members = answer.as_object_mut().expect("an object");
             members.extend(extra);
@@ -410,13 +402,13 @@ fn answer(endpoint: Endpoint) -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn a_replayed_stream_accumulates_to_the_stored_answer(
-        (endpoint, answer) in prop_oneof![Just(Endpoint::Chat), Just(Endpoint::Text)]
-            .prop_flat_map(|endpoint| (Just(endpoint), answer(endpoint))),
+        (family, answer) in prop_oneof![Just(Family::CHAT), Just(Family::TEXT)]
+            .prop_flat_map(|family| (Just(family), answer(family))),
         include_usage: bool,
     ) {
-        let kept = stored(endpoint, &answer);
+        let kept = stored(family, &answer);
         let events = kept.events(include_usage).expect("it can be replayed").write(STAMP);
-        let again = accumulate(endpoint, &events).expect("it can be stored");
+        let again = accumulate(family, &events).expect("it can be stored");
         let mut expected = value(&kept.answer(STAMP, 0));
         if !include_usage {
             expected.as_object_mut().expect("an object").remove("usage");
@@ -425,11 +417,11 @@ proptest! {
     }
 
     #[test]
-    fn events_are_ones_that_our_own_reader_understands(answer in answer(Endpoint::Chat)) {
-        let patch = std::sync::Arc::new(crate::Patch::new(Endpoint::Chat, "x_svc"));
+    fn events_are_ones_that_our_own_reader_understands(answer in answer(Family::CHAT)) {
+        let patch = std::sync::Arc::new(crate::Patch::new(Family::CHAT, "x_svc"));
         let mut reader = crate::ChunkReader::new(patch, true);
         let mut progress = crate::Progress::default();
-        for event in stored(Endpoint::Chat, &answer).events(true).expect("it can be replayed").write(STAMP) {
+        for event in stored(Family::CHAT, &answer).events(true).expect("it can be replayed").write(STAMP) {
             progress.note(&reader.read(&event).expect("a chunk"));
         }
         prop_assert!(progress.all_finished());
@@ -439,7 +431,7 @@ proptest! {
 
     #[test]
     fn no_events_make_it_panic(events: Vec<Vec<u8>>) {
-        let mut accumulator = Accumulator::new(Endpoint::Chat, "x_svc", 1000);
+        let mut accumulator = Accumulator::new(Family::CHAT, "x_svc", 1000);
         for event in &events {
             accumulator.event(event);
         }

@@ -9,14 +9,14 @@ const METADATA: &str = "x_svc";
 /// The result of a parser without templates.
 fn walked(text: &str) -> (String, Result<(), SyntaxError>) {
     let mut facts = Completion::new();
-    let read = facts.read(text.as_bytes(), METADATA);
+    let read = facts.read(Completion::walk, text.as_bytes(), METADATA);
     (format!("{facts:?}"), read)
 }
 
 fn read_by(templates: &mut Templates, text: &str) -> (String, Result<(), SyntaxError>, bool) {
     let known = templates.known.len();
     let bytes = Bytes::of(text.as_bytes());
-    let (template, read) = templates.read(text.as_bytes(), bytes, METADATA);
+    let (template, read) = templates.read(text.as_bytes(), bytes, Family::CHAT, METADATA);
     let fitted = templates.known.len() < known;
     let facts = format!("{:?}", template.facts);
     templates.recycle(template);
@@ -157,10 +157,12 @@ fn a_template_with_another_metadata_name_does_not_match() {
     let mut templates = Templates::default();
     let bytes = Bytes::of(text.as_bytes());
     for metadata in ["x", "y", "x"] {
-        let (template, read) = templates.read(text.as_bytes(), bytes, metadata);
+        let (template, read) = templates.read(text.as_bytes(), bytes, Family::CHAT, metadata);
         read.expect("JSON");
         let mut facts = Completion::new();
-        facts.read(text.as_bytes(), metadata).expect("JSON");
+        facts
+            .read(Completion::walk, text.as_bytes(), metadata)
+            .expect("JSON");
         assert_eq!(format!("{:?}", template.facts), format!("{facts:?}"));
         templates.recycle(template);
     }
@@ -171,7 +173,12 @@ fn a_template_with_another_metadata_name_does_not_match() {
 fn answers_without_common_bytes_rarely_become_templates() {
     let mut templates = Templates::default();
     let learns = |templates: &mut Templates, text: &str| {
-        let (template, _) = templates.read(text.as_bytes(), Bytes::of(text.as_bytes()), METADATA);
+        let (template, _) = templates.read(
+            text.as_bytes(),
+            Bytes::of(text.as_bytes()),
+            Family::CHAT,
+            METADATA,
+        );
         let learned = !template.fixed.is_empty() && !template.used;
         templates.recycle(template);
         usize::from(learned)

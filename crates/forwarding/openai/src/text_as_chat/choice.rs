@@ -3,6 +3,7 @@
 use bytes::BytesMut;
 use smallvec::SmallVec;
 
+use crate::family::Family;
 use crate::json::{Kind, Reader, Span};
 use crate::number::{self, Whole};
 use crate::string;
@@ -109,7 +110,9 @@ impl ChatOutput {
             out.extend_from_slice(&identity.id);
             out.extend_from_slice(b",");
         }
-        out.extend_from_slice(br#""object":"text_completion","#);
+        out.extend_from_slice(br#""object":""#);
+        out.extend_from_slice(Family::TEXT.answer.event_object.as_bytes());
+        out.extend_from_slice(br#"","#);
         if !identity.created.is_empty() {
             out.extend_from_slice(br#""created":"#);
             out.extend_from_slice(&identity.created);
@@ -272,8 +275,11 @@ impl Identity {
     /// That of the first chat with an answer. The chat prefix of an id is dropped.
     pub(super) fn of(output: &ChatOutput, text: &[u8]) -> Self {
         let id = output.id.map_or(&b""[..], |span| span.of(text));
-        let id = match id.strip_prefix(b"\"chatcmpl-") {
-            Some(rest) => [b"\"cmpl-", rest].concat(),
+        let rest = id.strip_prefix(b"\"");
+        let id = match rest
+            .and_then(|rest| rest.strip_prefix(Family::CHAT.answer.id_prefix.as_bytes()))
+        {
+            Some(rest) => [b"\"", Family::TEXT.answer.id_prefix.as_bytes(), rest].concat(),
             None => id.to_vec(),
         };
         let created = output.created.map_or(&b""[..], |span| span.of(text));

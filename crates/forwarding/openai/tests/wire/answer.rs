@@ -4,14 +4,14 @@ use bytes::BytesMut;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tollgate_openai::FinishReason::{Length, Stop};
-use tollgate_openai::{Answer, AnswerError, Endpoint, Patch, Usage};
+use tollgate_openai::{Answer, AnswerError, Family, Patch, Usage};
 
 const WHOLE: &str = r#"{"id":"chatcmpl-9fK2","object":"chat.completion","created":1798761600,"model":"m-small",
  "choices":[{"index":0,"message":{"role":"assistant","content":"The toll is paid."},"logprobs":null,"finish_reason":"stop"}],
  "usage":{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9}}"#;
 
 fn patch() -> Patch {
-    Patch::new(Endpoint::Chat, "x_svc").model("m-small")
+    Patch::new(Family::CHAT, "x_svc").model("m-small")
 }
 
 fn written(body: &str, counted: Option<Usage>, metadata: Option<&str>) -> String {

@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tollgate_openai::FinishReason::{ContentFilter, Error, Length, Other, Stop, ToolCalls};
 use tollgate_openai::{
-    Chunk, ChunkReader, Endpoint, EventCutter, FinishReason, Patch, Progress, Usage,
+    Chunk, ChunkReader, EventCutter, Family, FinishReason, Patch, Progress, Usage,
 };
 
 fn reader(include_usage: bool) -> ChunkReader {
-    let patch = Patch::new(Endpoint::Chat, "x_svc").model("m-small");
+    let patch = Patch::new(Family::CHAT, "x_svc").model("m-small");
     ChunkReader::new(Arc::new(patch), include_usage)
 }
 
@@ -388,7 +388,7 @@ fn model_id_usage_and_metadata_are_patched_and_nothing_else() {
 
 #[test]
 fn an_empty_object_gets_its_metadata_without_a_comma() {
-    let mut reader = ChunkReader::new(Arc::new(Patch::new(Endpoint::Text, "x_toll")), false);
+    let mut reader = ChunkReader::new(Arc::new(Patch::new(Family::TEXT, "x_toll")), false);
     assert_eq!(patched(&mut reader, "{}", Some("{}")), r#"{"x_toll":{}}"#);
     assert_eq!(
         patched(&mut reader, r#"{"x_toll":1}"#, Some("{}")),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tollgate_openai::{BodyEdit, CompletionRequest, Endpoint};
+use tollgate_openai::{BodyEdit, CompletionRequest, Family};
 
 type Edit = fn(BodyEdit<'_>) -> BodyEdit<'_>;
 
@@ -12,7 +12,7 @@ const MESSAGES: &str = r#""messages":[{"role":"user","content":"x"}]"#;
 /// Applies an edit; `M` in both bodies is a placeholder for a list of messages.
 fn check(before: &str, edit: Edit, after: &str) {
     let body = Bytes::from(before.replace('M', MESSAGES));
-    let request = CompletionRequest::read(Endpoint::Chat, &body).expect("the request is good");
+    let request = CompletionRequest::read(Family::CHAT, &body).expect("the request is good");
     let edited = edit(BodyEdit::new(&request)).apply(&body);
     let after = after.replace('M', MESSAGES);
     assert_eq!(
@@ -20,7 +20,7 @@ fn check(before: &str, edit: Edit, after: &str) {
         after,
         "from {before}"
     );
-    let again = CompletionRequest::read(Endpoint::Chat, &edited).expect("an edited body is good");
+    let again = CompletionRequest::read(Family::CHAT, &edited).expect("an edited body is good");
     let same = edit(BodyEdit::new(&again)).apply(&edited);
     assert_eq!(
         same.as_ptr(),
@@ -131,7 +131,7 @@ fn all_changes_are_made_at_once() {
 #[test]
 fn a_body_that_needs_no_change_is_not_copied() {
     let body = Bytes::from(format!(r#"{{{MESSAGES},"model":"m","max_tokens":5}}"#));
-    let request = CompletionRequest::read(Endpoint::Chat, &body).expect("the request is good");
+    let request = CompletionRequest::read(Family::CHAT, &body).expect("the request is good");
     let edit = BodyEdit::new(&request)
         .without_cache()
         .model("m")
@@ -143,7 +143,7 @@ fn a_body_that_needs_no_change_is_not_copied() {
 #[test]
 fn a_text_request_knows_only_the_older_cap() {
     let body = Bytes::from(r#"{"prompt":"x"}"#);
-    let request = CompletionRequest::read(Endpoint::Text, &body).expect("the request is good");
+    let request = CompletionRequest::read(Family::TEXT, &body).expect("the request is good");
     let edited = BodyEdit::new(&request)
         .cap_output(3)
         .cap_completion_tokens()
@@ -196,7 +196,7 @@ proptest! {
         members.insert(place.index(members.len() + 1), ("messages", MESSAGES.to_owned()));
         let texts: Vec<_> = members.iter().map(|(_, text)| text.as_str()).collect();
         let body = Bytes::from(format!("{{{}}}", texts.join(",")));
-        let request = CompletionRequest::read(Endpoint::Chat, &body).expect("the request is good");
+        let request = CompletionRequest::read(Family::CHAT, &body).expect("the request is good");
 
         let mut edit = BodyEdit::new(&request);
         let mut expected: Value = serde_json::from_slice(&body).expect("JSON");
@@ -239,7 +239,7 @@ proptest! {
         let edited = edit.apply(&body);
         let parsed: Value = serde_json::from_slice(&edited).expect("an edited body is JSON");
         prop_assert_eq!(&parsed, &expected);
-        let again = CompletionRequest::read(Endpoint::Chat, &edited);
+        let again = CompletionRequest::read(Family::CHAT, &edited);
         prop_assert!(again.is_ok(), "{:?} from {:?}", again, edited);
         // Members that the gateway does not change are as the client wrote them.
         let edited = std::str::from_utf8(&edited).expect("UTF-8");
@@ -272,7 +272,7 @@ fn a_system_text_is_put_before_every_prompt() {
 
     fn text(before: &str, after: &str) {
         let body = Bytes::copy_from_slice(before.as_bytes());
-        let request = CompletionRequest::read(Endpoint::Text, &body).expect("the request is good");
+        let request = CompletionRequest::read(Family::TEXT, &body).expect("the request is good");
         let edited = BodyEdit::new(&request).system_before_prompt().apply(&body);
         let edited = std::str::from_utf8(&edited).expect("UTF-8");
         assert_eq!(edited, after, "from {before}");

@@ -5,13 +5,13 @@ use bytes::{Bytes, BytesMut};
 use tollgate_openai::RequestErrorCode::InvalidJson;
 use tollgate_openai::count::{self, VocabularyFactor};
 use tollgate_openai::{
-    Answer, BodyEdit, CompletionRequest, Endpoint, EventCutter, Patch, ProviderError, Usage,
+    Answer, BodyEdit, CompletionRequest, EventCutter, Family, Patch, ProviderError, Usage,
 };
 
 const MILLION: usize = 1_000_000;
 
 fn read(body: &str) -> Result<Box<CompletionRequest>, tollgate_openai::RequestError> {
-    CompletionRequest::read(Endpoint::Chat, body.as_bytes())
+    CompletionRequest::read(Family::CHAT, body.as_bytes())
 }
 
 fn with(members: &str) -> String {
@@ -24,7 +24,7 @@ fn deep_nesting_is_refused_and_costs_no_stack() {
         let nested = open.repeat(MILLION) + "1" + &close.repeat(MILLION);
         let body = with(&format!(r#""a":{nested}"#));
         assert_eq!(read(&body).expect_err("too deep").code, InvalidJson);
-        assert!(Answer::read(nested.as_bytes(), &Patch::new(Endpoint::Chat, "x")).is_err());
+        assert!(Answer::read(nested.as_bytes(), &Patch::new(Family::CHAT, "x")).is_err());
         assert_eq!(Usage::read(nested.as_bytes()), None);
         assert_eq!(ProviderError::read(nested.as_bytes()).message, None);
     }
@@ -90,7 +90,7 @@ fn many_messages_parts_and_choices_are_read_once() {
     assert_eq!((request.parts.images, request.text_bytes), (100_000, 0));
     let answer = format!(r#"{{"choices":[{}]}}"#, many(r#"{"text":"x"}"#));
     let answer =
-        Answer::read(answer.as_bytes(), &Patch::new(Endpoint::Text, "x")).expect("an answer");
+        Answer::read(answer.as_bytes(), &Patch::new(Family::TEXT, "x")).expect("an answer");
     assert_eq!(
         (answer.choices().len(), answer.text_bytes()),
         (100_000, 100_000)
@@ -122,7 +122,7 @@ fn strings_of_a_megabyte_are_read_wherever_they_stand() {
     );
     let model = "m".repeat(MILLION);
     let body = Bytes::from(with(&format!(r#""model":"{model}""#)));
-    let request = CompletionRequest::read(Endpoint::Chat, &body).expect("good");
+    let request = CompletionRequest::read(Family::CHAT, &body).expect("good");
     let edited = BodyEdit::new(&request).model("m").apply(&body);
     assert!(edited.ends_with(br#""model":"m"}"#));
 }
@@ -152,7 +152,7 @@ fn invalid_utf_8_of_every_kind_is_refused() {
         let mut body = br#"{"messages":[{"role":"user","content":""#.to_vec();
         body.extend_from_slice(bytes);
         body.extend_from_slice(br#""}]}"#);
-        let error = CompletionRequest::read(Endpoint::Chat, &body).expect_err("no UTF-8");
+        let error = CompletionRequest::read(Family::CHAT, &body).expect_err("no UTF-8");
         assert_eq!(error.code, InvalidJson, "{bytes:x?}");
     }
 }
@@ -179,7 +179,7 @@ fn an_answer_with_our_member_a_hundred_thousand_times_is_cleaned() {
         r#"{{"choices":[{{}}]{}}}"#,
         r#","x":1,"usage":null"#.repeat(100_000)
     );
-    let patch = Patch::new(Endpoint::Chat, "x");
+    let patch = Patch::new(Family::CHAT, "x");
     let mut out = BytesMut::new();
     Answer::read(body.as_bytes(), &patch)
         .expect("an answer")

@@ -1,14 +1,13 @@
 //! Every field and limit of the two completion requests.
 
 use proptest::prelude::*;
-use tollgate_openai::Endpoint::{Chat, Text};
 use tollgate_openai::RequestErrorCode::{
     InvalidJson, InvalidType, MissingField, OutOfRange, UnknownField,
 };
-use tollgate_openai::{CompletionRequest, Endpoint, RequestErrorCode};
+use tollgate_openai::{CompletionRequest, Family, RequestErrorCode};
 
-fn read(endpoint: Endpoint, body: &str) -> Box<CompletionRequest> {
-    match CompletionRequest::read(endpoint, body.as_bytes()) {
+fn read(family: &'static Family, body: &str) -> Box<CompletionRequest> {
+    match CompletionRequest::read(family, body.as_bytes()) {
         Ok(request) => request,
         Err(error) => panic!("{body} was refused: {error:?}"),
     }
@@ -19,8 +18,8 @@ fn chat_with(members: &str) -> String {
     format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],{members}}}"#)
 }
 
-fn check(endpoint: Endpoint, body: &str, code: RequestErrorCode, param: Option<&str>) {
-    let error = match CompletionRequest::read(endpoint, body.as_bytes()) {
+fn check(family: &'static Family, body: &str, code: RequestErrorCode, param: Option<&str>) {
+    let error = match CompletionRequest::read(family, body.as_bytes()) {
         Ok(request) => panic!("{body} was read as {request:?}"),
         Err(error) => error,
     };
@@ -56,7 +55,7 @@ fn a_body_that_is_not_one_json_object_is_refused_as_such() {
         &chat_with(r#""unknown":1,"other":2,"unknown":3"#),
         &chat_with(r#""half\ud83d":1"#),
     ] {
-        check(Chat, body, InvalidJson, None);
+        check(Family::CHAT, body, InvalidJson, None);
     }
 }
 
@@ -71,7 +70,7 @@ fn a_text_that_only_begins_like_a_value_is_not_called_one() {
         ("[1", "the body is not valid JSON"),
         ("\"quoted\" words", "the body is not valid JSON"),
     ] {
-        let error = CompletionRequest::read(Chat, body.as_bytes()).expect_err("no object");
+        let error = CompletionRequest::read(Family::CHAT, body.as_bytes()).expect_err("no object");
         assert!(error.message.starts_with(message), "{body}: {error}");
     }
 }
@@ -81,7 +80,7 @@ fn bytes_that_are_not_utf_8_are_refused_wherever_they_stand() {
     for at in [2, 15, 40] {
         let mut body = chat_with(r#""model":"m","other":"zzzz""#).into_bytes();
         body[at] = 0xff;
-        let error = CompletionRequest::read(Chat, &body).expect_err("0xff is never UTF-8");
+        let error = CompletionRequest::read(Family::CHAT, &body).expect_err("0xff is never UTF-8");
         assert_eq!(error.code, InvalidJson);
         assert!(error.message.contains(&format!("byte {at}")), "{error}");
     }
@@ -142,7 +141,7 @@ fn every_limit_of_a_chat_request_names_its_member() {
             "stream_options.include_usage",
         ),
     ] {
-        check(Chat, &chat_with(members), code, Some(param));
+        check(Family::CHAT, &chat_with(members), code, Some(param));
     }
 }
 
@@ -259,14 +258,19 @@ fn every_limit_of_a_message_names_its_place() {
         ),
     ] {
         check(
-            Chat,
+            Family::CHAT,
             &format!(r#"{{"messages":{messages}}}"#),
             code,
             Some(param),
         );
     }
-    check(Chat, "{}", MissingField, Some("messages"));
-    check(Chat, r#"{"prompt":"x"}"#, MissingField, Some("messages"));
+    check(Family::CHAT, "{}", MissingField, Some("messages"));
+    check(
+        Family::CHAT,
+        r#"{"prompt":"x"}"#,
+        MissingField,
+        Some("messages"),
+    );
 }
 
 #[test]
@@ -295,29 +299,29 @@ fn every_limit_of_a_text_request_names_its_member() {
         (r#"{"prompt":"x","model":{}}"#, InvalidType, "model"),
         (r#"{"prompt":"x","best_of":-1}"#, OutOfRange, "best_of"),
     ] {
-        check(Text, body, code, Some(param));
+        check(Family::TEXT, body, code, Some(param));
     }
 }
 
 #[test]
 fn undescribed_members_are_skipped() {
     read(
-        Chat,
+        Family::CHAT,
         &chat_with(
             r#""top_p":2,"seed":-5,"stop":["a",1],"logprobs":"?","user":7,"metadata":[],"response_format":{"type":"json"},
         "prompt":1,"system":{"a":1},"service_tier":null,"x_svc":{},"audio":"\ud83d","":0"#,
         ),
     );
     read(
-        Text,
+        Family::TEXT,
         r#"{"prompt":"x","tools":"none","modalities":3,"reasoning":[],"plugins":0,"messages":1,"suffix":{}}"#,
     );
     read(
-        Chat,
+        Family::CHAT,
         r#"{"messages":[{"role":"assistant","content":null,"refusal":1,"audio":{"id":"a"},"extra":[[]]}]}"#,
     );
     read(
-        Chat,
+        Family::CHAT,
         r#"{"messages":[{"role":"user","content":"half \ud83d of a pair"}]}"#,
     );
 }
@@ -344,7 +348,7 @@ fn null_is_absent_for_optional_members() {
     .iter()
     .map(|name| format!(r#""{name}":null"#))
     .collect();
-    let request = read(Chat, &chat_with(&members.join(",")));
+    let request = read(Family::CHAT, &chat_with(&members.join(",")));
     assert_eq!(
         (request.model.as_deref(), request.stream, request.cache),
         (None, false, true)
@@ -355,15 +359,15 @@ fn null_is_absent_for_optional_members() {
     );
     assert!(!request.tools && !request.plugins);
     let message = r#"{"messages":[{"role":"user","content":null,"name":null,"tool_call_id":null,"tool_calls":null}]}"#;
-    assert_eq!(read(Chat, message).text_bytes, 0);
+    assert_eq!(read(Family::CHAT, message).text_bytes, 0);
     let text = r#"{"prompt":"","system":null,"max_tokens":null,"model":null}"#;
-    assert_eq!(read(Text, text).prompts, 1);
+    assert_eq!(read(Family::TEXT, text).prompts, 1);
 }
 
 #[test]
 fn the_facts_of_a_request_are_those_it_states() {
     let request = read(
-        Chat,
+        Family::CHAT,
         &chat_with(
             r#""model":"m\u002dsmall","stream":true,"cache":false,"max_tokens":5.0,"max_completion_tokens":1e3,"n":3,
         "stream_options":{"include_usage":true,"x":[{}]},"tools":[{}],"plugins":[{"id":"web"}],"tool_choice":"auto""#,
@@ -391,10 +395,22 @@ fn the_facts_of_a_request_are_those_it_states() {
 #[test]
 fn usage_is_asked_for_only_by_a_stream() {
     let options = r#""stream_options":{"include_usage":true}"#;
-    assert!(!read(Chat, &chat_with(options)).include_usage);
+    assert!(!read(Family::CHAT, &chat_with(options)).include_usage);
     // The order of the two members does not matter.
-    assert!(read(Chat, &chat_with(&format!(r#"{options},"stream":true"#))).include_usage);
-    assert!(read(Chat, &chat_with(&format!(r#""stream":true,{options}"#))).include_usage);
+    assert!(
+        read(
+            Family::CHAT,
+            &chat_with(&format!(r#"{options},"stream":true"#))
+        )
+        .include_usage
+    );
+    assert!(
+        read(
+            Family::CHAT,
+            &chat_with(&format!(r#""stream":true,{options}"#))
+        )
+        .include_usage
+    );
 }
 
 #[test]
@@ -407,7 +423,7 @@ fn prompts_and_answers_multiply() {
         (r#"{"prompt":[]}"#, 1, 1),
         (r#"{"prompt":["a","b"],"n":1e30}"#, 2, u64::MAX),
     ] {
-        let request = read(Text, body);
+        let request = read(Family::TEXT, body);
         assert_eq!(
             (request.prompts, request.answers_max()),
             (prompts, answers),
@@ -451,10 +467,10 @@ fn text_bytes_hold_everything_that_may_reach_the_prompt() {
             0,
         ),
     ] {
-        assert_eq!(read(Chat, body).text_bytes, text_bytes, "{body}");
+        assert_eq!(read(Family::CHAT, body).text_bytes, text_bytes, "{body}");
     }
     assert_eq!(
-        read(Text, r#"{"prompt":["ab","cde"],"system":"xy"}"#).text_bytes,
+        read(Family::TEXT, r#"{"prompt":["ab","cde"],"system":"xy"}"#).text_bytes,
         9,
         "the system text is read before every prompt"
     );
@@ -463,7 +479,7 @@ fn text_bytes_hold_everything_that_may_reach_the_prompt() {
 #[test]
 fn parts_are_counted_by_type_and_media_is_no_text() {
     let request = read(
-        Chat,
+        Family::CHAT,
         r#"{"messages":[{"role":"user","content":[
         {"type":"text","text":"1234"},
         {"image_url":{"url":"data:image/png;base64,AAAA"},"type":"image_url"},
@@ -488,7 +504,7 @@ fn a_text_hidden_in_a_part_of_another_type_is_still_counted() {
         let body = format!(
             r#"{{"messages":[{{"role":"user","content":[{{"type":"{kind}","{member}":"0123456789"}}]}}]}}"#
         );
-        let request = read(Chat, &body);
+        let request = read(Family::CHAT, &body);
         (request.text_bytes, request.parts.media_bytes)
     };
     assert_eq!(hidden("image_url", "text"), (10, 0));
@@ -528,10 +544,10 @@ fn a_member_that_differs_from_a_known_one_in_case_alone_is_refused_at_every_leve
             "messages[1].content[1].Input_Audio",
         ),
     ] {
-        check(Chat, &body, UnknownField, Some(param));
+        check(Family::CHAT, &body, UnknownField, Some(param));
     }
     check(
-        Text,
+        Family::TEXT,
         r#"{"prompt":"a","reasoning":{"Effort":"high"}}"#,
         UnknownField,
         Some("reasoning.Effort"),
@@ -594,11 +610,11 @@ proptest! {
         };
         let written = members.iter().map(|(plain, written, number)| format!(",\"{written}\":{}", value(plain, *number)));
         let rest: String = written.collect();
-        let (endpoint, body) = match text {
-            false => (Chat, format!(r#"{{"messages":[{{"role":"user","content":"a"}}]{rest}}}"#)),
-            true => (Text, format!(r#"{{"prompt":"a"{rest}}}"#)),
+        let (family, body) = match text {
+            false => (Family::CHAT, format!(r#"{{"messages":[{{"role":"user","content":"a"}}]{rest}}}"#)),
+            true => (Family::TEXT, format!(r#"{{"prompt":"a"{rest}}}"#)),
         };
-        let Ok(request) = CompletionRequest::read(endpoint, body.as_bytes()) else {
+        let Ok(request) = CompletionRequest::read(family, body.as_bytes()) else {
             return Ok(());
         };
         let last = |name: &str| {

@@ -6,12 +6,10 @@ use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tollgate_openai::text_as_chat::PROMPTS_MAX;
-use tollgate_openai::{
-    CompletionRequest, Endpoint, RequestError, TextAsChat, TextStream, TurnError,
-};
+use tollgate_openai::{CompletionRequest, Family, RequestError, TextAsChat, TextStream, TurnError};
 
 fn asked(body: &str) -> Result<TextAsChat, RequestError> {
-    let request = CompletionRequest::read(Endpoint::Text, body.as_bytes()).expect("a good request");
+    let request = CompletionRequest::read(Family::TEXT, body.as_bytes()).expect("a good request");
     TextAsChat::read(&request, body.as_bytes())
 }
 
@@ -57,7 +55,7 @@ fn a_prompt_becomes_the_user_message_and_everything_else_stays_as_written() {
             .collect();
         assert_eq!(chats, expected, "{body}");
         for chat in asked.chats() {
-            CompletionRequest::read(Endpoint::Chat, chat).expect("a good chat");
+            CompletionRequest::read(Family::CHAT, chat).expect("a good chat");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Reported usages: what providers write, and the tokens in and out.
 
 use serde_json::{Value, json};
-use tollgate_openai::{Answer, Endpoint, Patch, Usage};
+use tollgate_openai::{Answer, Family, Patch, Usage};
 
 /// A usage of these counts with these members beside them.
 fn usage(counts: [u64; 3], more: Value) -> Value {
@@ -219,7 +219,7 @@ fn every_spelling_of_an_input_part_is_input() {
 /// Answers of one provider differ in their numbers alone, and are not parsed in full.
 #[test]
 fn an_answer_like_the_one_before_it_has_its_own_cached_input() {
-    let patch = Patch::new(Endpoint::Chat, "x_svc").model("m");
+    let patch = Patch::new(Family::CHAT, "x_svc").model("m");
     let answer = |prompt: u64, cached: u64| {
         let usage = usage(
             [prompt, 19, prompt + 19 + cached],

@@ -11,7 +11,7 @@ use tollgate_filter::{
     PartCeilings, Phase, ProviderModel, Routing, Step, Tokens, UpstreamFault,
 };
 use tollgate_money::{Micros, Price};
-use tollgate_openai::{Answer, ChunkReader, CompletionRequest, Endpoint, Patch, Usage};
+use tollgate_openai::{Answer, ChunkReader, CompletionRequest, Family, Patch, Usage};
 
 use super::provider::Caps;
 
@@ -51,7 +51,7 @@ impl Filter for Reader {
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        let request = CompletionRequest::read(Endpoint::Chat, &exchange.request.body);
+        let request = CompletionRequest::read(Family::CHAT, &exchange.request.body);
         let request = request.expect("tests send good requests");
         let caps = exchange.get::<Caps>().expect("a place for caps").clone();
         let forward = Forward {
@@ -64,7 +64,7 @@ impl Filter for Reader {
             body: Box::new(Recorder(caps)),
         };
         exchange.record.stream = request.stream;
-        let patch = Arc::new(Patch::new(Endpoint::Chat, "x_svc"));
+        let patch = Arc::new(Patch::new(Family::CHAT, "x_svc"));
         exchange.put(ChunkReader::new(patch, request.include_usage));
         exchange.put_boxed(request);
         exchange.put(forward);
@@ -101,7 +101,7 @@ impl Filter for Reader {
                 usage
             }
             EventKind::Whole => {
-                let patch = Patch::new(Endpoint::Chat, "x_svc");
+                let patch = Patch::new(Family::CHAT, "x_svc");
                 let answer = Answer::read(event.data(), &patch).expect("tests send good answers");
                 answer.append_text(&mut usage.text);
                 answer.usage()

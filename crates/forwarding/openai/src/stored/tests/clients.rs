@@ -227,7 +227,7 @@ fn check(events: &[Value]) -> Result<Value, StoredError> {
         .iter()
         .map(|event| event.to_string().into())
         .collect();
-    let kept = accumulate(Endpoint::Chat, &bytes)?;
+    let kept = accumulate(Family::CHAT, &bytes)?;
     let answer = value(&kept.answer(STAMP, 0));
     let live = Client::of_stream(events);
     assert_eq!(Client::of_answer(&answer), live, "whole: {answer}");
@@ -399,7 +399,7 @@ fn null_choices_are_no_choices() {
         .iter()
         .map(|event| event.to_string().into())
         .collect();
-    let kept = accumulate(Endpoint::Chat, &bytes)
+    let kept = accumulate(Family::CHAT, &bytes)
         .expect("it can be stored")
         .answer(STAMP, 0);
     assert_eq!(
@@ -509,14 +509,14 @@ fn a_stream_of_which_clients_make_different_answers_is_not_joined() {
     ] {
         let event = Bytes::from(format!(r#"{{"choices":[{choice}]}}"#));
         assert_eq!(
-            accumulate(Endpoint::Chat, &[event]),
+            accumulate(Family::CHAT, &[event]),
             Err(StoredError::NotJoinable),
             "{what}"
         );
     }
     let event = Bytes::from(r#"{"choices":[{"delta":{}}],"choices":[{"delta":{}}]}"#);
     assert_eq!(
-        accumulate(Endpoint::Chat, &[event]),
+        accumulate(Family::CHAT, &[event]),
         Err(StoredError::NotJoinable)
     );
 }

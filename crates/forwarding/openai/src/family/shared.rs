@@ -1,0 +1,59 @@
+//! Roles and names that chat and text completions have in common.
+
+use super::form::Role;
+
+/// Members of both. `n`, `best_of` and `stream_options` are not documented. They are validated all the same: the first two size the hold,
+/// and a provider that reads `"5"` as five would be paid for answers without a hold; the third is edited.
+pub(super) const ROLES: &[(&str, Role)] = &[
+    ("model", Role::Model),
+    ("stream", Role::Stream),
+    ("stream_options", Role::StreamOptions),
+    ("cache", Role::Cache),
+    ("max_tokens", Role::Cap),
+    ("n", Role::Answers),
+    ("best_of", Role::Drafts),
+    ("temperature", Role::Number),
+    ("user", Role::Aside),
+    ("metadata", Role::Aside),
+];
+
+/// The newer cap of a chat sizes the hold of a text request too: a provider may read it there.
+pub(super) const OTHERS: &[(&str, Role)] = &[("max_completion_tokens", Role::NewerCap)];
+
+/// The request for the usage of a stream.
+pub(super) const USAGE_OPTION: &str = r#""stream_options":{"include_usage":true}"#;
+
+/// Members that the gateway reads, that the contract documents, or that change the cost of a request at a provider.
+pub(super) const NAMES: &[&str] = &[
+    "model",
+    "messages",
+    "prompt",
+    "system",
+    "suffix",
+    "stream",
+    "stream_options",
+    "cache",
+    "max_tokens",
+    "max_completion_tokens",
+    "n",
+    "best_of",
+    "echo",
+    "logprobs",
+    "top_logprobs",
+    "temperature",
+    "tools",
+    "tool_choice",
+    "functions",
+    "function_call",
+    "parallel_tool_calls",
+    "plugins",
+    "modalities",
+    "audio",
+    "image_config",
+    "reasoning",
+    "reasoning_effort",
+    "response_format",
+    "service_tier",
+    "store",
+    "web_search_options",
+];
