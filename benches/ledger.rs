@@ -188,15 +188,21 @@ fn ledger(folder: &Path, load: &Load) -> Measured {
 
 async fn pair(ledger: &Ledger, number: u64, account: AccountId, slow_upstream: bool) {
     let mut hold = ledger
-        .hold(HoldRequest {
-            operation: operation(number),
-            account,
-            amount: Micros::new(5000),
-            price_version: Some(1),
-            at: NOW + Duration::from_micros(number),
-            deadline: Deadline::after(Duration::ZERO, HOLD),
-            expires_at: NOW + HOLD,
-        })
+        .hold(
+            HoldRequest {
+                operation: operation(number),
+                account,
+                amount: Micros::new(5000),
+                price_version: Some(1),
+                at: NOW + Duration::from_micros(number),
+                deadline: Deadline::after(Duration::ZERO, HOLD),
+                expires_at: NOW + HOLD,
+                is_written: true,
+            },
+            |_| None,
+        )
+        .now()
+        .expect("it is alone")
         .expect("the hold is placed");
     if slow_upstream {
         hold.durable().await.expect("the hold is durable");

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use tollgate_clock::{Month, Timestamp};
 use tollgate_filter::{ApiError, Credits, ErrorCode, FilterError, Outcome};
-use tollgate_ledger::{ChargeError, HoldError, LoadError, SettleError};
+use tollgate_ledger::{CapReached, ChargeError, HoldError, LoadError, SettleError};
 use tollgate_money::Micros;
-
-use crate::spending::CapReached;
 
 /// When a client that was refused during an outage of the database should try again.
 const CUT_OFF_RETRY: Duration = Duration::from_secs(5);
@@ -109,6 +107,7 @@ pub(crate) fn hold_failed(error: HoldError) -> Result<Outcome, FilterError> {
         HoldError::Overloaded { .. } => Ok(Outcome::refuse(overloaded())),
         HoldError::CutOff => Ok(Outcome::refuse(cut_off())),
         HoldError::CreditUnavailable { .. } => Ok(Outcome::refuse(credit_unavailable())),
+        HoldError::NotLoaded => Err(MeterError::NotLoaded.into()),
         HoldError::Store { .. } => Err(FilterError::new(store_unavailable(), error)),
         _ => Err(FilterError::new(unmetered(), error)),
     }

@@ -7,15 +7,17 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::HeaderName;
-use tollgate_clock::{Clock, Timestamp};
+use tollgate_clock::Clock;
 use tollgate_filter::{
     AnswerProgress, AnswerUsage, BeforeCharge, Body, CacheStatus, Charge, Contract, Ending,
     Estimated, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome, Phase,
     Principal, Step, Tail, Tokens, Unpaid,
 };
-use tollgate_ledger::{AttachedPart, Balance, Hold, Ledger, Settle, Settled, Settlement};
+use tollgate_ledger::{
+    AttachedPart, Balance, CapHold, CapReached, Hold, Ledger, Settle, Settled, Settlement,
+};
 use tollgate_module::Snapshot;
-use tollgate_money::{CredentialId, Micros, OperationId};
+use tollgate_money::Micros;
 use tollgate_openai::{CompletionRequest, Family};
 use tollgate_store::{Endpoint, UsageFlags, UsageRecord};
 
@@ -29,16 +31,12 @@ use crate::error::{
 };
 use crate::estimate::{Counter, Texts};
 use crate::quote::Quote;
-use crate::spending::{CapReached, Kept, Spending};
 
 /// The field that names a request whose answer may be recorded.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The endpoint of usage rows, for each family.
 const ENDPOINTS: [Endpoint; Family::ALL.len()] = Endpoint::table(Family::STORED);
-
-/// What an account without credit has to have before the price of its request is known: more than nothing.
-pub(crate) const LEAST: Micros = Micros::new(1);
 
 /// Holds the worst case before the upstream is called, and settles the usage when the answer is over.
 pub struct Meter {
@@ -49,7 +47,6 @@ pub struct Meter {
     counter: Counter,
     pub(crate) counters: Arc<MeterCounters>,
     pub(crate) hit_price_ppm: u32,
-    pub(crate) spending: Arc<Spending>,
     abandoned: Abandoned,
 }
 
@@ -59,7 +56,7 @@ pub(crate) struct Held {
     /// Placed when the exchange goes upstream. An answer from the cache or from another filter has none.
     pub(crate) hold: Option<Hold>,
     /// The reservation against the credential's own cap.
-    pub(crate) kept: Option<Kept>,
+    pub(crate) cap: Option<CapHold>,
 }
 
 /// Why no request can be paid for.
@@ -88,8 +85,6 @@ struct Settling<'a> {
     exchange: &'a mut Exchange,
     settlement: Settlement,
     used: Used,
-    kept: Option<Kept>,
-    at: Timestamp,
 }
 
 impl Future for Settling<'_> {
@@ -98,9 +93,6 @@ impl Future for Settling<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let settled = ready!(Pin::new(&mut this.settlement).poll(cx)).map_err(settle_failed)?;
-        if let Some(kept) = this.kept.take() {
-            kept.settle(settled.charged, this.at);
-        }
         this.meter.report_charge(this.exchange, &this.used, settled);
         Poll::Ready(Ok(Outcome::Continue))
     }
@@ -134,7 +126,6 @@ impl Meter {
             topup_url: topup_url.into(),
             counters: Arc::default(),
             hit_price_ppm: 0,
-            spending: Arc::default(),
             abandoned: Abandoned::default(),
         }
     }
@@ -143,13 +134,6 @@ impl Meter {
     #[must_use]
     pub fn hit_price_ppm(mut self, ppm: u32) -> Meter {
         self.hit_price_ppm = ppm;
-        self
-    }
-
-    /// Continues from the recorded spending of credentials with a cap. Default: none spent.
-    #[must_use]
-    pub fn spending(mut self, spending: Arc<Spending>) -> Meter {
-        self.spending = spending;
         self
     }
 
@@ -189,8 +173,9 @@ impl Meter {
             return account_load_failed(error);
         }
         self.ledger.balance(account).ok_or(MeterError::NoAccount)?;
-        if let Some(cap) = spending_cap.filter(|_| !self.ledger.has_allotments()) {
-            let loaded = self.spending.load((credential, account), cap, now).await;
+        if let Some(cap) = spending_cap {
+            let of = (credential, account);
+            let loaded = self.ledger.load_spending(of, cap, now).await;
             loaded.map_err(load_failed)?;
         }
         exchange.invalidate_now();
@@ -250,22 +235,21 @@ impl Meter {
         } = *principal(exchange)?;
         let balance = self.ledger.balance(account).ok_or(MeterError::NotLoaded)?;
         let funds = balance.total().saturating_add(balance.credit_limit);
-        let is_alone = !self.ledger.has_allotments();
-        // One of several nodes does not know what the account has received elsewhere, except for the moment after the database has said it.
         if !funds.is_positive()
-            && (is_alone || self.ledger.is_refused(account, exchange.now(&self.clock)))
+            && self
+                .ledger
+                .knows_balance(account, exchange.now(&self.clock))
         {
             let no_credit = Unaffordable::NoCredit(balance.spendable());
             return Ok((balance, Some(no_credit)));
         }
-        // Nor what others have spent of the key's cap: its hold decides.
-        let Some(cap) = spending_cap.filter(|_| is_alone) else {
+        let Some(cap) = spending_cap else {
             return Ok((balance, None));
         };
         let now = exchange.now(&self.clock);
-        let left = self.spending.left(credential, cap, now);
-        let left = left.ok_or(MeterError::NotLoaded)?;
-        Ok((balance, left.err().map(Unaffordable::Cap)))
+        let reached = self.ledger.reached_cap(credential, cap, now);
+        let reached = reached.map_err(|_| MeterError::NotLoaded)?;
+        Ok((balance, reached.map(Unaffordable::Cap)))
     }
 
     /// Admission control: computes the worst case, and refuses an account without credit.
@@ -297,7 +281,7 @@ impl Meter {
         exchange.put(Held {
             quote,
             hold: None,
-            kept: None,
+            cap: None,
         });
         Ok(Outcome::Continue)
     }
@@ -307,12 +291,6 @@ impl Meter {
         self.counters.events.inc(MeterEvent::Refused);
         let floor = self.settings.load().clamp_tokens_min.map(NonZeroU64::get);
         Outcome::refuse(cap_reached(Some(quote.least(floor)), reached))
-    }
-
-    /// The quote for the longest answer that `available` pays for, where the request has no output cap.
-    pub(crate) fn clamp(&self, quote: &Quote, available: Micros) -> Option<Quote> {
-        let floor = self.settings.load().clamp_tokens_min?.get();
-        quote.clamp(available, floor)
     }
 
     pub(crate) fn refuse(&self, quote: &Quote, available: Micros) -> Outcome {
@@ -354,42 +332,43 @@ impl Meter {
                 },
             ),
         };
-        // Decide what can be decided before the future is created: it is boxed, and as large as its state.
         match tokens {
-            Source::Reported(tokens) if self.ledger.has_allotments() => {
-                Step::later(self.settle_allotted(exchange, over, tokens, false))
-            }
-            Source::Reported(tokens) => match self.settle(exchange, over, tokens, false) {
-                Ok(settling) => Step::later(settling),
-                Err(error) => Step::failed(error),
-            },
+            Source::Reported(tokens) => self.settle_covered(exchange, over, tokens, false),
             Source::Counted => Step::later(async move {
                 let model = &over.held.quote.model;
                 let tokens = self.count(exchange, model, usage).await?;
                 exchange.invalidate_now();
-                self.settle_allotted(exchange, over, tokens, true).await
+                let settled = self.settle_covered(exchange, over, tokens, true);
+                settled.finish().await
             }),
         }
     }
 
-    /// Settles; on one of several nodes after credit for what the answer costs above its hold was taken.
-    async fn settle_allotted(
-        &self,
-        exchange: &mut Exchange,
+    /// Settles, after credit for what the answer costs above its hold was taken where this node has less.
+    fn settle_covered<'a>(
+        &'a self,
+        exchange: &'a mut Exchange,
         mut over: Over,
         tokens: Tokens,
         estimated: bool,
-    ) -> Result<Outcome, FilterError> {
-        if self.ledger.has_allotments() {
-            let quote = &over.held.quote;
-            let tokens = quote.sizes.bounded(tokens);
-            let price = bill::price(&quote.model.price, over.succeeded);
-            let actual = price.charge(tokens.prompt, tokens.completion);
-            let at = exchange.now(&self.clock);
-            over.hold.cover(actual, at).await;
-            exchange.invalidate_now();
+    ) -> Step<'a, Outcome> {
+        let quote = &over.held.quote;
+        let bounded = quote.sizes.bounded(tokens);
+        let price = bill::price(&quote.model.price, over.succeeded);
+        let actual = price.charge(bounded.prompt, bounded.completion);
+        if over.hold.is_short_of(actual) {
+            return Step::later(async move {
+                let at = exchange.now(&self.clock);
+                over.hold.cover(actual, at).await;
+                exchange.invalidate_now();
+                self.settle(exchange, over, tokens, estimated)?.await
+            });
         }
-        self.settle(exchange, over, tokens, estimated)?.await
+        // Decided before the future is created: it is boxed, and as large as its state.
+        match self.settle(exchange, over, tokens, estimated) {
+            Ok(settling) => Step::later(settling),
+            Err(error) => Step::failed(error),
+        }
     }
 
     /// Computes the charge and queues its settlement.
@@ -440,38 +419,15 @@ impl Meter {
             at,
         };
         let credential = principal(exchange)?.credential;
-        let of = (exchange.request.id, at);
-        let settlement = hold.settle_with(settle, attached);
-        let mut kept = held.kept.take();
-        if self.ledger.has_allotments() {
-            self.count_charge(kept.take(), credential, &settlement, of);
-        }
+        let mut settlement = hold.settle_with(settle, attached);
+        let cap = held.cap.take();
+        self.ledger.count(&mut settlement, credential, cap, at);
         Ok(Settling {
             meter: self,
             exchange,
             settlement,
             used,
-            kept,
-            at,
         })
-    }
-
-    /// Counts a charge against the cap of its key, on one of several nodes: also that of a request that began without a cap.
-    pub(crate) fn count_charge(
-        &self,
-        kept: Option<Kept>,
-        credential: CredentialId,
-        settlement: &Settlement,
-        of: (OperationId, Timestamp),
-    ) {
-        let charged = settlement.settled().charged;
-        let counted = match kept {
-            Some(kept) => kept.settle(charged, of.1),
-            None => Some(self.ledger.count_uncapped(credential, charged, of)),
-        };
-        if let Some(counted) = counted {
-            counted.follow(settlement);
-        }
     }
 
     /// Publishes the charge on the exchange.
@@ -585,10 +541,7 @@ impl Filter for Meter {
     }
 
     fn on_forward<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        match self.ledger.has_allotments() {
-            false => Step::Now(self.hold(exchange)),
-            true => Step::later(self.hold_allotted(exchange)),
-        }
+        self.hold(exchange)
     }
 
     fn before_first_byte<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {

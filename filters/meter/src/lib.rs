@@ -11,10 +11,8 @@ mod hit;
 mod module;
 mod placing;
 mod quote;
-mod spending;
 
 pub use config::{MeterSettings, RawEstimate, RawMeter};
 pub use counters::{MeterCounters, MeterEvent};
 pub use filter::Meter;
 pub use module::MeterModule;
-pub use spending::Spending;

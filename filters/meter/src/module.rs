@@ -12,10 +12,9 @@ use tollgate_module::{
     provided, reload_snapshot,
 };
 use tollgate_purchase::Credits;
-use tollgate_store::Store;
 
 use crate::config::RawMeter;
-use crate::{Meter, MeterSettings, Spending};
+use crate::{Meter, MeterSettings};
 
 provided! { "meter" => [MeterSettings]; }
 
@@ -70,22 +69,16 @@ impl Module for MeterModule {
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
-        let (store, clock): (Arc<dyn Store>, Clock) = (build.get()?, build.get()?);
+        let clock: Clock = build.get()?;
         let settings: MeterSettings = build.get()?;
-        let spending = Arc::new(Spending::open(&store));
-        store.observe(spending.clone());
-        let (idle, today) = (spending.clone(), clock.clone());
-        build.sweep(move || idle.evict_idle(today.now(), KEPT_IDLE));
         let ledger: Ledger = build.get()?;
-        let counted = spending.clone();
-        ledger.count_charges_of_predecessor(move |credential, charged, at| {
-            counted.count(credential, charged, at);
-        });
+        let (idle, today) = (ledger.clone(), clock.clone());
+        build.sweep(move || idle.evict_spending(today.now(), KEPT_IDLE));
         build.provide(HoldLifetime(settings.hold));
         let settings = Snapshot::from(settings);
         build.provide(settings.clone());
         let credits: Credits = build.get()?;
-        let mut meter = Meter::new(settings, ledger, clock, &credits.topup_url).spending(spending);
+        let mut meter = Meter::new(settings, ledger, clock, &credits.topup_url);
         if let Some(HitPrice(ppm)) = build.find() {
             meter = meter.hit_price_ppm(ppm);
         }

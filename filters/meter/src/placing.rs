@@ -1,34 +1,40 @@
 //! Placing of holds: the worst case of a request, under its key's cap, on the credit of its account.
 
-use tollgate_clock::{Deadline, Timestamp};
-use tollgate_filter::{Clamped, Exchange, FilterError, Forward, Outcome, OutputCap};
-use tollgate_ledger::{Hold, HoldError, HoldRequest};
-use tollgate_money::{CredentialId, Micros, SpendingCap};
+use std::num::NonZeroU64;
+
+use tollgate_clock::Deadline;
+use tollgate_filter::{Clamped, Exchange, FilterError, Forward, Outcome, OutputCap, Step};
+use tollgate_ledger::{CapHold, CapReached, Decision, Hold, HoldError, HoldRequest};
+use tollgate_money::{CredentialId, Micros, Price, SpendingCap};
 
 use crate::counters::MeterEvent;
 use crate::error::{MeterError, hold_failed};
-use crate::filter::{Held, LEAST, Meter, principal};
-use crate::quote::Quote;
-use crate::spending::{CapReached, Kept, Reserved};
+use crate::filter::{Held, Meter, principal};
+use crate::quote::{Quote, Sizes};
 
 /// A hold to be placed.
 struct Placing {
     request: HoldRequest,
-    is_stream: bool,
-    /// The quote of a shorter answer.
-    clamped: Option<Quote>,
+    shorter: Shorter,
     /// The reservation against the credential's own cap.
-    kept: Option<Kept>,
+    cap: Option<CapHold>,
 }
 
-impl Placing {
-    /// The hold is as large as what its key's cap leaves.
-    fn keep(&mut self, kept: Kept, smaller: Option<Quote>) {
-        self.kept = Some(kept);
-        if let Some(smaller) = &smaller {
-            self.request.amount = smaller.amount;
-        }
-        self.clamped = smaller;
+/// The shorter answer that a request without an output cap may get. From the original request: clamping to its key's cap does not exclude further
+/// clamping.
+#[derive(Clone, Copy)]
+struct Shorter {
+    sizes: Sizes,
+    price: Price,
+    /// The least tokens of an answer; `None` where no answer is shortened.
+    floor: Option<u64>,
+}
+
+impl Shorter {
+    /// The amount of the longest answer that `available` pays for.
+    fn amount(self, available: Micros) -> Option<Micros> {
+        let sizes = self.sizes.clamp(available, &self.price, self.floor?)?;
+        Some(sizes.amount(&self.price))
     }
 }
 
@@ -49,63 +55,72 @@ fn quote(exchange: &Exchange) -> Result<&Quote, MeterError> {
 
 impl Meter {
     /// Holds the worst case in memory; for a stream also on the disk, concurrently with the upstream call.
-    pub(crate) fn hold(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
-        let mut placing = self.prepare_hold(exchange)?;
-        if let Some((credential, cap)) = capped(exchange)? {
-            let quote = quote(exchange)?;
-            match self.keep(credential, cap, quote, placing.request.at)? {
-                Ok((reserved, smaller)) => placing.keep(Kept::Here(cap, reserved), smaller),
-                Err(reached) => return Ok(self.refuse_cap(quote, reached)),
-            }
-        }
-        let placed = {
-            let quote = quote(exchange)?;
-            let fallback = |available| self.fall_back(quote, available, &mut placing.clamped);
-            // No byte of a whole answer is sent before it is settled: a hold in memory is enough until then, and its settlement is one row.
-            match placing.is_stream {
-                true => self.ledger.hold_within(placing.request, fallback),
-                false => self.ledger.reserve_within(placing.request, fallback),
-            }
+    pub(crate) fn hold<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        let prepared = self.prepare_hold(exchange);
+        let capped = capped(exchange).map_err(FilterError::from);
+        let (placing, capped) = match (prepared, capped) {
+            (Ok(placing), Ok(capped)) => (placing, capped),
+            (Err(error), _) | (_, Err(error)) => return Step::failed(error),
         };
-        self.finish_hold(exchange, placing, placed)
+        let Some(capped) = capped else {
+            return self.place(exchange, placing);
+        };
+        let (request, shorter) = (placing.request, placing.shorter);
+        let fallback = move |left| shorter.amount(left);
+        match self.ledger.hold_cap(capped, request, fallback) {
+            Decision::Now(reserved) => self.place_under(exchange, placing, capped.1, reserved),
+            Decision::Later(reserved) => Step::later(async move {
+                let reserved = reserved.await;
+                exchange.invalidate_now();
+                let placed = self.place_under(exchange, placing, capped.1, reserved);
+                placed.finish().await
+            }),
+        }
     }
 
-    /// The same on one of several nodes, which may have to take credit for it first.
-    pub(crate) async fn hold_allotted(
-        &self,
-        exchange: &mut Exchange,
-    ) -> Result<Outcome, FilterError> {
-        let mut placing = self.prepare_hold(exchange)?;
-        if let Some((credential, cap)) = capped(exchange)? {
-            let quote = quote(exchange)?;
-            let mut smaller = None;
-            let fallback = |left| self.fall_back(quote, left, &mut smaller);
-            let capped = (credential, cap.period);
-            let reserved = self.ledger.acquire_cap(capped, placing.request, fallback);
-            match reserved.await {
-                Ok(reserved) => placing.keep(Kept::Allotted(reserved), smaller),
-                Err(HoldError::InsufficientCredit { available, .. }) => {
-                    let reached = CapReached::of(cap, available, placing.request.at);
-                    return Ok(self.refuse_cap(quote, reached));
-                }
-                Err(error) => return hold_failed(error),
+    /// Places a hold as large as what the cap of its key leaves.
+    fn place_under<'a>(
+        &'a self,
+        exchange: &'a mut Exchange,
+        mut placing: Placing,
+        cap: SpendingCap,
+        reserved: Result<CapHold, HoldError>,
+    ) -> Step<'a, Outcome> {
+        match reserved {
+            Ok(reserved) => {
+                placing.request.amount = reserved.amount();
+                placing.cap = Some(reserved);
+                self.place(exchange, placing)
             }
+            Err(HoldError::InsufficientCredit { available, .. }) => {
+                let reached = CapReached::of(cap, available, placing.request.at);
+                Step::Now(
+                    quote(exchange)
+                        .map_err(FilterError::from)
+                        .map(|quote| self.refuse_cap(quote, reached)),
+                )
+            }
+            Err(error) => Step::Now(hold_failed(error)),
         }
+    }
+
+    fn place<'a>(&'a self, exchange: &'a mut Exchange, mut placing: Placing) -> Step<'a, Outcome> {
         let is_free = !placing.request.amount.is_positive();
-        // A free answer needs some credit too, and a hold of nothing would be placed without asking whether the account has any.
-        placing.request.amount = placing.request.amount.max(LEAST);
-        let placed = {
-            let quote = quote(exchange)?;
-            let fallback = |available| match is_free {
-                true => None,
-                false => self.fall_back(quote, available, &mut placing.clamped),
-            };
-            self.ledger
-                .acquire(placing.request, placing.is_stream, fallback)
-                .await
+        // A free answer needs some credit too, and a hold of nothing does not ask whether the account has any.
+        placing.request.amount = placing.request.amount.max(self.ledger.least_hold());
+        let shorter = placing.shorter;
+        let fallback = move |available| match is_free {
+            true => None,
+            false => shorter.amount(available),
         };
-        exchange.invalidate_now();
-        self.finish_hold(exchange, placing, placed)
+        match self.ledger.hold(placing.request, fallback) {
+            Decision::Now(placed) => Step::Now(self.finish_hold(exchange, placing, placed)),
+            Decision::Later(placed) => Step::later(async move {
+                let placed = placed.await;
+                exchange.invalidate_now();
+                self.finish_hold(exchange, placing, placed)
+            }),
+        }
     }
 
     /// The hold of the worst case.
@@ -116,7 +131,8 @@ impl Meter {
         let at = exchange.now(&self.clock);
         let elapsed = exchange.elapsed(&self.clock);
         let quote = quote(exchange)?;
-        let hold = self.settings.load().hold;
+        let settings = self.settings.load();
+        let hold = settings.hold;
         let request = HoldRequest {
             operation,
             account,
@@ -125,27 +141,18 @@ impl Meter {
             at,
             deadline: Deadline::after(elapsed, hold),
             expires_at: at + hold,
+            // No byte of a whole answer is sent before it is settled: a hold in memory is enough until then, and its settlement is one row.
+            is_written: is_stream,
         };
         Ok(Placing {
             request,
-            is_stream,
-            clamped: None,
-            kept: None,
+            shorter: Shorter {
+                sizes: quote.sizes,
+                price: quote.model.price,
+                floor: settings.clamp_tokens_min.map(NonZeroU64::get),
+            },
+            cap: None,
         })
-    }
-
-    /// The smaller amount of a request without an output cap. From the original request: clamping to its key's cap does not exclude further
-    /// clamping.
-    fn fall_back(
-        &self,
-        quote: &Quote,
-        available: Micros,
-        clamped: &mut Option<Quote>,
-    ) -> Option<Micros> {
-        let smaller = self.clamp(quote, available)?;
-        let amount = smaller.amount;
-        *clamped = Some(smaller);
-        Some(amount)
     }
 
     /// Keeps a hold with the exchange, or refuses the request.
@@ -155,7 +162,6 @@ impl Meter {
         placing: Placing,
         placed: Result<Hold, HoldError>,
     ) -> Result<Outcome, FilterError> {
-        let Placing { clamped, kept, .. } = placing;
         let held = exchange
             .get_mut::<Held>()
             .ok_or(MeterError::Missing { what: "quote" })?;
@@ -166,8 +172,16 @@ impl Meter {
             }
             Err(error) => return hold_failed(error),
         };
+        let is_shorter = hold.amount() < held.quote.amount;
+        let clamped = match (is_shorter, placing.shorter.floor) {
+            (true, Some(floor)) => held.quote.clamp(hold.amount(), floor),
+            _ => None,
+        };
+        if is_shorter && clamped.is_none() {
+            return Err(MeterError::Missing { what: "output cap" }.into());
+        }
         held.hold = Some(hold);
-        held.kept = kept;
+        held.cap = placing.cap;
         if let Some(clamped) = clamped {
             let cap = OutputCap {
                 tokens: clamped.sizes.output_each,
@@ -184,26 +198,5 @@ impl Meter {
             self.counters.events.inc(MeterEvent::Clamped);
         }
         Ok(Outcome::Continue)
-    }
-
-    /// Reserves the worst case under the credential's own cap, or the remainder of the cap where the request has no output cap.
-    fn keep(
-        &self,
-        credential: CredentialId,
-        cap: SpendingCap,
-        quote: &Quote,
-        now: Timestamp,
-    ) -> Result<Result<(Reserved, Option<Quote>), CapReached>, MeterError> {
-        let reserve = |amount| {
-            let reserved = self.spending.reserve(credential, cap, amount, now);
-            reserved.ok_or(MeterError::NotLoaded)
-        };
-        Ok(match reserve(quote.amount)? {
-            Ok(reserved) => Ok((reserved, None)),
-            Err(reached) => match self.clamp(quote, reached.left) {
-                Some(smaller) => reserve(smaller.amount)?.map(|reserved| (reserved, Some(smaller))),
-                None => Err(reached),
-            },
-        })
     }
 }

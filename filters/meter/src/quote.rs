@@ -54,15 +54,8 @@ impl Quote {
     /// The quote for the longest answers that `budget` pays for; `None` when the request has a cap, or when fewer than `floor` tokens would
     /// be left.
     pub(crate) fn clamp(&self, budget: Micros, floor: u64) -> Option<Quote> {
-        if self.sizes.capped {
-            return None;
-        }
-        let model = &self.model;
-        let tokens = self
-            .sizes
-            .output_each_within(budget, &model.price)
-            .filter(|&tokens| tokens >= floor)?;
-        Some(self.capped_at(tokens))
+        let sizes = self.sizes.clamp(budget, &self.model.price, floor)?;
+        Some(self.sized(sizes))
     }
 
     /// The least available credit for which the request is admitted: with a `floor`, and without a cap of its own, it may be clamped to
@@ -70,14 +63,13 @@ impl Quote {
     pub(crate) fn least(&self, floor: Option<u64>) -> Micros {
         match floor {
             Some(floor) if !self.sizes.capped && floor < self.sizes.output_each => {
-                self.capped_at(floor).amount
+                self.sizes.capped_at(floor).amount(&self.model.price)
             }
             _ => self.amount,
         }
     }
 
-    fn capped_at(&self, tokens: u64) -> Quote {
-        let sizes = self.sizes.capped_at(tokens);
+    fn sized(&self, sizes: Sizes) -> Quote {
         Quote {
             amount: sizes.amount(&self.model.price),
             model: Arc::clone(&self.model),
@@ -175,6 +167,16 @@ impl Sizes {
             capped: true,
             ..self
         }
+    }
+
+    /// The sizes of the longest answers that `budget` pays for; `None` when the request has a cap, or when fewer than `floor` tokens would be
+    /// left. Those of the amount of the result are the result.
+    pub(crate) fn clamp(&self, budget: Micros, price: &Price, floor: u64) -> Option<Sizes> {
+        if self.capped {
+            return None;
+        }
+        let tokens = self.output_each_within(budget, price)?;
+        (tokens >= floor).then(|| self.capped_at(tokens))
     }
 
     /// The expected maximum cost, rounded up: the amount of the hold.
@@ -434,7 +436,9 @@ mod tests {
                 assert!(sizes.capped_at(0).amount(&price) > budget);
                 continue;
             };
-            assert!(sizes.capped_at(each).amount(&price) <= budget);
+            let amount = sizes.capped_at(each).amount(&price);
+            assert!(amount <= budget);
+            assert_eq!(sizes.output_each_within(amount, &price), Some(each));
             if each < sizes.output_each {
                 assert!(sizes.capped_at(each + 1).amount(&price) > budget);
             }

@@ -153,10 +153,16 @@ fn an_account_with_a_request_under_way_is_not_deleted() {
         at: now,
         deadline: tollgate_clock::Deadline::after(clock.elapsed(), minute),
         expires_at: now + minute,
+        is_written: true,
     };
     let loaded = tollgate_store::block_on(server.ledger.load(id));
     loaded.expect("no panic").expect("it can be loaded");
-    let hold = server.ledger.hold(request).expect("credit");
+    let hold = server
+        .ledger
+        .hold(request, |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("credit");
     // A commit after that of the hold.
     workspace.good("account create");
     let delete = format!("account delete --account {account} --forfeit");

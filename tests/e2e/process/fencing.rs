@@ -239,10 +239,15 @@ fn hold(
         at: NOW,
         deadline: Deadline::after(Duration::ZERO, Duration::from_secs(1)),
         expires_at: NOW + Duration::from_secs(1),
+        is_written: true,
     };
     let loaded = tollgate_store::block_on(ledger.load(account));
     loaded.expect("no panic").expect("it can be loaded");
-    ledger.hold(request).expect("there is credit")
+    ledger
+        .hold(request, |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("there is credit")
 }
 
 /// Charges so many credits for it.

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tollgate_clock::{Clock, Timestamp};
-use tollgate_money::{AccountId, CredentialId, IdHasher, Micros, OperationId};
+use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 use tollgate_store::{CommitError, KeyCap, Store};
 
 use crate::adopted::AdoptedHolds;
@@ -18,6 +18,7 @@ use crate::allotment_counters::AllotmentCounters;
 use crate::allotment_state::{Allotment, CapState};
 use crate::hold_request::HoldRequest;
 use crate::resident::{Debts, LoadCounters, Loading, Resident};
+use crate::spending::Spending;
 
 pub(crate) const SHARDS: usize = 64;
 
@@ -69,8 +70,8 @@ pub struct Accounts {
     latest: AtomicI64,
     /// Holds of requests that the predecessor still serves.
     pub(crate) adopted: Mutex<AdoptedHolds>,
-    /// Counts charges of the predecessor.
-    pub(crate) count_charge: OnceLock<CountCharge>,
+    /// What keys with a cap have spent, on a node that is alone.
+    pub(crate) spending: Arc<Spending>,
     /// Whether the node is one of several, and has allotments of each account's credit.
     pub(crate) has_allotments: bool,
     /// Moves of credit between this node and shared balances, for unique ids.
@@ -80,9 +81,6 @@ pub struct Accounts {
     /// For the time that requests wait for other nodes.
     pub(crate) clock: Clock,
 }
-
-/// Counts what was charged to a credential.
-pub(crate) type CountCharge = Box<dyn Fn(CredentialId, Micros, Timestamp) + Send + Sync>;
 
 /// The wait for the result of a unit.
 pub(crate) type Acknowledgement = oneshot::Receiver<Result<tollgate_store::Receipt, CommitError>>;
@@ -103,11 +101,11 @@ impl Accounts {
             counters: AllotmentCounters::default(),
             loads: LoadCounters::default(),
             clock: Clock::system(),
+            spending: Arc::new(Spending::open(&store)),
             store,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             latest: AtomicI64::new(now.as_micros()),
             adopted: Mutex::default(),
-            count_charge: OnceLock::new(),
         }
     }
 

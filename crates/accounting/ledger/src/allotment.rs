@@ -65,20 +65,25 @@ impl Drop for Leader {
 }
 
 impl Ledger {
-    /// Places a hold on a node that is one of several: takes credit from the account's shared balance where this node has less, and has
-    /// other nodes return what they do not need. Queued for the disk with `is_written`, in memory only without.
-    pub async fn acquire(
+    /// Places a hold, and takes credit for it where this node has less. `fallback` is asked for a smaller amount at most once, with what the
+    /// account has after every node has returned what it did not need.
+    pub(crate) async fn acquire(
         &self,
         request: HoldRequest,
-        is_written: bool,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
-        let place = move |ledger: &Ledger, shard: &mut Shard, request| {
-            ledger.hold_in(shard, request, is_written)
-        };
         let purse = Purse::Account(request.account);
-        self.acquire_from(purse, request, place, fallback, false)
+        self.acquire_from(purse, request, Ledger::place_all, fallback, false)
             .await
+    }
+
+    /// Places the whole of a hold in memory.
+    pub(crate) fn place_all(
+        &self,
+        shard: &mut Shard,
+        request: HoldRequest,
+    ) -> Result<Hold, HoldError> {
+        self.place(shard, request, |_| None)
     }
 
     /// The same for any purse. `place` decides in memory, under the lock of the purse's shard. `is_owed`: it takes back what is owed.

@@ -45,9 +45,12 @@ impl Ledger {
         balance.is_some_and(|balance| balance.available.is_positive())
     }
 
-    /// Whether the database has refused a hold of this account because it had nothing to spend, a tenth of a second ago at most: the next one
-    /// would be refused without asking it. Never on a node that is alone, which knows all balances.
-    pub fn is_refused(&self, account: AccountId, at: Timestamp) -> bool {
+    /// Whether the balance of an account in memory is what it has: always on a node that is alone. On one of several if the database has refused
+    /// a hold of this account because it had nothing to spend, a tenth of a second ago at most.
+    pub fn knows_balance(&self, account: AccountId, at: Timestamp) -> bool {
+        if !self.has_allotments {
+            return true;
+        }
         let mut shard = self.shard(account);
         let here = shard.available(Purse::Account(account));
         let allotment = shard.allotments.get(&account);
@@ -86,12 +89,6 @@ impl Ledger {
         allotment.elsewhere = row.available + row.held - here;
         allotment.credit_limit = row.credit_limit;
         allotment.forget_refusal();
-    }
-
-    /// Whether this node is one of several: [`Ledger::hold_within`] and [`Ledger::reserve_within`] then know only of the credit that it has, and
-    /// [`Ledger::acquire`] of all.
-    pub fn has_allotments(&self) -> bool {
-        self.has_allotments
     }
 
     /// What this node counts of its allotments.

@@ -1,7 +1,6 @@
 //! Movements of credit between an account and the outside: decided on the account, queued, idempotent by reference.
 
 use tokio::sync::oneshot;
-use tollgate_clock::Deadline;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::{
     Admission, CommitError, Done, EntryKind, Failure, Part, Purse, UnitOfWork, flush, reading,
@@ -84,18 +83,11 @@ impl Ledger {
 
     /// Credit that is to be taken from an account, held on this node.
     async fn hold_for(&self, credit: &Credit, is_owed: bool) -> Result<Hold, CreditError> {
-        let request = HoldRequest {
-            operation: credit.operation,
-            account: credit.account,
-            amount: -credit.amount,
-            price_version: None,
-            at: credit.at,
-            deadline: Deadline::NEVER,
-            expires_at: credit.at,
-        };
+        let request =
+            HoldRequest::brief(credit.operation, credit.account, -credit.amount, credit.at);
         let held = match is_owed {
             true => self.acquire_owed(request).await,
-            false => self.acquire(request, false, |_| None).await,
+            false => self.acquire(request, |_| None).await,
         };
         held.map_err(|error| credit.hold_error(error))
     }
@@ -107,7 +99,7 @@ impl Ledger {
         parts: Vec<Part>,
         is_owed: bool,
     ) -> Result<Acknowledgement, CreditError> {
-        let held = match credit.amount.is_positive() || !self.has_allotments() {
+        let held = match credit.amount.is_positive() || !self.has_allotments {
             true => None,
             false => Some(self.hold_for(credit, is_owed).await?),
         };

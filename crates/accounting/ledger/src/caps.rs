@@ -4,27 +4,43 @@
 //! an allotment of its cap, with a reservation or without: the cap may have been set while the request ran. What no
 //! reservation and nothing available covers counts in the database all the same ([`AllotmentPart::Overspent`]).
 
+use std::time::Duration;
+
 use parking_lot::MutexGuard;
 use tollgate_clock::{Month, Timestamp};
-use tollgate_money::{CapPeriod, CredentialId, Micros, OperationId};
+use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::{
     Admission, AllotmentPart, Answer, KeyCap, Part, Purse, ReadError, UnitOfWork,
 };
 
 use crate::accounts::{Ledger, SHARDS, Shard, lock};
+use crate::decision::Decision;
 use crate::hold_request::{HoldError, HoldRequest};
 use crate::settlement::Settlement;
+use crate::spending::{CapReached, Reservation};
 use crate::units::log_refusal;
 
 /// A reservation against the cap of a key. Dropping it releases it.
 #[derive(Debug)]
 pub struct CapHold {
     ledger: Ledger,
-    cap: KeyCap,
-    operation: OperationId,
     amount: Micros,
-    at: Timestamp,
-    resolved: bool,
+    share: Share,
+}
+
+/// The part of a cap that is reserved.
+#[derive(Debug)]
+enum Share {
+    /// Of the whole cap, on a node that is alone.
+    Whole(SpendingCap, Reservation),
+    /// Of this node's allotment.
+    Allotted {
+        cap: KeyCap,
+        operation: OperationId,
+        at: Timestamp,
+    },
+    /// Replaced by a charge.
+    Charged,
 }
 
 impl CapHold {
@@ -33,12 +49,20 @@ impl CapHold {
         self.amount
     }
 
-    /// Replaces the reservation by what was charged.
+    /// Replaces the reservation by the charge `at` a time.
     pub fn settle(mut self, charged: Micros, at: Timestamp) -> CountedCharge {
-        self.resolved = true;
         let ledger = self.ledger.clone();
-        let of = (self.operation, at);
-        let caps = ledger.count_charge(self.cap.credential, charged, of, Some(&self));
+        let caps = match std::mem::replace(&mut self.share, Share::Charged) {
+            Share::Whole(cap, reservation) => {
+                reservation.settle(cap, charged, at);
+                Vec::new()
+            }
+            Share::Allotted { cap, operation, .. } => {
+                let of = (operation, at);
+                ledger.count_charge(cap.credential, charged, of, Some((cap, self.amount)))
+            }
+            Share::Charged => Vec::new(),
+        };
         CountedCharge {
             ledger,
             caps,
@@ -50,13 +74,13 @@ impl CapHold {
 
 impl Drop for CapHold {
     fn drop(&mut self) {
-        if !self.resolved {
-            let mut shard = self.ledger.shard_of_caps(self.cap.credential);
-            if let Some(state) = shard.caps.get_mut(&self.cap) {
+        if let Share::Allotted { cap, at, .. } = self.share {
+            let mut shard = self.ledger.shard_of_caps(cap.credential);
+            if let Some(state) = shard.caps.get_mut(&cap) {
                 state.balance.release(self.amount);
             }
-            let at = self.ledger.latest().max(self.at);
-            self.ledger.give_back(&mut shard, Purse::Cap(self.cap), at);
+            let at = self.ledger.latest().max(at);
+            self.ledger.give_back(&mut shard, Purse::Cap(cap), at);
         }
     }
 }
@@ -117,23 +141,124 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reserves a part of the spending cap of the key of a request, on a node that is one of several: takes from the cap what this node lacks,
-    /// and has other nodes return what they do not need. `fallback` is asked for a smaller amount at most once. In
-    /// [`HoldError::InsufficientCredit`] `available` is what the cap leaves.
-    pub async fn acquire_cap(
+    /// Reads what the key of a request has spent where that decides its cap and is not in memory: on a node that is alone.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read, or not within some seconds.
+    pub async fn load_spending(
         &self,
-        (credential, period): (CredentialId, CapPeriod),
+        of: (CredentialId, AccountId),
+        cap: SpendingCap,
+        now: Timestamp,
+    ) -> Result<(), tollgate_store::LoadError> {
+        match self.has_allotments {
+            true => Ok(()),
+            false => self.spending.load(of, cap, now).await,
+        }
+    }
+
+    /// The cap of a key, if it is known to leave nothing; one of several nodes knows by a reservation alone ([`Ledger::hold_cap`]).
+    ///
+    /// # Errors
+    ///
+    /// [`HoldError::NotLoaded`]: the spending of the key has to be loaded first ([`Ledger::load_spending`]).
+    pub fn reached_cap(
+        &self,
+        credential: CredentialId,
+        cap: SpendingCap,
+        now: Timestamp,
+    ) -> Result<Option<CapReached>, HoldError> {
+        if self.has_allotments {
+            return Ok(None);
+        }
+        let left = self.spending.left(credential, cap, now);
+        left.map(Result::err).ok_or(HoldError::NotLoaded)
+    }
+
+    /// Removes from memory the spending of keys that were not used in the last one or two times of `kept`, and have no reservation.
+    pub fn evict_spending(&self, now: Timestamp, kept: Duration) {
+        self.spending.evict_idle(now, kept);
+    }
+
+    /// Reserves a part of the spending cap of the key of a request. Decided at once on a node that is alone. One of several nodes takes from
+    /// the cap what it lacks, and has other nodes return what they do not need. `fallback` is asked for a smaller amount at most once. In
+    /// [`HoldError::InsufficientCredit`] `available` is what the cap leaves.
+    pub fn hold_cap<'l>(
+        &'l self,
+        (credential, cap): (CredentialId, SpendingCap),
+        request: HoldRequest,
+        fallback: impl FnOnce(Micros) -> Option<Micros> + Send + 'l,
+    ) -> Decision<'l, Result<CapHold, HoldError>> {
+        if !self.has_allotments {
+            return Decision::Now(self.hold_of_whole((credential, cap), request, fallback));
+        }
+        let cap = KeyCap::of(credential, cap.period, request.operation);
+        let place = move |ledger: &Ledger, shard: &mut Shard, request| {
+            ledger.place_cap(shard, cap, request)
+        };
+        let acquired = self.acquire_from(Purse::Cap(cap), request, place, fallback, false);
+        Decision::later(acquired)
+    }
+
+    fn hold_of_whole(
+        &self,
+        (credential, cap): (CredentialId, SpendingCap),
         request: HoldRequest,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<CapHold, HoldError> {
-        let cap = KeyCap::of(credential, period, request.operation);
-        let place =
-            move |ledger: &Ledger, shard: &mut Shard, request| ledger.hold_cap(shard, cap, request);
-        self.acquire_from(Purse::Cap(cap), request, place, fallback, false)
-            .await
+        let reserve = |amount| {
+            let reserved = self.spending.reserve(credential, cap, amount, request.at);
+            Ok(reserved
+                .ok_or(HoldError::NotLoaded)?
+                .map(|reservation| CapHold {
+                    ledger: self.clone(),
+                    amount,
+                    share: Share::Whole(cap, reservation),
+                }))
+        };
+        let reserved = match reserve(request.amount)? {
+            Err(reached) => match fallback(reached.left) {
+                Some(amount) => reserve(amount)?,
+                None => Err(reached),
+            },
+            reserved => reserved,
+        };
+        reserved.map_err(|reached| HoldError::InsufficientCredit {
+            account: request.account,
+            available: reached.left,
+            requested: request.amount,
+        })
     }
 
-    /// Counts a charge of a key, by operation and time, that had no reservation ([`Ledger::acquire_cap`]); does nothing on a node that is
+    /// Counts a settlement against the cap of its key, with the reservation of its request or without: the cap may have been set while the
+    /// request ran. On a node that is alone it counts when it is durable, or nobody waits for it any more; on one of several at once,
+    /// and is returned to the cap if the store refuses it.
+    pub fn count(
+        &self,
+        settlement: &mut Settlement,
+        credential: CredentialId,
+        reserved: Option<CapHold>,
+        at: Timestamp,
+    ) {
+        let charged = settlement.settled.charged;
+        let counted = match reserved {
+            Some(mut reserved) => match std::mem::replace(&mut reserved.share, Share::Charged) {
+                Share::Whole(cap, reservation) => {
+                    settlement.reserved = Some(Box::new((cap, reservation, at)));
+                    return;
+                }
+                share => {
+                    reserved.share = share;
+                    reserved.settle(charged, at)
+                }
+            },
+            None => self.count_uncapped(credential, charged, (settlement.operation, at)),
+        };
+        counted.follow(settlement);
+    }
+
+    /// Counts a charge of a key, by operation and time, that had no reservation ([`Ledger::hold_cap`]); does nothing on a node that is
     /// alone.
     pub fn count_uncapped(
         &self,
@@ -149,7 +274,7 @@ impl Ledger {
         }
     }
 
-    fn hold_cap(
+    fn place_cap(
         &self,
         shard: &mut Shard,
         cap: KeyCap,
@@ -169,11 +294,12 @@ impl Ledger {
         }
         Ok(CapHold {
             ledger: self.clone(),
-            cap,
-            operation: request.operation,
             amount: request.amount,
-            at: request.at,
-            resolved: false,
+            share: Share::Allotted {
+                cap,
+                operation: request.operation,
+                at: request.at,
+            },
         })
     }
 
@@ -183,17 +309,17 @@ impl Ledger {
         credential: CredentialId,
         charged: Micros,
         (operation, at): (OperationId, Timestamp),
-        reserved: Option<&CapHold>,
+        reserved: Option<(KeyCap, Micros)>,
     ) -> Vec<KeyCap> {
         let mut counted = Vec::new();
         if !self.has_allotments {
             return counted;
         }
         let mut shard = self.shard_of_caps(credential);
-        if let Some(hold) = reserved
-            && let Some(state) = shard.caps.get_mut(&hold.cap)
+        if let Some((cap, amount)) = reserved
+            && let Some(state) = shard.caps.get_mut(&cap)
         {
-            state.balance.release(hold.amount);
+            state.balance.release(amount);
         }
         for period in [CapPeriod::Total, CapPeriod::Month] {
             let cap = KeyCap::of(credential, period, operation);

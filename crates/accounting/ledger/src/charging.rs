@@ -1,14 +1,15 @@
 //! Charges without a hold, at most the available balance.
 
-use tollgate_clock::{Deadline, Timestamp};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{Admission, Failure, Purse, SubmitError};
 
 use crate::accounts::Ledger;
 use crate::charge::{Charge, ChargeError};
+use crate::decision::Decision;
 use crate::hold::Hold;
-use crate::hold_request::{HoldError, HoldRequest};
+use crate::hold_request::{HoldError, HoldRequest, rest};
 use crate::settlement::{AttachedPart, Settlement};
 use crate::units::{charged_at, settled, unit_with};
 
@@ -39,34 +40,25 @@ impl Ledger {
         self.with_held(account, held, charged)
     }
 
-    /// Takes credit for a charge without a hold, on a node that is one of several: as much as the account has; none on a node that is alone.
+    /// Takes credit for a charge without a hold, on a node that is one of several: as much as the account has. `None` on a node that is alone,
+    /// where the charge finds the credit.
     ///
     /// # Errors
     ///
-    /// Another node did not answer for its part of the account: the charge could write off credit that the node has.
-    pub async fn cover(
+    /// The account has no credit, or another node did not answer for its part of the account: the charge could write off credit that the
+    /// node has.
+    pub fn cover(
         &self,
         account: AccountId,
         amount: Micros,
         at: Timestamp,
-    ) -> Result<Option<Hold>, HoldError> {
-        if !self.has_allotments() || !amount.is_positive() {
-            return Ok(None);
+    ) -> Decision<'_, Result<Option<Hold>, HoldError>> {
+        if !self.has_allotments {
+            return Decision::Now(Ok(None));
         }
-        let request = HoldRequest {
-            operation: self.next_move(at),
-            account,
-            amount,
-            price_version: None,
-            at,
-            deadline: Deadline::NEVER,
-            expires_at: at,
-        };
-        let rest = |available: Micros| available.is_positive().then_some(available);
-        match self.acquire(request, false, rest).await {
-            Err(HoldError::InsufficientCredit { .. }) => Ok(None),
-            acquired => acquired.map(Some),
-        }
+        let amount = amount.max(self.least_hold());
+        let request = HoldRequest::brief(self.next_move(at), account, amount, at);
+        Decision::later(async move { self.acquire(request, rest).await.map(Some) })
     }
 
     /// Uses a hold. The remainder is returned during a recall of the account.
@@ -138,6 +130,7 @@ impl Ledger {
                 settled,
                 wait: Ok(wait),
                 undo,
+                reserved: None,
             }),
             Err(error) => {
                 balance.available += taken.charged;

@@ -183,7 +183,9 @@ impl Credit {
             HoldError::NoAccount { account } => CreditError::NoAccount { account },
             HoldError::Overloaded { waiting } => CreditError::Overloaded { waiting },
             HoldError::CutOff => CreditError::CutOff,
-            HoldError::CreditUnavailable { .. } => CreditError::Overloaded { waiting: 0 },
+            HoldError::CreditUnavailable { .. } | HoldError::NotLoaded => {
+                CreditError::Overloaded { waiting: 0 }
+            }
             HoldError::Repeated { operation } => {
                 CreditError::Conflict(Refusal::OperationExists(operation))
             }

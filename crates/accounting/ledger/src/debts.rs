@@ -3,7 +3,7 @@
 //! A node that is alone reserves them in the balance in memory. Several nodes leave that to the shared balance, in the database, and have the account
 //! recalled as long as it owes any: no node then has credit that it does not hold.
 
-use tollgate_clock::{Deadline, Timestamp};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::{Debt, Purse};
 
@@ -56,10 +56,8 @@ impl Ledger {
 
     /// Places a hold in memory on credit that returned payments owe, which no other hold can have.
     pub(crate) async fn acquire_owed(&self, request: HoldRequest) -> Result<Hold, HoldError> {
-        let place =
-            |ledger: &Ledger, shard: &mut Shard, request| ledger.hold_in(shard, request, false);
         let purse = Purse::Account(request.account);
-        self.acquire_from(purse, request, place, |_| None, true)
+        self.acquire_from(purse, request, Ledger::place_all, |_| None, true)
             .await
     }
 
@@ -74,16 +72,8 @@ impl Ledger {
             return Ok(());
         }
         // No account has so much.
-        let request = HoldRequest {
-            operation: self.next_move(at),
-            account,
-            amount: BALANCE_MAX,
-            price_version: None,
-            at,
-            deadline: Deadline::NEVER,
-            expires_at: at,
-        };
-        match self.acquire(request, false, |_| None).await {
+        let request = HoldRequest::brief(self.next_move(at), account, BALANCE_MAX, at);
+        match self.acquire(request, |_| None).await {
             Ok(_) | Err(HoldError::InsufficientCredit { .. }) => Ok(()),
             Err(error) => Err(error),
         }

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::mpsc::sync_channel;
 
 use tollgate_clock::{Clock, Timestamp};
-use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
+use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
     Admission, Answers, CommitError, Done, Part, Purse, Receipt, Refusal, UnitOfWork,
@@ -102,15 +102,6 @@ impl Ledger {
         })
     }
 
-    /// Has `count` called for each charge of the predecessor to a credential when it is durable, on the thread of the store. Once.
-    pub fn count_charges_of_predecessor(
-        &self,
-        count: impl Fn(CredentialId, Micros, Timestamp) + Send + Sync + 'static,
-    ) {
-        // There is one that counts.
-        let _ = self.count_charge.set(Box::new(count));
-    }
-
     fn commit_of_predecessor(&self, units: Vec<UnitOfWork>) -> io::Result<Answers> {
         let waits: Vec<_> = units
             .into_iter()
@@ -165,9 +156,7 @@ impl Ledger {
             this.end_committed(&ended, hold, &result);
             if let (Ok(_), Some((credential, charged, of))) = (&result, charge) {
                 this.count_charge_of_predecessor(credential, charged, of);
-                if let Some(count) = this.count_charge.get() {
-                    count(credential, charged, of.1);
-                }
+                this.spending.count(credential, charged, of.1);
             }
             done(result);
         });

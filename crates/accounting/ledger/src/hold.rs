@@ -6,7 +6,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{CommitError, Failure, Receipt};
 
 use crate::accounts::{Ledger, Shard};
-use crate::hold_request::{HoldError, HoldRequest, Settle};
+use crate::hold_request::{HoldError, HoldRequest, Settle, rest};
 use crate::settlement::{AttachedPart, SettleError, Settlement};
 
 /// Credit reserved for one operation. Resolved by [`Hold::settle`] or [`Hold::release`]; dropped without either it is released, whatever
@@ -107,21 +107,24 @@ impl Hold {
         settlement
     }
 
-    /// Takes credit for a settlement of more than the amount, on a node that is one of several: as much as the account has, if it is there
-    /// before the settlement can wait no longer. What is missing is written off.
+    /// Whether a settlement of so much needs credit that this node may have to take first ([`Hold::cover`]); never on a node that is alone.
+    pub fn is_short_of(&self, actual: Micros) -> bool {
+        self.ledger.has_allotments && actual > self.request.amount
+    }
+
+    /// Takes credit for a settlement of more than the amount, where this node has not all there is: as much as the account has, if it is there
+    /// before the settlement can wait no longer. The missing rest is written off.
     pub async fn cover(&mut self, actual: Micros, at: Timestamp) {
-        let missing = actual - self.request.amount;
-        if !self.ledger.has_allotments || !missing.is_positive() {
+        if !self.is_short_of(actual) {
             return;
         }
         let request = HoldRequest {
             operation: self.ledger.next_move(at),
-            amount: missing,
+            amount: actual - self.request.amount,
             at,
-            ..self.request
+            ..self.request.in_memory()
         };
-        let rest = |available: Micros| available.is_positive().then_some(available);
-        if let Ok(extra) = self.ledger.acquire(request, false, rest).await {
+        if let Ok(extra) = self.ledger.acquire(request, rest).await {
             self.extra = Some(Box::new(extra));
         }
     }

@@ -22,6 +22,44 @@ pub struct HoldRequest {
     pub deadline: Deadline,
     /// The same by the wall clock at the request. Recorded only: the next start releases what this run leaves open, whatever is recorded.
     pub expires_at: Timestamp,
+    /// Queued for the disk at once. Without it the hold is in memory only, for an operation that shows nothing before it is settled: its end is
+    /// one charge on the disk, or nothing. A crash loses it. After [`crate::Hold::durable`] it is stored like any other.
+    pub is_written: bool,
+}
+
+impl HoldRequest {
+    /// A request for a hold in memory that ends with the call that places it.
+    pub(crate) fn brief(
+        operation: OperationId,
+        account: AccountId,
+        amount: Micros,
+        at: Timestamp,
+    ) -> HoldRequest {
+        HoldRequest {
+            operation,
+            account,
+            amount,
+            price_version: None,
+            at,
+            deadline: Deadline::NEVER,
+            expires_at: at,
+            is_written: false,
+        }
+    }
+
+    /// The request for a hold in memory only.
+    #[must_use]
+    pub fn in_memory(self) -> HoldRequest {
+        HoldRequest {
+            is_written: false,
+            ..self
+        }
+    }
+}
+
+/// The fallback of a hold that may be of any amount.
+pub(crate) fn rest(available: Micros) -> Option<Micros> {
+    available.is_positive().then_some(available)
 }
 
 /// The cost and usage of an operation.
@@ -80,6 +118,9 @@ pub enum HoldError {
     /// The database does not answer: a 503 with `Retry-After`.
     #[error("the database does not answer; try again when it does")]
     CutOff,
+    /// What the key of the request has spent is not in memory ([`crate::Ledger::load_spending`]).
+    #[error("the spending of the key is not loaded; send the request again")]
+    NotLoaded,
     /// The store has stopped; the process is about to exit.
     #[error("could not write the hold of `{operation}`")]
     Store {

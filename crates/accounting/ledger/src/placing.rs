@@ -10,93 +10,56 @@ use tollgate_store::entries::LedgerPart;
 use tollgate_store::{Admission, Done, Purse, UnitOfWork};
 
 use crate::accounts::{Acknowledgement, Ledger, Open, Shard, lock};
+use crate::decision::Decision;
 use crate::hold::{Durability, Hold};
 use crate::hold_request::{HoldError, HoldRequest};
 use crate::units::{log_refusal, unit};
 
 impl Ledger {
-    /// Reserves credit for an operation, or returns the refusal. Decided in memory and queued for the disk; returns at once.
-    pub fn hold(&self, request: HoldRequest) -> Result<Hold, HoldError> {
-        self.hold_within(request, |_| None)
-    }
-
-    /// Places a hold. Where the amount exceeds the available credit, `fallback` receives that credit and may request an amount
-    /// within it. Both are one atomic decision: no other request comes between. `fallback` runs under a lock and must not call the ledger.
-    pub fn hold_within(
-        &self,
+    /// Reserves credit for an operation, or returns the refusal. Where the amount exceeds the available credit, `fallback` gets the available
+    /// amount, and may request an amount within it; it is called at most once, may run under a lock, and must not call the ledger.
+    ///
+    /// Decided at once where this node has the credit: no other request comes between. One of several nodes takes what it lacks from the
+    /// shared balance of the account, and has other nodes return what they do not need.
+    pub fn hold<'l>(
+        &'l self,
         request: HoldRequest,
-        fallback: impl FnOnce(Micros) -> Option<Micros>,
-    ) -> Result<Hold, HoldError> {
-        self.place_hold(request, fallback, |shard, request| {
-            self.queue_new_hold(shard, request)
-        })
+        fallback: impl FnOnce(Micros) -> Option<Micros> + Send + 'l,
+    ) -> Decision<'l, Result<Hold, HoldError>> {
+        let mut shard = self.shard(request.account);
+        if !self.has_allotments {
+            return Decision::Now(self.place(&mut shard, request, fallback));
+        }
+        match self.place(&mut shard, request, |_| None) {
+            Err(HoldError::InsufficientCredit { .. }) => {
+                Decision::later(self.acquire(request, fallback))
+            }
+            placed => Decision::Now(placed),
+        }
     }
 
-    /// Reserves credit in memory only, for an operation that shows nothing before it is settled: its end is one charge on the disk, or
-    /// nothing. A crash loses it. After [`Hold::durable`] it is stored like any other.
-    pub fn reserve(&self, request: HoldRequest) -> Result<Hold, HoldError> {
-        self.reserve_within(request, |_| None)
+    /// The least hold that is refused on an account without credit. One of several nodes, which knows of credit by asking for it, has to ask
+    /// for some.
+    pub fn least_hold(&self) -> Micros {
+        Micros::new(i64::from(self.has_allotments))
     }
 
-    /// [`Ledger::reserve`] with a fallback amount, as in [`Ledger::hold_within`].
-    pub fn reserve_within(
-        &self,
-        request: HoldRequest,
-        fallback: impl FnOnce(Micros) -> Option<Micros>,
-    ) -> Result<Hold, HoldError> {
-        self.place_hold(request, fallback, |_, request| self.admit(request))
-    }
-
-    fn queue_new_hold(
-        &self,
-        shard: &mut Shard,
-        request: &HoldRequest,
-    ) -> Result<Durability, HoldError> {
-        self.queue_hold(shard, request, Admission::Normal)
-            .map(Durability::Waiting)
-    }
-
-    /// Reserves credit under its shard's lock, queued for the disk or in memory only.
-    pub(crate) fn hold_in(
-        &self,
-        shard: &mut Shard,
-        request: HoldRequest,
-        is_written: bool,
-    ) -> Result<Hold, HoldError> {
-        self.place_in(
-            shard,
-            request,
-            |_| None,
-            |shard, request| match is_written {
-                true => self.queue_new_hold(shard, request),
-                false => self.admit(request),
-            },
-        )
-    }
-
-    fn admit(&self, request: &HoldRequest) -> Result<Durability, HoldError> {
+    fn store_new(&self, shard: &mut Shard, request: &HoldRequest) -> Result<Durability, HoldError> {
+        if request.is_written {
+            let queued = self.queue_hold(shard, request, Admission::Normal);
+            return queued.map(Durability::Waiting);
+        }
         let admitted = self.store.admit();
         admitted.map_err(|error| HoldError::from_commit(request.operation, error.into()))?;
         Ok(Durability::Unwritten)
     }
 
-    fn place_hold(
-        &self,
-        request: HoldRequest,
-        fallback: impl FnOnce(Micros) -> Option<Micros>,
-        durability: impl FnOnce(&mut Shard, &HoldRequest) -> Result<Durability, HoldError>,
-    ) -> Result<Hold, HoldError> {
-        let mut shard = self.shard(request.account);
-        self.place_in(&mut shard, request, fallback, durability)
-    }
-
     /// Reserves credit under its shard's lock.
-    fn place_in(
+    pub(crate) fn place(
         &self,
         shard: &mut Shard,
         mut request: HoldRequest,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
-        durability: impl FnOnce(&mut Shard, &HoldRequest) -> Result<Durability, HoldError>,
     ) -> Result<Hold, HoldError> {
         let HoldRequest {
             operation,
@@ -140,7 +103,7 @@ impl Ledger {
         };
         let durability = match undo {
             Some(error) => Err(error),
-            None => durability(shard, &request).inspect_err(|_| {
+            None => self.store_new(shard, &request).inspect_err(|_| {
                 shard.open.remove(&operation);
             }),
         };

@@ -29,6 +29,7 @@ impl Ledger {
         let mut started = Started::default();
         let late = ledger.recover(now, &mut started)?;
         ledger.store.observe(Arc::new(CommitObserver::new(&ledger)));
+        ledger.store.observe(ledger.spending.clone());
         ledger.book_late(late, now, &mut started);
         Ok((ledger, started))
     }

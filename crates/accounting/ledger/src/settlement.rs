@@ -7,8 +7,11 @@ use std::task::{Context, Poll};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
-use tollgate_money::{Micros, OperationId};
+use tollgate_clock::Timestamp;
+use tollgate_money::{Micros, OperationId, SpendingCap};
 use tollgate_store::{CommitError, Failure, Part, Receipt, Refusal};
+
+use crate::spending::Reservation;
 
 /// Why an operation was not charged. The response's tail must not be sent.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -86,6 +89,8 @@ pub struct Settlement {
     pub(crate) wait: Result<oneshot::Receiver<Result<Receipt, CommitError>>, SettleError>,
     /// For a settlement that the store may refuse.
     pub(crate) undo: Option<Undo>,
+    /// The reservation of a key's cap that it replaces, and when it was charged.
+    pub(crate) reserved: Option<Box<(SpendingCap, Reservation, Timestamp)>>,
 }
 
 /// What else is undone when the store refuses a settlement, whether or not that is waited for.
@@ -137,6 +142,21 @@ impl Settlement {
     pub fn settled(&self) -> Settled {
         self.settled
     }
+
+    /// Replaces the reservation of its key's cap.
+    fn count(&mut self) {
+        if let Some(reserved) = self.reserved.take() {
+            let (cap, reservation, at) = *reserved;
+            reservation.settle(cap, self.settled.charged, at);
+        }
+    }
+}
+
+impl Drop for Settlement {
+    fn drop(&mut self) {
+        // The charge is queued, whether or not its client waits for it.
+        self.count();
+    }
 }
 
 impl Future for Settlement {
@@ -145,11 +165,21 @@ impl Future for Settlement {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let operation = self.operation;
         let answer = match &mut self.wait {
-            Err(error) => return Poll::Ready(Err(error.clone())),
+            Err(error) => {
+                let error = error.clone();
+                self.reserved = None;
+                return Poll::Ready(Err(error));
+            }
             Ok(wait) => std::task::ready!(Pin::new(wait).poll(cx)),
         };
+        if !matches!(answer, Ok(Ok(_))) {
+            self.reserved = None;
+        }
         Poll::Ready(match answer {
-            Ok(Ok(_)) => Ok(self.settled),
+            Ok(Ok(_)) => {
+                self.count();
+                Ok(self.settled)
+            }
             Ok(Err(error)) => Err(SettleError::from_commit(operation, error)),
             Err(_) => Err(SettleError::Store {
                 operation,

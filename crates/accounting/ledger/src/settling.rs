@@ -67,6 +67,7 @@ impl Ledger {
                 },
                 wait: Err(SettleError::Expired { operation }),
                 undo: None,
+                reserved: None,
             };
         };
         let balance = accounts
@@ -131,6 +132,7 @@ impl Ledger {
             settled,
             wait,
             undo,
+            reserved: None,
         }
     }
 

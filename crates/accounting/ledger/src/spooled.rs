@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until};
-use tollgate_clock::{Deadline, Month, Timestamp};
+use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
@@ -26,7 +26,7 @@ use crate::accounts::Ledger;
 use crate::charge::{Charge, Started};
 use crate::credit::Credit;
 use crate::hold::Hold;
-use crate::hold_request::{HoldError, HoldRequest};
+use crate::hold_request::{HoldError, HoldRequest, rest};
 use crate::settlement::{AttachedPart, SettleError};
 use crate::units::{charge_of_key, is_claim_lost, log_refusal};
 
@@ -456,21 +456,8 @@ impl Ledger {
         if !amount.is_positive() {
             return Ok(None);
         }
-        let request = HoldRequest {
-            operation: self.next_move(now),
-            account,
-            amount,
-            price_version: None,
-            at: now,
-            deadline: Deadline::NEVER,
-            expires_at: now,
-        };
-        let rest = |available: Micros| available.is_positive().then_some(available);
-        let held = match self.has_allotments {
-            true => self.acquire(request, false, rest).await,
-            false => self.reserve_within(request, rest),
-        };
-        match held {
+        let request = HoldRequest::brief(self.next_move(now), account, amount, now);
+        match self.hold(request, rest).finish().await {
             Err(HoldError::InsufficientCredit { .. } | HoldError::NoAccount { .. }) => Ok(None),
             held => held.map(Some),
         }

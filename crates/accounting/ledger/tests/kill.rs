@@ -332,7 +332,11 @@ async fn work(ledger: &Ledger, number: u64) -> bool {
         };
         return charged(id, settlement).await;
     }
-    let mut hold = match ledger.hold(request(payer, number, 40)) {
+    let mut hold = match ledger
+        .hold(request(payer, number, 40), |_| None)
+        .now()
+        .expect("it is alone")
+    {
         Ok(hold) => hold,
         Err(error) => return matches!(error, HoldError::InsufficientCredit { .. }),
     };

@@ -133,7 +133,17 @@ async fn hold_everywhere(
         tasks.spawn(async move {
             loop {
                 let wanted = request(account, number, amount);
-                match ledger.acquire(wanted, number % 2 == 0, |_| None).await {
+                match ledger
+                    .hold(
+                        HoldRequest {
+                            is_written: number % 2 == 0,
+                            ..wanted
+                        },
+                        |_| None,
+                    )
+                    .finish()
+                    .await
+                {
                     Err(HoldError::CreditUnavailable { .. }) => {}
                     placed => return placed,
                 }
@@ -198,10 +208,10 @@ fn credit_that_is_booked_at_one_node_is_spent_at_another_one() {
     let (a, b) = (node(&url, "a"), node(&url, "b"));
     let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
     b.has_account(account);
-    let hold = wait(b.ledger.acquire(request(account, 1, 1_000), true, |_| None));
+    let hold = wait(b.ledger.hold(request(account, 1, 1_000), |_| None).finish());
     let settlement = hold.expect("all of it").settle(settle(600));
     wait(settlement).expect("it is durable");
-    let refused = wait(a.ledger.acquire(request(account, 2, 401), true, |_| None));
+    let refused = wait(a.ledger.hold(request(account, 2, 401), |_| None).finish());
     assert!(
         matches!(
             refused,
@@ -210,7 +220,7 @@ fn credit_that_is_booked_at_one_node_is_spent_at_another_one() {
         "{refused:?}"
     );
     // A shorter answer is decided on all that the account has.
-    let within = wait(a.ledger.acquire(request(account, 3, 500), true, Some));
+    let within = wait(a.ledger.hold(request(account, 3, 500), Some).finish());
     assert_eq!(within.expect("a smaller one").amount(), Micros::new(400));
     wait(a.ledger.grant(credit_of(account, 50, "second", 900))).expect("it is booked");
     let more = credit_of(account, 50, "second", 901);
@@ -258,7 +268,7 @@ fn credit_is_taken_from_an_account_wherever_it_is() {
     let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
     b.has_account(account);
     // b has an allotment of some size, and 100 are held.
-    let hold = wait(b.ledger.acquire(request(account, 1, 100), true, |_| None)).expect("a hold");
+    let hold = wait(b.ledger.hold(request(account, 1, 100), |_| None).finish()).expect("a hold");
     let too_much = wait(a.ledger.correct(credit_of(account, -901, "too much", 900)));
     assert!(
         matches!(too_much, Err(CreditError::InsufficientCredit { .. })),
@@ -280,7 +290,7 @@ fn all_that_an_account_has_is_taken_back_at_a_node_that_does_not_see_it() {
     let url = Postgres::shared().database();
     let (a, b) = (node(&url, "a"), node(&url, "b"));
     let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
-    let hold = wait(a.ledger.acquire(request(account, 1, 100), true, |_| None)).expect("a hold");
+    let hold = wait(a.ledger.hold(request(account, 1, 100), |_| None).finish()).expect("a hold");
     wait(hold.settle(settle(100))).expect("it is durable");
     b.has_account(account);
     let seen = b.ledger.available(account).expect("it is in memory");
@@ -297,8 +307,8 @@ fn a_settlement_above_its_hold_takes_what_the_account_has_elsewhere() {
     let (a, b) = (node(&url, "a"), node(&url, "b"));
     let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
     b.has_account(account);
-    let other = wait(b.ledger.acquire(request(account, 1, 300), true, |_| None)).expect("a hold");
-    let mut hold = wait(a.ledger.acquire(request(account, 2, 100), true, |_| None)).expect("one");
+    let other = wait(b.ledger.hold(request(account, 1, 300), |_| None).finish()).expect("a hold");
+    let mut hold = wait(a.ledger.hold(request(account, 2, 100), |_| None).finish()).expect("one");
     wait(hold.cover(Micros::new(900), NOW));
     let settled = wait(hold.settle(settle(900))).expect("it is durable");
     assert_eq!(settled.charged, Micros::new(700), "all that is not held");
@@ -314,9 +324,9 @@ fn the_credit_limit_is_that_of_the_shared_balance() {
     let (a, b) = (node(&url, "a"), node(&url, "b"));
     let account = account_with(&a.store, &a.ledger, 1, 100, 50);
     b.has_account(account);
-    let one = wait(a.ledger.acquire(request(account, 1, 90), true, |_| None)).expect("a hold");
-    let two = wait(b.ledger.acquire(request(account, 2, 60), true, |_| None)).expect("a hold");
-    let three = wait(a.ledger.acquire(request(account, 3, 1), true, |_| None));
+    let one = wait(a.ledger.hold(request(account, 1, 90), |_| None).finish()).expect("a hold");
+    let two = wait(b.ledger.hold(request(account, 2, 60), |_| None).finish()).expect("a hold");
+    let three = wait(a.ledger.hold(request(account, 3, 1), |_| None).finish());
     assert!(
         matches!(three, Err(HoldError::InsufficientCredit { .. })),
         "{three:?}"
@@ -335,7 +345,7 @@ fn what_a_node_that_has_crashed_had_is_recovered() {
     let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
     let b = without_feed(&url, "b", NodeRole::OneOfMany);
     b.has_account(account);
-    let mut hold = wait(b.ledger.acquire(request(account, 1, 100), true, |_| None)).expect("one");
+    let mut hold = wait(b.ledger.hold(request(account, 1, 100), |_| None).finish()).expect("one");
     wait(hold.durable()).expect("it is durable");
     let number = b.store.node();
     // Its process has ended without a word.
@@ -343,12 +353,12 @@ fn what_a_node_that_has_crashed_had_is_recovered() {
         url.rsplit('/').next().expect("a name"),
         &format!("DELETE FROM leases WHERE node = {number}"),
     );
-    let waits = wait(a.ledger.acquire(request(account, 2, 950), true, |_| None));
+    let waits = wait(a.ledger.hold(request(account, 2, 950), |_| None).finish());
     assert!(
         matches!(waits, Err(HoldError::CreditUnavailable { .. })),
         "a node that does not answer is no reason for a 402: {waits:?}"
     );
-    let uncovered = wait(a.ledger.cover(account, Micros::new(950), NOW));
+    let uncovered = wait(a.ledger.cover(account, Micros::new(950), NOW).finish());
     assert!(
         matches!(uncovered, Err(HoldError::CreditUnavailable { .. })),
         "nor for a write-off: {uncovered:?}"
@@ -357,7 +367,7 @@ fn what_a_node_that_has_crashed_had_is_recovered() {
     recovered.close();
     let refused = wait(commit_on(&b));
     assert!(refused.is_err(), "the crashed node is fenced off");
-    let all = wait(a.ledger.acquire(request(account, 3, 1_000), true, |_| None));
+    let all = wait(a.ledger.hold(request(account, 3, 1_000), |_| None).finish());
     all.expect("all of it").release(NOW);
     assert_balanced(&a.store);
     std::mem::forget(hold);
@@ -379,14 +389,14 @@ fn a_node_that_has_left_nothing_but_its_answers_to_recalls_is_recovered() {
         found.expect("it is there").has_nothing_left
     };
     assert!(!has_nothing_left(), "others wait for it");
-    let waits = wait(b.ledger.acquire(request(account, 1, 101), true, |_| None));
+    let waits = wait(b.ledger.hold(request(account, 1, 101), |_| None).finish());
     assert!(
         matches!(waits, Err(HoldError::CreditUnavailable { .. })),
         "{waits:?}"
     );
     open_recovery(&url, number);
     assert!(has_nothing_left());
-    let refused = wait(b.ledger.acquire(request(account, 2, 101), true, |_| None));
+    let refused = wait(b.ledger.hold(request(account, 2, 101), |_| None).finish());
     assert!(
         matches!(&refused, Err(HoldError::InsufficientCredit { available, .. }) if available.get() == 100),
         "{refused:?}"
@@ -425,7 +435,7 @@ fn a_node_that_is_alone_and_one_of_several_do_not_run_at_once() {
     let error = refused("gateway", NodeRole::Alone);
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
     a.has_account(account);
-    let hold = wait(a.ledger.acquire(request(account, 1, 10), true, |_| None)).expect("a hold");
+    let hold = wait(a.ledger.hold(request(account, 1, 10), |_| None).finish()).expect("a hold");
     wait(hold.settle(settle(10))).expect("it is durable");
     let number = a.store.node();
     // Without giving its allotment back.

@@ -45,7 +45,11 @@ fn sell(ledger: &Ledger, payer: AccountId, numbers: std::ops::Range<u64>) -> i64
     let mut sold = 0;
     wait(ledger.load(payer)).expect("it is there, or can be loaded");
     for number in numbers {
-        let Ok(hold) = ledger.hold(request(payer, number, 10)) else {
+        let Ok(hold) = ledger
+            .hold(request(payer, number, 10), |_| None)
+            .now()
+            .expect("it is alone")
+        else {
             continue;
         };
         match wait(hold.settle(settle(10))) {
@@ -69,7 +73,11 @@ fn two_processes_on_one_file_sell_each_credit_once() {
     let payer = account_with(&first_store, &first, 1, 100, 0);
     let before = sell(&first, payer, 0..3);
     // Open when the other process starts, and settled after it was released there.
-    let mut open = first.hold(request(payer, 3, 10)).expect("there is credit");
+    let mut open = first
+        .hold(request(payer, 3, 10), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("there is credit");
     wait(open.durable()).expect("the hold is durable");
     let (second_store, second) = process(&path, true, 7);
     let late = wait(open.settle(settle(10)));
@@ -95,7 +103,11 @@ fn damaged(path: &Path) -> (AccountId, AccountId) {
     let payer = account_with(&first_store, &first, 1, 100, 0);
     let other = account_with(&first_store, &first, 2, 1000, 0);
     assert_eq!(sell(&first, other, 0..3), 30);
-    let mut open = first.hold(request(payer, 3, 10)).expect("there is credit");
+    let mut open = first
+        .hold(request(payer, 3, 10), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("there is credit");
     wait(open.durable()).expect("the hold is durable");
     let (second_store, second) = process(path, false, 65_536);
     assert_eq!(sell(&first, payer, 100..109), 90);
@@ -216,7 +228,9 @@ fn open_holds_are_released_before_balances_are_corrected() {
         let mut open = Vec::new();
         for (number, amount) in (1..).zip(held) {
             let mut hold = first
-                .hold(request(payer, number, *amount))
+                .hold(request(payer, number, *amount), |_| None)
+                .now()
+                .expect("it is alone")
                 .expect("there is credit");
             wait(hold.durable()).expect("the hold is durable");
             open.push(hold);
@@ -354,7 +368,9 @@ fn every_provable_commit_is_kept_by_a_repair() {
             wait(ledger.load(payer)).expect("it can be loaded");
             for number in 0..3 {
                 let mut hold = ledger
-                    .hold(request(payer, run * 10 + number, 10))
+                    .hold(request(payer, run * 10 + number, 10), |_| None)
+                    .now()
+                    .expect("it is alone")
                     .expect("there is credit");
                 wait(hold.durable()).expect("the hold is durable");
                 wait(hold.settle(settle(10))).expect("it is settled");
@@ -397,7 +413,11 @@ fn the_first_start_end_and_booking_of_an_operation_count() {
     let original = folder.path().join("original.db");
     let (first_store, first) = process(&original, false, 65_536);
     let payer = account_with(&first_store, &first, 1, 100, 0);
-    let mut hold = first.hold(request(payer, 1, 40)).expect("there is credit");
+    let mut hold = first
+        .hold(request(payer, 1, 40), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("there is credit");
     wait(hold.durable()).expect("the hold is durable");
     // Without the recovery that would release the hold.
     let options = Options {

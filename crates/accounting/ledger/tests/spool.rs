@@ -148,11 +148,7 @@ impl Node {
     fn hold(&self, account: AccountId, number: u64, amount: i64) -> Hold {
         wait(self.ledger.load(account)).expect("it can be loaded");
         let wanted = request(account, number, amount);
-        let mut hold = match self.ledger.has_allotments() {
-            true => wait(self.ledger.acquire(wanted, true, |_| None)),
-            false => self.ledger.hold(wanted),
-        }
-        .expect("there is credit");
+        let mut hold = wait(self.ledger.hold(wanted, |_| None).finish()).expect("there is credit");
         wait(hold.durable()).expect("it is durable");
         hold
     }
@@ -514,7 +510,12 @@ fn a_node_that_is_cut_off_admits_nothing_new_and_goes_on_after_a_stall() {
     node.rests();
     fixture.link.stall();
     // Its hold is on the way: it is refused when the node is cut off, and released behind the hold.
-    let mut waiting = node.ledger.hold(request(account, 2, 200)).expect("credit");
+    let mut waiting = node
+        .ledger
+        .hold(request(account, 2, 200), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("credit");
     node.commits();
     let mut loading = pin!(node.ledger.load(idle));
     let begun = wait(std::future::poll_fn(|context| {
@@ -550,8 +551,14 @@ fn a_node_that_is_cut_off_admits_nothing_new_and_goes_on_after_a_stall() {
     drop(waiting);
     assert!(matches!(node.store.admit(), Err(SubmitError::CutOff)));
     for refused in [
-        node.ledger.hold(request(account, 3, 1)),
-        node.ledger.reserve(request(account, 4, 1)),
+        node.ledger
+            .hold(request(account, 3, 1), |_| None)
+            .now()
+            .expect("it is alone"),
+        node.ledger
+            .hold(request(account, 4, 1).in_memory(), |_| None)
+            .now()
+            .expect("it is alone"),
     ] {
         assert!(matches!(refused, Err(HoldError::CutOff)), "{refused:?}");
     }

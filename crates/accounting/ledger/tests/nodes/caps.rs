@@ -15,6 +15,12 @@ pub(super) fn cap(max: i64, period: CapPeriod) -> Option<SpendingCap> {
     Some(SpendingCap { max, period })
 }
 
+/// A cap of any amount: one of several nodes asks the database for it.
+pub(super) fn of(period: CapPeriod) -> SpendingCap {
+    let max = Micros::ZERO;
+    SpendingCap { max, period }
+}
+
 /// Creates the key of an account.
 pub(super) fn key_with(node: &Node, account: AccountId, spending_cap: Option<SpendingCap>) {
     write(node, support::key_of(KEY, account, spending_cap));
@@ -81,7 +87,8 @@ impl Node {
             };
             match self
                 .ledger
-                .acquire_cap((KEY, period), wanted, |_| None)
+                .hold_cap((KEY, of(period)), wanted, |_| None)
+                .finish()
                 .await
             {
                 Ok(hold) => return Ok(hold),
@@ -104,7 +111,8 @@ impl Node {
         self.has_account(account);
         let placed = wait(
             self.ledger
-                .acquire(of_now(account, number, amount), false, |_| None),
+                .hold(of_now(account, number, amount).in_memory(), |_| None)
+                .finish(),
         );
         let settlement = placed.expect("there is credit").settle(Settle {
             actual: Micros::new(amount),
@@ -239,7 +247,8 @@ fn a_request_counts_in_the_month_in_which_it_began() {
     };
     let refused = wait(
         a.ledger
-            .acquire_cap((KEY, CapPeriod::Month), wanted, |_| None),
+            .hold_cap((KEY, of(CapPeriod::Month)), wanted, |_| None)
+            .finish(),
     );
     assert!(
         matches!(&refused, Err(HoldError::InsufficientCredit { available, .. }) if *available == Micros::new(1_000)),
@@ -265,7 +274,10 @@ fn what_a_crashed_node_had_of_a_cap_is_recovered_and_what_it_spent_counts() {
     );
     let all = a
         .ledger
-        .acquire_cap((KEY, CapPeriod::Month), of_now(account, 4, 950), |_| None);
+        .hold_cap((KEY, of(CapPeriod::Month)), of_now(account, 4, 950), |_| {
+            None
+        })
+        .finish();
     let waits = wait(all);
     assert!(
         matches!(waits, Err(HoldError::CreditUnavailable { .. })),
@@ -283,7 +295,12 @@ fn what_a_crashed_node_had_of_a_cap_is_recovered_and_what_it_spent_counts() {
     a.close();
     let alone = open_alone(&url);
     balance_of(&alone.ledger, account);
-    let placed = alone.ledger.hold(of_now(account, 9, 200)).expect("a hold");
+    let placed = alone
+        .ledger
+        .hold(of_now(account, 9, 200), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("a hold");
     let settlement = placed.settle(Settle {
         actual: Micros::new(200),
         usage: of_key(),
@@ -413,7 +430,7 @@ fn refused_charge(is_waited_for: bool) {
     let kept = wait(b.reserve(CapPeriod::Total, account, 1, 600)).expect("it is allowed");
     b.has_account(account);
     let wanted = of_now(account, 2, 100);
-    let mut hold = wait(b.ledger.acquire(wanted, true, |_| None)).expect("there is credit");
+    let mut hold = wait(b.ledger.hold(wanted, |_| None).finish()).expect("there is credit");
     wait(hold.durable()).expect("it is durable");
     let settle = Settle {
         actual: Micros::new(100),
@@ -456,9 +473,10 @@ fn a_request_counts_in_the_month_in_which_it_began_when_the_clock_is_set_back() 
     };
     let reserved = a
         .ledger
-        .acquire_cap((KEY, CapPeriod::Month), wanted, |_| None);
+        .hold_cap((KEY, of(CapPeriod::Month)), wanted, |_| None)
+        .finish();
     let reserved = wait(reserved).expect("it is allowed");
-    let hold = wait(a.ledger.acquire(wanted, false, |_| None)).expect("there is credit");
+    let hold = wait(a.ledger.hold(wanted.in_memory(), |_| None).finish()).expect("there is credit");
     let settlement = hold.settle(Settle {
         actual: Micros::new(400),
         usage: of_key(),
@@ -530,7 +548,9 @@ fn a_node_that_is_in_a_later_month_is_not_waited_for() {
             at: month,
             ..request(account, number, 10)
         };
-        let later = (a.ledger).acquire_cap((KEY, CapPeriod::Month), later, |_| None);
+        let later = (a.ledger)
+            .hold_cap((KEY, of(CapPeriod::Month)), later, |_| None)
+            .finish();
         drop(wait(later));
         for part in 0..Ledger::PARTS {
             a.ledger.return_idle(part, month);
@@ -578,7 +598,9 @@ fn a_cap_may_be_set_below_what_was_spent_in_the_month_before() {
         at: NEXT_MONTH,
         ..request(account, 2, 10)
     };
-    let later = (a.ledger).acquire_cap((KEY, CapPeriod::Month), later, |_| None);
+    let later = (a.ledger)
+        .hold_cap((KEY, of(CapPeriod::Month)), later, |_| None)
+        .finish();
     drop(wait(later));
     change_cap_at(&a, account, 0, cap(500, CapPeriod::Month), NEXT_MONTH);
     assert_balanced(&a.store);
@@ -598,7 +620,9 @@ fn a_node_whose_clock_is_months_ahead_removes_no_part_that_another_one_has() {
         at: THIRD_MONTH,
         ..request(account, 2, 10)
     };
-    let later = (a.ledger).acquire_cap((KEY, CapPeriod::Month), later, |_| None);
+    let later = (a.ledger)
+        .hold_cap((KEY, of(CapPeriod::Month)), later, |_| None)
+        .finish();
     drop(wait(later));
     // With its clock set back, before the other one is charged.
     drop(wait(a.reserve(CapPeriod::Month, account, 4, 10)).expect("it is allowed"));

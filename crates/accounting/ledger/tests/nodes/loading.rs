@@ -40,7 +40,8 @@ impl Node {
             wait(self.ledger.load(account)).expect("it can be loaded");
             match wait(
                 self.ledger
-                    .acquire(request(account, number, amount), true, |_| None),
+                    .hold(request(account, number, amount), |_| None)
+                    .finish(),
             ) {
                 Err(HoldError::CreditUnavailable { .. }) => {}
                 placed => return placed,
@@ -144,7 +145,7 @@ fn a_recall_is_answered_by_a_node_that_has_removed_the_account_from_memory() {
     let mut tries = 0;
     let refused = loop {
         tries += 1;
-        match wait(a.ledger.acquire(request(account, 2, 1), true, |_| None)) {
+        match wait(a.ledger.hold(request(account, 2, 1), |_| None).finish()) {
             Err(HoldError::CreditUnavailable { .. }) if tries < 20 => {}
             other => break other,
         }
@@ -284,7 +285,7 @@ fn exactly_what_an_account_has_is_held_while_nodes_remove_it_from_memory() {
                         loop {
                             wait(node.ledger.load(account)).expect("it can be loaded");
                             let wanted = request(account, number, AMOUNT);
-                            match wait(node.ledger.acquire(wanted, step % 2 == 0, |_| None)) {
+                            match wait(node.ledger.hold(HoldRequest { is_written: step % 2 == 0, ..wanted }, |_| None).finish()) {
                                 Ok(hold) => holds.push(hold),
                                 Err(HoldError::InsufficientCredit { .. }) => {}
                                 Err(
@@ -325,7 +326,7 @@ fn exactly_what_an_account_has_is_held_while_nodes_remove_it_from_memory() {
         at: NOW + Duration::from_secs(1),
         ..request(account, 9_000, left)
     };
-    let all = wait(nodes[1].ledger.acquire(all, true, |_| None));
+    let all = wait(nodes[1].ledger.hold(all, |_| None).finish());
     drop(all.expect("all of it"));
     assert_balanced(&nodes[2].store);
 }

@@ -40,7 +40,7 @@ fn change(account: AccountId, version: i64, owed: i64) -> Vec<Part> {
 
 /// Repeats a hold until what other nodes have changed is known, and releases it.
 async fn placed(node: &Node, wanted: HoldRequest) {
-    while node.ledger.acquire(wanted, true, |_| None).await.is_err() {
+    while node.ledger.hold(wanted, |_| None).finish().await.is_err() {
         tokio::task::yield_now().await;
     }
 }
@@ -55,7 +55,7 @@ fn credit_that_is_owed_is_spent_at_no_node() {
     let begun = Part::TopUp(Box::new(TopUpPart::Begin(row(account, 0, 0))));
     let begun = UnitOfWork::of(begun, Admission::Normal);
     wait(commit(&*a.store, begun)).expect("it is stored");
-    let hold = wait(b.ledger.acquire(request(account, 1, 300), true, |_| None)).expect("a hold");
+    let hold = wait(b.ledger.hold(request(account, 1, 300), |_| None).finish()).expect("a hold");
     // As a returned payment is booked: all that is not held, and the rest is owed.
     wait(a.ledger.recall(account, NOW)).expect("b has answered");
     let free = wait(a.ledger.total_available(account)).expect("a read");
@@ -68,8 +68,11 @@ fn credit_that_is_owed_is_spent_at_no_node() {
     });
     for (number, node) in [&b, &a].into_iter().enumerate() {
         let wanted = request(account, 10 + number as u64, 1);
-        assert!(node.ledger.hold(wanted).is_err(), "it has none of its own");
-        let held = wait(node.ledger.acquire(wanted, true, |_| None));
+        assert!(
+            node.ledger.hold(wanted, |_| None).now().is_none(),
+            "it has none of its own"
+        );
+        let held = wait(node.ledger.hold(wanted, |_| None).finish());
         assert!(
             matches!(held, Err(HoldError::InsufficientCredit { available, .. }) if available == Micros::ZERO),
             "{held:?}"

@@ -30,7 +30,7 @@ fn send(
             at: NOW + Duration::from_secs(1) * moment,
             ..request(account, u64::from(moment) * 1_000 + number, amount)
         };
-        tasks.spawn(async move { ledger.acquire(wanted, true, |_| None).await });
+        tasks.spawn(async move { ledger.hold(wanted, |_| None).finish().await });
     }
     tasks
 }
@@ -105,7 +105,7 @@ fn an_account_that_the_database_has_found_to_have_nothing_is_refused_for_a_tenth
     let account = account_with(&a.store, &a.ledger, 1, 100, 0);
     let empty_at = |millis| {
         let at = NOW + Duration::from_millis(millis);
-        a.ledger.is_refused(account, at)
+        a.ledger.knows_balance(account, at)
     };
     let refused = a.acquire(account, 1, 101);
     assert!(is_refused(&refused), "{refused:?}");
@@ -280,7 +280,7 @@ fn credit_taken_for_a_charge_that_is_not_accepted_is_returned_where_the_account_
         let refused = to.acquire(account, 1, 101);
         assert!(is_refused(&refused), "{refused:?}");
     }
-    let covered = wait(b.ledger.cover(account, Micros::new(60), NOW)).expect("it has 100");
+    let covered = wait(b.ledger.cover(account, Micros::new(60), NOW).finish()).expect("it has 100");
     assert!(covered.is_some());
     let resume = b.stop_writer();
     let fill = || UnitOfWork::of_all([], Admission::Normal);

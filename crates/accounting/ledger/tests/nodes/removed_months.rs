@@ -40,7 +40,8 @@ fn the_audit_compares_the_caps_of_months_that_are_not_removed() {
     };
     let unused = wait(
         a.ledger
-            .acquire_cap((KEY, CapPeriod::Month), wanted, |_| None),
+            .hold_cap((KEY, of(CapPeriod::Month)), wanted, |_| None)
+            .finish(),
     );
     unused
         .expect("a month of its own")
@@ -97,7 +98,8 @@ fn the_audit_compares_caps_when_a_commit_is_removed_that_a_wrong_clock_has_dated
     };
     let kept = wait(
         a.ledger
-            .acquire_cap((KEY, CapPeriod::Month), wanted, |_| None),
+            .hold_cap((KEY, of(CapPeriod::Month)), wanted, |_| None)
+            .finish(),
     );
     drop(kept.expect("a month of its own"));
     a.close();

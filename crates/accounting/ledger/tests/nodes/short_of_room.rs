@@ -13,7 +13,8 @@ async fn charge(ledger: &Ledger, account: AccountId, number: u64) {
     let hold = loop {
         again.tick().await;
         match ledger
-            .acquire(request(account, number, 100), true, |_| None)
+            .hold(request(account, number, 100), |_| None)
+            .finish()
             .await
         {
             // The node waits for its database: its client gets 503, and tries again.

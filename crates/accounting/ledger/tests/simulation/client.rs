@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::{Deadline, Timestamp};
-use tollgate_ledger::{CapHold, CreditError, HoldError, HoldRequest, Ledger, Settle, SettleError};
+use tollgate_ledger::{
+    CapHold, CreditError, Hold, HoldError, HoldRequest, Ledger, Settle, SettleError,
+};
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::simulation::{SimulatedProcess, Simulation};
@@ -174,6 +176,24 @@ impl Client {
         is_durable
     }
 
+    /// The fault: shortened to the room that this node has, which a decision at once shows.
+    fn hold_by_local_room(&self, mut wanted: HoldRequest) -> Result<Hold, HoldError> {
+        let asked = wanted.amount;
+        loop {
+            if let Some(placed) = self.ledger.hold(wanted, |_| None).now() {
+                return placed;
+            }
+            wanted.amount = Micros::new(wanted.amount.get() / 2);
+            if !wanted.amount.is_positive() {
+                return Err(HoldError::InsufficientCredit {
+                    account: wanted.account,
+                    available: Micros::ZERO,
+                    requested: asked,
+                });
+            }
+        }
+    }
+
     fn request(&self, completion: &Completion) -> HoldRequest {
         HoldRequest {
             operation: completion.id,
@@ -183,6 +203,7 @@ impl Client {
             at: self.now(),
             deadline: Deadline::NEVER,
             expires_at: self.now() + Duration::from_secs(600),
+            is_written: true,
         }
     }
 
@@ -225,10 +246,19 @@ impl Client {
         let amount = wanted.amount.get();
         let refusal = Refusal { number, amount };
         let placed = match self.fault {
-            Some(Fault::ShorteningByLocalRoom) if is_shortened => {
-                self.ledger.hold_within(wanted, rest)
+            Some(Fault::ShorteningByLocalRoom) if is_shortened => self.hold_by_local_room(wanted),
+            _ => {
+                self.ledger
+                    .hold(
+                        HoldRequest {
+                            is_written: kind % 3 != 0,
+                            ..wanted
+                        },
+                        rest,
+                    )
+                    .finish()
+                    .await
             }
-            _ => self.ledger.acquire(wanted, kind % 3 != 0, rest).await,
         };
         let mut hold = match placed {
             Ok(hold) => hold,
@@ -326,7 +356,7 @@ impl Client {
         &self,
         completion: &Completion,
         wanted: HoldRequest,
-        rest: impl FnOnce(Micros) -> Option<Micros>,
+        rest: impl FnOnce(Micros) -> Option<Micros> + Send,
         freed: &mut Freed,
     ) -> Result<Option<CapHold>, State> {
         let Completion { number, amount, .. } = *completion;
@@ -337,7 +367,10 @@ impl Client {
         let purse = Purse::Cap(KeyCap::of(credential, period, completion.id));
         let asked = self.asked(purse, number);
         let refusal = Refusal { number, amount };
-        let reserved = self.ledger.acquire_cap((credential, period), wanted, rest);
+        let reserved = self
+            .ledger
+            .hold_cap((credential, cap), wanted, rest)
+            .finish();
         match reserved.await {
             Ok(kept) => {
                 let reserved = kept.amount().get();
@@ -584,13 +617,15 @@ impl Client {
     async fn used(&self, completion: Completion) -> Result<(), HoldError> {
         let wanted = self.request(&completion);
         if let Some((credential, Some(cap))) = completion.key {
-            let capped = (credential, cap.period);
-            let reserved = self.ledger.acquire_cap(capped, wanted, |_| None);
+            let reserved = self
+                .ledger
+                .hold_cap((credential, cap), wanted, |_| None)
+                .finish();
             return reserved.await.map(drop);
         }
         let loaded = self.ledger.load(completion.account).await;
         loaded.map_err(|_| HoldError::CutOff)?;
-        let mut hold = self.ledger.acquire(wanted, true, |_| None).await?;
+        let mut hold = self.ledger.hold(wanted, |_| None).finish().await?;
         let _ = hold.durable().await;
         hold.release(self.now());
         Ok(())

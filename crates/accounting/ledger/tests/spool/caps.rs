@@ -39,8 +39,14 @@ impl Node {
             at: NOW + Duration::from_millis(200 * number),
             ..request(account, number, amount)
         };
-        let cap = (KEY, CapPeriod::Month);
-        self.ledger.acquire_cap(cap, wanted, |_| None).await
+        let cap = SpendingCap {
+            max: Micros::ZERO,
+            period: CapPeriod::Month,
+        };
+        self.ledger
+            .hold_cap((KEY, cap), wanted, |_| None)
+            .finish()
+            .await
     }
 
     /// Charges the key what is reserved: as a request without a durable hold does, or with one.
@@ -67,7 +73,8 @@ impl Node {
             false => {
                 let wanted = request(account, number, amount);
                 wait(self.ledger.load(account)).expect("it can be loaded");
-                wait(self.ledger.acquire(wanted, false, |_| None)).expect("there is credit")
+                wait(self.ledger.hold(wanted.in_memory(), |_| None).finish())
+                    .expect("there is credit")
             }
         };
         cut();

@@ -36,7 +36,9 @@ fn what_a_charge_in_the_spool_leaves_of_its_hold_can_be_held_before_the_database
     settle_with_lost_claim(&node, hold, 30);
     let mut rest = node
         .ledger
-        .hold(request(account, 2, 70))
+        .hold(request(account, 2, 70), |_| None)
+        .now()
+        .expect("it is alone")
         .expect("it is free");
     fixture.link.restore();
     wait(rest.durable()).expect("it is durable");
@@ -59,7 +61,7 @@ fn a_start_charges_what_is_in_the_spool_of_a_recalled_account() {
     node.die();
     let b = start(fixture.elsewhere("b", NodeRole::OneOfMany));
     wait(b.ledger.load(account)).expect("it can be loaded");
-    let waits = wait(b.ledger.acquire(request(account, 2, 70), true, |_| None));
+    let waits = wait(b.ledger.hold(request(account, 2, 70), |_| None).finish());
     assert!(
         matches!(waits, Err(HoldError::CreditUnavailable { .. })),
         "{waits:?}"

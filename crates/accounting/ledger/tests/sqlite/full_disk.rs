@@ -28,7 +28,12 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
     let mut durable = 0;
     loop {
         assert!(durable < 100_000, "120 pages never fill up");
-        let hold = match bed.ledger.hold(request(payer, durable, 10)) {
+        let hold = match bed
+            .ledger
+            .hold(request(payer, durable, 10), |_| None)
+            .now()
+            .expect("it is alone")
+        {
             Ok(hold) => hold,
             Err(error) => panic!("a hold was refused before a settlement failed: {error}"),
         };
@@ -41,7 +46,11 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
             Err(error) => panic!("{error}"),
         }
     }
-    let after = bed.ledger.hold(request(payer, durable + 1, 10));
+    let after = bed
+        .ledger
+        .hold(request(payer, durable + 1, 10), |_| None)
+        .now()
+        .expect("it is alone");
     assert!(matches!(after, Err(HoldError::Store { .. })), "{after:?}");
     assert!(bed.store.failure().is_some());
     bed.store.close();
@@ -78,10 +87,17 @@ fn a_settlement_reports_why_the_store_refused_its_hold() {
         let number = kept.len() as u64;
         assert!(number < 100_000, "120 pages never fill up");
         let resume = bed.stop_writer();
-        let unasked = bed.ledger.hold(request(payer, number, 1)).expect("credit");
+        let unasked = bed
+            .ledger
+            .hold(request(payer, number, 1), |_| None)
+            .now()
+            .expect("it is alone")
+            .expect("credit");
         let mut asked = bed
             .ledger
-            .hold(request(payer, number + 1, 1))
+            .hold(request(payer, number + 1, 1), |_| None)
+            .now()
+            .expect("it is alone")
             .expect("credit");
         drop(resume);
         // Both are in one commit, whose units are acknowledged in their order.
@@ -107,7 +123,12 @@ fn a_settlement_reports_why_the_store_refused_its_hold() {
 fn a_ledger_dropped_with_its_store_stops_the_writer() {
     let bed = bed(options());
     let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
-    let hold = bed.ledger.hold(request(payer, 1, 10)).expect("credit");
+    let hold = bed
+        .ledger
+        .hold(request(payer, 1, 10), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("credit");
     let settlement = hold.settle(settle(3));
     let path = bed.folder.path().to_owned();
     let keep = bed.folder;

@@ -1,13 +1,13 @@
 //! A ledger and its store handed over to a successor while requests are open.
 
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tollgate_clock::Clock;
 use tollgate_ledger::{AttachedPart, CreditError, HoldError, Ledger, LoadError, SettleError};
-use tollgate_money::{AccountId, CredentialId, Micros};
+use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::sqlite::{self, Lock, Options};
 use tollgate_store::{
     Admission, CacheScope, CommitError, Endpoint, FailureKind, IdempotencyKey, IdempotencyPart,
@@ -86,7 +86,12 @@ fn the_successor_loads_the_accounts_of_open_holds_and_the_predecessor_none_any_m
     };
     assert_eq!(evict(&bed.ledger, &bed.store), 3);
     wait(bed.ledger.load(ids[0])).expect("it can be loaded");
-    let hold = bed.ledger.hold(request(ids[0], 1, 60)).expect("credit");
+    let hold = bed
+        .ledger
+        .hold(request(ids[0], 1, 60), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("credit");
     let next = hand_over(&bed);
     assert_eq!(next.ledger.resident_accounts(), 1);
     assert_eq!(
@@ -115,34 +120,51 @@ fn open_holds_end_through_the_successor_which_alone_decides_on_credit() {
     let bed = bed(options());
     let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
     let hold = |number, amount| {
-        let hold = bed.ledger.hold(request(payer, number, amount));
+        let hold = bed
+            .ledger
+            .hold(request(payer, number, amount), |_| None)
+            .now()
+            .expect("it is alone");
         hold.expect("there is credit")
     };
     let (first, left, beyond) = (hold(1, 30), hold(2, 5), hold(3, 10));
-    let reserved = bed.ledger.reserve(request(payer, 4, 20));
+    let reserved = bed
+        .ledger
+        .hold(request(payer, 4, 20).in_memory(), |_| None)
+        .now()
+        .expect("it is alone");
     let reserved = reserved.expect("there is credit");
     let released = hold(5, 15);
 
     let next = hand_over(&bed);
-    let counted = Arc::<Mutex<Vec<_>>>::default();
-    let count = Arc::clone(&counted);
-    next.ledger
-        .count_charges_of_predecessor(move |credential, charged, at| {
-            count
-                .lock()
-                .expect("no panic")
-                .push((credential, charged, at));
-        });
+    let key = CredentialId::from_bytes([9; 16]);
+    let cap = SpendingCap {
+        max: Micros::new(12),
+        period: CapPeriod::Total,
+    };
+    wait(next.ledger.load_spending((key, payer), cap, NOW)).expect("a read");
+    let is_reached = || {
+        let reached = next.ledger.reached_cap(key, cap, NOW);
+        reached.expect("it is loaded").is_some()
+    };
+    assert!(!is_reached(), "it has spent nothing");
     assert_eq!(in_next(&next, payer), (20, 80), "reservations are held too");
     assert_eq!(next.ledger.adopted_holds(), 5);
-    let refused = bed.ledger.hold(request(payer, 6, 1));
+    let refused = bed
+        .ledger
+        .hold(request(payer, 6, 1), |_| None)
+        .now()
+        .expect("it is alone");
     assert!(matches!(refused, Err(HoldError::Overloaded { .. })));
     let refused = wait(bed.ledger.grant(credit_of(payer, 5, "late", 7)));
     assert!(matches!(refused, Err(CreditError::Overloaded { .. })));
-    let taken = next.ledger.hold(request(payer, 8, 20));
+    let taken = next
+        .ledger
+        .hold(request(payer, 8, 20), |_| None)
+        .now()
+        .expect("it is alone");
     let taken = taken.expect("the successor has the rest");
 
-    let key = CredentialId::from_bytes([9; 16]);
     let (mut with_key, began_at) = (settle(12), operation(1).began_at());
     with_key.at = began_at;
     with_key.usage.credential = Some(key);
@@ -155,10 +177,7 @@ fn open_holds_end_through_the_successor_which_alone_decides_on_credit() {
         (18, 70),
         "what was not used is free there"
     );
-    assert_eq!(
-        *counted.lock().expect("no panic"),
-        [(key, Micros::new(12), began_at)]
-    );
+    assert!(is_reached(), "the charge of the predecessor counts");
     released.release(NOW);
     let over = wait(beyond.settle(settle(14))).expect("durable");
     let over = (over.charged.get(), over.written_off.get());
@@ -222,7 +241,11 @@ fn a_settlement_takes_the_response_of_its_idempotency_key_with_it_and_later_runs
         let unit = UnitOfWork::of(Part::Idempotency(Box::new(claim)), Admission::Normal);
         wait(commit(&*bed.store, unit)).expect("it is free");
     }
-    let hold = bed.ledger.hold(request(payer, 1, 30));
+    let hold = bed
+        .ledger
+        .hold(request(payer, 1, 30), |_| None)
+        .now()
+        .expect("it is alone");
     let hold = hold.expect("there is credit");
     let next = hand_over(&bed);
     let free = |token| {
@@ -286,7 +309,11 @@ fn without_an_answer_of_the_successor_the_store_fails_and_nothing_is_confirmed()
         ..options()
     });
     let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
-    let hold = bed.ledger.hold(request(payer, 1, 30));
+    let hold = bed
+        .ledger
+        .hold(request(payer, 1, 30), |_| None)
+        .now()
+        .expect("it is alone");
     let hold = hold.expect("there is credit");
     bed.ledger.hand_over();
     let handover = bed.store.hand_over().expect("the store is open");
@@ -306,7 +333,11 @@ fn a_message_that_charges_more_than_its_hold_or_ends_another_hold_changes_nothin
 
     let bed = bed(options());
     let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
-    let hold = bed.ledger.hold(request(payer, 1, 30));
+    let hold = bed
+        .ledger
+        .hold(request(payer, 1, 30), |_| None)
+        .now()
+        .expect("it is alone");
     std::mem::forget(hold.expect("there is credit"));
     bed.ledger.hand_over();
     bed.store.close();
@@ -358,7 +389,11 @@ fn a_message_that_charges_more_than_its_hold_or_ends_another_hold_changes_nothin
 fn a_settlement_that_is_refused_with_its_attached_part_leaves_its_hold_for_a_release() {
     let bed = bed(options());
     let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
-    let hold = bed.ledger.hold(request(payer, 1, 60));
+    let hold = bed
+        .ledger
+        .hold(request(payer, 1, 60), |_| None)
+        .now()
+        .expect("it is alone");
     let hold = hold.expect("there is credit");
     let next = hand_over(&bed);
     let attached = AttachedPart::new(move |_| answer_with_lost_claim(payer));
@@ -372,7 +407,11 @@ fn a_settlement_that_is_refused_with_its_attached_part_leaves_its_hold_for_a_rel
     );
     let balance = next.ledger.balance(payer).expect("an account");
     assert_eq!((balance.available.get(), balance.held.get()), (100, 0));
-    let all = next.ledger.hold(request(payer, 2, 100));
+    let all = next
+        .ledger
+        .hold(request(payer, 2, 100), |_| None)
+        .now()
+        .expect("it is alone");
     wait(all.expect("all is free").settle(settle(100))).expect("durable");
     wait(flush(&*next.store)).expect("everything is durable");
     assert_ledger_balances(&next.store);

@@ -123,7 +123,11 @@ fn credits_that_a_returned_payment_owes_are_not_spendable() {
         vec![Part::TopUp(Box::new(TopUpPart::Change(row)))]
     };
     wait(ledger.top_up_with(credit(1, 100, "capture"), change(1))).expect("it is booked");
-    let hold = ledger.hold(request(account(1), 11, 80)).expect("it fits");
+    let hold = ledger
+        .hold(request(account(1), 11, 80), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("it fits");
     let returned = ledger.take_back(credit(2, -20, "returned"), owing(2, 80));
     wait(returned).expect("what is not held");
     hold.release(NOW);
@@ -136,7 +140,10 @@ fn credits_that_a_returned_payment_owes_are_not_spendable() {
             wait(ledger.load(account(1))).expect("it is loaded");
         }
         assert_eq!(ledger.available(account(1)), Some(Micros::new(80)));
-        let held = ledger.hold(request(account(1), 12, 1));
+        let held = ledger
+            .hold(request(account(1), 12, 1), |_| None)
+            .now()
+            .expect("it is alone");
         assert!(
             matches!(held, Err(HoldError::InsufficientCredit { available, .. }) if available == Micros::ZERO),
             "{held:?}"
@@ -148,12 +155,26 @@ fn credits_that_a_returned_payment_owes_are_not_spendable() {
     wait(ledger.top_up_with(credit(4, 30, "more"), owing(3, 80).remove(0))).expect("it is booked");
     drop(
         ledger
-            .hold(request(account(1), 13, 30))
+            .hold(request(account(1), 13, 30), |_| None)
+            .now()
+            .expect("it is alone")
             .expect("30 are not owed"),
     );
-    assert!(ledger.hold(request(account(1), 14, 31)).is_err());
+    assert!(
+        ledger
+            .hold(request(account(1), 14, 31), |_| None)
+            .now()
+            .expect("it is alone")
+            .is_err()
+    );
     wait(ledger.take_back(credit(5, -80, "returned/80"), owing(4, 0))).expect("it is owed");
-    assert!(ledger.hold(request(account(1), 15, 30)).is_ok());
+    assert!(
+        ledger
+            .hold(request(account(1), 15, 30), |_| None)
+            .now()
+            .expect("it is alone")
+            .is_ok()
+    );
 }
 
 #[test]
@@ -182,12 +203,19 @@ fn what_a_refused_settlement_would_leave_of_its_hold_is_decided_on_after_its_rel
     let ledger = &bed.ledger;
     make_purchase(&bed.store);
     wait(ledger.top_up_with(credit(1, 100, "capture"), change(1))).expect("it is booked");
-    let mut hold = ledger.hold(request(account(1), 2, 100)).expect("credit");
+    let mut hold = ledger
+        .hold(request(account(1), 2, 100), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("credit");
     wait(hold.durable()).expect("it is durable");
     let resume = bed.stop_writer();
     let settlement = hold.settle_with(settle(30), Some(AttachedPart::new(|_| change(1))));
     assert_eq!(settlement.settled().available, Micros::new(70));
-    let early = ledger.hold(request(account(1), 3, 60));
+    let early = ledger
+        .hold(request(account(1), 3, 60), |_| None)
+        .now()
+        .expect("it is alone");
     assert!(
         matches!(early, Err(HoldError::InsufficientCredit { .. })),
         "{early:?}"
@@ -198,7 +226,11 @@ fn what_a_refused_settlement_would_leave_of_its_hold_is_decided_on_after_its_rel
         matches!(refused, Err(SettleError::Refused { .. })),
         "{refused:?}"
     );
-    let mut all = ledger.hold(request(account(1), 4, 100)).expect("all of it");
+    let mut all = ledger
+        .hold(request(account(1), 4, 100), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("all of it");
     wait(all.durable()).expect("the store has it too");
     let kept = all.settle_with(settle(30), Some(AttachedPart::new(|_| change(2))));
     wait(kept).expect("it is durable");

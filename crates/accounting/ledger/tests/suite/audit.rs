@@ -100,7 +100,9 @@ fn make_books() -> tempfile::TempDir {
         };
         let hold = |number| {
             ledger
-                .hold(request(payer, run * 100 + number, 40))
+                .hold(request(payer, run * 100 + number, 40), |_| None)
+                .now()
+                .expect("it is alone")
                 .expect("there is credit")
         };
         for actual in [30, 50] {
@@ -515,7 +517,9 @@ fn an_audit_during_writes_sees_one_snapshot() {
         let worker = scope.spawn(move || {
             for number in 0..3000 {
                 let hold = working
-                    .hold(request(payer, number, 10))
+                    .hold(request(payer, number, 10), |_| None)
+                    .now()
+                    .expect("it is alone")
                     .expect("there is credit");
                 let settlement = hold.settle(settle(3));
                 if number % 50 == 0 {

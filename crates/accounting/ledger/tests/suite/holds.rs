@@ -32,7 +32,11 @@ fn exactly_as_many_competing_holds_are_accepted_as_there_is_credit_for() {
             let (ledger, accepted) = (&bed.ledger, &accepted);
             scope.spawn(move || {
                 for number in 0..5 * CREDIT_FOR / THREADS {
-                    match ledger.hold(request(payer, thread << 32 | number, 7)) {
+                    match ledger
+                        .hold(request(payer, thread << 32 | number, 7), |_| None)
+                        .now()
+                        .expect("it is alone")
+                    {
                         Ok(hold) => accepted.lock().expect("no panic").push(hold),
                         Err(HoldError::InsufficientCredit { .. }) => {}
                         Err(error) => panic!("{error}"),
@@ -71,7 +75,9 @@ fn a_dropped_hold_is_released() {
     let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
     let hold = |number| {
         bed.ledger
-            .hold(request(payer, number, 60))
+            .hold(request(payer, number, 60), |_| None)
+            .now()
+            .expect("it is alone")
             .expect("there is credit")
     };
 
@@ -114,7 +120,11 @@ fn a_dropped_hold_is_released_at_the_time_of_the_last_request_also_after_a_clock
             at,
             ..request(payer, number, 10)
         };
-        bed.ledger.hold(wanted).expect("there is credit")
+        bed.ledger
+            .hold(wanted, |_| None)
+            .now()
+            .expect("it is alone")
+            .expect("there is credit")
     };
     let (later, wrong) = (
         NOW + Duration::from_secs(60),
@@ -134,10 +144,20 @@ fn a_dropped_hold_is_released_at_the_time_of_the_last_request_also_after_a_clock
 fn a_hold_that_expired_cannot_be_settled() {
     let bed = bed(options());
     let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
-    let late = bed.ledger.hold(request(payer, 1, 60)).expect("credit");
+    let late = bed
+        .ledger
+        .hold(request(payer, 1, 60), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("credit");
     let mut longer = request(payer, 2, 30);
     longer.deadline = Deadline::after(ELAPSED, Duration::from_micros(1_000_001));
-    let open = bed.ledger.hold(longer).expect("credit");
+    let open = bed
+        .ledger
+        .hold(longer, |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("credit");
 
     let sweep = |micros, now| {
         bed.ledger.sweep(Reading {
@@ -173,7 +193,9 @@ fn a_hold_and_its_settlement_in_one_commit_are_coalesced() {
     let resume = bed.stop_writer();
     let hold = |number| {
         bed.ledger
-            .hold(request(payer, number, 20))
+            .hold(request(payer, number, 20), |_| None)
+            .now()
+            .expect("it is alone")
             .expect("there is credit")
     };
     let mut held = hold(5);
@@ -215,8 +237,17 @@ fn an_operation_is_never_booked_twice() {
     let bed = bed(options());
     let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
     let other = account_with(&bed.store, &bed.ledger, 2, 100, 0);
-    let first = bed.ledger.hold(request(payer, 1, 20)).expect("credit");
-    let again = bed.ledger.hold(request(payer, 1, 20));
+    let first = bed
+        .ledger
+        .hold(request(payer, 1, 20), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("credit");
+    let again = bed
+        .ledger
+        .hold(request(payer, 1, 20), |_| None)
+        .now()
+        .expect("it is alone");
     assert!(
         matches!(again, Err(HoldError::Repeated { .. })),
         "in memory"
@@ -227,7 +258,9 @@ fn an_operation_is_never_booked_twice() {
     for (account, balance) in [(payer, (80, 0)), (other, (100, 0))] {
         let mut again = bed
             .ledger
-            .hold(request(account, 1, 20))
+            .hold(request(account, 1, 20), |_| None)
+            .now()
+            .expect("it is alone")
             .expect("memory does not know it");
         let refused = wait(again.durable());
         assert!(
@@ -260,9 +293,18 @@ fn an_operation_is_never_booked_twice() {
         "{refused:?}"
     );
     let resume = bed.stop_writer();
-    let beside = bed.ledger.hold(request(payer, 3, 20)).expect("credit");
+    let beside = bed
+        .ledger
+        .hold(request(payer, 3, 20), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("credit");
     let mut met = [2, 4].map(|number| {
-        let hold = bed.ledger.hold(request(payer, number, 20));
+        let hold = bed
+            .ledger
+            .hold(request(payer, number, 20), |_| None)
+            .now()
+            .expect("it is alone");
         hold.expect("memory does not know it").settle(settle(5))
     });
     drop(resume);
@@ -286,7 +328,12 @@ fn an_operation_is_never_booked_twice() {
 
     // Also when the settlement is queued before the refusal is known.
     let resume = bed.stop_writer();
-    let again = bed.ledger.hold(request(payer, 1, 20)).expect("in memory");
+    let again = bed
+        .ledger
+        .hold(request(payer, 1, 20), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("in memory");
     let settlement = again.settle(settle(20));
     drop(resume);
     assert!(matches!(wait(settlement), Err(SettleError::Refused { .. })));
@@ -301,22 +348,37 @@ fn a_full_queue_refuses_holds_and_accepts_every_settlement() {
         ..options()
     });
     let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
-    let early = bed.ledger.hold(request(payer, 100, 10)).expect("credit");
+    let early = bed
+        .ledger
+        .hold(request(payer, 100, 10), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("credit");
     wait(flush(&*bed.store)).expect("the hold is durable");
     let resume = bed.stop_writer();
     let holds: Vec<_> = (0..6)
         .map(|number| {
             bed.ledger
-                .hold(request(payer, number, 10))
+                .hold(request(payer, number, 10), |_| None)
+                .now()
+                .expect("it is alone")
                 .expect("the queue has capacity")
         })
         .collect();
-    let refused = bed.ledger.hold(request(payer, 7, 10));
+    let refused = bed
+        .ledger
+        .hold(request(payer, 7, 10), |_| None)
+        .now()
+        .expect("it is alone");
     assert!(
         matches!(refused, Err(HoldError::Overloaded { waiting: 6 })),
         "three quarters of the queue are in use: {refused:?}"
     );
-    let poor = bed.ledger.hold(request(payer, 7, 31));
+    let poor = bed
+        .ledger
+        .hold(request(payer, 7, 31), |_| None)
+        .now()
+        .expect("it is alone");
     assert!(
         matches!(poor, Err(HoldError::InsufficientCredit { .. })),
         "insufficient credit is reported before a full queue: {poor:?}"
@@ -442,7 +504,13 @@ fn an_account_and_its_first_credit_are_created_in_one_unit() {
     assert_eq!(bed.ledger.available(id), None);
     wait(commit(&*bed.store, unit.clone())).expect("the unit is durable");
     assert_eq!(bed.balance(id), (40, 0), "seen as soon as it is durable");
-    assert!(bed.ledger.hold(request(id, 2, 40)).is_ok());
+    assert!(
+        bed.ledger
+            .hold(request(id, 2, 40), |_| None)
+            .now()
+            .expect("it is alone")
+            .is_ok()
+    );
 
     wait(commit(&*bed.store, unit.clone())).expect_err("the account is there");
     // Refused after its credit was written: that leaves neither the credit nor its trace in the seal.
@@ -481,7 +549,11 @@ fn credit_beyond_what_can_be_counted_is_refused_before_it_is_queued() {
         "{refused:?}"
     );
     assert!(booked > 1000, "{booked} billions fit");
-    let hold = bed.ledger.hold(request(payer, 9_000_000, 1));
+    let hold = bed
+        .ledger
+        .hold(request(payer, 9_000_000, 1), |_| None)
+        .now()
+        .expect("it is alone");
     assert!(hold.is_ok(), "the store continues");
 }
 
@@ -491,7 +563,13 @@ fn a_start_on_an_inconsistent_ledger_names_the_account() {
     let folder = {
         let bed = bed(options());
         let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
-        std::mem::forget(bed.ledger.hold(request(payer, 1, 60)).expect("credit"));
+        std::mem::forget(
+            bed.ledger
+                .hold(request(payer, 1, 60), |_| None)
+                .now()
+                .expect("it is alone")
+                .expect("credit"),
+        );
         wait(flush(&*bed.store)).expect("everything is durable");
         bed.store.close();
         bed.folder
@@ -509,7 +587,11 @@ fn a_start_on_an_inconsistent_ledger_names_the_account() {
 fn an_unknown_account_is_refused_holds_and_credits() {
     let bed = bed(options());
     let unknown = account(1);
-    let hold = bed.ledger.hold(request(unknown, 1, 0));
+    let hold = bed
+        .ledger
+        .hold(request(unknown, 1, 0), |_| None)
+        .now()
+        .expect("it is alone");
     assert!(matches!(hold, Err(HoldError::NoAccount { .. })));
     let grant = wait(bed.ledger.grant(credit_of(unknown, 1, "r", 2)));
     assert!(matches!(grant, Err(CreditError::NoAccount { .. })));
@@ -538,8 +620,11 @@ fn concurrent_holds_with_a_fallback_amount_reserve_the_whole_balance_and_no_more
                         (amount <= spendable.get()).then_some(Micros::new(amount))
                     };
                     let hold = match number % 2 {
-                        0 => ledger.hold_within(request, less),
-                        _ => ledger.reserve_within(request, less),
+                        0 => ledger.hold(request, less).now().expect("it is alone"),
+                        _ => ledger
+                            .hold(request.in_memory(), less)
+                            .now()
+                            .expect("it is alone"),
                     };
                     match hold {
                         Ok(hold) => held.lock().expect("no panic").push(hold),

@@ -72,7 +72,10 @@ fn a_start_loads_no_account_and_a_use_loads_one() {
     assert_eq!(ledger.resident_accounts(), 0);
     assert_eq!(ledger.account_loads(), (0, 0), "nor was one read");
     assert!(ledger.balance(account(7)).is_none(), "it is not in memory");
-    let refused = ledger.hold(request(account(7), 1, 1));
+    let refused = ledger
+        .hold(request(account(7), 1, 1), |_| None)
+        .now()
+        .expect("it is alone");
     assert!(matches!(refused, Err(HoldError::NoAccount { .. })));
     assert_eq!(balance_of(&ledger, account(7)).available.get(), 10);
     wait(ledger.load(account(1_000))).expect("it can be loaded");
@@ -90,7 +93,11 @@ fn a_start_loads_the_accounts_of_open_holds_alone() {
     for number in 0..20 {
         account_with(&made.store, &made.ledger, number, 10, 0);
     }
-    let hold = made.ledger.hold(request(account(3), 1, 4));
+    let hold = made
+        .ledger
+        .hold(request(account(3), 1, 4), |_| None)
+        .now()
+        .expect("it is alone");
     wait(flush(&*made.store)).expect("it is durable");
     // As in a process that was killed.
     std::mem::forget(hold.expect("a hold"));
@@ -122,7 +129,11 @@ fn a_load_has_what_was_queued_before_it_and_what_is_queued_after_it_is_added() {
         }
         wait(flush(&*bed.store)).expect("it is durable");
         assert_eq!(bed.balance(id), (127, 0), "in one commit: {is_one_commit}");
-        let most = bed.ledger.hold(request(id, 3, 178));
+        let most = bed
+            .ledger
+            .hold(request(id, 3, 178), |_| None)
+            .now()
+            .expect("it is alone");
         assert!(
             matches!(most, Err(HoldError::InsufficientCredit { available, .. }) if available.get() == 177),
             "the credit limit is loaded too: {most:?}"
@@ -164,7 +175,12 @@ fn an_account_stays_until_what_was_decided_on_it_is_durable() {
 fn an_account_is_not_loaded_between_a_refused_settlement_and_the_release_of_its_hold() {
     let bed = bed(options());
     let id = account_with(&bed.store, &bed.ledger, 1, 100, 0);
-    let mut hold = bed.ledger.hold(request(id, 1, 60)).expect("a hold");
+    let mut hold = bed
+        .ledger
+        .hold(request(id, 1, 60), |_| None)
+        .now()
+        .expect("it is alone")
+        .expect("a hold");
     wait(hold.durable()).expect("it is durable");
     let resume = bed.stop_writer();
     let attached = AttachedPart::new(move |_| {
@@ -207,8 +223,16 @@ fn an_account_with_an_open_hold_stays_also_with_one_of_nothing() {
             let number = 1 + amount as u64 * 2 + u64::from(is_written);
             let wanted = request(id, number, amount);
             let hold = match is_written {
-                true => bed.ledger.hold(wanted),
-                false => bed.ledger.reserve(wanted),
+                true => bed
+                    .ledger
+                    .hold(wanted, |_| None)
+                    .now()
+                    .expect("it is alone"),
+                false => bed
+                    .ledger
+                    .hold(wanted.in_memory(), |_| None)
+                    .now()
+                    .expect("it is alone"),
             };
             let hold = hold.expect("a hold");
             assert_eq!(evict(&bed) + evict(&bed), 0, "a hold of {amount}");
@@ -234,7 +258,9 @@ fn an_account_that_was_looked_at_stays_for_one_more_eviction() {
         assert_eq!(bed.ledger.evict_idle(), 0, "it was used");
         wait(flush(&*bed.store)).expect("everything is durable");
         bed.ledger
-            .hold(request(id, round, 1))
+            .hold(request(id, round, 1), |_| None)
+            .now()
+            .expect("it is alone")
             .expect("it is there still")
             .release(NOW);
     }
@@ -326,7 +352,12 @@ fn no_interleaving_of_loads_evictions_charges_holds_and_credits_loses_or_doubles
                                     Err(ChargeError::NoAccount { .. }) => false,
                                     Err(error) => panic!("{error}"),
                                 },
-                                _ => match bed.ledger.hold(request(id, number, 9)) {
+                                _ => match bed
+                                    .ledger
+                                    .hold(request(id, number, 9), |_| None)
+                                    .now()
+                                    .expect("it is alone")
+                                {
                                     Ok(hold) => {
                                         drop(hold.settle(settle(3)));
                                         true

@@ -171,9 +171,15 @@ impl Run {
                 request.deadline = Deadline::after(ELAPSED, Duration::from_micros(lifetime));
                 let spendable = self.reference.spendable(id);
                 let held = if written {
-                    self.ledger.hold(request)
+                    self.ledger
+                        .hold(request, |_| None)
+                        .now()
+                        .expect("it is alone")
                 } else {
-                    self.ledger.reserve(request)
+                    self.ledger
+                        .hold(request.in_memory(), |_| None)
+                        .now()
+                        .expect("it is alone")
                 };
                 match held {
                     Ok(hold) => {
@@ -213,7 +219,12 @@ impl Run {
                 wait(self.ledger.load(open.hold.account())).expect("it can be read");
                 let mut again = request(open.hold.account(), 0, 0);
                 again.operation = open.hold.operation();
-                match self.ledger.hold(again) {
+                match self
+                    .ledger
+                    .hold(again, |_| None)
+                    .now()
+                    .expect("it is alone")
+                {
                     Err(HoldError::Repeated { .. }) => {}
                     // An expired hold is no longer in memory; the store remembers it if it was stored.
                     Ok(mut hold) => {

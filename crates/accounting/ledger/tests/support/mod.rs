@@ -67,6 +67,7 @@ pub(crate) fn start(store: &Arc<dyn Store>) -> Ledger {
 
 pub(crate) fn wait<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread()
+        .enable_time()
         .build()
         .expect("a runtime")
         .block_on(future)
@@ -122,6 +123,7 @@ pub(crate) fn request(account: AccountId, number: u64, amount: i64) -> HoldReque
         at: NOW,
         deadline: Deadline::after(ELAPSED, Duration::from_secs(1)),
         expires_at: NOW + Duration::from_secs(1),
+        is_written: true,
     }
 }
 

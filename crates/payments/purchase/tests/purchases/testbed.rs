@@ -130,15 +130,24 @@ impl TestBed {
         let number = self.disk.number().to_be_bytes();
         let mut random = [0; 10];
         random[..number.len()].copy_from_slice(&number);
-        let hold = self.process().ledger.reserve(HoldRequest {
-            operation: OperationId::from_parts(3, random),
-            account: ACCOUNT,
-            amount: Micros::new(micros),
-            price_version: None,
-            at: Timestamp::from_micros(1),
-            deadline: Deadline::after(Duration::ZERO, Duration::MAX),
-            expires_at: Timestamp::MAX,
-        });
+        let hold = self
+            .process()
+            .ledger
+            .hold(
+                HoldRequest {
+                    operation: OperationId::from_parts(3, random),
+                    account: ACCOUNT,
+                    amount: Micros::new(micros),
+                    price_version: None,
+                    at: Timestamp::from_micros(1),
+                    deadline: Deadline::after(Duration::ZERO, Duration::MAX),
+                    expires_at: Timestamp::MAX,
+                    is_written: false,
+                },
+                |_| None,
+            )
+            .now()
+            .expect("it is alone");
         self.holds.push(hold.expect("there is enough"));
     }
 

@@ -339,7 +339,9 @@ async fn operate(ledger: &Ledger, log: &Log, number: u64) {
             .expect("there is credit"),
         _ => {
             let mut hold = ledger
-                .hold(request(payer, number, 40))
+                .hold(request(payer, number, 40), |_| None)
+                .now()
+                .expect("it is alone")
                 .expect("there is credit");
             if dice >> 12 & 1 == 0 {
                 hold.durable().await.expect("the hold is written");

@@ -1,12 +1,12 @@
 //! Tests of spending: caps, months, reservations, loads.
 
 use proptest::prelude::*;
-use tollgate_ledger::Charge;
 use tollgate_money::AccountId;
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{CredentialChange, Done};
 
 use super::*;
+use crate::{Charge, Ledger};
 
 const KEY: CredentialId = CredentialId::from_bytes([1; 16]);
 /// 2026-11-30T23:59:59Z
@@ -39,7 +39,7 @@ fn reserve(
     key: CredentialId,
     cap: SpendingCap,
     amount: i64,
-) -> Result<Reserved, CapReached> {
+) -> Result<Reservation, CapReached> {
     let _ = left(spending, key, cap, NOVEMBER);
     let reserved = spending.reserve(key, cap, Micros::new(amount), NOVEMBER);
     reserved.expect("it is loaded")
@@ -161,14 +161,14 @@ fn idle_spending_is_evicted_unless_some_is_reserved() {
 }
 
 /// A store with an account that has credit, and a key with a cap.
-async fn books(folder: &std::path::Path, max: i64) -> (Arc<dyn Store>, tollgate_ledger::Ledger) {
+async fn books(folder: &std::path::Path, max: i64) -> (Arc<dyn Store>, Ledger) {
     use tollgate_store::sqlite::{self, Durability, Options};
     use tollgate_store::*;
 
     let mut options = Options::new(NOVEMBER, RootSecret([7; 32]));
     options.durability = Durability::Process;
     let store = sqlite::open(&folder.join("books.db"), options).expect("a store");
-    let (ledger, _) = tollgate_ledger::Ledger::start(store.clone(), NOVEMBER).expect("it starts");
+    let (ledger, _) = Ledger::start(store.clone(), NOVEMBER).expect("it starts");
     let account = AccountId::from_bytes([1; 16]);
     let account_made = Part::CreateAccount(Box::new(NewAccount {
         id: account,
@@ -199,10 +199,10 @@ async fn books(folder: &std::path::Path, max: i64) -> (Arc<dyn Store>, tollgate_
 }
 
 /// A charge of the key, of one micro-credit.
-fn charge(number: u64) -> tollgate_ledger::Charge {
+fn charge(number: u64) -> Charge {
     let mut random = [0; 10];
     random[2..].copy_from_slice(&number.to_be_bytes());
-    tollgate_ledger::Charge {
+    Charge {
         operation: tollgate_money::OperationId::from_parts(1, random),
         account: AccountId::from_bytes([1; 16]),
         amount: Micros::new(1),
@@ -405,7 +405,7 @@ proptest! {
         let (mut open, mut spent) = (Vec::new(), 0);
         for (amount, close, fails) in steps {
             if close && !open.is_empty() {
-                let (reserved, held): (Reserved, i64) = open.remove(0);
+                let (reserved, held): (Reservation, i64) = open.remove(0);
                 if fails {
                     drop(reserved);
                 } else {

@@ -1,8 +1,8 @@
-//! Spending caps of credentials: the recorded spending, and the reservations of running requests.
+//! Spending caps of keys on a node that is alone: the recorded spending, and the reservations of running requests.
 //!
 //! Counted in memory: loaded from the usage records at the start, then increased by each charge. A request reserves its worst case against
 //! the cap as it does against the account, so that concurrent requests cannot exceed it. One of several nodes has an allotment of each cap
-//! instead ([`tollgate_ledger::CapHold`]).
+//! instead (`caps.rs`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +13,6 @@ use std::time::Duration;
 use dashmap::DashMap;
 use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::{Month, Timestamp};
-use tollgate_ledger::{CapHold, CountedCharge};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::{
     Admission, Effect, LoadError, Loads, Observer, Part, Store, UnitOfWork, commit_blocking,
@@ -24,7 +23,7 @@ const TRIES: usize = 10;
 
 /// The spending of the credentials in use that have a cap. It is read from the usage records when a credential is first used.
 #[derive(Default)]
-pub struct Spending {
+pub(crate) struct Spending {
     cells: DashMap<CredentialId, Cell>,
     /// `None` when nothing is recorded.
     store: Option<Weak<dyn Store>>,
@@ -49,47 +48,26 @@ struct Cell {
 
 /// The part of a cap that is reserved for one request. Dropping it releases the reservation.
 #[derive(Debug)]
-pub(crate) struct Reserved {
+pub(crate) struct Reservation {
     spending: Arc<Spending>,
     credential: CredentialId,
     amount: Micros,
 }
 
-/// What a request has reserved of its key's cap.
-#[derive(Debug)]
-pub(crate) enum Kept {
-    /// On a node that is alone.
-    Here(SpendingCap, Reserved),
-    /// On one of several nodes.
-    Allotted(CapHold),
-}
-
-impl Kept {
-    /// Replaces the reservation by the charge `at` a time, which one of several nodes returns to the cap if the store refuses it.
-    pub(crate) fn settle(self, charged: Micros, at: Timestamp) -> Option<CountedCharge> {
-        match self {
-            Kept::Here(cap, reserved) => {
-                reserved.settle(cap, charged, at);
-                None
-            }
-            Kept::Allotted(hold) => Some(hold.settle(charged, at)),
-        }
-    }
-}
-
 /// The remainder of a cap is too small for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CapReached {
-    pub(crate) cap: SpendingCap,
+pub struct CapReached {
+    /// The cap.
+    pub cap: SpendingCap,
     /// The part of it that is neither spent nor reserved; not negative.
-    pub(crate) left: Micros,
+    pub left: Micros,
     /// The end of the month, for a monthly cap.
-    pub(crate) until: Option<Timestamp>,
+    pub until: Option<Timestamp>,
 }
 
 impl Spending {
     /// Spending by the usage records of a store, before any request.
-    pub fn open(store: &Arc<dyn Store>) -> Spending {
+    pub(crate) fn open(store: &Arc<dyn Store>) -> Spending {
         Spending {
             store: Some(Arc::downgrade(store)),
             ..Spending::default()
@@ -230,14 +208,14 @@ impl Spending {
         cap: SpendingCap,
         amount: Micros,
         now: Timestamp,
-    ) -> Option<Result<Reserved, CapReached>> {
+    ) -> Option<Result<Reservation, CapReached>> {
         let mut cell = self.cells.get_mut(&credential)?;
         let left = cell.left(cap, now);
         if amount > left {
             return Some(Err(CapReached::of(cap, left, now)));
         }
         cell.reserved = cell.reserved.saturating_add(amount);
-        Some(Ok(Reserved {
+        Some(Ok(Reservation {
             spending: Arc::clone(self),
             credential,
             amount,
@@ -302,7 +280,8 @@ impl Cell {
 }
 
 impl CapReached {
-    pub(crate) fn of(cap: SpendingCap, left: Micros, now: Timestamp) -> CapReached {
+    /// A cap that leaves so much.
+    pub fn of(cap: SpendingCap, left: Micros, now: Timestamp) -> CapReached {
         CapReached {
             cap,
             left: left.max(Micros::ZERO),
@@ -311,7 +290,7 @@ impl CapReached {
     }
 }
 
-impl Reserved {
+impl Reservation {
     /// Replaces the reservation by the charge `at` a time. The month is that of the charge, as it is where the usage records
     /// are summed.
     pub(crate) fn settle(self, cap: SpendingCap, charged: Micros, at: Timestamp) {
@@ -322,7 +301,7 @@ impl Reserved {
     }
 }
 
-impl Drop for Reserved {
+impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(mut cell) = self.spending.cells.get_mut(&self.credential) {
             cell.reserved = minus(cell.reserved, self.amount);
