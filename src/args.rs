@@ -151,7 +151,7 @@ pub enum Command {
         progress: ShowProgress,
     },
     /// Export the months of the journal that the settings do not keep (`store.keep_months`) to files, and remove them: balances, credits and
-    /// the usage of each day stay. The gateway may be running. Of several, the one with the duties of the cluster does it.
+    /// the usage of each day stay. The gateway may be running. Of several, the leader does it.
     Retention {
         /// Show what would be exported, and change nothing.
         #[arg(long)]

@@ -107,8 +107,8 @@ pub(crate) fn nodes(
 
 /// Who recovers a node.
 pub(crate) enum RecoveredBy {
-    /// The node that has the duties of the cluster. Refused while the node to recover may still end answers.
-    Duty,
+    /// The leader. Refused while the node to recover may still end answers.
+    Leader,
     /// An operator. With a record of the audit log, unless the caller writes it.
     Operator(Option<Part>),
 }
@@ -134,7 +134,7 @@ fn recover(
     by: RecoveredBy,
 ) -> Result<(), OpenError> {
     let (is_automatic, record) = match by {
-        RecoveredBy::Duty => (true, None),
+        RecoveredBy::Leader => (true, None),
         RecoveredBy::Operator(record) => (false, record),
     };
     let store = postgres::open(postgres::Options {

@@ -61,7 +61,7 @@ fn print_text(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     if is_elsewhere {
-        let line = "another node has the duties of the cluster: it exports and removes";
+        let line = "another node is the leader of the cluster, which exports and removes";
         writeln!(out, "{line}").context("cannot print")?;
     } else if months.is_empty() {
         writeln!(out, "no month is old enough").context("cannot print")?;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tollgate_clock::Clock;
 use tollgate_identity::{CredentialUse, Credentials, RefusedRequests};
 use tollgate_ledger::Ledger;
-use tollgate_module::{BackgroundTask, Duty, Sweep};
+use tollgate_module::{BackgroundTask, LeaderJob, Sweep};
 use tollgate_store::retention::overdue;
 use tollgate_store::{Admission, OAuthPart, Part, Store, UnitOfWork, commit, reading};
 
@@ -47,8 +47,8 @@ const RELEASE_THRESHOLD: usize = 100;
 /// Interval at which credit of accounts without requests is returned to their shared balances.
 const RETURN_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Interval at which a node looks whether it has the duties of the cluster.
-const DUTIES_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval at which a node looks whether it is the leader of the cluster.
+const LEADER_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Pause before a task that has panicked is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(5);
@@ -96,7 +96,7 @@ pub(super) async fn look_after_store(
 /// Removes what every node has read from the feed of changes, on one node of a cluster.
 pub(super) async fn prune_feed(store: Arc<dyn Store>) {
     loop {
-        if store.has_duties() {
+        if store.is_leader() {
             let unit = UnitOfWork::of(Part::PruneChanges, Admission::BestEffort);
             if let Err(error) = commit(&*store, unit).await {
                 tracing::debug!(%error, "removing read changes from the feed failed");
@@ -109,7 +109,7 @@ pub(super) async fn prune_feed(store: Arc<dyn Store>) {
 /// Reads the credit of all accounts, on one node of a cluster.
 async fn read_owed(store: &Arc<dyn Store>) {
     let gauges = store.gauges();
-    if !store.has_duties() {
+    if !store.is_leader() {
         gauges.is_owed_known.store(false, Relaxed);
         return;
     }
@@ -134,15 +134,15 @@ pub(super) async fn restarting(name: &'static str, task: impl Fn() -> Background
     }
 }
 
-/// Runs the duties of the cluster while this node has them. One that panics is started again: no other node does its work.
-pub(super) async fn run_duties(store: Arc<dyn Store>, duties: Vec<Duty>) {
+/// Runs the leader jobs while this node is the leader. One that panics is started again: no other node does its work.
+pub(super) async fn run_leader_jobs(store: Arc<dyn Store>, leader_jobs: Vec<LeaderJob>) {
     let mut running = JoinSet::new();
     let mut started = HashMap::new();
     loop {
-        match (store.has_duties(), started.is_empty()) {
+        match (store.is_leader(), started.is_empty()) {
             (true, true) => {
-                for (at, duty) in duties.iter().enumerate() {
-                    started.insert(running.spawn(duty()).id(), at);
+                for (at, job) in leader_jobs.iter().enumerate() {
+                    started.insert(running.spawn(job()).id(), at);
                 }
             }
             (false, false) => {
@@ -151,15 +151,15 @@ pub(super) async fn run_duties(store: Arc<dyn Store>, duties: Vec<Duty>) {
             }
             _ => {}
         }
-        tokio::time::sleep(DUTIES_INTERVAL).await;
+        tokio::time::sleep(LEADER_INTERVAL).await;
         while let Some(ended) = running.try_join_next_with_id() {
             let Err(panicked) = ended else { continue };
             if let Some(at) = started.remove(&panicked.id()) {
-                tracing::error!("duty of the cluster panicked, starting it again");
-                let duty = duties[at]();
+                tracing::error!("leader job panicked, starting it again");
+                let job = leader_jobs[at]();
                 let again = running.spawn(async {
                     tokio::time::sleep(RESTART_PAUSE).await;
-                    duty.await;
+                    job.await;
                 });
                 started.insert(again.id(), at);
             }
@@ -353,12 +353,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_duty_that_panics_is_started_again_and_the_others_go_on() {
+    async fn a_leader_job_that_panics_is_started_again_and_the_others_go_on() {
         let folder = tempfile::tempdir().expect("a folder");
         let options = sqlite::Options::new(NOW, RootSecret([7; 32]));
         let store = sqlite::open(&folder.path().join("t.db"), options).expect("a store");
         let (starts, mut started) = tokio::sync::mpsc::unbounded_channel();
-        let duty = |name: &'static str, panics: u32| -> Duty {
+        let job = |name: &'static str, panics: u32| -> LeaderJob {
             let (starts, begun) = (starts.clone(), AtomicU32::new(0));
             Box::new(move || {
                 starts.send(name).expect("it is received");
@@ -369,8 +369,8 @@ mod tests {
                 })
             })
         };
-        let duties = vec![duty("mail", 0), duty("payments", 2)];
-        let running = tokio::spawn(run_duties(store.clone(), duties));
+        let leader_jobs = vec![job("mail", 0), job("payments", 2)];
+        let running = tokio::spawn(run_leader_jobs(store.clone(), leader_jobs));
         for expected in ["mail", "payments", "payments", "payments"] {
             assert_eq!(started.recv().await, Some(expected));
         }

@@ -1,4 +1,4 @@
-//! Recovery of nodes whose process has ended, by the node that has the duties of the cluster.
+//! Recovery of nodes whose process has ended, by the leader.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::admin::RunningSettings;
 use crate::database::{self, Opener, RecoveredBy};
 use crate::telemetry;
 
-/// Interval at which the node that has the duties looks for nodes whose process has ended.
+/// Interval at which the leader looks for nodes whose process has ended.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Looks in a row that find the same lease before its node is recovered. Between them passes the length of a lease, in which a node that runs
 /// renews it five times.
 const UNRENEWED_LOOKS: u32 = 3;
 
-/// Recovers nodes whose process has ended, while this node has the duties of the cluster. Each connection is made with the settings in force:
+/// Recovers nodes whose process has ended, while this node is the leader of the cluster. Each connection is made with the settings in force:
 /// a reload may have replaced the password.
 pub(super) async fn recover_nodes(
     running: Arc<dyn RunningSettings>,
@@ -32,7 +32,7 @@ pub(super) async fn recover_nodes(
         tokio::time::sleep(RECOVERY_INTERVAL).await;
         let unrecovered = &store.gauges().unrecovered_nodes;
         let before = std::mem::take(&mut seen).unless_paused(clock.since_boot());
-        if !store.has_duties() {
+        if !store.is_leader() {
             unrecovered.store(0, Relaxed);
             continue;
         }
@@ -69,7 +69,7 @@ fn recover_ended(
     };
     let nodes = || database::nodes(&running.settings().store, &opener);
     recover_each(seen, nodes, |node| {
-        let by = RecoveredBy::Duty;
+        let by = RecoveredBy::Leader;
         database::recover_node(&running.settings().store, &opener, node, by)
     })
 }
@@ -104,7 +104,7 @@ fn recover_each(
 ///
 /// The clock of the database says for how long a lease has ended, and does not say that its node has had that time to renew it: when the clock is
 /// set forward, or the database is back after an outage, the leases of all nodes have ended long ago.
-/// A look that failed, a time without the duties, and a pause of this process begin it anew.
+/// A look that failed, a time without leadership, and a pause of this process begin it anew.
 #[derive(Debug, Default)]
 struct SeenLeases {
     of_nodes: HashMap<i64, (Timestamp, u32)>,

@@ -52,10 +52,10 @@ const MONEY: [&str; 7] = [
 /// Admits as many events of each kind as its quota permits. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct EventLimit {
-    inner: Arc<Inner>,
+    inner: Arc<Limits>,
 }
 
-struct Inner {
+struct Limits {
     kinds: ArcSwap<HashMap<Identifier, Arc<Kind>>>,
     quota: Quota,
     clock: Clock,
@@ -77,7 +77,7 @@ impl EventLimit {
     /// A limit that adds what it suppresses to `suppressed`.
     pub(super) fn new(clock: Clock, suppressed: Arc<AtomicU64>) -> EventLimit {
         EventLimit {
-            inner: Arc::new(Inner {
+            inner: Arc::new(Limits {
                 kinds: ArcSwap::default(),
                 quota: Quota::new(PER_MINUTE, MINUTE, BURST),
                 clock,

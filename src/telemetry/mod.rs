@@ -69,10 +69,10 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 /// The access log and the metrics of one process. Cheap to clone.
 #[derive(Clone)]
 pub struct Telemetry {
-    inner: Arc<Inner>,
+    inner: Arc<TelemetryState>,
 }
 
-struct Inner {
+struct TelemetryState {
     clock: Clock,
     metrics: Metrics,
     log: Option<LineWriter>,
@@ -156,7 +156,7 @@ impl Telemetry {
             None => traces::show_none(samples),
         }));
         Ok(Telemetry {
-            inner: Arc::new(Inner {
+            inner: Arc::new(TelemetryState {
                 access_sample: access::AccessSample::of(settings.telemetry.access_sample),
                 clock,
                 metrics,

@@ -91,7 +91,7 @@ metrics! {
     HELD = "tollgate_held_microcredits", Gauge, [],
         "Micro-credits held for open requests.";
     OWED = "tollgate_owed_microcredits", Gauge, [],
-        "Micro-credits that accounts have, available and held: what the operator owes to its customers. Read once a minute, on the node that has the duties.";
+        "Micro-credits that accounts have, available and held: what the operator owes to its customers. Read once a minute, on the leader.";
     ALLOTTED = "tollgate_allotted_microcredits", Gauge, [],
         "Micro-credits of accounts that this node of several has, available and held. Counted at most once a minute.";
     ALLOTMENT_MOVES = "tollgate_allotment_moves_total", Counter, ["direction"],
@@ -111,7 +111,7 @@ metrics! {
     NODE_DUTIES = "tollgate_node_duties", Gauge, [],
         "Whether the node delivers messages and reconciles purchases for all nodes of its database: 1 or 0.";
     UNRECOVERED_NODES = "tollgate_nodes_unrecovered", Gauge, [],
-        "Nodes whose lease and grace have ended and whose recovery has failed, on the node that has the duties, which tries it again five seconds after the last attempt. Others cannot use their part of the credit meanwhile. The value stays while the nodes cannot be read (log line `reading which nodes have ended failed, retrying`).";
+        "Nodes whose lease and grace have ended and whose recovery has failed, on the leader, which tries it again five seconds after the last attempt. Others cannot use their part of the credit meanwhile. The value stays while the nodes cannot be read (log line `reading which nodes have ended failed, retrying`).";
     OTHER_SETTINGS = "tollgate_nodes_with_other_settings", Gauge, [],
         "Running nodes of the database whose settings differ from those of this node in what all must have in common; 0 on a gateway that is alone.";
     COMMIT_QUEUE = "tollgate_commit_queue_depth", Gauge, [],

@@ -120,7 +120,7 @@ pub fn node(store: Arc<dyn Store>, ledger: Ledger, clock: Clock) -> Source {
         age(names::LEASE_AGE, &gauges.lease_renewed_us, true);
         let is_kept = store.has_allotments();
         age(names::FEED_AGE, &gauges.feed_read_us, is_kept);
-        samples.number(names::NODE_DUTIES, i128::from(store.has_duties()));
+        samples.number(names::NODE_DUTIES, i128::from(store.is_leader()));
         let unrecovered = gauges.unrecovered_nodes.load(Relaxed);
         samples.number(names::UNRECOVERED_NODES, unrecovered);
         samples.number(names::OTHER_SETTINGS, store.other_settings().len() as i128);

@@ -11,10 +11,10 @@ use crate::guard::within;
 /// It replaces sleeps in tests: a test waits with [`Gate::reached_by`] until a response is at the gate, acts, and releases the response.
 /// Clones are the same gate.
 #[derive(Clone, Debug)]
-pub struct Gate(Arc<Inner>);
+pub struct Gate(Arc<GateState>);
 
 #[derive(Debug)]
-struct Inner {
+struct GateState {
     /// One permit lets one task pass; closed, every task passes.
     permits: Semaphore,
     /// How many tasks have reached the gate so far, including those that passed.
@@ -23,7 +23,7 @@ struct Inner {
 
 impl Default for Gate {
     fn default() -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(GateState {
             permits: Semaphore::new(0),
             arrived: watch::Sender::new(0),
         }))

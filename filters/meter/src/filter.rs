@@ -51,7 +51,7 @@ pub struct Meter {
 }
 
 /// The quote of one exchange and the credit held for it. Private to this filter; released when it is dropped with the exchange.
-pub(crate) struct Held {
+pub(crate) struct QuoteHold {
     pub(crate) quote: Quote,
     /// Placed when the exchange goes upstream. An answer from the cache or from another filter has none.
     pub(crate) hold: Option<Hold>,
@@ -68,9 +68,9 @@ enum Unaffordable {
 }
 
 /// A finished answer, to be charged.
-struct Over {
+struct FinishedAnswer {
     hold: Hold,
-    held: Box<Held>,
+    held: Box<QuoteHold>,
     succeeded: bool,
     /// Whether it was cut short.
     incomplete: bool,
@@ -80,14 +80,14 @@ struct Over {
 /// it.
 ///
 /// A named struct, since an `async fn` stores its arguments twice, and this future is boxed for each request.
-struct Settling<'a> {
+struct PendingSettlement<'a> {
     meter: &'a Meter,
     exchange: &'a mut Exchange,
     settlement: Settlement,
     used: Used,
 }
 
-impl Future for Settling<'_> {
+impl Future for PendingSettlement<'_> {
     type Output = Result<Outcome, FilterError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -278,7 +278,7 @@ impl Meter {
             forward.tokens_max = quote.sizes.tokens();
             forward.quote = Some(quote.amount);
         }
-        exchange.put(Held {
+        exchange.put(QuoteHold {
             quote,
             hold: None,
             cap: None,
@@ -303,7 +303,7 @@ impl Meter {
     fn end<'a>(
         &'a self,
         exchange: &'a mut Exchange,
-        mut held: Box<Held>,
+        mut held: Box<QuoteHold>,
         ending: Ending,
     ) -> Step<'a, Outcome> {
         let Some(hold) = held.hold.take() else {
@@ -324,7 +324,7 @@ impl Meter {
                 incomplete,
             } => (
                 tokens,
-                Over {
+                FinishedAnswer {
                     hold,
                     held,
                     succeeded,
@@ -348,7 +348,7 @@ impl Meter {
     fn settle_covered<'a>(
         &'a self,
         exchange: &'a mut Exchange,
-        mut over: Over,
+        mut over: FinishedAnswer,
         tokens: Tokens,
         estimated: bool,
     ) -> Step<'a, Outcome> {
@@ -375,11 +375,11 @@ impl Meter {
     fn settle<'a>(
         &'a self,
         exchange: &'a mut Exchange,
-        over: Over,
+        over: FinishedAnswer,
         tokens: Tokens,
         estimated: bool,
-    ) -> Result<Settling<'a>, FilterError> {
-        let Over {
+    ) -> Result<PendingSettlement<'a>, FilterError> {
+        let FinishedAnswer {
             hold,
             mut held,
             succeeded,
@@ -422,7 +422,7 @@ impl Meter {
         let mut settlement = hold.settle_with(settle, attached);
         let cap = held.cap.take();
         self.ledger.count(&mut settlement, credential, cap, at);
-        Ok(Settling {
+        Ok(PendingSettlement {
             meter: self,
             exchange,
             settlement,
@@ -545,7 +545,7 @@ impl Filter for Meter {
     }
 
     fn before_first_byte<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        let held = exchange.get_mut::<Held>();
+        let held = exchange.get_mut::<QuoteHold>();
         let Some(hold) = held.and_then(|held| held.hold.as_mut()) else {
             return Step::now(Outcome::Continue);
         };
@@ -562,7 +562,7 @@ impl Filter for Meter {
         exchange: &'a mut Exchange,
         tail: &'a mut Tail,
     ) -> Step<'a, Outcome> {
-        let Some(held) = exchange.take_boxed::<Held>() else {
+        let Some(held) = exchange.take_boxed::<QuoteHold>() else {
             // No hold, and no charge due.
             return Step::now(Outcome::Continue);
         };
@@ -578,7 +578,7 @@ impl Filter for Meter {
 
     fn on_end(&self, exchange: &mut Exchange, ending: Ending) {
         // An exchange that reached its tail has been settled there. The remaining ones have no answer: refused, failed, or abandoned.
-        if let Some(held) = exchange.take_boxed::<Held>()
+        if let Some(held) = exchange.take_boxed::<QuoteHold>()
             && let Some(hold) = held.hold
         {
             if ending == Ending::GoneBefore {

@@ -9,7 +9,7 @@ use tollgate_money::{CredentialId, Micros, Price, SpendingCap};
 
 use crate::counters::MeterEvent;
 use crate::error::{MeterError, hold_failed};
-use crate::filter::{Held, Meter, principal};
+use crate::filter::{Meter, QuoteHold, principal};
 use crate::quote::{Quote, Sizes};
 
 /// A hold to be placed.
@@ -48,7 +48,7 @@ fn capped(exchange: &Exchange) -> Result<Option<(CredentialId, SpendingCap)>, Me
 
 /// The quote of an exchange.
 fn quote(exchange: &Exchange) -> Result<&Quote, MeterError> {
-    let held = exchange.get::<Held>();
+    let held = exchange.get::<QuoteHold>();
     held.map(|held| &held.quote)
         .ok_or(MeterError::Missing { what: "quote" })
 }
@@ -163,7 +163,7 @@ impl Meter {
         placed: Result<Hold, HoldError>,
     ) -> Result<Outcome, FilterError> {
         let held = exchange
-            .get_mut::<Held>()
+            .get_mut::<QuoteHold>()
             .ok_or(MeterError::Missing { what: "quote" })?;
         let hold = match placed {
             Ok(hold) => hold,

@@ -70,7 +70,7 @@ impl Module for PayModule {
         if let Some(processor) = x402.clone() {
             let checked = processor.clone();
             build.background(async move { checked.run_checks().await });
-            build.duty(move || {
+            build.leader_job(move || {
                 let processor = processor.clone();
                 async move { processor.run().await }
             });

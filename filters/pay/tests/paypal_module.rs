@@ -65,5 +65,5 @@ fn purchases_stay_under_reconciliation_without_a_price_of_credits() {
     built.module(&PayPalModule).expect("it can be built");
     assert!(built.services.find::<TopUps>().is_some(), "for its events");
     assert!(built.services.find::<Mandates>().is_some());
-    assert_eq!(built.duties.len(), 2, "of purchases and of mandates");
+    assert_eq!(built.leader_jobs.len(), 2, "of purchases and of mandates");
 }

@@ -45,7 +45,7 @@ impl Module for PortalModule {
         });
         let (signin, ledger): (Signin, Ledger) = (build.get()?, build.get()?);
         let (clock, entropy): (Clock, Entropy) = (build.get()?, build.get()?);
-        build.duty(move || {
+        build.leader_job(move || {
             signup_grant::run(
                 signin.clone(),
                 ledger.clone(),

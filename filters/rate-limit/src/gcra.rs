@@ -62,7 +62,7 @@ pub(crate) struct SharedGcra {
 
 /// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct Arrival {
     /// The cells that were counted; none where the quota is used up.
     pub(crate) cells: u32,
     /// Nanoseconds by which the arrival time is ahead of now.
@@ -85,11 +85,11 @@ impl SharedGcra {
         key: &str,
         (interval, capacity): (u64, u64),
         wanted: u32,
-    ) -> Option<Taken> {
+    ) -> Option<Arrival> {
         // A day at most.
         let arguments = [interval as i64, capacity as i64, i64::from(wanted)];
         let answer = self.shared.invoke(&self.scripts.0, key, &arguments).await;
-        Taken::read(answer.ok()?)
+        Arrival::read(answer.ok()?)
     }
 
     /// The same for one cell that is given back where nothing waits for the answer any more: what `read` makes of it is dropped.
@@ -97,10 +97,10 @@ impl SharedGcra {
         &self,
         key: &str,
         (cell, capacity): (u64, u64),
-        read: impl FnOnce(Taken) -> T + Send + 'static,
+        read: impl FnOnce(Arrival) -> T + Send + 'static,
     ) -> Option<T> {
         let arguments = [cell as i64, capacity as i64, 1];
-        let read = |numbers| Taken::read(numbers).map(read);
+        let read = |numbers| Arrival::read(numbers).map(read);
         let call = self
             .shared
             .invoke_guarded(&self.scripts.0, key, &arguments, read);
@@ -152,12 +152,12 @@ impl SharedGcra {
     }
 }
 
-impl Taken {
-    fn read(numbers: Vec<i64>) -> Option<Taken> {
+impl Arrival {
+    fn read(numbers: Vec<i64>) -> Option<Arrival> {
         let [cells, ahead] = numbers[..] else {
             return None;
         };
-        Some(Taken {
+        Some(Arrival {
             cells: u32::try_from(cells).ok()?,
             ahead: ahead.unsigned_abs() * NANOS_PER_MICRO,
         })

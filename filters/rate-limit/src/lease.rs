@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::gcra::Taken;
+use crate::gcra::Arrival;
 use crate::partitions::{ByPartition, Partition};
 use crate::quota::{Decision, Quota};
 
@@ -191,7 +191,7 @@ impl Leases {
         &self,
         partition: Partition,
         quota: &Quota,
-        taken: Taken,
+        taken: Arrival,
         now: u64,
     ) -> Decision {
         self.with(partition, quota, now, |lease| match taken.cells {
@@ -253,8 +253,8 @@ mod tests {
         }
     }
 
-    fn taken(cells: u32, ahead: u64) -> Taken {
-        Taken { cells, ahead }
+    fn taken(cells: u32, ahead: u64) -> Arrival {
+        Arrival { cells, ahead }
     }
 
     fn asked(lookup: Lookup) -> u32 {

@@ -6,7 +6,7 @@ use tollgate_clock::Clock;
 use tollgate_shared::Shared;
 
 use crate::corrections::Correction;
-use crate::gcra::{SharedGcra, Taken};
+use crate::gcra::{Arrival, SharedGcra};
 use crate::lease::{Leases, Lookup};
 use crate::outstanding::Reservations;
 use crate::partitions::Partition;
@@ -104,7 +104,7 @@ impl SharedLimits {
         let guard = {
             let (gcra, key, quota, clock) = (self.gcra.clone(), key.clone(), *quota, clock.clone());
             let (reservations, partition) = (self.reservations.clone(), partition.partition);
-            move |taken: Taken| {
+            move |taken: Arrival| {
                 let admitted = taken.cells > 0;
                 let decision = quota.decision(admitted.then_some(tokens), cost, taken.ahead);
                 let reservation = admitted.then(|| SharedReservation {

@@ -62,7 +62,7 @@ return {held}
 
 /// The permits of one partition on this node.
 #[derive(Debug)]
-struct Held {
+struct NodePermits {
     /// Requests in progress.
     used: u32,
     /// Requests that wait for a permit.
@@ -79,7 +79,7 @@ struct Held {
     /// A task that returns spare permits is under way.
     returning: bool,
     key: Arc<str>,
-    /// Held during a call: calls of one partition reach the server in order.
+    /// NodePermits during a call: calls of one partition reach the server in order.
     turn: Arc<Mutex<()>>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct SharedPermits {
     shared: Shared,
     clock: Clock,
     hold: Script,
-    held: ByPartition<Held>,
+    held: ByPartition<NodePermits>,
 }
 
 /// The permit of one request in progress. Dropping it releases it.
@@ -168,7 +168,7 @@ impl SharedPermits {
                 Acquired::Refused => return None,
                 Acquired::Ask => {}
             }
-            let wanted = |held: &Held| held.used + held.waiting + self.spare(limit);
+            let wanted = |held: &NodePermits| held.used + held.waiting + self.spare(limit);
             match self.call(partition.partition, wanted).await {
                 Some((used, granted)) if granted <= used => return None,
                 // Requests that did not wait for their turn may take what was granted for this one.
@@ -207,7 +207,7 @@ impl SharedPermits {
 
     /// Whether the server counts what it has granted for longer than this time. It may have lost what it knew before the last connection, and
     /// lose it while the connection stays.
-    fn is_counted(&self, held: &Held, time: Duration) -> bool {
+    fn is_counted(&self, held: &NodePermits, time: Duration) -> bool {
         held.origin == self.origin() && self.clock.elapsed() + time < held.until
     }
 
@@ -216,7 +216,7 @@ impl SharedPermits {
     }
 
     async fn renew_one(&self, partition: Partition) {
-        let spare = |held: &mut Held| match std::mem::take(&mut held.active) {
+        let spare = |held: &mut NodePermits| match std::mem::take(&mut held.active) {
             true => u32::MAX,
             false => 0,
         };
@@ -224,7 +224,7 @@ impl SharedPermits {
     }
 
     /// Keeps so many spare permits, and states at the server what is held.
-    async fn reduce(&self, partition: Partition, spare: impl FnOnce(&mut Held) -> u32) {
+    async fn reduce(&self, partition: Partition, spare: impl FnOnce(&mut NodePermits) -> u32) {
         let Some(turn) = self.held.get(&partition).map(|held| held.turn.clone()) else {
             return;
         };
@@ -236,10 +236,11 @@ impl SharedPermits {
             // Before the call: none of what is returned is issued meanwhile.
             held.granted = held.granted.min(most);
         }
-        let wanted = |held: &Held| held.granted.max(held.used);
+        let wanted = |held: &NodePermits| held.granted.max(held.used);
         self.call(partition, wanted).await;
-        let is_unused =
-            |_: &Partition, held: &Held| held.used == 0 && held.granted == 0 && held.waiting == 0;
+        let is_unused = |_: &Partition, held: &NodePermits| {
+            held.used == 0 && held.granted == 0 && held.waiting == 0
+        };
         self.held.remove_if(&partition, is_unused);
     }
 
@@ -247,7 +248,7 @@ impl SharedPermits {
     async fn call(
         &self,
         partition: Partition,
-        wanted: impl FnOnce(&Held) -> u32,
+        wanted: impl FnOnce(&NodePermits) -> u32,
     ) -> Option<(u32, u32)> {
         let origin = self.origin();
         let (key, used, life, arguments) = {
@@ -281,7 +282,7 @@ impl SharedPermits {
         self: &Arc<Self>,
         partition: &SharedPartition,
         limit: NonZeroU32,
-        most: impl FnOnce(&Held) -> u32,
+        most: impl FnOnce(&NodePermits) -> u32,
     ) -> Option<SharedPermit> {
         let is_issued = self.with(partition, limit, |held| {
             let is_issued = held.used < most(held);
@@ -299,10 +300,10 @@ impl SharedPermits {
         &self,
         partition: &SharedPartition,
         limit: NonZeroU32,
-        work: impl FnOnce(&mut Held) -> T,
+        work: impl FnOnce(&mut NodePermits) -> T,
     ) -> T {
         let held = self.held.entry(partition.partition);
-        let mut held = held.or_insert_with(|| Held {
+        let mut held = held.or_insert_with(|| NodePermits {
             used: 0,
             waiting: 0,
             granted: 0,

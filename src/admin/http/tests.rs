@@ -16,13 +16,13 @@ use super::*;
 
 /// Makes a change when it is released.
 #[derive(Default)]
-struct Held {
+struct GatedChanges {
     begun: Notify,
     release: Notify,
     completed: Notify,
 }
 
-impl Changes for Held {
+impl Changes for GatedChanges {
     fn apply(&self, _: Box<dyn Request>, _: Caller) -> ApplyFuture<'_> {
         Box::pin(async {
             self.begun.notify_one();
@@ -79,7 +79,7 @@ fn connect(service: Arc<dyn Changes>, bytes: usize) -> (DuplexStream, JoinHandle
     (client, tokio::spawn(served))
 }
 
-async fn purge(client: &mut (impl AsyncWrite + Unpin), held: &Held) {
+async fn purge(client: &mut (impl AsyncWrite + Unpin), held: &GatedChanges) {
     let request = b"DELETE /cache?all HTTP/1.1\r\nhost: localhost\r\n\r\n";
     client.write_all(request).await.expect("sent");
     held.begun.notified().await;
@@ -88,7 +88,7 @@ async fn purge(client: &mut (impl AsyncWrite + Unpin), held: &Held) {
 #[test]
 fn a_change_is_completed_though_its_client_has_disconnected() {
     simulated(async {
-        let held = Arc::new(Held::default());
+        let held = Arc::new(GatedChanges::default());
         let (mut client, served) = connect(held.clone(), 1024);
         purge(&mut client, &held).await;
         drop(client);
@@ -102,7 +102,7 @@ fn a_change_is_completed_though_its_client_has_disconnected() {
 #[test]
 fn a_change_that_takes_longer_than_a_connection_takes_requests_is_answered() {
     simulated(async {
-        let held = Arc::new(Held::default());
+        let held = Arc::new(GatedChanges::default());
         let (mut client, served) = connect(held.clone(), 1024);
         purge(&mut client, &held).await;
         let early = tokio::time::timeout(10 * CONNECTION, client.read_u8()).await;
@@ -119,7 +119,7 @@ fn a_change_that_takes_longer_than_a_connection_takes_requests_is_answered() {
 #[test]
 fn a_connection_whose_client_does_not_read_is_closed() {
     simulated(async {
-        let held = Arc::new(Held::default());
+        let held = Arc::new(GatedChanges::default());
         let (mut client, served) = connect(held.clone(), 64);
         purge(&mut client, &held).await;
         held.release.notify_one();
@@ -131,7 +131,7 @@ fn a_connection_whose_client_does_not_read_is_closed() {
 
 #[tokio::test]
 async fn a_change_under_way_is_answered_before_the_thread_ends() {
-    let held = Arc::new(Held::default());
+    let held = Arc::new(GatedChanges::default());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("it is set");
     let address = listener.local_addr().expect("it is bound");

@@ -30,7 +30,7 @@ pub(crate) struct Retain {}
 pub(crate) struct Retained {
     /// The file; none when nothing is old enough.
     pub(crate) exported: Option<ExportedMonth>,
-    /// Whether another node has the duties of the cluster, which does it.
+    /// Whether another node is the leader of the cluster, which exports and removes.
     pub(crate) is_elsewhere: bool,
 }
 
@@ -57,7 +57,7 @@ impl Operation for Retain {
     const TIMEOUT: Duration = Duration::from_secs(1800);
 
     async fn run(self, run: &Run<'_>) -> Result<Retained, ChangeError> {
-        let is_elsewhere = !run.service.store.has_duties();
+        let is_elsewhere = !run.service.store.is_leader();
         let exported = match is_elsewhere {
             true => None,
             false => export(run).await?,
@@ -99,7 +99,7 @@ pub(in crate::admin) struct RetainedView {
     /// The file; missing when nothing is old enough, and where another node does it.
     #[serde(skip_serializing_if = "Option::is_none")]
     exported: Option<ExportedMonth>,
-    /// Whether another node has the duties of the cluster, which does it.
+    /// Whether another node is the leader of the cluster, which exports and removes.
     is_elsewhere: bool,
 }
 
@@ -144,7 +144,7 @@ fn step(
         now: &|| clock.now(),
         new_operation: &|| OperationId::generate(clock.now(), entropy),
         // Two nodes would export the same commits to different folders.
-        is_stopped: &|| !store.has_duties(),
+        is_stopped: &|| !store.is_leader(),
     };
     let exported = retention.step(&mut |_, _| {})?;
     if let Some(month) = &exported {
@@ -215,12 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_lost_the_duties_exports_and_removes_nothing() {
+    fn a_node_that_is_no_longer_the_leader_exports_and_removes_nothing() {
         let url = Postgres::shared().database();
         let clock = Clock::system();
         let first = node(&url, "a");
         let limit = clock.elapsed() + std::time::Duration::from_secs(30);
-        while !first.has_duties() {
+        while !first.is_leader() {
             assert!(clock.elapsed() < limit, "it is the only node");
             std::thread::yield_now();
         }
@@ -243,8 +243,8 @@ mod tests {
         };
         let entropy = Entropy::system();
         let step = |store: &dyn Store| step(&settings, store, &clock, &entropy);
-        assert!(!second.has_duties());
-        let stopped = step(&*second).expect_err("the other has the duties");
+        assert!(!second.is_leader());
+        let stopped = step(&*second).expect_err("the other is the leader");
         let cause = stopped.message;
         assert!(cause.contains("was stopped"), "{cause}");
         let journal = first.retained().expect("the nodes");
@@ -252,7 +252,7 @@ mod tests {
             journal.iter().all(|one| one.carried.is_none()),
             "{journal:?}"
         );
-        let month = step(&*first).expect("it has the duties");
+        let month = step(&*first).expect("it is the leader");
         let month = month.expect("its commits are old");
         assert!(month.commits > 0 && month.file.is_some());
     }

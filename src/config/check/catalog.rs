@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use tollgate_clock::Timestamp;
 use tollgate_filter::settings::{Amount, At, Problems, words};
-use tollgate_filter::{Api, Apis, Catalog, Model, ModelLimits, PartCeilings, ProviderModel, Routing};
+use tollgate_filter::{
+    Api, Apis, Catalog, Model, ModelLimits, PartCeilings, ProviderModel, Routing,
+};
 use tollgate_money::{Micros, Price, TokenPrice};
 
 use super::required;

@@ -53,8 +53,11 @@ pub(super) fn spawn_tasks(
             time.clone(),
         ))
     }));
-    let duties = maintenance::run_duties(storage.store.clone(), std::mem::take(&mut built.duties));
-    let duties = runtime.spawn(duties);
+    let leader_jobs = maintenance::run_leader_jobs(
+        storage.store.clone(),
+        std::mem::take(&mut built.leader_jobs),
+    );
+    let leader_jobs = runtime.spawn(leader_jobs);
     if storage.store.has_allotments() {
         spawn_allotment_tasks(runtime, storage, clock);
     }
@@ -62,7 +65,7 @@ pub(super) fn spawn_tasks(
     storage.store.follow_changes();
     let tasks = built.tasks.drain(..).map(|task| runtime.spawn(task));
     tasks
-        .chain([uses, refusals, duties])
+        .chain([uses, refusals, leader_jobs])
         .map(|task| task.abort_handle())
         .collect()
 }

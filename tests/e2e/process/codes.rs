@@ -65,7 +65,7 @@ async fn a_code_whose_node_is_paused_or_killed_while_it_is_sent_is_sent_once() {
     let mut running = vec![0, 1, 2];
     for signal in ["STOP", "KILL"] {
         let address = format!("{signal}@example.com").to_lowercase();
-        let holder = cluster.duties_of(&running).await;
+        let holder = cluster.leader_of(&running).await;
         mailbox.behave(Behaviour {
             lag_ms: 4_000,
             ..Behaviour::default()
@@ -77,7 +77,7 @@ async fn a_code_whose_node_is_paused_or_killed_while_it_is_sent_is_sent_once() {
         running.retain(|node| *node != holder);
         // As if the holder had not renewed it for ten seconds.
         sql("UPDATE leases SET held_until = 0 WHERE node = 0");
-        let next = cluster.duties_of(&running).await;
+        let next = cluster.leader_of(&running).await;
         // Sent after everything that was due when it was queued.
         let other = format!("after-{address}");
         request_code(&cluster.nodes[next].url, &other).await;
@@ -98,19 +98,19 @@ async fn a_code_whose_node_is_paused_or_killed_while_it_is_sent_is_sent_once() {
 }
 
 impl Cluster {
-    /// Waits until one of these nodes has the duties.
-    async fn duties_of(&self, nodes: &[usize]) -> usize {
+    /// Waits until one of these nodes is the leader.
+    async fn leader_of(&self, nodes: &[usize]) -> usize {
         let found = async {
             loop {
                 for node in nodes {
-                    let duties = self.nodes[*node].metric("tollgate_node_duties").await;
-                    if duties == 1 {
+                    let leader = self.nodes[*node].metric("tollgate_node_duties").await;
+                    if leader == 1 {
                         return *node;
                     }
                 }
             }
         };
-        within("a node with the duties", found).await
+        within("a leader", found).await
     }
 }
 

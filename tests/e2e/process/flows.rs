@@ -383,7 +383,7 @@ async fn a_purchase_whose_requests_go_to_several_nodes_is_paid_once() {
     flows.close(&["mara@example.com", "ursula@example.com"]);
 }
 
-/// A node that had freed credit spent it until the node with the duties took it back.
+/// A node that had freed credit spent it until the leader took it back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credits_held_at_a_refund_are_spent_at_no_node() {
     const STREAMS_EACH: usize = 3;

@@ -142,7 +142,7 @@ impl Cluster {
         server.run(name.expect("a database"), statement)
     }
 
-    /// Ends the lease of a node and the grace after it, of its duties too if it has them. Returns its number.
+    /// Ends the lease of a node and the grace after it, and of its leadership. Returns its number.
     pub(super) fn end_lease(&self, name: &str) -> String {
         let node = self.sql(&format!("SELECT id FROM nodes WHERE name = '{name}'"));
         self.sql(&format!(
@@ -224,7 +224,7 @@ async fn of_five_times_the_streams_that_an_account_can_pay_exactly_as_many_run_a
 
 impl Cluster {
     /// Nodes have taken credit, together at least what is held; the node that booked the credit has returned it; a request has waited for what
-    /// another node had; and one node has the duties.
+    /// another node had; and one node is the leader.
     async fn reports_its_allotments(&self, credit: i64) {
         let moved = |direction: &str| {
             format!("tollgate_allotment_moved_microcredits_total{{direction=\"{direction}\"}}")
@@ -239,8 +239,8 @@ impl Cluster {
         assert!(sum(&returned) >= credit, "{returned:?}");
         let waits = self.each_metric("tollgate_recall_seconds_count").await;
         assert!(sum(&waits) > 0, "{waits:?}");
-        let duties = async { while sum(&self.each_metric("tollgate_node_duties").await) != 1 {} };
-        within("one node with the duties", duties).await;
+        let leader = async { while sum(&self.each_metric("tollgate_node_duties").await) != 1 {} };
+        within("one leader", leader).await;
     }
 
     async fn each_metric(&self, name: &str) -> Vec<u64> {

@@ -373,7 +373,7 @@ async fn of_several_nodes_one_exports_and_removes_while_all_serve() {
     };
     let runs = async {
         let mut all: u64 = 0;
-        // A node that has just started may have no duties yet.
+        // A node that has just started may not be the leader yet.
         while all == 0 {
             let runs = NAMES.map(|name| cluster.ask(name, &["retention"]));
             let done = futures_util::future::join_all(runs).await;

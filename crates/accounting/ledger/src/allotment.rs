@@ -1,8 +1,8 @@
-//! Allotments (escrow, a bounded counter): each of several nodes grants holds from its own part of a purse in memory, and from nothing else.
-//! A purse is an account's credit, or the spending cap of a key in one period (`caps.rs`).
+//! Allotments (escrow, a bounded counter): each of several nodes grants holds from its own part of a budget in memory, and from nothing else.
+//! A budget is an account's credit, or the spending cap of a key in one period (`caps.rs`).
 //!
 //! A hold that fits is placed as on a node that is alone. For any other the node takes credit first ([`Ledger::acquire_from`]): a refusal, a
-//! shorter answer and everything that takes credit from an account is decided by what the nodes share, in the database. While a purse is
+//! shorter answer and everything that takes credit from an account is decided by what the nodes share, in the database. While a budget is
 //! recalled, the node keeps only what is held: what an end of a hold frees is returned under the lock that freed it.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{
-    Admission, AllotmentPart, CommitError, Done, Failure, Part, Purse, Refusal, Taken, UnitOfWork,
+    Admission, AllotmentPart, Budget, CommitError, Done, Failure, Part, Refusal, TakeResult,
+    UnitOfWork,
 };
 
 use crate::account::Balance;
@@ -34,12 +35,12 @@ enum Attempt<T> {
     Short { spendable: Micros, is_pending: bool },
 }
 
-/// Single flight: a request asks the database for its followers too, which wait for the same purse, until this is dropped.
-/// Not a flight of `tollgate-flight`: the followers are part of the purse and change under the lock of its shard, with the refusal that decides
+/// Single flight: a request asks the database for its followers too, which wait for the same budget, until this is dropped.
+/// Not a flight of `tollgate-flight`: the followers are part of the budget and change under the lock of its shard, with the refusal that decides
 /// whether a request leads.
 struct Leader {
     ledger: Ledger,
-    purse: Purse,
+    budget: Budget,
 }
 
 impl Leader {
@@ -52,8 +53,8 @@ impl Leader {
     }
 
     fn end(&self) -> Vec<oneshot::Sender<Unavailable>> {
-        let mut shard = self.ledger.shard_of(self.purse);
-        let allotment = shard.known_allotment(self.purse);
+        let mut shard = self.ledger.shard_of(self.budget);
+        let allotment = shard.known_allotment(self.budget);
         allotment.map(Allotment::end_flight).unwrap_or_default()
     }
 }
@@ -72,8 +73,8 @@ impl Ledger {
         request: HoldRequest,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
-        let purse = Purse::Account(request.account);
-        self.acquire_from(purse, request, Ledger::place_all, fallback, false)
+        let budget = Budget::Account(request.account);
+        self.acquire_from(budget, request, Ledger::place_all, fallback, false)
             .await
     }
 
@@ -86,10 +87,10 @@ impl Ledger {
         self.place(shard, request, |_| None)
     }
 
-    /// The same for any purse. `place` decides in memory, under the lock of the purse's shard. `is_owed`: it takes back what is owed.
+    /// The same for any budget. `place` decides in memory, under the lock of the budget's shard. `is_owed`: it takes back what is owed.
     pub(crate) async fn acquire_from<T: Send + 'static>(
         &self,
-        purse: Purse,
+        budget: Budget,
         request: HoldRequest,
         place: impl Fn(&Ledger, &mut Shard, HoldRequest) -> Result<T, HoldError> + Copy + Send + 'static,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
@@ -97,7 +98,7 @@ impl Ledger {
     ) -> Result<T, HoldError> {
         let mut recalled = None;
         let acquired = self
-            .acquire_recalling((purse, is_owed), request, place, fallback, &mut recalled)
+            .acquire_recalling((budget, is_owed), request, place, fallback, &mut recalled)
             .await;
         if let Some(began) = recalled {
             let waited = self.clock.elapsed().saturating_sub(began);
@@ -113,7 +114,7 @@ impl Ledger {
     /// The same; `recalled` is when it began to wait for other nodes.
     async fn acquire_recalling<T: Send + 'static>(
         &self,
-        (purse, is_owed): (Purse, bool),
+        (budget, is_owed): (Budget, bool),
         mut request: HoldRequest,
         place: impl Fn(&Ledger, &mut Shard, HoldRequest) -> Result<T, HoldError> + Copy + Send + 'static,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
@@ -125,13 +126,13 @@ impl Ledger {
         let mut leader: Option<Leader> = None;
         loop {
             let shortage = {
-                let mut shard = self.shard_of(purse);
+                let mut shard = self.shard_of(budget);
                 match place(self, &mut shard, request) {
                     Err(HoldError::InsufficientCredit { .. }) => {}
                     other => return other,
                 }
-                let here = shard.available(purse);
-                let allotment = shard.allotment(purse);
+                let here = shard.available(budget);
+                let allotment = shard.allotment(budget);
                 match is_owed {
                     // A refusal says nothing of what is owed.
                     true => Shortage::Take,
@@ -151,13 +152,13 @@ impl Ledger {
                     spendable,
                     is_pending: false,
                 },
-                Shortage::Take => self.take((purse, is_owed), request, place).await?,
+                Shortage::Take => self.take((budget, is_owed), request, place).await?,
                 Shortage::Lead => {
                     leader = Some(Leader {
                         ledger: self.clone(),
-                        purse,
+                        budget,
                     });
-                    self.take((purse, is_owed), request, place).await?
+                    self.take((budget, is_owed), request, place).await?
                 }
             };
             let spendable = match attempt {
@@ -194,7 +195,7 @@ impl Ledger {
     /// Takes credit for a hold and places it when that is durable, before any other hold can have it.
     async fn take<T: Send + 'static>(
         &self,
-        (purse, is_owed): (Purse, bool),
+        (budget, is_owed): (Budget, bool),
         request: HoldRequest,
         place: impl Fn(&Ledger, &mut Shard, HoldRequest) -> Result<T, HoldError> + Send + 'static,
     ) -> Result<Attempt<T>, HoldError> {
@@ -208,8 +209,8 @@ impl Ledger {
         let this = self.clone();
         let _waiting = self.counters.wait();
         {
-            let mut shard = self.shard_of(purse);
-            let allotment = shard.allotment(purse);
+            let mut shard = self.shard_of(budget);
+            let allotment = shard.allotment(budget);
             let target = match is_owed {
                 true => need,
                 false => allotment.target(need, at),
@@ -217,12 +218,12 @@ impl Ledger {
             let has_surplus = target > need;
             let done: Done = Box::new(move |result| {
                 // The hold releases itself when its request has ended: after the lock is free.
-                let attempt = this.taken(purse, request, place, has_surplus, result);
+                let attempt = this.taken(budget, request, place, has_surplus, result);
                 let _ = sender.send(attempt);
             });
             let take = AllotmentPart::Take {
                 operation: self.next_move(at),
-                purse,
+                budget,
                 need,
                 target,
                 is_owed,
@@ -259,14 +260,14 @@ impl Ledger {
 
     fn taken<T>(
         &self,
-        purse: Purse,
+        budget: Budget,
         request: HoldRequest,
         place: impl Fn(&Ledger, &mut Shard, HoldRequest) -> Result<T, HoldError>,
         has_surplus: bool,
         result: Result<tollgate_store::Receipt, CommitError>,
     ) -> Result<Attempt<T>, HoldError> {
-        let mut shard = self.shard_of(purse);
-        let allotment = shard.allotment(purse);
+        let mut shard = self.shard_of(budget);
+        let allotment = shard.allotment(budget);
         allotment.surplus_takes -= usize::from(has_surplus);
         allotment.takes -= 1;
         let taken = match result {
@@ -280,7 +281,7 @@ impl Ledger {
             }
         };
         let attempt = match taken {
-            Some(Taken::Amount { amount, recall }) => {
+            Some(TakeResult::Amount { amount, recall }) => {
                 self.counters.took(amount);
                 // The feed may have had it before this node knew the cap of a month that has begun.
                 if recall != 0 {
@@ -288,12 +289,12 @@ impl Ledger {
                 }
                 allotment.elsewhere -= amount;
                 allotment.took(request.amount);
-                if let Some(balance) = shard.balance(purse) {
+                if let Some(balance) = shard.balance(budget) {
                     balance.available += amount;
                 }
                 Attempt::Placed(place(self, &mut shard, request))
             }
-            Some(Taken::Short {
+            Some(TakeResult::Short {
                 spendable,
                 recall,
                 is_pending,
@@ -302,10 +303,10 @@ impl Ledger {
                 let has_surplus = allotment.surplus_takes > 0;
                 // With what this node has returned since the take was decided.
                 let shared = spendable + allotment.returning;
-                let spendable = shared + shard.available(purse);
+                let spendable = shared + shard.available(budget);
                 let is_pending = is_pending || has_surplus || spendable >= request.amount;
                 if !is_pending {
-                    shard.allotment(purse).refuse(shared, request.at);
+                    shard.allotment(budget).refuse(shared, request.at);
                 }
                 Attempt::Short {
                     spendable,
@@ -319,14 +320,14 @@ impl Ledger {
                 });
             }
         };
-        self.give_back(&mut shard, purse, request.at);
+        self.give_back(&mut shard, budget, request.at);
         Ok(attempt)
     }
 
-    pub(crate) fn shard_of(&self, purse: Purse) -> MutexGuard<'_, Shard> {
-        match purse {
-            Purse::Account(account) => self.shard(account),
-            Purse::Cap(cap) => self.shard_of_caps(cap.credential),
+    pub(crate) fn shard_of(&self, budget: Budget) -> MutexGuard<'_, Shard> {
+        match budget {
+            Budget::Account(account) => self.shard(account),
+            Budget::Cap(cap) => self.shard_of_caps(cap.credential),
         }
     }
 
@@ -347,32 +348,32 @@ fn move_id(node: i64, epoch: i64, count: u64, at: Timestamp) -> OperationId {
 }
 
 impl Shard {
-    /// The allotment of a purse.
-    pub(crate) fn allotment(&mut self, purse: Purse) -> &mut Allotment {
-        match purse {
-            Purse::Account(account) => self.allotments.entry(account).or_default(),
-            Purse::Cap(cap) => &mut self.caps.entry(cap).or_default().allotment,
+    /// The allotment of a budget.
+    pub(crate) fn allotment(&mut self, budget: Budget) -> &mut Allotment {
+        match budget {
+            Budget::Account(account) => self.allotments.entry(account).or_default(),
+            Budget::Cap(cap) => &mut self.caps.entry(cap).or_default().allotment,
         }
     }
 
-    pub(crate) fn known_allotment(&mut self, purse: Purse) -> Option<&mut Allotment> {
-        match purse {
-            Purse::Account(account) => self.allotments.get_mut(&account),
-            Purse::Cap(cap) => self.caps.get_mut(&cap).map(|state| &mut state.allotment),
+    pub(crate) fn known_allotment(&mut self, budget: Budget) -> Option<&mut Allotment> {
+        match budget {
+            Budget::Account(account) => self.allotments.get_mut(&account),
+            Budget::Cap(cap) => self.caps.get_mut(&cap).map(|state| &mut state.allotment),
         }
     }
 
-    /// What this node has of a purse.
-    pub(crate) fn balance(&mut self, purse: Purse) -> Option<&mut Balance> {
-        match purse {
-            Purse::Account(account) => self.accounts.get_mut(&account).map(|it| &mut **it),
-            Purse::Cap(cap) => self.caps.get_mut(&cap).map(|state| &mut state.balance),
+    /// What this node has of a budget.
+    pub(crate) fn balance(&mut self, budget: Budget) -> Option<&mut Balance> {
+        match budget {
+            Budget::Account(account) => self.accounts.get_mut(&account).map(|it| &mut **it),
+            Budget::Cap(cap) => self.caps.get_mut(&cap).map(|state| &mut state.balance),
         }
     }
 
-    /// What this node has of a purse and does not hold.
-    pub(crate) fn available(&mut self, purse: Purse) -> Micros {
-        self.balance(purse)
+    /// What this node has of a budget and does not hold.
+    pub(crate) fn available(&mut self, budget: Budget) -> Micros {
+        self.balance(budget)
             .map_or(Micros::ZERO, |balance| balance.available.max(Micros::ZERO))
     }
 

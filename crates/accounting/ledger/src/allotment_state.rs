@@ -1,4 +1,4 @@
-//! What a node remembers of each purse that it shares with others: takes, recalls, and the last refusal.
+//! What a node remembers of each budget that it shares with others: takes, recalls, and the last refusal.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) struct CapState {
     pub(crate) adopted: Micros,
 }
 
-/// What a node has to know of what the nodes share of a purse.
+/// What a node has to know of what the nodes share of a budget.
 #[derive(Debug, Default)]
 pub(crate) struct Allotment {
     /// The number of the recall in force, 0 for none.
@@ -47,7 +47,7 @@ pub(crate) struct Allotment {
     /// How many times what a take needs the last one asked for, and when.
     factor: i64,
     taken_at: Timestamp,
-    /// The last refusal, if the purse is not known to have had more since.
+    /// The last refusal, if the budget is not known to have had more since.
     refused: Option<Refused>,
     /// The followers of the request that asks the database after a refusal; `None` while none asks.
     followers: Option<Vec<oneshot::Sender<Unavailable>>>,
@@ -62,7 +62,7 @@ pub(crate) struct Allotment {
 /// A refusal, which is repeated for a moment.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
-    /// What the purse had: anything up to that could have been taken.
+    /// What the budget had: anything up to that could have been taken.
     spendable: Micros,
     at: Timestamp,
 }
@@ -77,7 +77,7 @@ impl Refused {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unavailable;
 
-/// What a request does for which this node has too little of a purse.
+/// What a request does for which this node has too little of a budget.
 pub(crate) enum Shortage {
     /// It takes credit.
     Take,
@@ -87,7 +87,7 @@ pub(crate) enum Shortage {
     Follow(oneshot::Receiver<Unavailable>),
     /// The leader has too many followers.
     Unavailable,
-    /// The purse has just been found to have only this.
+    /// The budget has just been found to have only this.
     Refused(Micros),
 }
 
@@ -133,8 +133,8 @@ impl Allotment {
 
     /// What a request does that needs more than this node has. `leads`: it is the leader.
     ///
-    /// Single flight: of the requests that come after a refusal, for more than the purse had, one at a time asks, so that however many are sent to an account without credit, its share of
-    /// the commits that all accounts need is one take in [`REFUSAL_KEPT`]. `here` is what this node has of the purse: holds that have ended since the
+    /// Single flight: of the requests that come after a refusal, for more than the budget had, one at a time asks, so that however many are sent to an account without credit, its share of
+    /// the commits that all accounts need is one take in [`REFUSAL_KEPT`]. `here` is what this node has of the budget: holds that have ended since the
     /// refusal, since it had nothing then.
     pub(crate) fn shortage(
         &mut self,
@@ -168,7 +168,7 @@ impl Allotment {
         Shortage::Follow(ended)
     }
 
-    /// Whether the purse has just been found to have nothing, and has had nothing since.
+    /// Whether the budget has just been found to have nothing, and has had nothing since.
     pub(crate) fn is_empty(&self, here: Micros, at: Timestamp) -> bool {
         self.refused
             .is_some_and(|it| !(it.spendable + here).is_positive() && it.is_repeated(at))
@@ -187,18 +187,18 @@ impl Allotment {
         self.followers.take().unwrap_or_default()
     }
 
-    /// The purse has too little for a take, and no node will return any.
+    /// The budget has too little for a take, and no node will return any.
     pub(crate) fn refuse(&mut self, spendable: Micros, at: Timestamp) {
         self.elsewhere = spendable - self.credit_limit;
         self.refused = Some(Refused { spendable, at });
     }
 
-    /// A take for this amount has brought it. What the purse had at the last refusal says nothing of more, and stands if that was as much.
+    /// A take for this amount has brought it. What the budget had at the last refusal says nothing of more, and stands if that was as much.
     pub(crate) fn took(&mut self, amount: Micros) {
         self.refused = self.refused.filter(|it| amount <= it.spendable);
     }
 
-    /// The purse may have more than at the last refusal.
+    /// The budget may have more than at the last refusal.
     pub(crate) fn forget_refusal(&mut self) {
         self.refused = None;
     }
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_stands_for_what_is_more_than_the_purse_had_and_this_node_has_got_since() {
+    fn a_refusal_stands_for_what_is_more_than_the_budget_had_and_this_node_has_got_since() {
         let now = Timestamp::from_secs(1);
         //   spendable, returned since, here, asked for, refused from memory
         for (spendable, returned, here, amount, is_refused) in [

@@ -2,7 +2,7 @@
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
-use tollgate_store::{AccountRow, Purse, ReadError, reading};
+use tollgate_store::{AccountRow, Budget, ReadError, reading};
 
 use crate::account::Balance;
 use crate::accounts::Ledger;
@@ -52,7 +52,7 @@ impl Ledger {
             return true;
         }
         let mut shard = self.shard(account);
-        let here = shard.available(Purse::Account(account));
+        let here = shard.available(Budget::Account(account));
         let allotment = shard.allotments.get(&account);
         allotment.is_some_and(|allotment| allotment.is_empty(here, at))
     }

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::{
-    Admission, CommitError, Done, EntryKind, Failure, Part, Purse, UnitOfWork, flush, reading,
+    Admission, Budget, CommitError, Done, EntryKind, Failure, Part, UnitOfWork, flush, reading,
 };
 
 use crate::accounts::{Acknowledgement, BALANCE_MAX, Ledger, Shard};
@@ -268,6 +268,6 @@ impl Ledger {
             balance.available += amount;
             balance.has_paid |= is_payment;
         }
-        self.give_back(shard, Purse::Account(account), self.latest());
+        self.give_back(shard, Budget::Account(account), self.latest());
     }
 }

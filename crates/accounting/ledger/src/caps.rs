@@ -1,4 +1,4 @@
-//! Spending caps of keys on a node that is one of several: each is a purse, of which the node has an allotment as it has of an account's credit.
+//! Spending caps of keys on a node that is one of several: each is a budget, of which the node has an allotment as it has of an account's credit.
 //!
 //! `Balance::available` is what the node was granted and has neither spent nor reserved. Every charge of a key counts here while the node has
 //! an allotment of its cap, with a reservation or without: the cap may have been set while the request ran. What no
@@ -10,7 +10,7 @@ use parking_lot::MutexGuard;
 use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::{
-    Admission, AllotmentPart, Answer, KeyCap, Part, Purse, ReadError, UnitOfWork,
+    Admission, AllotmentPart, Answer, Budget, KeyCap, Part, ReadError, UnitOfWork,
 };
 
 use crate::accounts::{Ledger, SHARDS, Shard, lock};
@@ -80,7 +80,7 @@ impl Drop for CapHold {
                 state.balance.release(self.amount);
             }
             let at = self.ledger.latest().max(at);
-            self.ledger.give_back(&mut shard, Purse::Cap(cap), at);
+            self.ledger.give_back(&mut shard, Budget::Cap(cap), at);
         }
     }
 }
@@ -109,7 +109,7 @@ impl CountedCharge {
             if let Some(state) = shard.caps.get_mut(&cap) {
                 state.balance.available += self.charged;
             }
-            self.ledger.give_back(&mut shard, Purse::Cap(cap), self.at);
+            self.ledger.give_back(&mut shard, Budget::Cap(cap), self.at);
         }
     }
 }
@@ -197,7 +197,7 @@ impl Ledger {
         let place = move |ledger: &Ledger, shard: &mut Shard, request| {
             ledger.place_cap(shard, cap, request)
         };
-        let acquired = self.acquire_from(Purse::Cap(cap), request, place, fallback, false);
+        let acquired = self.acquire_from(Budget::Cap(cap), request, place, fallback, false);
         Decision::later(acquired)
     }
 
@@ -335,7 +335,7 @@ impl Ledger {
             if beyond.is_positive() {
                 self.overspend(cap, beyond, at);
             }
-            self.give_back(&mut shard, Purse::Cap(cap), at);
+            self.give_back(&mut shard, Budget::Cap(cap), at);
             counted.push(cap);
         }
         counted
@@ -393,7 +393,7 @@ impl Ledger {
                 freed.push(*cap);
             }
             for cap in freed {
-                self.give_back(&mut shard, Purse::Cap(cap), at);
+                self.give_back(&mut shard, Budget::Cap(cap), at);
             }
         }
     }
@@ -406,7 +406,7 @@ impl Ledger {
             .map(|(cap, state)| (*cap, state.balance.available))
             .collect();
         for (cap, available) in found {
-            self.give(shard, Purse::Cap(cap), available, Answer::None, at);
+            self.give(shard, Budget::Cap(cap), available, Answer::None, at);
         }
     }
 
@@ -429,8 +429,8 @@ impl Ledger {
         let begun = in_force.filter(|cap| !caps.contains(cap));
         caps.extend(begun);
         for cap in caps {
-            let purse = Purse::Cap(cap);
-            self.set_recall(purse, self.store.recall(purse)?, number);
+            let budget = Budget::Cap(cap);
+            self.set_recall(budget, self.store.recall(budget)?, number);
         }
         if let Some(cap) = begun {
             // Charges count here from now on. Those before may have come after another node's first take, also in the month before.

@@ -3,7 +3,7 @@
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::{Admission, Failure, Purse, SubmitError};
+use tollgate_store::{Admission, Budget, Failure, SubmitError};
 
 use crate::accounts::Ledger;
 use crate::charge::{Charge, ChargeError};
@@ -150,6 +150,6 @@ impl Ledger {
     /// Returns the available credit of a recalled account.
     fn answer_recall(&self, account: AccountId) {
         let mut shard = self.shard(account);
-        self.give_back(&mut shard, Purse::Account(account), self.latest());
+        self.give_back(&mut shard, Budget::Account(account), self.latest());
     }
 }

@@ -5,7 +5,7 @@
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
-use tollgate_store::{Debt, Purse};
+use tollgate_store::{Budget, Debt};
 
 use crate::accounts::{BALANCE_MAX, Ledger, Shard};
 use crate::charge::StartError;
@@ -56,8 +56,8 @@ impl Ledger {
 
     /// Places a hold in memory on credit that returned payments owe, which no other hold can have.
     pub(crate) async fn acquire_owed(&self, request: HoldRequest) -> Result<Hold, HoldError> {
-        let purse = Purse::Account(request.account);
-        self.acquire_from(purse, request, Ledger::place_all, |_| None, true)
+        let budget = Budget::Account(request.account);
+        self.acquire_from(budget, request, Ledger::place_all, |_| None, true)
             .await
     }
 

@@ -11,7 +11,7 @@ use tollgate_clock::{Clock, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    Admission, Answers, CommitError, Done, Part, Purse, Receipt, Refusal, UnitOfWork,
+    Admission, Answers, Budget, CommitError, Done, Part, Receipt, Refusal, UnitOfWork,
 };
 
 use crate::accounts::{Ledger, lock};
@@ -247,7 +247,7 @@ impl Ledger {
             let _ = self
                 .store
                 .submit(unit(part, Admission::Always), Box::new(log_refusal));
-            self.give_back(&mut shard, Purse::Account(account), now);
+            self.give_back(&mut shard, Budget::Account(account), now);
         }
         count
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use tokio::sync::oneshot;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::{
-    Admission, Answer, CommitError, Done, Failure, LoadedAccount, Part, Purse, Receipt, UnitOfWork,
+    Admission, Answer, Budget, CommitError, Done, Failure, LoadedAccount, Part, Receipt, UnitOfWork,
 };
 
 use crate::account::Balance;
@@ -188,11 +188,11 @@ impl Ledger {
             return;
         }
         let at = self.latest();
-        let purse = Purse::Account(account);
+        let budget = Budget::Account(account);
         if loading.is_shared && loaded.available.is_positive() {
-            self.give(shard, purse, loaded.available, Answer::None, at);
+            self.give(shard, budget, loaded.available, Answer::None, at);
         }
-        self.give_back(shard, purse, at);
+        self.give_back(shard, budget, at);
     }
 
     /// Removes accounts from memory that were not used since the last call, and of which nothing is open here; returns their number. To be called

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tollgate_clock::{Reading, Timestamp};
 use tollgate_money::{Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::{Admission, Done, Purse, UnitOfWork};
+use tollgate_store::{Admission, Budget, Done, UnitOfWork};
 
 use crate::accounts::{Acknowledgement, Ledger, Open, Shard, lock};
 use crate::decision::Decision;
@@ -193,7 +193,7 @@ impl Ledger {
             if let Some(balance) = shard.accounts.get_mut(&request.account) {
                 balance.release(request.amount);
             }
-            self.give_back(&mut shard, Purse::Account(request.account), request.at);
+            self.give_back(&mut shard, Budget::Account(request.account), request.at);
         }
         shard
     }
@@ -216,7 +216,7 @@ impl Ledger {
         if written {
             self.write_release(&request, at);
         }
-        self.give_back(shard, Purse::Account(request.account), at);
+        self.give_back(shard, Budget::Account(request.account), at);
         true
     }
 

@@ -17,7 +17,7 @@ use crate::adopted::AdoptedHold;
 use crate::charge::{StartError, Started};
 use crate::observer::CommitObserver;
 use crate::resident::LoadError;
-use crate::spooled::{Late, Orphans};
+use crate::spooled::{LateCharge, Orphans};
 use crate::units::{log_refusal, unit};
 
 impl Ledger {
@@ -64,7 +64,11 @@ impl Ledger {
 
     /// Releases the holds of earlier runs of this node. Those of other nodes belong to them.
     /// What they have left in the spool is committed first; returns what has no credit any more.
-    fn recover(&self, now: Timestamp, started: &mut Started) -> Result<Vec<Late>, StartError> {
+    fn recover(
+        &self,
+        now: Timestamp,
+        started: &mut Started,
+    ) -> Result<Vec<LateCharge>, StartError> {
         let mut orphans = Orphans::new();
         self.store
             .open_holds(&mut |hold| {

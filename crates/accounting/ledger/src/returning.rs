@@ -1,11 +1,11 @@
-//! Returns of credit to the shared balance: of a recalled purse, of an idle purse, and at the end of the node.
+//! Returns of credit to the shared balance: of a recalled budget, of an idle budget, and at the end of the node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
-use tollgate_store::{Admission, AllotmentPart, Answer, Done, Part, Purse, ReadError, UnitOfWork};
+use tollgate_store::{Admission, AllotmentPart, Answer, Budget, Done, Part, ReadError, UnitOfWork};
 
 use crate::account::Balance;
 use crate::accounts::{Ledger, SHARDS, Shard, lock};
@@ -32,25 +32,25 @@ impl Ledger {
             let mut shard = lock(shard);
             let accounts: Vec<AccountId> = shard.accounts.keys().copied().collect();
             for account in accounts {
-                self.give_back(&mut shard, Purse::Account(account), at);
+                self.give_back(&mut shard, Budget::Account(account), at);
             }
         }
         let mut recalls = Vec::new();
         let node = self.store.node();
         self.store
-            .recalls(node, &mut |purse, number| recalls.push((purse, number)))?;
-        for (purse, number) in recalls {
-            self.set_recall(purse, number, number);
+            .recalls(node, &mut |budget, number| recalls.push((budget, number)))?;
+        for (budget, number) in recalls {
+            self.set_recall(budget, number, number);
         }
         Ok(())
     }
 
-    /// During a recall of the purse: returns the available part, and answers the recall once no more credit can arrive.
-    pub(crate) fn give_back(&self, shard: &mut Shard, purse: Purse, at: Timestamp) {
+    /// During a recall of the budget: returns the available part, and answers the recall once no more credit can arrive.
+    pub(crate) fn give_back(&self, shard: &mut Shard, budget: Budget, at: Timestamp) {
         if !self.has_allotments || shard.is_handed_over {
             return;
         }
-        let Some(allotment) = shard.known_allotment(purse) else {
+        let Some(allotment) = shard.known_allotment(budget) else {
             return;
         };
         if allotment.recall == 0 {
@@ -61,7 +61,7 @@ impl Ledger {
             false => Answer::None,
         };
         // An account that is not in memory returns its credit and answers the recall with its load.
-        let Some(balance) = shard.balance(purse) else {
+        let Some(balance) = shard.balance(budget) else {
             return;
         };
         let amount = balance.available.max(Micros::ZERO);
@@ -69,43 +69,43 @@ impl Ledger {
             return;
         }
         if let Answer::Held(recall) = answer {
-            shard.allotment(purse).answered = recall;
+            shard.allotment(budget).answered = recall;
         }
-        self.give(shard, purse, amount, answer, at);
+        self.give(shard, budget, amount, answer, at);
     }
 
     /// Returns available credit to the shared balance.
     pub(crate) fn give(
         &self,
         shard: &mut Shard,
-        purse: Purse,
+        budget: Budget,
         amount: Micros,
         answer: Answer,
         at: Timestamp,
     ) {
         let part = AllotmentPart::Return {
             operation: self.next_move(at),
-            purse,
+            budget,
             amount,
             answer,
             at,
         };
-        let is_counted = amount.is_positive() && shard.known_allotment(purse).is_some();
+        let is_counted = amount.is_positive() && shard.known_allotment(budget).is_some();
         let this = Arc::downgrade(&self.0);
         let done: Done = Box::new(move |result| {
             log_refusal(result);
             if is_counted && let Some(ledger) = this.upgrade().map(Ledger) {
-                ledger.returned(purse, amount);
+                ledger.returned(budget, amount);
             }
         });
         let unit = UnitOfWork::of(Part::Allotment(part), Admission::Always);
         // A stopped store keeps the credit of this node, and its recovery returns it.
         if self.store.submit(unit, done).is_ok() {
             self.counters.returned(amount);
-            if let Some(balance) = shard.balance(purse) {
+            if let Some(balance) = shard.balance(budget) {
                 balance.available -= amount;
             }
-            if let Some(allotment) = shard.known_allotment(purse) {
+            if let Some(allotment) = shard.known_allotment(budget) {
                 allotment.returned(amount);
                 allotment.returning += amount;
             }
@@ -113,8 +113,8 @@ impl Ledger {
     }
 
     /// A return of credit is durable, before the results of the takes after it are known.
-    fn returned(&self, purse: Purse, amount: Micros) {
-        if let Some(allotment) = self.shard_of(purse).known_allotment(purse) {
+    fn returned(&self, budget: Budget, amount: Micros) {
+        if let Some(allotment) = self.shard_of(budget).known_allotment(budget) {
             allotment.returning = (allotment.returning - amount).max(Micros::ZERO);
         }
     }
@@ -125,7 +125,7 @@ impl Ledger {
             return;
         }
         let at = self.latest();
-        let purse = Purse::Account(account);
+        let budget = Budget::Account(account);
         let mut shard = self.shard(account);
         if let Some(loading) = shard.loading.get_mut(&account) {
             loading.is_shared = true;
@@ -133,13 +133,13 @@ impl Ledger {
         }
         let Some(here) = shard.accounts.get(&account).map(|it| it.available) else {
             // It is all that this node has of an account that is not in memory.
-            return self.give(&mut shard, purse, amount, Answer::Nothing, at);
+            return self.give(&mut shard, budget, amount, Answer::Nothing, at);
         };
         let allotment = shard.allotments.entry(account).or_default();
         allotment.forget_refusal();
         let amount = amount.min(here);
         if amount.is_positive() {
-            self.give(&mut shard, purse, amount, Answer::None, at);
+            self.give(&mut shard, budget, amount, Answer::None, at);
         }
     }
 
@@ -154,26 +154,26 @@ impl Ledger {
             recalls.push((account, recall))
         })?;
         for (account, recall) in recalls {
-            self.set_recall(Purse::Account(account), recall, changes[&account]);
+            self.set_recall(Budget::Account(account), recall, changes[&account]);
         }
         Ok(())
     }
 
-    pub(crate) fn set_recall(&self, purse: Purse, recall: i64, number: i64) {
+    pub(crate) fn set_recall(&self, budget: Budget, recall: i64, number: i64) {
         let at = self.latest();
-        let mut shard = self.shard_of(purse);
-        if let Purse::Account(account) = purse
+        let mut shard = self.shard_of(budget);
+        if let Budget::Account(account) = budget
             && !shard.accounts.contains_key(&account)
             && !shard.loading.contains_key(&account)
         {
             // This node has nothing of it. One that is being loaded may have been read before the recall began.
             if recall != 0 && !shard.is_handed_over {
-                self.give(&mut shard, purse, Micros::ZERO, Answer::Nothing, at);
+                self.give(&mut shard, budget, Micros::ZERO, Answer::Nothing, at);
             }
             return;
         }
-        shard.allotment(purse).recalled(recall, number);
-        self.give_back(&mut shard, purse, at);
+        shard.allotment(budget).recalled(recall, number);
+        self.give_back(&mut shard, budget, at);
     }
 
     /// Returns the credit of those accounts of one of [`Ledger::PARTS`] that have placed no hold since the last call for it to their shared
@@ -191,8 +191,8 @@ impl Ledger {
         }
         for cap in shard.forget_caps(now) {
             // Others wait for no answer of this node.
-            let (purse, nothing) = (Purse::Cap(cap), Answer::Nothing);
-            self.give(shard, purse, Micros::ZERO, nothing, now);
+            let (budget, nothing) = (Budget::Cap(cap), Answer::Nothing);
+            self.give(shard, budget, Micros::ZERO, nothing, now);
         }
     }
 
@@ -231,26 +231,26 @@ impl Ledger {
         } = &mut *shard;
         let of_accounts = allotments.iter_mut().filter_map(|(account, allotment)| {
             let balance: Balance = **accounts.get(account)?;
-            Some((Purse::Account(*account), allotment, balance))
+            Some((Budget::Account(*account), allotment, balance))
         });
         let of_caps = caps
             .iter_mut()
-            .map(|(cap, state)| (Purse::Cap(*cap), &mut state.allotment, state.balance));
+            .map(|(cap, state)| (Budget::Cap(*cap), &mut state.allotment, state.balance));
         let mut found = Vec::new();
-        for (purse, allotment, balance) in of_accounts.chain(of_caps) {
+        for (budget, allotment, balance) in of_accounts.chain(of_caps) {
             if balance.available.is_positive()
                 && allotment.surplus_takes == 0
                 && is_returned(allotment, &balance)
             {
-                found.push((purse, balance));
+                found.push((budget, balance));
             }
         }
-        for (purse, balance) in found {
+        for (budget, balance) in found {
             let answer = match balance.held == Micros::ZERO {
                 true => Answer::Nothing,
                 false => Answer::None,
             };
-            self.give(shard, purse, balance.available, answer, now);
+            self.give(shard, budget, balance.available, answer, now);
         }
     }
 }

@@ -4,7 +4,7 @@ use tokio::sync::oneshot;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::{Admission, CommitError, Done, Failure, Purse, Receipt, SubmitError};
+use tollgate_store::{Admission, Budget, CommitError, Done, Failure, Receipt, SubmitError};
 
 use crate::accounts::{Acknowledgement, Ledger, Open, Shard};
 use crate::hold::Hold;
@@ -16,7 +16,7 @@ use crate::units::{charged_at, log_refusal, settled, unit_with};
 ///
 /// What the charge leaves of the hold stays reserved until its commit is known. An operation that was decided on it could be queued behind the
 /// settlement and before the release, where the store has no credit for it. A settlement in the spool is known to be charged in its place.
-pub(crate) struct Unsettled {
+pub(crate) struct PendingSettlement {
     request: HoldRequest,
     at: Timestamp,
     rest: Micros,
@@ -57,7 +57,7 @@ impl Ledger {
         let Some(Open { written, .. }) = open.remove(&operation) else {
             // Without a hold its account may be in memory no more.
             let available = accounts.get(&account).map(|balance| balance.available);
-            self.give_back(&mut shard, Purse::Account(account), settle.at);
+            self.give_back(&mut shard, Budget::Account(account), settle.at);
             return Settlement {
                 operation,
                 settled: Settled {
@@ -84,7 +84,7 @@ impl Ledger {
             let rest = (amount - taken.charged).max(Micros::ZERO);
             balance.available -= rest;
             balance.held += rest;
-            Box::new(Unsettled {
+            Box::new(PendingSettlement {
                 request: *request,
                 at: settle.at,
                 rest,
@@ -118,7 +118,7 @@ impl Ledger {
         let (done, wait) = self.charge_callback(account, taken.charged, unsettled, undo.clone());
         let unit = unit_with(part, attached, settled, Admission::Always);
         let submitted = self.store.submit(unit, done);
-        self.give_back(&mut shard, Purse::Account(account), request.at);
+        self.give_back(&mut shard, Budget::Account(account), request.at);
         let wait = match submitted {
             Ok(()) => Ok(wait),
             Err(SubmitError::Stopped(source)) => Err(SettleError::Store { operation, source }),
@@ -147,7 +147,7 @@ impl Ledger {
         &self,
         account: AccountId,
         charged: Micros,
-        unsettled: Option<Box<Unsettled>>,
+        unsettled: Option<Box<PendingSettlement>>,
         undo: Option<Undo>,
     ) -> (Done, Acknowledgement) {
         let (sender, wait) = oneshot::channel();
@@ -172,7 +172,7 @@ impl Ledger {
     /// Frees what a settlement has left of its hold, and all of it where the store has refused the settlement.
     fn settlement_ended(
         &self,
-        unsettled: &Unsettled,
+        unsettled: &PendingSettlement,
         charged: Micros,
         result: &Result<Receipt, CommitError>,
     ) {
@@ -202,6 +202,6 @@ impl Ledger {
             balance.release(rest);
             balance.available += returned;
         }
-        self.give_back(shard, Purse::Account(account), at);
+        self.give_back(shard, Budget::Account(account), at);
     }
 }

@@ -44,14 +44,14 @@ pub(crate) type Orphans = BTreeMap<OperationId, OpenHold>;
 
 /// A charge for which no credit is held any more.
 #[derive(Debug)]
-pub(crate) struct Late {
-    charge: LateCharge,
+pub(crate) struct LateCharge {
+    charge: LateKind,
     /// The answer of the request's idempotency key, if it had one.
     answer: Option<IdempotencyPart>,
 }
 
 #[derive(Debug)]
-enum LateCharge {
+enum LateKind {
     /// Of an operation whose hold was released: it has ended in the journal.
     Released {
         operation: OperationId,
@@ -62,20 +62,20 @@ enum LateCharge {
     Charge(Charge),
 }
 
-impl Late {
+impl LateCharge {
     fn of(&self) -> (OperationId, AccountId) {
         match &self.charge {
-            LateCharge::Released {
+            LateKind::Released {
                 operation, account, ..
             } => (*operation, *account),
-            LateCharge::Charge(charge) => (charge.operation, charge.account),
+            LateKind::Charge(charge) => (charge.operation, charge.account),
         }
     }
 
     fn amount(&self) -> Micros {
         match &self.charge {
-            LateCharge::Released { amount, .. } => *amount,
-            LateCharge::Charge(charge) => charge.amount,
+            LateKind::Released { amount, .. } => *amount,
+            LateKind::Charge(charge) => charge.amount,
         }
     }
 }
@@ -84,7 +84,7 @@ impl Late {
 enum Replayed {
     /// Its credit is there: it is committed as it was decided.
     InTime(LedgerPart),
-    Late(LateCharge),
+    Late(LateKind),
 }
 
 /// Why a late charge is left.
@@ -124,7 +124,11 @@ impl From<String> for NotBooked {
 
 impl Ledger {
     /// Commits what still has its credit, and returns the rest.
-    pub(crate) fn replay(&self, spooled: Vec<SpooledUnit>, orphans: &mut Orphans) -> Vec<Late> {
+    pub(crate) fn replay(
+        &self,
+        spooled: Vec<SpooledUnit>,
+        orphans: &mut Orphans,
+    ) -> Vec<LateCharge> {
         let mut late = Vec::new();
         let mut charged = BTreeMap::new();
         for SpooledUnit { unit, is_released } in spooled {
@@ -147,7 +151,7 @@ impl Ledger {
             };
             match self.replayed(end, orphans) {
                 None => {}
-                Some(Replayed::Late(charge)) => late.push(Late { charge, answer }),
+                Some(Replayed::Late(charge)) => late.push(LateCharge { charge, answer }),
                 Some(Replayed::InTime(part)) => {
                     let others = unit
                         .parts()
@@ -210,7 +214,7 @@ impl Ledger {
             }));
         }
         if is_released {
-            return Some(Replayed::Late(LateCharge::Released {
+            return Some(Replayed::Late(LateKind::Released {
                 operation,
                 account,
                 amount: charged,
@@ -230,7 +234,7 @@ impl Ledger {
                     at,
                 })
             }
-            _ => Replayed::Late(LateCharge::Charge(Charge {
+            _ => Replayed::Late(LateKind::Charge(Charge {
                 operation,
                 account,
                 amount: charged,
@@ -247,7 +251,7 @@ impl Ledger {
     }
 
     /// Books late charges on a thread of its own; blocks. What could not be decided stays in the spool for the next start.
-    pub(crate) fn book_late(&self, late: Vec<Late>, now: Timestamp, started: &mut Started) {
+    pub(crate) fn book_late(&self, late: Vec<LateCharge>, now: Timestamp, started: &mut Started) {
         if late.is_empty() {
             return self.store.spooled_is_durable();
         }
@@ -266,8 +270,8 @@ impl Ledger {
     }
 
     /// Books late charges; `false` where some are left. An account does not wait for others that wait, and each is tried at least once.
-    async fn book_all(&self, late: Vec<Late>, now: Timestamp) -> bool {
-        let mut by_account = BTreeMap::<AccountId, Vec<Late>>::new();
+    async fn book_all(&self, late: Vec<LateCharge>, now: Timestamp) -> bool {
+        let mut by_account = BTreeMap::<AccountId, Vec<LateCharge>>::new();
         for charge in late {
             by_account.entry(charge.of().1).or_default().push(charge);
         }
@@ -287,7 +291,7 @@ impl Ledger {
     /// Books the late charges of an account, in order; one for which other nodes have the credit, or run a repeat, is tried again until `give_up`.
     async fn book_account(
         &self,
-        charges: Vec<Late>,
+        charges: Vec<LateCharge>,
         attempts: &Semaphore,
         give_up: Instant,
         now: Timestamp,
@@ -324,7 +328,7 @@ impl Ledger {
 
     /// Books a late charge with the answer of its idempotency key. One whose request has lost its key is written off if the request was made again
     /// and answered, left while that is not known, and booked alone if the repeat has failed or the key is forgotten.
-    async fn book_or_write_off(&self, late: &Late, now: Timestamp) -> Result<(), NotBooked> {
+    async fn book_or_write_off(&self, late: &LateCharge, now: Timestamp) -> Result<(), NotBooked> {
         let attempt = self.book_one(late, late.answer.as_ref(), now).await?;
         let (Attempt::ClaimLost, Some(IdempotencyPart::Keep { key, answer, .. })) =
             (attempt, &late.answer)
@@ -352,7 +356,7 @@ impl Ledger {
 
     async fn book_one(
         &self,
-        late: &Late,
+        late: &LateCharge,
         answer: Option<&IdempotencyPart>,
         now: Timestamp,
     ) -> Result<Attempt, NotBooked> {
@@ -372,8 +376,8 @@ impl Ledger {
         };
         let booked = held.as_ref().map_or(Micros::ZERO, Hold::amount);
         let attempt = match &late.charge {
-            LateCharge::Released { .. } => self.book_released(operation, held, answer, now).await?,
-            LateCharge::Charge(charge) => self.book_charge(charge, held, answer).await?,
+            LateKind::Released { .. } => self.book_released(operation, held, answer, now).await?,
+            LateKind::Charge(charge) => self.book_charge(charge, held, answer).await?,
         };
         if attempt == Attempt::Booked {
             self.store.gauges().late_charges.fetch_add(1, Relaxed);

@@ -10,13 +10,13 @@ pub struct RowValues {
     /// Number of values of a row; 0 for statements without parameters.
     columns: usize,
     rows: usize,
-    values: Vec<Kept>,
+    values: Vec<StoredValue>,
     bytes: Vec<u8>,
     texts: String,
 }
 
 #[derive(Clone, Debug)]
-enum Kept {
+enum StoredValue {
     Null,
     Integer(i64),
     Text(Range<usize>),
@@ -38,17 +38,17 @@ impl RowValues {
         self.rows += 1;
         for value in row {
             self.values.push(match *value {
-                Value::Null => Kept::Null,
-                Value::Integer(number) => Kept::Integer(number),
+                Value::Null => StoredValue::Null,
+                Value::Integer(number) => StoredValue::Integer(number),
                 Value::Text(text) => {
                     let begin = self.texts.len();
                     self.texts.push_str(text);
-                    Kept::Text(begin..self.texts.len())
+                    StoredValue::Text(begin..self.texts.len())
                 }
                 Value::Bytes(bytes) => {
                     let begin = self.bytes.len();
                     self.bytes.extend_from_slice(bytes);
-                    Kept::Bytes(begin..self.bytes.len())
+                    StoredValue::Bytes(begin..self.bytes.len())
                 }
             });
         }
@@ -88,10 +88,10 @@ impl RowValues {
     pub fn of_rows(&self, rows: Range<usize>) -> impl ExactSizeIterator<Item = Value<'_>> {
         let values = &self.values[rows.start * self.columns..rows.end * self.columns];
         values.iter().map(|value| match value {
-            Kept::Null => Value::Null,
-            Kept::Integer(number) => Value::Integer(*number),
-            Kept::Text(range) => Value::Text(&self.texts[range.clone()]),
-            Kept::Bytes(range) => Value::Bytes(&self.bytes[range.clone()]),
+            StoredValue::Null => Value::Null,
+            StoredValue::Integer(number) => Value::Integer(*number),
+            StoredValue::Text(range) => Value::Text(&self.texts[range.clone()]),
+            StoredValue::Bytes(range) => Value::Bytes(&self.bytes[range.clone()]),
         })
     }
 }

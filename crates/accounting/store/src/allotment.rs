@@ -1,13 +1,13 @@
-//! Allotments: the parts of a purse that the nodes of a cluster decide on. A purse is an account's credit, or the spending cap of a key in one
+//! Allotments: the parts of a budget that the nodes of a cluster decide on. A budget is an account's credit, or the spending cap of a key in one
 //! period.
 //!
 //! An account's shared balance is what no node has. A node takes credit from it before it places holds, and gives back what it does not need.
 //! Each move changes the shared balance and is a record of the node's journal, in one commit, so that every journal is a ledger of its own and
 //! all of them with the shared balances add up. Commits of this kind have one order across all nodes.
 //!
-//! When a take does not fit, the purse is recalled: it gets a row with the number of a change, and each node that has an allotment of it gives
+//! When a take does not fit, the budget is recalled: it gets a row with the number of a change, and each node that has an allotment of it gives
 //! back what is not held and answers with that number. A take that does not fit after every node has answered is an account without credit, or a
-//! cap that is reached. Until the purse has plenty again, also for the takes that did not fit a moment ago, each take is exactly what its hold needs.
+//! cap that is reached. Until the budget has plenty again, also for the takes that did not fit a moment ago, each take is exactly what its hold needs.
 //!
 //! The shared part of a cap is not stored: it is the cap less what its nodes were granted. What a node was granted only changes with a take, a
 //! return, or a charge that no take has covered; what it has spent of that is counted as its journal is posted. So a changed cap is in force with
@@ -33,7 +33,7 @@ pub(crate) const LEFT: i64 = i64::MAX;
 
 /// What nodes have allotments of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purse {
+pub enum Budget {
     /// An account's credit.
     Account(AccountId),
     /// The spending cap of a key in one period.
@@ -80,15 +80,15 @@ impl KeyCap {
     }
 }
 
-/// A move between what nodes share of a purse and this node.
+/// A move between what nodes share of a budget and this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllotmentPart {
     /// Takes credit. The receipt says how much ([`Taken`]).
     Take {
         /// An id of its own.
         operation: OperationId,
-        /// The purse.
-        purse: Purse,
+        /// The budget.
+        budget: Budget,
         /// The least that is of use; above zero.
         need: Micros,
         /// The amount wanted ahead: the node gets up to half of the shared balance, but not less than `need`, and only that during a recall.
@@ -102,11 +102,11 @@ pub enum AllotmentPart {
     Return {
         /// An id of its own.
         operation: OperationId,
-        /// The purse.
-        purse: Purse,
+        /// The budget.
+        budget: Budget,
         /// How much; zero for an answer alone.
         amount: Micros,
-        /// What this node has of the purse from now on, but for what it gives back when a hold ends.
+        /// What this node has of the budget from now on, but for what it gives back when a hold ends.
         answer: Answer,
         /// When.
         at: Timestamp,
@@ -120,7 +120,7 @@ pub enum AllotmentPart {
         /// When.
         at: Timestamp,
     },
-    /// The node has nothing of any purse, but for what is held: the answer to every recall until its next take.
+    /// The node has nothing of any budget, but for what is held: the answer to every recall until its next take.
     Leave,
 }
 
@@ -143,7 +143,7 @@ pub enum Answer {
 
 /// The result of a take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum TakeResult {
     /// The node has this much more.
     Amount {
         /// How much.
@@ -162,7 +162,7 @@ pub enum Taken {
     },
 }
 
-/// A recall of a purse.
+/// A recall of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recall {
     /// The number of the change that announced it, 0 for none in force.
@@ -192,7 +192,7 @@ impl Recall {
     }
 }
 
-/// What nodes share of a purse: an account's balance, or what a cap leaves.
+/// What nodes share of a budget: an account's balance, or what a cap leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedBalance {
     pub(crate) available: i64,

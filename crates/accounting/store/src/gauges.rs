@@ -96,9 +96,9 @@ pub struct Gauges {
     pub retention_overdue_secs: AtomicU64,
     /// Micro-credits of all accounts, as the owner of the store has read them last, and whether it has.
     pub owed: AtomicI64,
-    /// See [`Gauges::owed`]; not on nodes without the duties of the cluster.
+    /// See [`Gauges::owed`]; not on nodes that are not the leader.
     pub is_owed_known: AtomicBool,
-    /// Nodes whose lease and grace have ended and whose recovery has failed, as this node has tried it last; 0 without the duties of the cluster.
+    /// Nodes whose lease and grace have ended and whose recovery has failed, as this node has tried it last; 0 that are not the leader.
     pub unrecovered_nodes: AtomicU64,
     /// Bytes of the log that are not yet in the main file, as of the last checkpoint.
     pub wal_bytes: AtomicU64,

@@ -55,10 +55,11 @@ use tollgate_service::{GATEWAY, provided};
 
 pub use acme::{AcmeAccountRow, AcmeCertificateRow, AcmeChallengesRow, AcmePart};
 pub use allotment::{
-    AllotmentPart, AllotmentRow, Answer, CapAllotmentRow, CapShares, KeyCap, NodeCap, Purse, Taken,
+    AllotmentPart, AllotmentRow, Answer, Budget, CapAllotmentRow, CapShares, KeyCap, NodeCap,
+    TakeResult,
 };
 pub use audit_log::{AuditEvent, AuditLogQuery, AuditOutcome, AuditPosition, AuditRecord};
-pub use carry::{Carried, CarriedNode, CarriedSum, CarryPart};
+pub use carry::{CarryPart, OpeningBalances, OpeningNode, OpeningSum};
 pub use checkout::{CheckoutPart, CheckoutRow};
 pub use codes::{
     AccountStatus, AuthorizationState, CacheScope, ChangeKind, CheckoutState, CodePurpose, Contra,

@@ -68,8 +68,8 @@ pub struct Outage {
     commit_began_us: AtomicU64,
     /// The id of the last journal row that is known to be durable.
     last_row: AtomicI64,
-    /// Until when this node has the duties of the cluster, likewise; 0 without them.
-    duties_until_us: AtomicU64,
+    /// Until when this node is the leader of the cluster, likewise; 0 without them.
+    leader_until_us: AtomicU64,
     is_cut_off: watch::Sender<bool>,
     refreshing: Mutex<()>,
 }
@@ -82,7 +82,7 @@ impl Outage {
             renewed_us: AtomicU64::new(micros(renewed)),
             commit_began_us: AtomicU64::new(0),
             last_row: AtomicI64::new(0),
-            duties_until_us: AtomicU64::new(0),
+            leader_until_us: AtomicU64::new(0),
             is_cut_off: watch::Sender::new(false),
             refreshing: Mutex::default(),
         }
@@ -131,15 +131,15 @@ impl Outage {
         self.last_row.load(Relaxed)
     }
 
-    /// Whether this node has the duties of the cluster. Reads the clock: a process that was paused past the end of their lease no longer
+    /// Whether this node is the leader of the cluster. Reads the clock: a process that was paused past the end of their lease no longer
     /// has them when it resumes.
-    pub(crate) fn has_duties(&self) -> bool {
-        micros(self.clock.since_boot()) < self.duties_until_us.load(Relaxed)
+    pub(crate) fn is_leader(&self) -> bool {
+        micros(self.clock.since_boot()) < self.leader_until_us.load(Relaxed)
     }
 
-    /// Until when this node has the duties; zero when another one has them.
-    pub(crate) fn set_duties(&self, until: Duration) {
-        self.duties_until_us.store(micros(until), Relaxed);
+    /// Until when this node is the leader; zero when another one has them.
+    pub(crate) fn set_leader(&self, until: Duration) {
+        self.leader_until_us.store(micros(until), Relaxed);
     }
 
     /// Reads the clock. If the node is cut off now and was not, or the reverse, calls `changed` with that, and then wakes what waits in
@@ -223,20 +223,20 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_was_paused_past_the_lease_of_its_duties_does_not_have_them() {
+    fn a_node_that_was_paused_past_the_lease_as_the_leader_is_not_the_leader() {
         let (clock, hand) = Clock::manual(tollgate_clock::Timestamp::from_secs(1));
         let outage = Outage::new(OutageTimes::default(), clock.clone(), clock.since_boot());
-        assert!(!outage.has_duties(), "before it has taken them");
-        outage.set_duties(clock.since_boot() + secs(7));
+        assert!(!outage.is_leader(), "before it has taken them");
+        outage.set_leader(clock.since_boot() + secs(7));
         hand.advance(secs(6));
-        assert!(outage.has_duties());
+        assert!(outage.is_leader());
         // Nothing has looked at the lease meanwhile.
         hand.advance(secs(1));
-        assert!(!outage.has_duties());
-        outage.set_duties(clock.since_boot() + secs(7));
-        assert!(outage.has_duties(), "it has renewed their lease");
-        outage.set_duties(Duration::ZERO);
-        assert!(!outage.has_duties(), "another node has taken them");
+        assert!(!outage.is_leader());
+        outage.set_leader(clock.since_boot() + secs(7));
+        assert!(outage.is_leader(), "it has renewed their lease");
+        outage.set_leader(Duration::ZERO);
+        assert!(!outage.is_leader(), "another node has taken them");
     }
 
     #[test]

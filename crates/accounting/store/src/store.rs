@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use tokio::sync::{Semaphore, oneshot};
 use tollgate_money::OperationId;
 
-use crate::carry::CarriedNode;
+use crate::carry::OpeningNode;
 use crate::codes::ChangeKind;
 use crate::entries::{Entry, Seal};
 use crate::error::{CommitError, Failure, ReadError, SubmitError};
@@ -44,7 +44,7 @@ pub struct RetainedJournal {
     /// The node.
     pub node: i64,
     /// Its removed commits, if there are any.
-    pub carried: Option<CarriedNode>,
+    pub carried: Option<OpeningNode>,
     /// Epoch and number of its last posted commit, if there is one.
     pub posted: Option<(i64, i64)>,
 }
@@ -105,9 +105,9 @@ pub trait Store: Deref<Target = Reader> + Submit {
     /// Passes the changes of other nodes to the observers from now on, those since the store was opened first.
     fn follow_changes(&self);
 
-    /// Whether this node has the duties of the cluster: what is done once for all nodes, such as the delivery of messages. A node that is alone
-    /// always has them.
-    fn has_duties(&self) -> bool;
+    /// Whether this node is the leader of the cluster, which runs the jobs of all nodes, such as the delivery of messages. A lone node is
+    /// always the leader.
+    fn is_leader(&self) -> bool;
 
     /// This node's number.
     fn node(&self) -> i64;

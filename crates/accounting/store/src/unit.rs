@@ -7,7 +7,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 
 use crate::acme::AcmePart;
-use crate::allotment::{AllotmentPart, Taken};
+use crate::allotment::{AllotmentPart, TakeResult};
 use crate::audit_log::AuditEvent;
 use crate::carry::CarryPart;
 use crate::checkout::CheckoutPart;
@@ -233,7 +233,7 @@ pub struct Receipt {
     /// The operation that booked the unit's reference before, if any.
     pub repeated: Option<OperationId>,
     /// What the unit's take has got, if it has one.
-    pub taken: Option<Taken>,
+    pub taken: Option<TakeResult>,
     /// The account that the unit has loaded, if it exists.
     pub loaded: Option<LoadedAccount>,
 }

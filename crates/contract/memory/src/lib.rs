@@ -52,13 +52,13 @@ pub struct MemoryBudget(Arc<Budget>);
 #[derive(Debug)]
 struct Budget {
     bytes_max: usize,
-    taken: Mutex<Taken>,
+    taken: Mutex<Usage>,
     open_requests: OpenRequests,
     refused: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct Usage {
     bytes: usize,
     /// Owners without any are removed.
     owners: HashMap<Owner, usize>,
@@ -140,7 +140,7 @@ impl MemoryBudget {
         }
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, Usage> {
         // Both fields are changed together, without a panic between.
         self.0.taken.lock()
     }

@@ -25,10 +25,10 @@ pub type Sweep = Box<dyn Fn() + Send + Sync>;
 /// A future that runs from the start of the gateway until it stops.
 pub type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Makes the future of a duty: work that one node does for all, such as the delivery of messages. It is dropped when another node takes it
+/// Makes the future of a leader job: work that one node does for all nodes, such as the delivery of messages. It is dropped when another node takes it
 /// over, and made again when it comes back. For some seconds after a jump of the database's clock two nodes may run it: its effects must be
 /// idempotent.
-pub type Duty = Box<dyn Fn() -> BackgroundTask + Send>;
+pub type LeaderJob = Box<dyn Fn() -> BackgroundTask + Send>;
 
 /// Makes the future that a graceful stop waits for.
 pub type LastWork = Box<dyn Fn() -> BackgroundTask + Send + Sync>;
@@ -48,8 +48,8 @@ pub struct Built {
     pub sweeps: Vec<Sweep>,
     /// Futures to run once the gateway serves.
     pub tasks: Vec<BackgroundTask>,
-    /// Futures to run while this node has the duties of the cluster.
-    pub duties: Vec<Duty>,
+    /// Futures to run while this node is the leader of the cluster.
+    pub leader_jobs: Vec<LeaderJob>,
     /// Futures to wait for at a graceful stop.
     pub last_work: Vec<LastWork>,
 }
@@ -160,12 +160,14 @@ impl Build<'_> {
         self.built.tasks.push(Box::pin(task));
     }
 
-    /// Adds a duty: a future to run on one node of a cluster at a time, and on a node that is alone until it stops.
-    pub fn duty<F: Future<Output = ()> + Send + 'static>(
+    /// Adds a leader job: a future to run on one node of a cluster at a time, and on a node that is alone until it stops.
+    pub fn leader_job<F: Future<Output = ()> + Send + 'static>(
         &mut self,
         task: impl Fn() -> F + Send + 'static,
     ) {
-        self.built.duties.push(Box::new(move || Box::pin(task())));
+        self.built
+            .leader_jobs
+            .push(Box::new(move || Box::pin(task())));
     }
 
     /// Adds a future that a graceful stop waits for, within its grace period: it ends what is under way, and begins nothing.

@@ -13,7 +13,7 @@ mod section;
 mod services;
 mod snapshot;
 
-pub use build::{BackgroundTask, Build, BuildFilter, Built, Duty, LastWork, Sweep};
+pub use build::{BackgroundTask, Build, BuildFilter, Built, LastWork, LeaderJob, Sweep};
 pub use context::{Inputs, NoInputs, SectionContext};
 pub use error::BuildError;
 pub use filter_type::{FilterType, Misplaced, misplaced};

@@ -69,7 +69,7 @@ impl Module for SigninModule {
             let attempts = attempts.clone();
             async move { attempts.finish().await }
         });
-        build.duty(move || {
+        build.leader_job(move || {
             let outbox = outbox.clone();
             async move { outbox.run().await }
         });

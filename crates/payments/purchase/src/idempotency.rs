@@ -24,10 +24,10 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Claims idempotency keys and returns stored answers. Cheap to clone.
 #[derive(Clone)]
 pub struct IdempotencyKeys {
-    inner: Arc<Inner>,
+    inner: Arc<KeyContext>,
 }
 
-struct Inner {
+struct KeyContext {
     store: Arc<dyn Store>,
     clock: Clock,
     tokens: AtomicI64,
@@ -77,7 +77,7 @@ impl IdempotencyKeys {
         let tokens = AtomicI64::new(first_token(store.node(), store.epoch()));
         let token = first_token(store.node(), store.earliest_epoch());
         let once = IdempotencyKeys {
-            inner: Arc::new(Inner {
+            inner: Arc::new(KeyContext {
                 store,
                 clock,
                 tokens,
@@ -157,7 +157,7 @@ impl IdempotencyKeys {
     }
 }
 
-impl Inner {
+impl KeyContext {
     /// Queues a change without waiting for it.
     fn send(&self, change: IdempotencyPart) {
         let done = Box::new(|result| {
@@ -174,7 +174,7 @@ impl Inner {
 
 /// A claimed key, held by the request in execution. A drop without an answer frees the key.
 pub struct Claim {
-    inner: Arc<Inner>,
+    inner: Arc<KeyContext>,
     key: IdempotencyKey,
     /// Fencing token: unique among the claims of the process.
     token: i64,

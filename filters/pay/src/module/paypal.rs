@@ -81,12 +81,12 @@ impl Module for PayPalModule {
         });
         build.metrics(source(Some((top_ups.clone(), mandates.clone()))));
         build.provide(top_ups.clone());
-        build.duty(move || {
+        build.leader_job(move || {
             let top_ups = top_ups.clone();
             async move { top_ups.run().await }
         });
         build.provide(mandates.clone());
-        build.duty(move || {
+        build.leader_job(move || {
             let mandates = mandates.clone();
             async move { mandates.run().await }
         });

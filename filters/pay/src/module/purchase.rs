@@ -48,7 +48,7 @@ impl Module for PurchaseModule {
             samples.numbers(PLAN_PAYMENTS, counted.counters().values());
         }));
         let owed = Arc::new(OwedCredits::worker(&plans, build.get()?));
-        build.duty(move || {
+        build.leader_job(move || {
             let owed = owed.clone();
             async move { owed.run().await }
         });

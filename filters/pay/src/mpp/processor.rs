@@ -75,10 +75,10 @@ pub struct MppDeps {
 /// The MPP processor. Cheap to clone.
 #[derive(Clone)]
 pub struct Processor {
-    inner: Arc<Inner>,
+    inner: Arc<MppContext>,
 }
 
-struct Inner {
+struct MppContext {
     deps: MppDeps,
     /// One lock per account: the second of two concurrent requests with one credential finds the purchase of the first.
     locks: KeyedLock<AccountId>,
@@ -119,7 +119,7 @@ impl Processor {
     /// A processor with these dependencies.
     pub fn new(deps: MppDeps) -> Processor {
         Processor {
-            inner: Arc::new(Inner {
+            inner: Arc::new(MppContext {
                 deps,
                 locks: KeyedLock::default(),
             }),

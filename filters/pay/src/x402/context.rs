@@ -63,7 +63,7 @@ pub struct X402Deps {
 }
 
 /// The shared state of the steps. Each step is a method in a separate file.
-pub(super) struct Context {
+pub(super) struct X402 {
     pub(super) deps: X402Deps,
     pub(super) facilitator: WatchedFacilitator,
     pub(super) signature_limit: UnverifiedSignatureLimit,
@@ -78,9 +78,9 @@ pub(super) struct StoredCall {
     pub(super) terms: Terms,
 }
 
-impl Context {
-    pub(super) fn new(deps: X402Deps) -> Context {
-        Context {
+impl X402 {
+    pub(super) fn new(deps: X402Deps) -> X402 {
+        X402 {
             facilitator: WatchedFacilitator::new(
                 deps.facilitator.clone(),
                 deps.clock.clone(),

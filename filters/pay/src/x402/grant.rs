@@ -7,7 +7,7 @@ use tollgate_purchase::idempotency::Claim;
 use tollgate_purchase::plan::{PayOutcome, PlanError};
 use tollgate_store::{AuthorizationState, Refusal};
 
-use super::context::Context;
+use super::context::X402;
 use super::counters::X402Event;
 use super::purchase::{PurchaseOutcome, Stop};
 use super::record::Paid;
@@ -17,7 +17,7 @@ use super::transfer::{Evidence, IllegalTransition, Settlement, Transfer};
 /// Attempts to record a settled payment, before the next reconciliation retries it.
 const WRITE_ATTEMPTS_MAX: u32 = 6;
 
-impl Context {
+impl X402 {
     /// Settles a payment in the books after the money has moved, together with the paid plan.
     pub(super) async fn grant(
         &self,

@@ -22,7 +22,7 @@ use tollgate_purchase::DueWorker;
 use tollgate_purchase::plan::{Question, Rail};
 use tollgate_purchase::wire::Product;
 
-use super::context::{Context, X402Deps, buyer_state};
+use super::context::{X402, X402Deps, buyer_state};
 use super::counters::X402Event;
 use super::decide::{Decision, decide};
 use super::offer::Terms;
@@ -44,7 +44,7 @@ const DELETE_INTERVAL: Duration = Duration::from_mins(10);
 /// The x402 processor. Cheap to clone.
 #[derive(Clone)]
 pub struct Processor {
-    context: Arc<Context>,
+    context: Arc<X402>,
     reconciliation: Arc<Reconciliation>,
     worker: Arc<DueWorker<Reconciliation>>,
 }
@@ -52,7 +52,7 @@ pub struct Processor {
 impl Processor {
     /// A processor with these dependencies. Reconciliation starts with [`Processor::run`].
     pub fn new(deps: X402Deps) -> Processor {
-        let context = Arc::new(Context::new(deps));
+        let context = Arc::new(X402::new(deps));
         let deps = &context.deps;
         let reconciliation = Arc::new(Reconciliation(Arc::clone(&context)));
         let rail: Arc<dyn Rail> = reconciliation.clone();
@@ -183,7 +183,7 @@ impl Processor {
     }
 }
 
-impl Context {
+impl X402 {
     async fn without_payment(&self, account: AccountId) -> PurchaseOutcome {
         let plan_state = match self.plan_state(account, Question::Offer).await {
             Ok(plan_state) => plan_state,

@@ -16,7 +16,7 @@ use tollgate_store::{
 };
 
 use super::chain_lookup::OnChainStatus;
-use super::context::Context;
+use super::context::X402;
 use super::counters::X402Event;
 use super::decide::is_open;
 use super::payment_outcome::{ChainEvidence, PaymentOutcome};
@@ -42,7 +42,7 @@ enum Occasion {
 }
 
 /// The payments to reconcile.
-pub(super) struct Reconciliation(pub(super) Arc<Context>);
+pub(super) struct Reconciliation(pub(super) Arc<X402>);
 
 #[async_trait]
 impl DueWork for Reconciliation {
@@ -186,7 +186,7 @@ impl Reconciliation {
     }
 }
 
-impl Context {
+impl X402 {
     /// Deletes expired payments without submission, and refused payments at the end of their retention.
     pub(super) async fn delete_expired(&self) {
         let now = self.now();

@@ -10,7 +10,7 @@ use tollgate_money::AccountId;
 use tollgate_purchase::plan::Question;
 use tollgate_store::{AuthorizationKey, AuthorizationState, CommitError, Refusal, reading};
 
-use super::context::{Context, buyer_state};
+use super::context::{X402, buyer_state};
 use super::counters::X402Event;
 use super::decide::{BuyerState, Decision, decide};
 use super::payment::Payment;
@@ -55,7 +55,7 @@ pub(super) struct Paid {
     pub(super) is_proven: bool,
 }
 
-impl Context {
+impl X402 {
     /// Records a payment as submitted before the submission, unless another payment of the account comes first.
     pub(super) async fn record(&self, verified: Verified) -> Result<Recorded, Stop> {
         let Verified {

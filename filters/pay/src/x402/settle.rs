@@ -10,7 +10,7 @@ use tollgate_evm::{Address, Nonce, TxHash};
 
 use super::answer::{Settled, settled};
 use super::chain_lookup::{AuthorizationLookup, OnChainStatus, look_up};
-use super::context::Context;
+use super::context::X402;
 use super::counters::X402Event;
 use super::facilitator::Operation;
 use super::payment_outcome::{ChainEvidence, PaymentOutcome, decide_outcome};
@@ -50,7 +50,7 @@ fn may_submit(row: &Transfer, chain: ChainEvidence, cause: Cause) -> bool {
     chain == ChainEvidence::NoNode || cause == Cause::Presented || !rows::is_refused(row)
 }
 
-impl Context {
+impl X402 {
     /// Submits a payment. Where the facilitator gives no usable answer, the identical call is repeated once at once.
     pub(super) async fn settle(&self, recorded: Recorded) -> Result<Paid, Stop> {
         let Recorded(Verified {

@@ -1,5 +1,5 @@
 //! Single flight within this process: one attempt at a time for each payment. Concurrent requests with the payment wait for the attempt and
-//! get its outcome. The stored row shows another node's attempt (`Context::is_submitted_elsewhere`).
+//! get its outcome. The stored row shows another node's attempt (`X402::is_submitted_elsewhere`).
 
 use std::future::Future;
 use std::sync::Arc;

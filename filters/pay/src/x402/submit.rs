@@ -7,7 +7,7 @@ use tollgate_purchase::idempotency::{Claim, ClaimOutcome};
 use tollgate_purchase::plan::PlanState;
 use tollgate_store::{AuthorizationState, Endpoint};
 
-use super::context::{Context, buyer_state};
+use super::context::{X402, buyer_state};
 use super::decide::{Decision, decide};
 use super::facilitator::request_body;
 use super::purchase::{PurchaseOutcome, Stop};
@@ -16,7 +16,7 @@ use super::rows;
 use super::settle::Cause;
 use super::transfer::Transfer;
 
-impl Context {
+impl X402 {
     /// Carries a presented payment to its outcome. A single flight per payment.
     pub(super) async fn submit(
         self: Arc<Self>,

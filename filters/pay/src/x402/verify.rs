@@ -7,7 +7,7 @@ use tollgate_store::AuthorizationState;
 use super::answer::{Verified as Answer, verified};
 use super::chain_lookup::OnChainStatus;
 use super::check::check;
-use super::context::Context;
+use super::context::X402;
 use super::counters::X402Event;
 use super::facilitator::{Operation, request_body};
 use super::payment_outcome::ChainEvidence;
@@ -15,7 +15,7 @@ use super::purchase::{PurchaseOutcome, Stop};
 use super::record::{Presented, Verified};
 use super::transfer::Transfer;
 
-impl Context {
+impl X402 {
     /// Verifies a payment, new or presented before without submission.
     pub(super) async fn verify(
         &self,

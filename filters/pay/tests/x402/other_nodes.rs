@@ -1,5 +1,5 @@
 //! Two nodes with one payment, where no node of the chain is configured. The single flight is of one process: the buyer's program repeats its
-//! request at another node, or another node gets the duties and reconciles what is open.
+//! request at another node, or another node becomes the leader and reconciles what is open.
 //!
 //! A second call of `/settle` beside the first had the answer that the nonce is used, or that the wallet has no money. It was stored, and the
 //! success of the first call could not be recorded any more: the buyer had paid and had no plan, or was offered to pay again.

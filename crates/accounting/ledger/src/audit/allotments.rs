@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tollgate_money::AccountId;
 use tollgate_store::entries::{Body, Entry};
-use tollgate_store::{AllotmentRow, BatchRows, CapShares, CarriedSum, has_allotments};
+use tollgate_store::{AllotmentRow, BatchRows, CapShares, OpeningSum, has_allotments};
 
 /// Available and held.
 type Balance = (i128, i128);
@@ -30,7 +30,7 @@ impl Allotments {
     }
 
     /// What is carried of a node's removed commits, before the commits that follow them: all of it was posted.
-    pub(super) fn carried(&mut self, sum: &CarriedSum) {
+    pub(super) fn carried(&mut self, sum: &OpeningSum) {
         if self.marks.contains_key(&sum.node) {
             let available = i128::from(sum.allotted.get()) - i128::from(sum.charged.get());
             let (posted, all) = self.sums.entry((sum.account, sum.node)).or_default();

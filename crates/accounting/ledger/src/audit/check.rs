@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::{Body, Entry};
 use tollgate_store::{
-    AccountRow, AllotmentRow, AuditRecord, BatchRows, Carried, Contra, EntryKind, OperationRows,
-    PaymentRow, PriceRow, SubscriptionRow,
+    AccountRow, AllotmentRow, AuditRecord, BatchRows, Contra, EntryKind, OpeningBalances,
+    OperationRows, PaymentRow, PriceRow, SubscriptionRow,
 };
 
 use super::WrongCap;
@@ -55,7 +55,7 @@ impl Check {
     }
 
     /// What is carried of removed commits, visited before the commits that follow them.
-    pub(crate) fn carried(&mut self, carried: &Carried) {
+    pub(crate) fn carried(&mut self, carried: &OpeningBalances) {
         for node in &carried.nodes {
             let (epoch, number) = node.last();
             self.chain.insert(node.node, (epoch, number, node.hash));

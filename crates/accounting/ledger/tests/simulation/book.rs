@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tollgate_money::{AccountId, CredentialId, OperationId};
-use tollgate_store::{Purse, Reader};
+use tollgate_store::{Budget, Reader};
 
 use super::keys::{Key, KeyUse};
 
@@ -48,11 +48,11 @@ pub(crate) enum Owner {
     Key(CredentialId),
 }
 
-impl From<Purse> for Owner {
-    fn from(purse: Purse) -> Owner {
-        match purse {
-            Purse::Account(account) => Owner::Account(account),
-            Purse::Cap(cap) => Owner::Key(cap.credential),
+impl From<Budget> for Owner {
+    fn from(budget: Budget) -> Owner {
+        match budget {
+            Budget::Account(account) => Owner::Account(account),
+            Budget::Cap(cap) => Owner::Key(cap.credential),
         }
     }
 }
@@ -182,16 +182,16 @@ impl Book {
         self.check_spent(account);
     }
 
-    /// What a purse has at least: in the database, without what is asked for, or held in memory. `None` when it cannot be read.
-    pub(crate) fn free_at_least(&self, reader: &Reader, purse: Purse, but: u64) -> Option<i64> {
-        let (free, open) = match purse {
-            Purse::Account(account) => {
+    /// What a budget has at least: in the database, without what is asked for, or held in memory. `None` when it cannot be read.
+    pub(crate) fn free_at_least(&self, reader: &Reader, budget: Budget, but: u64) -> Option<i64> {
+        let (free, open) = match budget {
+            Budget::Account(account) => {
                 let row = reader.account(account).ok().flatten()?;
                 let free = row.available.get() + row.credit_limit.get();
                 let open = self.open(but).filter(|it| it.account == account);
                 (free, open.map(|it| it.amount).sum::<i64>())
             }
-            Purse::Cap(cap) => {
+            Budget::Cap(cap) => {
                 let keyed = self.open(but).filter_map(|it| Some((it.key?, it.amount)));
                 let open = keyed.filter(|(key, _)| key.counts(cap));
                 let open = open.map(|(key, amount)| key.has(amount)).sum::<i64>();

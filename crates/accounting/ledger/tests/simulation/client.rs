@@ -13,7 +13,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::simulation::{SimulatedProcess, Simulation};
 use tollgate_store::{
-    Admission, CacheScope, CredentialChange, EntryKind, KeyCap, NewAccount, Part, Purse, Reader,
+    Admission, Budget, CacheScope, CredentialChange, EntryKind, KeyCap, NewAccount, Part, Reader,
     Store, UnitOfWork, UsageRecord, commit, flush,
 };
 
@@ -55,13 +55,13 @@ pub(crate) struct Completion {
 
 /// What is known at the beginning of a request.
 struct Asked {
-    purse: Purse,
+    budget: Budget,
     known: Known,
-    /// What the purse had at least, if nothing was on its way to be free.
+    /// What the budget had at least, if nothing was on its way to be free.
     free: Option<i64>,
 }
 
-/// A refusal that says that a purse has less.
+/// A refusal that says that a budget has less.
 struct Refusal {
     number: u64,
     amount: i64,
@@ -90,9 +90,9 @@ impl Client {
     }
 
     /// Reads without taking part in the run.
-    fn free_at_least(&self, purse: Purse, but: u64) -> Option<i64> {
+    fn free_at_least(&self, budget: Budget, but: u64) -> Option<i64> {
         let _driving = self.sim.observe();
-        self.book().free_at_least(&self.reader, purse, but)
+        self.book().free_at_least(&self.reader, budget, but)
     }
 
     fn known(&self) -> Known {
@@ -109,23 +109,27 @@ impl Client {
         book.keys[&credential].known(known).map(|it| it.cap)
     }
 
-    fn asked(&self, purse: Purse, number: u64) -> Asked {
+    fn asked(&self, budget: Budget, number: u64) -> Asked {
         let known = self.known();
-        let is_settled = self.book().is_settled(purse.into(), known.at_us);
+        let is_settled = self.book().is_settled(budget.into(), known.at_us);
         // The reads are most of what a request costs the simulation.
-        let free = is_settled.then(|| self.free_at_least(purse, number));
+        let free = is_settled.then(|| self.free_at_least(budget, number));
         Asked {
-            purse,
+            budget,
             known,
             free: free.flatten(),
         }
     }
 
-    /// A refusal is right only when the purse really has less.
+    /// A refusal is right only when the budget really has less.
     fn refused(&self, refusal: &Refusal, asked: &Asked) {
         let Refusal { number, amount } = *refusal;
-        let Asked { purse, known, free } = *asked;
-        let owner = Owner::from(purse);
+        let Asked {
+            budget,
+            known,
+            free,
+        } = *asked;
+        let owner = Owner::from(budget);
         let now_us = self.sim.now_us();
         let (is_repeated, is_settled) = {
             let mut book = self.book();
@@ -136,11 +140,11 @@ impl Client {
         if is_repeated || !is_settled || !has_enough(free) {
             return;
         }
-        let still = self.free_at_least(purse, number);
+        let still = self.free_at_least(budget, number);
         if has_enough(still) {
-            let what = match purse {
-                Purse::Account(account) => format!("account {account}"),
-                Purse::Cap(cap) => format!("the cap of key {}", cap.credential),
+            let what = match budget {
+                Budget::Account(account) => format!("account {account}"),
+                Budget::Cap(cap) => format!("the cap of key {}", cap.credential),
             };
             self.book().violation(format!(
                 "operation {number} of {amount} was refused at {} while {what} had {free:?} and {still:?}",
@@ -227,8 +231,8 @@ impl Client {
             kind,
             ..
         } = *completion;
-        let purse = Purse::Account(account);
-        let asked = self.asked(purse, number);
+        let budget = Budget::Account(account);
+        let asked = self.asked(budget, number);
         if let Err(error) = self.ledger.load(account).await {
             self.note(&format!("{number} not loaded: {error}"));
             return State::Free;
@@ -268,7 +272,7 @@ impl Client {
                 if let HoldError::InsufficientCredit { .. } = error {
                     self.refused(&refusal, &asked);
                 }
-                return self.not_placed(number, purse, &error, freed);
+                return self.not_placed(number, budget, &error, freed);
             }
         };
         let held = hold.amount().get();
@@ -364,8 +368,8 @@ impl Client {
             return Ok(None);
         };
         let period = cap.period;
-        let purse = Purse::Cap(KeyCap::of(credential, period, completion.id));
-        let asked = self.asked(purse, number);
+        let budget = Budget::Cap(KeyCap::of(credential, period, completion.id));
+        let asked = self.asked(budget, number);
         let refusal = Refusal { number, amount };
         let reserved = self
             .ledger
@@ -374,7 +378,7 @@ impl Client {
         match reserved.await {
             Ok(kept) => {
                 let reserved = kept.amount().get();
-                self.note(&format!("{number} reserved {reserved} of {purse:?}"));
+                self.note(&format!("{number} reserved {reserved} of {budget:?}"));
                 if reserved < amount {
                     self.refused(&refusal, &asked);
                 }
@@ -388,15 +392,21 @@ impl Client {
                 if let HoldError::InsufficientCredit { .. } = error {
                     self.refused(&refusal, &asked);
                 }
-                Err(self.not_placed(number, purse, &error, freed))
+                Err(self.not_placed(number, budget, &error, freed))
             }
         }
     }
 
-    fn not_placed(&self, number: u64, purse: Purse, error: &HoldError, freed: &mut Freed) -> State {
+    fn not_placed(
+        &self,
+        number: u64,
+        budget: Budget,
+        error: &HoldError,
+        freed: &mut Freed,
+    ) -> State {
         match error {
             // What it was to take may come all the same, and is free then.
-            HoldError::CutOff => self.frees(freed, purse.into()),
+            HoldError::CutOff => self.frees(freed, budget.into()),
             HoldError::Store { .. } => return State::Lost,
             HoldError::NoAccount { .. } | HoldError::Repeated { .. } => {
                 let text = format!("operation {number} was refused at {}: {error}", self.name);

@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::Submitter;
 use tollgate_store::simulation::{SimulatedProcess, Simulation, Statement};
-use tollgate_store::{AllotmentPart, CommitError, Done, Part, Purse, Store, Taken, UnitOfWork};
+use tollgate_store::{
+    AllotmentPart, Budget, CommitError, Done, Part, Store, TakeResult, UnitOfWork,
+};
 
 /// A fault of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub(crate) enum Fault {
     FeedByTime,
     /// The feed begins at its first read, not at what was loaded.
     LoadWithoutCursor,
-    /// Takes are decided as if the purse were not recalled.
+    /// Takes are decided as if the budget were not recalled.
     TakingAheadWhileScarce,
     /// A take that other nodes have not answered in time is refused as one without credit.
     RefusalAtTimeout,
@@ -140,7 +142,7 @@ impl Fault {
                 let waiting = Arc::<Mutex<HashMap<String, u64>>>::default();
                 Some(Arc::new(move |store, unit, done| {
                     let done = match take(&unit) {
-                        Some(purse) => refusing_late(&process, &waiting, purse, done),
+                        Some(budget) => refusing_late(&process, &waiting, budget, done),
                         None => done,
                     };
                     store.submit(unit, done)
@@ -169,9 +171,9 @@ impl Fault {
     }
 }
 
-fn take(unit: &UnitOfWork) -> Option<Purse> {
+fn take(unit: &UnitOfWork) -> Option<Budget> {
     unit.parts().iter().find_map(|part| match part {
-        Part::Allotment(AllotmentPart::Take { purse, .. }) => Some(*purse),
+        Part::Allotment(AllotmentPart::Take { budget, .. }) => Some(*budget),
         _ => None,
     })
 }
@@ -202,16 +204,16 @@ fn failing_when_lost(process: &SimulatedProcess, done: Done) -> Done {
 fn refusing_late(
     process: &SimulatedProcess,
     waiting: &Arc<Mutex<HashMap<String, u64>>>,
-    purse: Purse,
+    budget: Budget,
     done: Done,
 ) -> Done {
     let (clock, waiting) = (process.clock().clone(), Arc::clone(waiting));
     Box::new(move |mut result| {
         let now_us = clock.elapsed().as_micros() as u64;
         let mut waiting = waiting.lock();
-        let key = format!("{purse:?}");
+        let key = format!("{budget:?}");
         match result.as_mut().map(|receipt| &mut receipt.taken) {
-            Ok(Some(Taken::Short { is_pending, .. })) if *is_pending => {
+            Ok(Some(TakeResult::Short { is_pending, .. })) if *is_pending => {
                 let since_us = *waiting.entry(key).or_insert(now_us);
                 *is_pending = now_us < since_us + TIMEOUT_US;
             }

@@ -1,7 +1,7 @@
 //! What happens to nodes, network and database of a run.
 
 use tollgate_money::{AccountId, CredentialId};
-use tollgate_store::Purse;
+use tollgate_store::Budget;
 
 use super::cluster::Cluster;
 use super::faults::Fault;
@@ -94,11 +94,11 @@ impl Cluster {
     /// What an account has at least for a request, with a key or without.
     fn free_for(&self, account: AccountId, key: Option<CredentialId>) -> Option<i64> {
         let book = self.book();
-        let free = |purse| book.free_at_least(&self.reader, purse, 0);
-        let of_account = free(Purse::Account(account))?;
+        let free = |budget| book.free_at_least(&self.reader, budget, 0);
+        let of_account = free(Budget::Account(account))?;
         let cap = key.and_then(|key| book.cap_of(key, self.wall(0)));
         Some(match cap {
-            Some(cap) => of_account.min(free(Purse::Cap(cap))?),
+            Some(cap) => of_account.min(free(Budget::Cap(cap))?),
             None => of_account,
         })
     }

@@ -1,6 +1,6 @@
 //! Digests of sets: sums of the hashes of their members, so that a member is added or removed without reading the others.
 
-use super::rows::CarriedRow;
+use super::rows::OpeningRow;
 use crate::entries::{DecodeError, Record};
 use crate::journal::Packer;
 
@@ -27,7 +27,7 @@ impl RowDigest {
         bytes
     }
 
-    pub(crate) fn add(&mut self, row: &CarriedRow) {
+    pub(crate) fn add(&mut self, row: &OpeningRow) {
         let mut carry = false;
         for (word, more) in self.0.iter_mut().zip(hash(row)) {
             let (sum, over) = word.overflowing_add(more);
@@ -36,7 +36,7 @@ impl RowDigest {
         }
     }
 
-    pub(crate) fn remove(&mut self, row: &CarriedRow) {
+    pub(crate) fn remove(&mut self, row: &OpeningRow) {
         let mut borrow = false;
         for (word, less) in self.0.iter_mut().zip(hash(row)) {
             let (rest, under) = word.overflowing_sub(less);
@@ -48,7 +48,7 @@ impl RowDigest {
 
 /// The hash of a row: over a letter for its table and its columns, each number in 8 bytes little-endian and each text or bytes after its
 /// length.
-fn hash(row: &CarriedRow) -> [u64; 4] {
+fn hash(row: &OpeningRow) -> [u64; 4] {
     let mut hasher = blake3::Hasher::new();
     let mut write = |tag: &[u8], numbers: &[i64], texts: &[&[u8]]| {
         hasher.update(tag);
@@ -61,16 +61,16 @@ fn hash(row: &CarriedRow) -> [u64; 4] {
         }
     };
     match row {
-        CarriedRow::Node(row) => {
+        OpeningRow::Node(row) => {
             let numbers = [row.node, row.id, row.commits as i64, row.at.as_micros()];
             write(b"n", &numbers, &[&row.hash]);
         }
-        CarriedRow::Record {
+        OpeningRow::Record {
             operation,
             id,
             body,
         } => write(b"r", &[*id], &[operation.as_bytes(), body]),
-        CarriedRow::Sum(row) => {
+        OpeningRow::Sum(row) => {
             let numbers = [
                 row.node,
                 row.charged.get(),
@@ -79,7 +79,7 @@ fn hash(row: &CarriedRow) -> [u64; 4] {
             ];
             write(b"s", &numbers, &[row.account.as_bytes()]);
         }
-        CarriedRow::Day(account, day) => {
+        OpeningRow::Day(account, day) => {
             let numbers = [
                 day.day_at.as_micros(),
                 day.requests as i64,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 
-use super::{CarriedNode, CarriedRow, CarriedSum, RecordDigest, RowDigest};
+use super::{OpeningNode, OpeningRow, OpeningSum, RecordDigest, RowDigest};
 use crate::commit_id;
 use crate::engine::{RowError, Sql, damaged_commit};
 use crate::entries::{Body, LedgerPart, Seal};
@@ -16,12 +16,12 @@ use crate::store::BatchRows;
 /// Consecutive commits of each node.
 #[derive(Default)]
 pub(crate) struct History {
-    pub(crate) nodes: BTreeMap<i64, CarriedNode>,
+    pub(crate) nodes: BTreeMap<i64, OpeningNode>,
     /// Credits, and holds that have not ended: the id of the commit, and the record as a body.
     pub(crate) records: BTreeMap<OperationId, (i64, Vec<u8>)>,
     /// Holds that began in an earlier commit and have ended in these.
     pub(crate) ended: Vec<OperationId>,
-    pub(crate) sums: BTreeMap<(AccountId, i64), CarriedSum>,
+    pub(crate) sums: BTreeMap<(AccountId, i64), OpeningSum>,
     pub(crate) days: DayTotals,
     /// Of the records that owners see, without credits.
     pub(crate) visible: HashMap<AccountId, RecordDigest>,
@@ -32,7 +32,7 @@ pub(crate) struct History {
 
 impl History {
     /// A history that follows the removed commits of a node.
-    pub(crate) fn after(node: Option<CarriedNode>) -> History {
+    pub(crate) fn after(node: Option<OpeningNode>) -> History {
         History {
             nodes: node.into_iter().map(|node| (node.node, node)).collect(),
             ..History::default()
@@ -70,7 +70,7 @@ impl History {
     }
 
     fn follow(&mut self, id: i64, seal: &Seal, body: &[u8]) -> Result<(), RowError> {
-        let node = self.nodes.entry(seal.node).or_insert(CarriedNode {
+        let node = self.nodes.entry(seal.node).or_insert(OpeningNode {
             node: seal.node,
             id: commit_id::range(seal.node).0,
             hash: [0; 32],
@@ -136,9 +136,9 @@ impl History {
         }
     }
 
-    fn sum(&mut self, account: AccountId, node: i64) -> &mut CarriedSum {
+    fn sum(&mut self, account: AccountId, node: i64) -> &mut OpeningSum {
         let sum = self.sums.entry((account, node));
-        sum.or_insert(CarriedSum {
+        sum.or_insert(OpeningSum {
             account,
             node,
             charged: Micros::ZERO,
@@ -150,17 +150,17 @@ impl History {
     /// The digest of the carried rows of a history that begins with the first commit of each node.
     pub(crate) fn digest(&self) -> RowDigest {
         let mut digest = RowDigest::default();
-        let nodes = self.nodes.values().copied().map(CarriedRow::Node);
+        let nodes = self.nodes.values().copied().map(OpeningRow::Node);
         let records = self.records.iter().map(|(operation, (id, body))| {
             let (operation, id, body) = (*operation, *id, body.clone());
-            CarriedRow::Record {
+            OpeningRow::Record {
                 operation,
                 id,
                 body,
             }
         });
-        let sums = self.sums.values().copied().map(CarriedRow::Sum);
-        let days = (self.days.each()).map(|(account, day)| CarriedRow::Day(account, day.clone()));
+        let sums = self.sums.values().copied().map(OpeningRow::Sum);
+        let days = (self.days.each()).map(|(account, day)| OpeningRow::Day(account, day.clone()));
         for row in nodes.chain(records).chain(sums).chain(days) {
             digest.add(&row);
         }

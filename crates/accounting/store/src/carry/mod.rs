@@ -21,34 +21,34 @@ mod rows;
 pub(crate) use self::digest::{RecordDigest, RowDigest};
 pub(crate) use self::history::History;
 pub(crate) use self::removal::remove;
-pub use self::rows::{Carried, CarriedNode, CarriedSum, CarryPart};
-pub(crate) use self::rows::{CarriedRow, KNOWN_FROM};
+pub use self::rows::{CarryPart, OpeningBalances, OpeningNode, OpeningSum};
+pub(crate) use self::rows::{KNOWN_FROM, OpeningRow};
 use crate::commit_id;
 use crate::engine::{RowError, Sql};
 use crate::entries::{Body, Entry, LedgerPart};
 use crate::tables;
 
 /// Reads the carried state and compares it with what the last removal sealed.
-pub(crate) fn read(sql: &dyn Sql) -> Result<Carried, RowError> {
+pub(crate) fn read(sql: &dyn Sql) -> Result<OpeningBalances, RowError> {
     let (number, stored) = tables::carry::number(sql)?;
-    let mut carried = Carried {
+    let mut carried = OpeningBalances {
         number,
-        ..Carried::default()
+        ..OpeningBalances::default()
     };
     let mut digest = RowDigest::default();
     tables::carry::all(sql, &mut |row| {
         digest.add(&row);
         match row {
-            CarriedRow::Node(node) => carried.nodes.push(node),
-            CarriedRow::Sum(sum) => carried.sums.push(sum),
-            CarriedRow::Record { id, body, .. } => {
+            OpeningRow::Node(node) => carried.nodes.push(node),
+            OpeningRow::Sum(sum) => carried.sums.push(sum),
+            OpeningRow::Record { id, body, .. } => {
                 let (node, _, _) = commit_id::numbers(id);
                 if commit_id::has_allotments(node) {
                     let entries = entries(&body).into_iter();
                     carried.entries.extend(entries.map(|entry| (node, entry)));
                 }
             }
-            CarriedRow::Day(..) => {}
+            OpeningRow::Day(..) => {}
         }
     })?;
     let sealed = last_record(sql)?;

@@ -1,7 +1,7 @@
 //! One removal, in the transaction of its commit.
 
 use super::history::wrapping;
-use super::{CarriedNode, CarriedRow, CarriedSum, CarryPart, History, RecordDigest, RowDigest};
+use super::{CarryPart, History, OpeningNode, OpeningRow, OpeningSum, RecordDigest, RowDigest};
 use crate::commit_id;
 use crate::engine::{RowError, Sql, WriteError};
 use crate::entries::{Body, DecodeError};
@@ -23,7 +23,7 @@ pub(crate) fn remove(sql: &dyn Sql, part: &CarryPart) -> Result<(i64, [u8; 32]),
             before = Some(carried);
         }
     })?;
-    let after = before.map_or(commit_id::range(node).0, |carried: CarriedNode| carried.id);
+    let after = before.map_or(commit_id::range(node).0, |carried: OpeningNode| carried.id);
     let mut posted = 0;
     tables::marks::posted(sql, &mut |marked, row| {
         if marked == node {
@@ -53,7 +53,7 @@ fn invalid(why: &'static str) -> WriteError {
 fn read(
     sql: &dyn Sql,
     part: &CarryPart,
-    before: Option<CarriedNode>,
+    before: Option<OpeningNode>,
     after: i64,
 ) -> Result<History, WriteError> {
     let (node, epoch, number) = part.last;
@@ -88,10 +88,10 @@ fn read(
 fn put_state(
     sql: &dyn Sql,
     history: &History,
-    before: Option<CarriedNode>,
+    before: Option<OpeningNode>,
     digest: &mut RowDigest,
 ) -> Result<(), WriteError> {
-    let mut put = |old: Option<CarriedRow>, new: CarriedRow| -> Result<(), WriteError> {
+    let mut put = |old: Option<OpeningRow>, new: OpeningRow| -> Result<(), WriteError> {
         if let Some(old) = &old {
             digest.remove(old);
         }
@@ -99,10 +99,10 @@ fn put_state(
         Ok(tables::carry::put(sql, &new)?)
     };
     for node in history.nodes.values() {
-        put(before.map(CarriedRow::Node), CarriedRow::Node(*node))?;
+        put(before.map(OpeningRow::Node), OpeningRow::Node(*node))?;
     }
     for (operation, (id, body)) in &history.records {
-        let row = CarriedRow::Record {
+        let row = OpeningRow::Record {
             operation: *operation,
             id: *id,
             body: body.clone(),
@@ -111,13 +111,13 @@ fn put_state(
     }
     for more in history.sums.values() {
         let old = tables::carry::sum_of(sql, more.account, more.node)?;
-        let new = old.map_or(*more, |old| CarriedSum {
+        let new = old.map_or(*more, |old| OpeningSum {
             charged: wrapping(old.charged, more.charged),
             written_off: wrapping(old.written_off, more.written_off),
             allotted: wrapping(old.allotted, more.allotted),
             ..old
         });
-        put(old.map(CarriedRow::Sum), CarriedRow::Sum(new))?;
+        put(old.map(OpeningRow::Sum), OpeningRow::Sum(new))?;
     }
     for (account, day) in history.days.each() {
         let old = tables::usage_days::carried_day(sql, account, day)?;
@@ -127,8 +127,8 @@ fn put_state(
             total.add_day(account, old.clone());
         }
         for (account, new) in total.each() {
-            let old = old.clone().map(|old| CarriedRow::Day(account, old));
-            put(old, CarriedRow::Day(account, new.clone()))?;
+            let old = old.clone().map(|old| OpeningRow::Day(account, old));
+            put(old, OpeningRow::Day(account, new.clone()))?;
         }
         tables::usage_days::take(sql, account, day)?;
     }

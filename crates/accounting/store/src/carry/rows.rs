@@ -27,7 +27,7 @@ pub struct CarryPart {
 
 /// The journal of a node, as far as it is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CarriedNode {
+pub struct OpeningNode {
     /// The node.
     pub node: i64,
     /// The id of the last removed commit.
@@ -40,7 +40,7 @@ pub struct CarriedNode {
     pub at: Timestamp,
 }
 
-impl CarriedNode {
+impl OpeningNode {
     /// Epoch and number of the last removed commit.
     pub fn last(&self) -> (i64, i64) {
         let (_, epoch, number) = commit_id::numbers(self.id);
@@ -50,7 +50,7 @@ impl CarriedNode {
 
 /// Sums over the removed records of an account in the journal of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CarriedSum {
+pub struct OpeningSum {
     /// The account.
     pub account: AccountId,
     /// The node.
@@ -65,8 +65,8 @@ pub struct CarriedSum {
 
 /// A row of the carried state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CarriedRow {
-    Node(CarriedNode),
+pub(crate) enum OpeningRow {
+    Node(OpeningNode),
     Record {
         operation: OperationId,
         /// The id of its removed commit.
@@ -74,19 +74,19 @@ pub(crate) enum CarriedRow {
         /// Packed as a body of its own.
         body: Vec<u8>,
     },
-    Sum(CarriedSum),
+    Sum(OpeningSum),
     Day(AccountId, UsageDay),
 }
 
 /// The carried state, for the audit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct OpeningBalances {
     /// The number of the last removal, 0 before the first.
     pub number: i64,
     /// The nodes whose journal has removed commits.
-    pub nodes: Vec<CarriedNode>,
+    pub nodes: Vec<OpeningNode>,
     /// The sums.
-    pub sums: Vec<CarriedSum>,
+    pub sums: Vec<OpeningSum>,
     /// The entries of credits, and of holds that had not ended, by node; of nodes with allotments only.
     pub entries: Vec<(i64, Entry)>,
     /// What is wrong with it, as a sentence.

@@ -9,7 +9,7 @@ use tollgate_money::AccountId;
 use self::shared_balances::SharedBalances;
 use super::coalesce::{Step, plan as coalesced};
 use super::journal_tail::JournalTail;
-use crate::allotment::{AllotmentPart, Purse};
+use crate::allotment::{AllotmentPart, Budget};
 use crate::audit_log::{AuditEvent, AuditOutcome, AuditRecord};
 use crate::carry::{self, CarryPart};
 use crate::codes::{ChangeKind, EntryKind};
@@ -135,10 +135,10 @@ impl Batch {
         let accounts = parts.filter_map(|part| match part {
             Part::Ledger(part) => Some(part.account()),
             Part::Allotment(
-                AllotmentPart::Take { purse, .. } | AllotmentPart::Return { purse, .. },
-            ) => match purse {
-                Purse::Account(account) => Some(*account),
-                Purse::Cap(_) => None,
+                AllotmentPart::Take { budget, .. } | AllotmentPart::Return { budget, .. },
+            ) => match budget {
+                Budget::Account(account) => Some(*account),
+                Budget::Cap(_) => None,
             },
             _ => None,
         });

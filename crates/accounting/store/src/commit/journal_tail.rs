@@ -15,7 +15,7 @@ use super::posted_balances::PostedBalances;
 use super::posting_schedule::PostingSchedule;
 use super::recent_operations::RecentOperations;
 use crate::allotment::KeySpending;
-use crate::carry::CarriedRow;
+use crate::carry::OpeningRow;
 use crate::commit_id;
 use crate::engine::{Balance, JournalRows, Page, RowError, Sql, WriteError, damaged_commit};
 use crate::entries::{self, Body, DecodeError, LedgerPart, Record};
@@ -161,7 +161,7 @@ impl JournalTail {
     fn replay_sums(&mut self, sql: &dyn Sql) -> Result<(), RowError> {
         let mut sums = Vec::new();
         tables::carry::all(sql, &mut |row| match row {
-            CarriedRow::Sum(sum) if sum.node == self.node => sums.push(sum),
+            OpeningRow::Sum(sum) if sum.node == self.node => sums.push(sum),
             _ => {}
         })?;
         for sum in sums {

@@ -258,9 +258,9 @@ impl Store for OpenedStore<Writing> {
         self.writing.shared.is_followed.store(true, Relaxed);
     }
 
-    fn has_duties(&self) -> bool {
+    fn is_leader(&self) -> bool {
         let outage = self.writing.shared.outage.as_deref();
-        !self.has_allotments() || outage.is_some_and(Outage::has_duties)
+        !self.has_allotments() || outage.is_some_and(Outage::is_leader)
     }
 
     fn node(&self) -> i64 {

@@ -58,8 +58,8 @@ impl Store for OpenedStore<Intercepted> {
         self.writing.store.follow_changes();
     }
 
-    fn has_duties(&self) -> bool {
-        self.writing.store.has_duties()
+    fn is_leader(&self) -> bool {
+        self.writing.store.is_leader()
     }
 
     fn node(&self) -> i64 {

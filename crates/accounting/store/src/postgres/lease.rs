@@ -20,19 +20,19 @@ use crate::node_settings::{OtherSettings, RecordedSettings};
 use crate::outage::Outage;
 use tollgate_postgres::{Connection, Target};
 
-/// For how long a node has the duties after it sent the renewal of their lease: shorter than the lease, so that two do not have
-/// them unless the database's clock jumps.
-const DUTIES_FOR: Duration = Duration::from_secs(7);
+/// For how long a node is the leader after it sent the renewal of its lease. Shorter than the lease, so two nodes are leaders only after a
+/// jump of the database's clock.
+const LEADER_FOR: Duration = Duration::from_secs(7);
 
-/// The length of the lease of the duties.
-const DUTIES: Duration = Duration::from_secs(10);
+/// The length of the lease of the leader.
+const LEADER_LEASE: Duration = Duration::from_secs(10);
 
 /// How many renewals there are in the length of a lease, and how long one may take.
 const RENEWALS: u32 = 5;
 const WAIT: Duration = Duration::from_secs(4);
 
-/// The number under which the duties of the cluster are leased, which is that of no node.
-const DUTIES_ID: i64 = 0;
+/// The number of the leader's lease, the number of no node.
+const LEADER_ID: i64 = 0;
 
 /// The beginning of a holder that recovers a node.
 const RECOVERS: &str = "recovers: ";
@@ -163,7 +163,7 @@ fn release_others(connection: &Connection, node: i64, epoch: i64) -> Result<(), 
     connection.execute(sql, values![node, epoch])?;
     let sql = "DELETE FROM leases WHERE node = ?1 AND holder = ?2";
     let run = run_name((node, epoch));
-    connection.execute(sql, values![DUTIES_ID, run]).map(|_| ())
+    connection.execute(sql, values![LEADER_ID, run]).map(|_| ())
 }
 
 /// Renews the lease of a run, and says how far it has read the feed of changes; `false` when it has another holder.
@@ -181,8 +181,8 @@ fn renew(
     Ok(connection.execute(sql, values![node, epoch, length, feed])? > 0)
 }
 
-/// Takes or renews the lease of the duties; `false` while another node has it.
-fn take_duties(connection: &Connection, run: &str) -> Result<bool, EngineError> {
+/// Takes or renews the lease of the leader; `false` while another node has it.
+fn take_leadership(connection: &Connection, run: &str) -> Result<bool, EngineError> {
     let sql = concat!(
         "INSERT INTO leases (node, epoch, held_until, holder) VALUES (?1, 0, ",
         now_us!(),
@@ -191,7 +191,7 @@ fn take_duties(connection: &Connection, run: &str) -> Result<bool, EngineError> 
          WHERE leases.holder = excluded.holder OR leases.held_until <= ",
         now_us!()
     );
-    Ok(connection.execute(sql, values![DUTIES_ID, DUTIES, run])? > 0)
+    Ok(connection.execute(sql, values![LEADER_ID, LEADER_LEASE, run])? > 0)
 }
 
 /// What the last run of a node has recorded of its settings.
@@ -256,7 +256,7 @@ fn read_other_settings(connection: &Connection, node: i64) -> Result<Vec<OtherSe
     Ok(others.collect())
 }
 
-/// The name of a run in the lease of the duties.
+/// The name of a run in the lease of the leader.
 fn run_name((node, epoch): (i64, i64)) -> String {
     format!("node {node}, run {epoch}")
 }
@@ -340,8 +340,8 @@ pub(super) struct Renewer {
     pub(super) shared: Arc<Shared>,
     pub(super) outage: Arc<Outage>,
     pub(super) monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// Whether the node had the duties when it last looked, for the log.
-    pub(super) has_duties: bool,
+    /// Whether the node was the leader when it last looked, for the log.
+    pub(super) is_leader: bool,
     pub(super) is_late: bool,
     /// The digest of the settings that this run has recorded.
     pub(super) recorded: Option<Arc<str>>,
@@ -395,7 +395,7 @@ impl Renewer {
             }
         }
         if commit_id::has_allotments(node) {
-            self.take_duties();
+            self.take_leadership();
             self.compare_settings();
         }
         ControlFlow::Continue(())
@@ -411,25 +411,25 @@ impl Renewer {
         }
     }
 
-    fn take_duties(&mut self) {
+    fn take_leadership(&mut self) {
         // Before it is sent, as with the lease of the node.
         let began = self.outage.clock.since_boot();
         let run = run_name((self.node, self.epoch));
-        let taken = self.connection.as_ref().map(|link| take_duties(link, &run));
+        let taken = self
+            .connection
+            .as_ref()
+            .map(|link| take_leadership(link, &run));
         match taken {
-            Some(Ok(true)) => self.outage.set_duties(began + DUTIES_FOR),
-            Some(Ok(false)) => self.outage.set_duties(Duration::ZERO),
+            Some(Ok(true)) => self.outage.set_leader(began + LEADER_FOR),
+            Some(Ok(false)) => self.outage.set_leader(Duration::ZERO),
             // Until the end of what is known to be held.
             Some(Err(_)) | None => {}
         }
-        let has_duties = self.outage.has_duties();
+        let is_leader = self.outage.is_leader();
         let node = self.node;
-        match (
-            std::mem::replace(&mut self.has_duties, has_duties),
-            has_duties,
-        ) {
-            (false, true) => tracing::info!(node, "took the duties of the cluster"),
-            (true, false) => tracing::info!(node, "lost the duties of the cluster"),
+        match (std::mem::replace(&mut self.is_leader, is_leader), is_leader) {
+            (false, true) => tracing::info!(node, "became the leader of the cluster"),
+            (true, false) => tracing::info!(node, "lost the leadership of the cluster"),
             _ => {}
         }
     }

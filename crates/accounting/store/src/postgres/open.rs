@@ -99,7 +99,7 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         shared: Arc::clone(&shared),
         outage: Arc::clone(&outage),
         monotonic_us: Arc::clone(&options.monotonic_us),
-        has_duties: false,
+        is_leader: false,
         is_late: false,
         recorded: None,
         is_comparing_late: false,

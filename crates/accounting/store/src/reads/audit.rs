@@ -11,7 +11,7 @@ use super::day_totals::DayTotals;
 use super::tail::{self, each_record};
 use crate::allotment::{AllotmentRow, CapShares};
 use crate::audit_log::AuditRecord;
-use crate::carry::{self, Carried, History, RecordDigest};
+use crate::carry::{self, History, OpeningBalances, RecordDigest};
 use crate::commit_id;
 use crate::engine::{
     Accounts, DayRange, JournalRows, KeySet, Reading as _, RowError, Select, Sql, values,
@@ -98,7 +98,7 @@ impl<'r> Snapshot<'r> {
     }
 
     /// The carried state of removed commits.
-    pub fn carried(&self) -> Result<Carried, ReadError> {
+    pub fn carried(&self) -> Result<OpeningBalances, ReadError> {
         carry::read(self.0.sql()).map_err(|error| error.reading("carried rows"))
     }
 

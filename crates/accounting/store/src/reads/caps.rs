@@ -184,7 +184,7 @@ pub(crate) fn shares(sql: &dyn Sql, each: &mut dyn FnMut(CapShares)) -> Result<(
             cap,
             account,
             max: in_force(cap, set),
-            is_recalled: tables::allotment::recall(sql, crate::allotment::Purse::Cap(cap))?.number
+            is_recalled: tables::allotment::recall(sql, crate::allotment::Budget::Cap(cap))?.number
                 != 0,
             before: Micros::new(before.map_or(0, |row| row.granted)),
             posted: Micros::new(posted(sql, account, cap)?),

@@ -9,7 +9,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use super::audit::Snapshot;
 use super::records::RecordQuery;
 use super::{day_totals, tail, usage};
-use crate::allotment::{AllotmentRow, CapAllotmentRow, KeyCap, Purse};
+use crate::allotment::{AllotmentRow, Budget, CapAllotmentRow, KeyCap};
 use crate::codes::LoginKind;
 use crate::commit_id;
 use crate::engine::{Accounts, Credentials};
@@ -290,14 +290,14 @@ impl Reader {
     }
 
     /// Visits the accounts whose recall a node has not answered, and all recalled caps, with the number of the recall.
-    pub fn recalls(&self, node: i64, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError> {
+    pub fn recalls(&self, node: i64, each: &mut dyn FnMut(Budget, i64)) -> Result<(), ReadError> {
         self.with("recalls", |sql| tables::allotment::recalls(sql, node, each))
     }
 
-    /// The number of the recall of a purse, 0 for none.
-    pub fn recall(&self, purse: Purse) -> Result<i64, ReadError> {
+    /// The number of the recall of a budget, 0 for none.
+    pub fn recall(&self, budget: Budget) -> Result<i64, ReadError> {
         self.with("a recall", |sql| {
-            Ok(tables::allotment::recall(sql, purse)?.number)
+            Ok(tables::allotment::recall(sql, budget)?.number)
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate_money::AccountId;
 
-use crate::carry::CarriedRow;
+use crate::carry::OpeningRow;
 use crate::commit::JournalTail;
 use crate::commit_id;
 use crate::engine::{Booking, JournalRows, RowError, Sql, WriteError};
@@ -107,7 +107,7 @@ fn booked(sql: &dyn Sql) -> Result<(), WriteError> {
     }
     read?;
     tables::carry::all(sql, &mut |row| {
-        if let CarriedRow::Sum(carried) = row {
+        if let OpeningRow::Sum(carried) = row {
             let sum = taken.entry(carried.account).or_default();
             *sum = sum.wrapping_add(carried.allotted.get());
         }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tollgate_money::{AccountId, Micros, OperationId};
 
-use crate::carry::CarriedRow;
+use crate::carry::OpeningRow;
 use crate::codes::EntryKind;
 use crate::commit_id;
 use crate::engine::{
@@ -245,7 +245,7 @@ impl<'r> JournalScan<'r> {
             }
         }
         tables::carry::all(self.sql, &mut |row| match row {
-            CarriedRow::Node(node) => {
+            OpeningRow::Node(node) => {
                 let (epoch, number) = node.last();
                 let (original_hash, hash) = (node.hash, node.hash);
                 let last = Last {
@@ -257,11 +257,11 @@ impl<'r> JournalScan<'r> {
                 self.last.insert(node.node, last);
                 self.nodes.insert(node.node, epoch);
             }
-            CarriedRow::Sum(sum) => {
+            OpeningRow::Sum(sum) => {
                 let changed = i128::from(sum.allotted.get()) - i128::from(sum.charged.get());
                 *self.sums.entry(sum.account).or_default() += changed;
             }
-            CarriedRow::Record { .. } | CarriedRow::Day(..) => {}
+            OpeningRow::Record { .. } | OpeningRow::Day(..) => {}
         })
     }
 

@@ -19,11 +19,11 @@ use crate::error::{OpenError, STOP_THE_OTHER};
 #[derive(Debug)]
 pub struct Lock {
     /// None where the lock is disabled.
-    held: Option<Held>,
+    held: Option<LockedFiles>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct LockedFiles {
     named: File,
     /// None while there is no database.
     database: Option<Descriptor>,
@@ -63,7 +63,7 @@ impl Lock {
         name_holder(&named).map_err(failed("write"))?;
         let database = None;
         let mut lock = Lock {
-            held: Some(Held { named, database }),
+            held: Some(LockedFiles { named, database }),
         };
         lock.cover(&path)?;
         Ok(lock)
@@ -123,13 +123,13 @@ impl Lock {
             tracing::warn!(%error, "cannot write the id of this process to the lock file");
         }
         Ok(Lock {
-            held: Some(Held { named, database }),
+            held: Some(LockedFiles { named, database }),
         })
     }
 
     /// The open files, for the handover; `None` for a lock without a database. The store must have been closed.
     pub fn into_files(mut self) -> std::io::Result<Option<[File; 2]>> {
-        let Some(Held {
+        let Some(LockedFiles {
             named,
             database: Some(database),
         }) = self.held.take()
@@ -151,7 +151,7 @@ impl Drop for Lock {
     fn drop(&mut self) {
         // Closing is not sufficient: a reader of this process may share the descriptor, and a child process that is being started has
         // copies of all of them until it executes its program.
-        let Some(Held { named, database }) = &self.held else {
+        let Some(LockedFiles { named, database }) = &self.held else {
             return;
         };
         if let Some(database) = database {

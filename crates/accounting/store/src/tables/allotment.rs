@@ -8,7 +8,7 @@ use tollgate_money::{AccountId, CredentialId};
 
 use super::id_lists;
 use crate::allotment::{
-    AllotmentRow, CapAllotmentRow, CapRow, KeyCap, KeySpending, LEFT, Purse, Recall, SPENT_BEFORE,
+    AllotmentRow, Budget, CapAllotmentRow, CapRow, KeyCap, KeySpending, LEFT, Recall, SPENT_BEFORE,
     SharedBalance,
 };
 use crate::codes::ChangeKind;
@@ -97,27 +97,27 @@ pub(crate) fn shared_balances(
     })
 }
 
-/// Whether a node other than this one has not answered a recall of a purse.
+/// Whether a node other than this one has not answered a recall of a budget.
 pub(crate) fn is_recall_pending(
     connection: &dyn Sql,
     node: i64,
-    purse: Purse,
+    budget: Budget,
     recall: i64,
 ) -> Result<bool, RowError> {
-    match purse {
-        Purse::Account(account) => connection.exists(
+    match budget {
+        Budget::Account(account) => connection.exists(
             "SELECT 1 FROM allotments WHERE account_id = ?1 AND node_id <> ?2 AND recall < ?3",
             values![account, node, recall],
         ),
-        Purse::Cap(cap) => connection.exists(
+        Budget::Cap(cap) => connection.exists(
             "SELECT 1 FROM cap_allotments WHERE credential_id = ?1 AND month = ?2 AND node_id <> ?3 AND recall < ?4",
             values![cap.credential, cap.month_number(), node, recall],
         ),
     }
 }
 
-/// The recall of a purse.
-pub(crate) fn recall(connection: &dyn Sql, purse: Purse) -> Result<Recall, RowError> {
+/// The recall of a budget.
+pub(crate) fn recall(connection: &dyn Sql, budget: Budget) -> Result<Recall, RowError> {
     let read = |row: &dyn SqlRow| {
         Ok(Recall {
             number: row.get(0)?,
@@ -125,13 +125,13 @@ pub(crate) fn recall(connection: &dyn Sql, purse: Purse) -> Result<Recall, RowEr
             short_at: row.get(2)?,
         })
     };
-    let found = match purse {
-        Purse::Account(account) => connection.first(
+    let found = match budget {
+        Budget::Account(account) => connection.first(
             "SELECT number, need, short_at FROM recalls WHERE account_id = ?1",
             values![account],
             read,
         ),
-        Purse::Cap(cap) => connection.first(
+        Budget::Cap(cap) => connection.first(
             "SELECT number, need, short_at FROM cap_recalls WHERE credential_id = ?1 AND month = ?2",
             values![cap.credential, cap.month_number()],
             read,
@@ -219,25 +219,25 @@ pub(crate) fn next_number(connection: &dyn Sql) -> Result<i64, RowError> {
     last_change(connection)
 }
 
-/// Visits the recalls in force of accounts that a node has not answered, and those of all caps: purse and number.
+/// Visits the recalls in force of accounts that a node has not answered, and those of all caps: budget and number.
 pub(crate) fn recalls(
     connection: &dyn Sql,
     node: i64,
-    each: &mut dyn FnMut(Purse, i64),
+    each: &mut dyn FnMut(Budget, i64),
 ) -> Result<(), RowError> {
     let sql = "SELECT r.account_id, r.number FROM recalls r JOIN allotments m ON m.account_id = r.account_id AND m.node_id = ?1
         WHERE m.recall < r.number";
-    let read = |row: &dyn SqlRow| Ok((Purse::Account(row.get(0)?), row.get(1)?));
-    connection.each(sql, values![node], read, &mut |(purse, number)| {
-        each(purse, number)
+    let read = |row: &dyn SqlRow| Ok((Budget::Account(row.get(0)?), row.get(1)?));
+    connection.each(sql, values![node], read, &mut |(budget, number)| {
+        each(budget, number)
     })?;
     let sql = "SELECT credential_id, month, number FROM cap_recalls";
     let read = |row: &dyn SqlRow| {
         let cap = KeyCap::from_numbers(row.get(0)?, row.get(1)?);
-        Ok((Purse::Cap(cap), row.get(2)?))
+        Ok((Budget::Cap(cap), row.get(2)?))
     };
-    connection.each(sql, values![], read, &mut |(purse, number)| {
-        each(purse, number)
+    connection.each(sql, values![], read, &mut |(budget, number)| {
+        each(budget, number)
     })
 }
 
@@ -256,10 +256,10 @@ pub(crate) fn changed_caps_without(
     connection.each(sql, values, read, each)
 }
 
-/// Begins or changes the recall of a purse, or ends it with the number 0.
+/// Begins or changes the recall of a budget, or ends it with the number 0.
 pub(crate) fn set_recall(
     connection: &dyn Sql,
-    purse: Purse,
+    budget: Budget,
     recall: Recall,
 ) -> Result<(), EngineError> {
     let Recall {
@@ -267,21 +267,21 @@ pub(crate) fn set_recall(
         need,
         short_at,
     } = recall;
-    match (purse, number) {
-        (Purse::Account(account), 0) => connection.write(
+    match (budget, number) {
+        (Budget::Account(account), 0) => connection.write(
             "DELETE FROM recalls WHERE account_id = ?1",
             values![account],
         ),
-        (Purse::Account(account), _) => connection.write(
+        (Budget::Account(account), _) => connection.write(
             "INSERT INTO recalls (account_id, number, need, short_at) VALUES (?1, ?2, ?3, ?4)
             ON CONFLICT (account_id) DO UPDATE SET number = excluded.number, need = excluded.need, short_at = excluded.short_at",
             values![account, number, need, short_at],
         ),
-        (Purse::Cap(cap), 0) => connection.write(
+        (Budget::Cap(cap), 0) => connection.write(
             "DELETE FROM cap_recalls WHERE credential_id = ?1 AND month = ?2",
             values![cap.credential, cap.month_number()],
         ),
-        (Purse::Cap(cap), _) => connection.write(
+        (Budget::Cap(cap), _) => connection.write(
             "INSERT INTO cap_recalls (credential_id, month, number, need, short_at) VALUES (?1, ?2, ?3, ?4, ?5)
             ON CONFLICT (credential_id, month) DO UPDATE
                 SET number = excluded.number, need = excluded.need, short_at = excluded.short_at",
@@ -360,7 +360,7 @@ pub(crate) fn answer_cap_recall(
     connection.write(sql, values)
 }
 
-/// Answers every recall of every purse for a node.
+/// Answers every recall of every budget for a node.
 pub(crate) fn leave(connection: &dyn Sql, node: i64) -> Result<(), EngineError> {
     for sql in [
         "UPDATE allotments SET recall = ?2 WHERE node_id = ?1 AND recall < ?2",

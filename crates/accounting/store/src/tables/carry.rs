@@ -6,7 +6,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, OperationId};
 
 use super::usage_days;
-use crate::carry::{CarriedNode, CarriedRow, CarriedSum, KNOWN_FROM, RecordDigest, RowDigest};
+use crate::carry::{KNOWN_FROM, OpeningNode, OpeningRow, OpeningSum, RecordDigest, RowDigest};
 use crate::commit_id;
 use crate::engine::{EachBody, EngineError, JournalRows, RowError, Select, Sql, SqlRow, values};
 
@@ -37,8 +37,8 @@ pub(crate) fn put_number(
     Ok(())
 }
 
-fn node(row: &dyn SqlRow) -> Result<CarriedNode, RowError> {
-    Ok(CarriedNode {
+fn node(row: &dyn SqlRow) -> Result<OpeningNode, RowError> {
+    Ok(OpeningNode {
         node: row.get(0)?,
         id: row.get(1)?,
         hash: row.get(2)?,
@@ -50,14 +50,14 @@ fn node(row: &dyn SqlRow) -> Result<CarriedNode, RowError> {
 /// Visits the nodes whose journal has removed commits, in order.
 pub(crate) fn nodes(
     connection: &dyn Sql,
-    each: &mut dyn FnMut(CarriedNode),
+    each: &mut dyn FnMut(OpeningNode),
 ) -> Result<(), RowError> {
     let sql = "SELECT node_id, id, hash, commits, at FROM carried_nodes ORDER BY node_id";
     connection.each(sql, values![], node, each)
 }
 
-fn sum(row: &dyn SqlRow) -> Result<CarriedSum, RowError> {
-    Ok(CarriedSum {
+fn sum(row: &dyn SqlRow) -> Result<OpeningSum, RowError> {
+    Ok(OpeningSum {
         account: row.get(0)?,
         node: row.get(1)?,
         charged: row.get(2)?,
@@ -71,13 +71,13 @@ pub(crate) fn sum_of(
     connection: &dyn Sql,
     account: AccountId,
     node: i64,
-) -> Result<Option<CarriedSum>, RowError> {
+) -> Result<Option<OpeningSum>, RowError> {
     let sql = "SELECT account_id, node_id, charged, written_off, allotted FROM carried_sums WHERE account_id = ?1 AND node_id = ?2";
     connection.first(sql, values![account, node], sum)
 }
 
-fn record(row: &dyn SqlRow) -> Result<CarriedRow, RowError> {
-    Ok(CarriedRow::Record {
+fn record(row: &dyn SqlRow) -> Result<OpeningRow, RowError> {
+    Ok(OpeningRow::Record {
         operation: row.get(0)?,
         id: row.get(1)?,
         body: row.get(2)?,
@@ -103,27 +103,27 @@ pub(crate) fn bodies(
 }
 
 /// Visits every row.
-pub(crate) fn all(connection: &dyn Sql, each: &mut dyn FnMut(CarriedRow)) -> Result<(), RowError> {
-    nodes(connection, &mut |row| each(CarriedRow::Node(row)))?;
+pub(crate) fn all(connection: &dyn Sql, each: &mut dyn FnMut(OpeningRow)) -> Result<(), RowError> {
+    nodes(connection, &mut |row| each(OpeningRow::Node(row)))?;
     let sql = "SELECT op_id, id, body FROM carried_records";
     connection.each(sql, values![], record, each)?;
     let sql = "SELECT account_id, node_id, charged, written_off, allotted FROM carried_sums";
-    connection.each(sql, values![], sum, &mut |row| each(CarriedRow::Sum(row)))?;
+    connection.each(sql, values![], sum, &mut |row| each(OpeningRow::Sum(row)))?;
     usage_days::carried(connection, &mut |account, day| {
-        each(CarriedRow::Day(account, day));
+        each(OpeningRow::Day(account, day));
     })
 }
 
 /// Inserts a row, or replaces the one with its key.
-pub(crate) fn put(connection: &dyn Sql, row: &CarriedRow) -> Result<(), EngineError> {
+pub(crate) fn put(connection: &dyn Sql, row: &OpeningRow) -> Result<(), EngineError> {
     match row {
-        CarriedRow::Node(row) => {
+        OpeningRow::Node(row) => {
             let sql = "INSERT INTO carried_nodes (node_id, id, hash, commits, at) VALUES (?1, ?2, ?3, ?4, ?5)
                 ON CONFLICT (node_id) DO UPDATE SET id = excluded.id, hash = excluded.hash, commits = excluded.commits, at = excluded.at";
             let values = values![row.node, row.id, row.hash, row.commits, row.at];
             connection.execute(sql, values).map(|_| ())
         }
-        CarriedRow::Record {
+        OpeningRow::Record {
             operation,
             id,
             body,
@@ -133,7 +133,7 @@ pub(crate) fn put(connection: &dyn Sql, row: &CarriedRow) -> Result<(), EngineEr
                 .execute(sql, values![operation, *id, body])
                 .map(|_| ())
         }
-        CarriedRow::Sum(row) => {
+        OpeningRow::Sum(row) => {
             let sql = "INSERT INTO carried_sums (account_id, node_id, charged, written_off, allotted) VALUES (?1, ?2, ?3, ?4, ?5)
                 ON CONFLICT (account_id, node_id) DO UPDATE SET charged = excluded.charged, written_off = excluded.written_off,
                   allotted = excluded.allotted";
@@ -146,7 +146,7 @@ pub(crate) fn put(connection: &dyn Sql, row: &CarriedRow) -> Result<(), EngineEr
             ];
             connection.execute(sql, values).map(|_| ())
         }
-        CarriedRow::Day(account, day) => usage_days::put_carried(connection, *account, day),
+        OpeningRow::Day(account, day) => usage_days::put_carried(connection, *account, day),
     }
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn put(connection: &dyn Sql, row: &CarriedRow) -> Result<(), EngineEr
 pub(crate) fn remove_record(
     connection: &dyn Sql,
     operation: OperationId,
-) -> Result<Option<CarriedRow>, RowError> {
+) -> Result<Option<OpeningRow>, RowError> {
     let sql = "SELECT op_id, id, body FROM carried_records WHERE op_id = ?1";
     let found = connection.first(sql, values![operation], record)?;
     if found.is_some() {

@@ -1,7 +1,7 @@
 //! The first takes of caps in a month, which come together when it begins.
 
 use tollgate_money::{CapPeriod, CredentialId, Micros, OperationId};
-use tollgate_store::{AllotmentPart, KeyCap, Part, Purse, Taken};
+use tollgate_store::{AllotmentPart, Budget, KeyCap, Part, TakeResult};
 use tollgate_testing::Postgres;
 
 use super::nodes::{node, numbered_key};
@@ -17,7 +17,7 @@ fn take(number: u8) -> Part {
     let credential = CredentialId::from_bytes([number; 16]);
     Part::Allotment(AllotmentPart::Take {
         operation: operation(number),
-        purse: Purse::Cap(KeyCap::of(credential, CapPeriod::Month, operation(number))),
+        budget: Budget::Cap(KeyCap::of(credential, CapPeriod::Month, operation(number))),
         need: Micros::new(7),
         target: Micros::new(7),
         is_owed: false,
@@ -45,7 +45,7 @@ fn the_first_takes_of_many_caps_wait_for_the_server_as_rarely_as_they_can() {
     for answer in answers {
         let taken = answer.recv().expect("an answer").expect("it is decided");
         assert!(
-            matches!(taken.taken, Some(Taken::Amount { amount, .. }) if amount.get() == 7),
+            matches!(taken.taken, Some(TakeResult::Amount { amount, .. }) if amount.get() == 7),
             "{taken:?}"
         );
     }

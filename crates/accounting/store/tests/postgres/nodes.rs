@@ -7,8 +7,8 @@ use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId, Sp
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
 use tollgate_store::{
-    Admission, AllotmentPart, Answer, CommitError, CredentialKind, EntryKind, KeyCap,
-    NewCredential, OpenError, Part, Purse, Receipt, Refusal, RootSecret, Store, Taken, UnitOfWork,
+    Admission, AllotmentPart, Answer, Budget, CommitError, CredentialKind, EntryKind, KeyCap,
+    NewCredential, OpenError, Part, Receipt, Refusal, RootSecret, Store, TakeResult, UnitOfWork,
 };
 use tollgate_testing::Postgres;
 
@@ -62,7 +62,7 @@ pub(super) fn numbered(number: u64) -> OperationId {
 pub(super) fn take(number: u64, amount: i64) -> Part {
     Part::Allotment(AllotmentPart::Take {
         operation: numbered(number),
-        purse: Purse::Account(account(1)),
+        budget: Budget::Account(account(1)),
         need: Micros::new(amount),
         target: Micros::new(amount),
         is_owed: false,
@@ -73,7 +73,7 @@ pub(super) fn take(number: u64, amount: i64) -> Part {
 pub(super) fn give(number: u64, amount: i64) -> Part {
     Part::Allotment(AllotmentPart::Return {
         operation: numbered(number),
-        purse: Purse::Account(account(1)),
+        budget: Budget::Account(account(1)),
         amount: Micros::new(amount),
         answer: Answer::None,
         at: time(2),
@@ -84,7 +84,7 @@ pub(super) fn give(number: u64, amount: i64) -> Part {
 fn give_all(number: u64, amount: i64) -> Part {
     Part::Allotment(AllotmentPart::Return {
         operation: numbered(number),
-        purse: Purse::Account(account(1)),
+        budget: Budget::Account(account(1)),
         amount: Micros::new(amount),
         answer: Answer::Nothing,
         at: time(2),
@@ -185,7 +185,7 @@ fn moves_of_one_commit_count_in_their_order() {
     // What one take of a commit has, the next does not.
     let short = write(&a, [take(21, 60), take(22, 41)]).expect("it is decided");
     assert!(
-        matches!(short.taken, Some(Taken::Amount { .. })),
+        matches!(short.taken, Some(TakeResult::Amount { .. })),
         "{short:?}"
     );
     assert_eq!(shared(database), 40);
@@ -359,7 +359,7 @@ fn a_take_whose_connection_is_cut_at_any_statement_takes_once() {
             let receipt = linked.write(vec![take(number, 7)], statement, cut);
             left -= 7;
             assert!(
-                matches!(receipt.taken, Some(Taken::Amount { amount, .. }) if amount == Micros::new(7)),
+                matches!(receipt.taken, Some(TakeResult::Amount { amount, .. }) if amount == Micros::new(7)),
                 "{what}: {receipt:?}"
             );
             assert_eq!(shared(database), left, "{what}");
@@ -413,7 +413,7 @@ fn of_cap() -> KeyCap {
 pub(super) fn take_of_cap(number: u64, amount: i64) -> Part {
     Part::Allotment(AllotmentPart::Take {
         operation: numbered(number),
-        purse: Purse::Cap(of_cap()),
+        budget: Budget::Cap(of_cap()),
         need: Micros::new(amount),
         target: Micros::new(amount),
         is_owed: false,
@@ -424,7 +424,7 @@ pub(super) fn take_of_cap(number: u64, amount: i64) -> Part {
 fn give_of_cap(number: u64, amount: i64) -> Part {
     Part::Allotment(AllotmentPart::Return {
         operation: numbered(number),
-        purse: Purse::Cap(of_cap()),
+        budget: Budget::Cap(of_cap()),
         amount: Micros::new(amount),
         answer: Answer::None,
         at: time(2),
@@ -499,7 +499,7 @@ fn a_take_of_a_cap_whose_connection_is_cut_at_any_statement_takes_once() {
     let left = 1_000 - granted(database);
     let short = write(store, [take_of_cap(1_000, left + 1)]).expect("it is decided");
     assert!(
-        matches!(short.taken, Some(Taken::Short { spendable, .. }) if spendable == Micros::new(left)),
+        matches!(short.taken, Some(TakeResult::Short { spendable, .. }) if spendable == Micros::new(left)),
         "{short:?}"
     );
     write(store, [take_of_cap(1_001, left)]).expect("all of it");
@@ -540,7 +540,7 @@ fn a_commit_that_is_made_again_is_decided_on_what_other_nodes_have_written() {
     let (a, b) = (node(&proxy.url(&database), "a"), node(&direct, "b"));
     let is_taken = |store: &Arc<dyn Store>, number, amount| {
         let receipt = write(store, [take(number, amount)]).expect("it is decided");
-        matches!(receipt.taken, Some(Taken::Amount { .. }))
+        matches!(receipt.taken, Some(TakeResult::Amount { .. }))
     };
     let statements = ["WITH v (id, moved)", "COMMIT"];
     let mut overtaken = 0;

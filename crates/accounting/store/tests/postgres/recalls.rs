@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tollgate_money::Micros;
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::{AllotmentPart, Answer, CommitError, EntryKind, Part, Purse, Refusal, Taken};
+use tollgate_store::{
+    AllotmentPart, Answer, Budget, CommitError, EntryKind, Part, Refusal, TakeResult,
+};
 use tollgate_testing::Postgres;
 
 use super::nodes::{give, grant, node, numbered, take};
@@ -25,7 +27,7 @@ fn credit_that_is_booked_answers_no_recall_also_when_a_later_unit_of_its_commit_
             .expect("it is decided")
             .taken;
         match taken {
-            Some(Taken::Short {
+            Some(TakeResult::Short {
                 recall, is_pending, ..
             }) => (recall, is_pending),
             other => panic!("{other:?}"),
@@ -36,7 +38,7 @@ fn credit_that_is_booked_answers_no_recall_also_when_a_later_unit_of_its_commit_
     let answer = |number| {
         Part::Allotment(AllotmentPart::Return {
             operation: numbered(number),
-            purse: Purse::Account(account(1)),
+            budget: Budget::Account(account(1)),
             amount: Micros::ZERO,
             answer: Answer::Held(recall),
             at: time(2),

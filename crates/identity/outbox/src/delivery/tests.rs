@@ -223,7 +223,7 @@ async fn a_message_without_an_answer_and_a_rejected_one_are_not_repeated() {
     }
 }
 
-/// The receiver has the message and has not answered, when another node takes the duties over: with a claim after the attempt, or none,
+/// The receiver has the message and has not answered, when another node becomes the leader: with a claim after the attempt, or none,
 /// that node sends it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_one_node_is_sending_is_not_sent_by_another() {
@@ -233,7 +233,7 @@ async fn a_message_that_one_node_is_sending_is_not_sent_by_another() {
         let first = bed.outboxes[0].clone();
         let running = tokio::spawn(async move { first.run().await });
         bed.receiver.has_read().await;
-        // Its node loses the duties: the attempt goes on.
+        // Its node is no longer the leader: the attempt goes on.
         running.abort();
         bed.queue("bob@example.com").await;
         bed.deliver(1).await;

@@ -49,10 +49,10 @@ pub struct CheckoutDeps {
 /// Creates and changes checkouts. Cheap to clone.
 #[derive(Clone)]
 pub struct Checkouts {
-    inner: Arc<Inner>,
+    inner: Arc<CheckoutContext>,
 }
 
-struct Inner {
+struct CheckoutContext {
     deps: CheckoutDeps,
     /// When a checkout was last reconciled for a read.
     reconciled_at: Mutex<HashMap<CheckoutId, Timestamp>>,
@@ -91,7 +91,7 @@ impl Checkouts {
     /// A processor.
     pub fn new(deps: CheckoutDeps) -> Checkouts {
         Checkouts {
-            inner: Arc::new(Inner {
+            inner: Arc::new(CheckoutContext {
                 deps,
                 reconciled_at: Mutex::default(),
             }),

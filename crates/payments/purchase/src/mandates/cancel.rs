@@ -10,7 +10,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 use tollgate_store::{MandateRow, MandateState, Part, Route};
 
-use super::context::Inner;
+use super::context::MandateContext;
 use super::current::current_mandate;
 use super::decide::is_stopped;
 use super::error::{ChangeError, VerifyError};
@@ -54,7 +54,7 @@ async fn request(
     Ok(Some(row.into_row()))
 }
 
-impl Inner {
+impl MandateContext {
     pub(super) async fn cancel(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
         let _lock = self.lock(account).await;
         let stored = repeated(|| self.store_cancellation(account)).await;

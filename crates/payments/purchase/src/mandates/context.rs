@@ -28,7 +28,7 @@ pub(super) const OF_ACCOUNT: usize = 64;
 /// conflict.
 pub type AttachParts = Arc<dyn Fn(&SubscriptionRow, &MandateRow) -> Vec<Part> + Send + Sync>;
 
-pub(super) struct Inner {
+pub(super) struct MandateContext {
     pub(super) store: Arc<dyn Store>,
     pub(super) plans: Plans,
     pub(super) recurring: Arc<dyn Recurring>,
@@ -46,7 +46,7 @@ pub(super) struct Inner {
     pub(super) recent_reads: RecentReads,
 }
 
-impl Inner {
+impl MandateContext {
     /// The mandates of an account, newest first.
     pub(super) async fn of(&self, account: AccountId) -> Result<Vec<MandateRow>, VerifyError> {
         reading(&self.store, move |store| {

@@ -2,7 +2,7 @@
 
 use tollgate_store::MandateState;
 
-use super::context::Inner;
+use super::context::MandateContext;
 use super::counters::MandateEvent;
 use super::error::{VerifyError, log_provider_error};
 use super::mandate::{GONE, Mandate};
@@ -10,7 +10,7 @@ use super::recurring::RecurringError;
 use super::schedule::RECURRING_OFFERED;
 use crate::topups::FailureKind;
 
-impl Inner {
+impl MandateContext {
     /// A mandate without a known subscription: the buyer never got an approval link, so no payment is possible.
     pub(super) async fn without_subscription(&self, row: Mandate) -> Result<Mandate, VerifyError> {
         let now = self.clock.now();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_money::AccountId;
 use tollgate_store::{MandatePart, MandateRow, MandateState, Part, Route};
 
-use super::context::Inner;
+use super::context::MandateContext;
 use super::counters::MandateEvent;
 use super::current::part;
 use super::decide::{is_past_due, is_stopped};
@@ -33,7 +33,7 @@ pub struct Urls {
     pub cancel_url: String,
 }
 
-impl Inner {
+impl MandateContext {
     pub(super) async fn open(
         &self,
         account: AccountId,

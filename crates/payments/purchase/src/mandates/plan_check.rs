@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 use tollgate_clock::Timestamp;
 
-use super::context::Inner;
+use super::context::MandateContext;
 use super::recurring::ProviderPlan;
 use crate::plan::PRICE;
 
@@ -62,7 +62,7 @@ fn mismatch(plan: &ProviderPlan, wanted: &str) -> Option<String> {
     }
 }
 
-impl Inner {
+impl MandateContext {
     /// Why mandates cannot be opened now; reads the plan first when a check is due.
     pub(super) async fn closed(&self) -> Option<String> {
         let Some(plan_id) = &self.plan_id else {
@@ -110,7 +110,7 @@ impl Inner {
     }
 
     /// Whether the last check matched; `None` before the first check. A due check runs in a separate task, for the next caller. Unasked,
-    /// only the node with the duties checks.
+    /// only the leader checks.
     pub(super) fn is_sold(self: &Arc<Self>) -> Option<bool> {
         let (is_sold, is_due) = {
             let known = self.known();

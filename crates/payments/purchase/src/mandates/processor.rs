@@ -15,7 +15,7 @@ use tollgate_store::{
     Refusal, Store, SubscriptionRow, TopUpPart, TopUpSubject, UnitOfWork, commit, reading,
 };
 
-use super::context::{AttachParts, Inner};
+use super::context::{AttachParts, MandateContext};
 use super::counters::MandateEvent;
 use super::current::{current_mandate, is_own, part};
 use super::error::{ChangeError, OpenError, VerifyError};
@@ -78,8 +78,8 @@ pub enum Verified {
 /// Opens and reconciles mandates. Cheap to clone.
 #[derive(Clone)]
 pub struct Mandates {
-    pub(super) inner: Arc<Inner>,
-    worker: Arc<DueWorker<Inner>>,
+    pub(super) inner: Arc<MandateContext>,
+    worker: Arc<DueWorker<MandateContext>>,
     /// Owned here; the plans hold a weak reference.
     _rail: Arc<dyn Rail>,
 }
@@ -88,7 +88,7 @@ impl Mandates {
     /// A processor. Due mandates are reconciled only while [`Mandates::run`] runs.
     pub fn new(deps: MandateDeps) -> Mandates {
         let (clock, tasks) = (deps.clock.clone(), deps.runtime.clone());
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(MandateContext {
             store: deps.store,
             plans: deps.plans,
             recurring: deps.recurring,
@@ -246,7 +246,7 @@ impl fmt::Debug for Mandates {
 }
 
 #[async_trait]
-impl DueWork for Inner {
+impl DueWork for MandateContext {
     type Key = MandateId;
     const NAME: &'static str = "mandates";
 
@@ -267,7 +267,7 @@ impl DueWork for Inner {
     }
 }
 
-impl Inner {
+impl MandateContext {
     async fn verify(
         &self,
         id: MandateId,

@@ -12,7 +12,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 use tollgate_store::{MandateRow, MandateState, Route};
 
-use super::context::Inner;
+use super::context::MandateContext;
 use super::decide::is_past_due;
 use super::error::VerifyError;
 use super::mandate::GONE;
@@ -22,7 +22,7 @@ use crate::plan::{Question, Rail};
 /// Maximum age of a counted read of a dropped offer, so that an account with many dropped offers is not read from the start each time.
 const DROPPED_FRESH_FOR: Duration = Duration::from_mins(1);
 
-pub(super) struct MandateRail(pub(super) Arc<Inner>);
+pub(super) struct MandateRail(pub(super) Arc<MandateContext>);
 
 #[async_trait]
 impl Rail for MandateRail {
@@ -47,7 +47,7 @@ impl Rail for MandateRail {
     }
 }
 
-impl Inner {
+impl MandateContext {
     /// With the account's lock held.
     async fn has_open(&self, account: AccountId, question: Question) -> Result<bool, VerifyError> {
         for row in self.of(account).await? {

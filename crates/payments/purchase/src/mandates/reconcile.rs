@@ -9,7 +9,7 @@ use tollgate_store::{
     MandateRow, MandateState, Part, PaymentStatus, Reader, Route, SubscriptionRow, reading,
 };
 
-use super::context::{AttachParts, Inner};
+use super::context::{AttachParts, MandateContext};
 use super::counters::MandateEvent;
 use super::current::is_own;
 use super::decide::{Decision, Facts, PlanSource, Recorded, decide, is_past_due};
@@ -61,7 +61,7 @@ impl ProviderCalls {
     }
 }
 
-impl Inner {
+impl MandateContext {
     /// An attempt of the worker.
     pub(super) async fn attempt(&self, id: MandateId) -> Result<MandateRow, VerifyError> {
         self.reconcile(id, Mandate::stored, None).await

@@ -89,11 +89,11 @@ pub struct Notification {
 /// Creates and reconciles purchases of credits. Cheap to clone.
 #[derive(Clone)]
 pub struct TopUps {
-    pub(super) inner: Arc<Inner>,
-    worker: Arc<DueWorker<Inner>>,
+    pub(super) inner: Arc<TopUpContext>,
+    worker: Arc<DueWorker<TopUpContext>>,
 }
 
-pub(super) struct Inner {
+pub(super) struct TopUpContext {
     pub(super) store: Arc<dyn Store>,
     pub(super) ledger: Ledger,
     pub(super) orders: Arc<dyn Orders>,
@@ -114,7 +114,7 @@ impl TopUps {
     /// A processor. Due purchases are reconciled only while [`TopUps::run`] runs.
     pub fn new(deps: TopUpDeps) -> TopUps {
         let (clock, tasks) = (deps.clock.clone(), deps.runtime.clone());
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(TopUpContext {
             store: deps.store,
             ledger: deps.ledger,
             orders: deps.orders,
@@ -246,7 +246,7 @@ impl fmt::Debug for TopUps {
 }
 
 #[async_trait]
-impl DueWork for Inner {
+impl DueWork for TopUpContext {
     type Key = TopUpId;
     const NAME: &'static str = "top-ups";
 
@@ -279,7 +279,7 @@ impl DueWork for Inner {
     }
 }
 
-impl Inner {
+impl TopUpContext {
     async fn begin(&self, request: PurchaseRequest) -> Result<TopUpRow, BeginError> {
         let offer = self.offer.as_ref().ok_or(BeginError::NotSold)?;
         offer.check(request.price)?;

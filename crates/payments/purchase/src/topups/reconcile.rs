@@ -13,7 +13,7 @@ use super::decide::{Decision, decide, decide_gone};
 use super::error::ReconcileError;
 use super::keys::{Step, key};
 use super::orders::{FailureKind, Order, OrderError};
-use super::processor::{Inner, part};
+use super::processor::{TopUpContext, part};
 use super::schedule;
 use super::top_up::TopUp;
 use crate::conflict::{WriteConflict as _, repeated};
@@ -24,7 +24,7 @@ const STEPS_MAX: usize = 6;
 /// Attempts to reverse credit under concurrent spending.
 const DEBITS_MAX: usize = 5;
 
-impl Inner {
+impl TopUpContext {
     /// An attempt of the worker.
     pub(super) async fn attempt(&self, id: TopUpId) -> Result<TopUpRow, ReconcileError> {
         self.reconcile(id, TopUp::stored, false).await

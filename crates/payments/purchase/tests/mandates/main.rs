@@ -553,7 +553,7 @@ fn a_plan_that_was_changed_at_the_provider_is_not_sold() {
     bed.opened();
 }
 
-/// Also on a node without the duties, which checks the plan only when it is asked.
+/// Also on a node that is not the leader, which checks the plan only when it is asked.
 #[test]
 fn a_plan_that_could_not_be_sold_is_checked_again_when_it_is_shown() {
     let bed = TestBed::new();

@@ -5,7 +5,8 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 
 use super::Batch;
 use crate::allotment::{
-    AllotmentPart, Answer, CapRow, KeyCap, LEFT, Purse, Recall, SPENT_BEFORE, SharedBalance, Taken,
+    AllotmentPart, Answer, Budget, CapRow, KeyCap, LEFT, Recall, SPENT_BEFORE, SharedBalance,
+    TakeResult,
 };
 use crate::codes::ChangeKind;
 use crate::engine::{Sql, WriteError};
@@ -24,40 +25,40 @@ impl Batch {
         match *part {
             AllotmentPart::Take {
                 operation,
-                purse,
+                budget,
                 need,
                 target,
                 is_owed,
                 at,
             } => {
-                let (shared, parts) = self.shared_of(sql, purse)?;
+                let (shared, parts) = self.shared_of(sql, budget)?;
                 let taken = match shared.share(need.get(), target.get(), is_owed) {
                     Some(amount) => {
                         let amount = Micros::new(amount);
                         let mut recall = shared.recall.number;
                         if recall != 0 && shared.has_plenty(need.get(), at) {
-                            self.set_recall(sql, purse, Recall::default())?;
-                            self.recall_change(sql, purse, at)?;
+                            self.set_recall(sql, budget, Recall::default())?;
+                            self.recall_change(sql, budget, at)?;
                             recall = 0;
                         }
-                        match purse {
-                            Purse::Account(account) => {
+                        match budget {
+                            Budget::Account(account) => {
                                 self.shared.open(sql, self.node, account, recall)?;
                             }
-                            Purse::Cap(cap) => self.open_cap(sql, cap, recall, &parts)?,
+                            Budget::Cap(cap) => self.open_cap(sql, cap, recall, &parts)?,
                         }
-                        self.allot(sql, (operation, purse), amount, at)?;
-                        Taken::Amount { amount, recall }
+                        self.allot(sql, (operation, budget), amount, at)?;
+                        TakeResult::Amount { amount, recall }
                     }
                     None => {
-                        let recall = self.keep_recall(sql, purse, &shared, need.get(), at)?;
+                        let recall = self.keep_recall(sql, budget, &shared, need.get(), at)?;
                         // Of answers in this batch, too.
                         self.shared.flush(sql, self.node)?;
-                        Taken::Short {
+                        TakeResult::Short {
                             spendable: Micros::new(shared.spendable().max(0)),
                             recall,
                             is_pending: tables::allotment::is_recall_pending(
-                                sql, self.node, purse, recall,
+                                sql, self.node, budget, recall,
                             )?,
                         }
                     }
@@ -69,25 +70,25 @@ impl Batch {
             }
             AllotmentPart::Return {
                 operation,
-                purse,
+                budget,
                 amount,
                 answer,
                 at,
             } => {
                 if amount.is_positive() {
                     let amount = Micros::new(-amount.get());
-                    self.allot(sql, (operation, purse), amount, at)?;
+                    self.allot(sql, (operation, budget), amount, at)?;
                 }
                 let number = match answer {
                     Answer::None => return Ok(Receipt::default()),
                     Answer::Held(recall) => recall,
                     Answer::Nothing => LEFT,
                 };
-                match purse {
-                    Purse::Account(account) => {
+                match budget {
+                    Budget::Account(account) => {
                         self.shared.answer(sql, self.node, account, number)?;
                     }
-                    Purse::Cap(cap) => {
+                    Budget::Cap(cap) => {
                         tables::allotment::answer_cap_recall(sql, self.node, cap, number)?
                     }
                 }
@@ -108,19 +109,19 @@ impl Batch {
         }
     }
 
-    /// What the nodes share of a purse, and of a cap its rows.
+    /// What the nodes share of a budget, and of a cap its rows.
     fn shared_of(
         &mut self,
         sql: &dyn Sql,
-        purse: Purse,
+        budget: Budget,
     ) -> Result<(SharedBalance, CapParts), WriteError> {
-        match purse {
-            Purse::Account(account) => {
+        match budget {
+            Budget::Account(account) => {
                 let shared = self.shared.of(sql, account)?;
                 let shared = shared.ok_or(WriteError::Refused(Refusal::NoAccount(account)))?;
                 Ok((shared, CapParts::default()))
             }
-            Purse::Cap(cap) => {
+            Budget::Cap(cap) => {
                 let key = credential(sql, cap.credential)?;
                 let mut parts = CapParts {
                     granted: tables::allotment::cap_rows(sql, cap)?,
@@ -271,7 +272,7 @@ impl Batch {
             let (_, in_force) = credential(sql, cap.credential)?;
             let shared = shared_cap(sql, cap, in_force, &granted)?;
             if shared.available < 0 && shared.recall.number == 0 {
-                self.keep_recall(sql, Purse::Cap(cap), &shared, 0, at)?;
+                self.keep_recall(sql, Budget::Cap(cap), &shared, 0, at)?;
             }
         }
         Ok(())
@@ -284,34 +285,34 @@ impl Batch {
         account: AccountId,
         at: Timestamp,
     ) -> Result<(), WriteError> {
-        let purse = Purse::Account(account);
-        let (shared, _) = self.shared_of(sql, purse)?;
+        let budget = Budget::Account(account);
+        let (shared, _) = self.shared_of(sql, budget)?;
         if shared.recall.number == 0 {
-            self.keep_recall(sql, purse, &shared, 0, at)?;
+            self.keep_recall(sql, budget, &shared, 0, at)?;
         }
         // What is owed is read again.
         Ok(self.shared.invalidate(sql, self.node)?)
     }
 
-    /// Begins the recall of a purse that has too little for a take, or keeps the one in force; returns its number.
+    /// Begins the recall of a budget that has too little for a take, or keeps the one in force; returns its number.
     fn keep_recall(
         &mut self,
         sql: &dyn Sql,
-        purse: Purse,
+        budget: Budget,
         shared: &SharedBalance,
         need: i64,
         at: Timestamp,
     ) -> Result<i64, WriteError> {
         let kept = match shared.recall.number {
             0 => Some(Recall {
-                number: self.recall_change(sql, purse, at)?,
+                number: self.recall_change(sql, budget, at)?,
                 need,
                 short_at: at,
             }),
             _ => shared.recall.after_short(need, at),
         };
         if let Some(recall) = kept {
-            self.set_recall(sql, purse, recall)?;
+            self.set_recall(sql, budget, recall)?;
         }
         Ok(kept.unwrap_or(shared.recall).number)
     }
@@ -319,42 +320,44 @@ impl Batch {
     fn set_recall(
         &mut self,
         sql: &dyn Sql,
-        purse: Purse,
+        budget: Budget,
         recall: Recall,
     ) -> Result<(), WriteError> {
-        if let Purse::Account(account) = purse {
+        if let Budget::Account(account) = budget {
             self.shared.recalled(account, recall);
         }
-        Ok(tables::allotment::set_recall(sql, purse, recall)?)
+        Ok(tables::allotment::set_recall(sql, budget, recall)?)
     }
 
     /// Announces the beginning or the end of a recall.
     fn recall_change(
         &mut self,
         sql: &dyn Sql,
-        purse: Purse,
+        budget: Budget,
         at: Timestamp,
     ) -> Result<i64, WriteError> {
-        match purse {
-            Purse::Account(account) => self.change(sql, ChangeKind::Recall, account.as_bytes(), at),
-            Purse::Cap(cap) => {
+        match budget {
+            Budget::Account(account) => {
+                self.change(sql, ChangeKind::Recall, account.as_bytes(), at)
+            }
+            Budget::Cap(cap) => {
                 let subject = cap.credential.as_bytes();
                 self.change(sql, ChangeKind::Credential, subject, at)
             }
         }
     }
 
-    /// Moves a part of a purse between what the nodes share and this node.
+    /// Moves a part of a budget between what the nodes share and this node.
     fn allot(
         &mut self,
         sql: &dyn Sql,
-        (operation, purse): (OperationId, Purse),
+        (operation, budget): (OperationId, Budget),
         amount: Micros,
         at: Timestamp,
     ) -> Result<(), WriteError> {
-        let account = match purse {
-            Purse::Account(account) => account,
-            Purse::Cap(cap) => {
+        let account = match budget {
+            Budget::Account(account) => account,
+            Budget::Cap(cap) => {
                 // A row that a later month has removed has nothing to return.
                 tables::allotment::grant_cap(sql, self.node, cap, amount.get())?;
                 return Ok(());
@@ -397,7 +400,7 @@ fn shared_cap(
         available: max.saturating_sub(sum),
         credit_limit: 0,
         owed: 0,
-        recall: tables::allotment::recall(sql, Purse::Cap(cap))?,
+        recall: tables::allotment::recall(sql, Budget::Cap(cap))?,
     })
 }
 

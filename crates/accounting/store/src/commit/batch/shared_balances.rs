@@ -6,7 +6,7 @@ use std::hash::BuildHasherDefault;
 
 use tollgate_money::{AccountId, IdHasher};
 
-use crate::allotment::{AllotmentPart, Purse, Recall, SharedBalance};
+use crate::allotment::{AllotmentPart, Budget, Recall, SharedBalance};
 use crate::engine::{RowError, Sql};
 use crate::queue::Item;
 use crate::tables;
@@ -51,7 +51,7 @@ impl SharedBalances {
         let parts = items.iter().flat_map(|item| item.unit.parts());
         let taken = parts.filter_map(|part| match part {
             Part::Allotment(AllotmentPart::Take {
-                purse: Purse::Account(account),
+                budget: Budget::Account(account),
                 ..
             }) => Some(*account),
             _ => None,
