@@ -26,6 +26,28 @@ pub(crate) struct ChargeOutcome {
     pub(crate) written_off: Micros,
 }
 
+impl ChargeOutcome {
+    /// A charge of `charged` for a usage of `actual`. Both parts are checked again by their reader, [`ChargeOutcome::assert_within`].
+    fn of(charged: Micros, actual: Micros) -> ChargeOutcome {
+        let outcome = ChargeOutcome {
+            charged,
+            written_off: actual - charged,
+        };
+        outcome.assert_within();
+        outcome
+    }
+
+    /// No charge gives credit away, and none exceeds the cost of its usage.
+    pub(crate) fn assert_within(&self) {
+        assert!(
+            self.charged >= Micros::ZERO && self.written_off >= Micros::ZERO,
+            "a charge of {} with {} written off is outside its cost",
+            self.charged,
+            self.written_off
+        );
+    }
+}
+
 impl Balance {
     /// The account's total: available and held together.
     pub fn total(&self) -> Micros {
@@ -45,9 +67,9 @@ impl Balance {
     /// Reserves `amount`, or refuses and changes nothing.
     #[must_use]
     pub(crate) fn hold(&mut self, amount: Micros) -> bool {
-        debug_assert!(
+        assert!(
             amount >= Micros::ZERO,
-            "a hold of {amount} reserves nothing"
+            "a hold of {amount} would give credit away"
         );
         if amount > self.spendable() {
             return false;
@@ -70,10 +92,7 @@ impl Balance {
         self.release(held);
         let charged = actual.min(held);
         self.available -= charged;
-        ChargeOutcome {
-            charged,
-            written_off: actual - charged,
-        }
+        ChargeOutcome::of(charged, actual)
     }
 
     /// Releases a hold of `held` without a charge.
@@ -85,30 +104,47 @@ impl Balance {
         );
         self.held -= held;
         self.available += held;
+        self.assert_held();
+    }
+
+    /// Holds never end twice. Checked where a hold ends, and where a balance is read.
+    pub(crate) fn assert_held(&self) {
+        assert!(
+            self.held >= Micros::ZERO,
+            "an account has {} held: a hold ended twice",
+            self.held
+        );
     }
 
     /// Charges `actual`, or as much of it as is available.
     pub(crate) fn charge(&mut self, actual: Micros) -> ChargeOutcome {
-        debug_assert!(
-            actual >= Micros::ZERO,
-            "usage never costs less than nothing"
-        );
         self.charge_up_to(actual, self.spendable())
     }
 
     fn charge_up_to(&mut self, actual: Micros, most: Micros) -> ChargeOutcome {
         let charged = actual.min(most);
         self.available -= charged;
-        ChargeOutcome {
-            charged,
-            written_off: actual - charged,
-        }
+        ChargeOutcome::of(charged, actual)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[should_panic = "a hold ended twice"]
+    fn a_balance_with_less_than_nothing_held_is_not_read() {
+        let mut balance = Balance::default();
+        balance.held -= Micros::new(1);
+        balance.assert_held();
+    }
+
+    #[test]
+    #[should_panic = "outside its cost"]
+    fn a_charge_above_the_cost_of_its_usage_is_not_made() {
+        ChargeOutcome::of(Micros::new(8), Micros::new(7));
+    }
 
     #[test]
     fn settle_charges_the_hold_then_the_available_balance_and_never_more() {

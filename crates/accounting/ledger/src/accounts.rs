@@ -45,6 +45,16 @@ pub(crate) struct Shard {
     pub(crate) is_handed_over: bool,
 }
 
+/// Kept by `Ledger::evict_idle`, and relied on where a hold ends.
+pub(crate) const HOLDER_IN_MEMORY: &str = "an account that has a hold is never removed";
+
+impl Shard {
+    /// The account of an open hold.
+    pub(crate) fn holder(&mut self, account: AccountId) -> &mut Resident {
+        self.accounts.get_mut(&account).expect(HOLDER_IN_MEMORY)
+    }
+}
+
 /// An open hold.
 #[derive(Debug)]
 pub(crate) struct Open {

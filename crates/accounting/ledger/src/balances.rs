@@ -14,6 +14,7 @@ impl Ledger {
     pub fn balance(&self, account: AccountId) -> Option<Balance> {
         let mut shard = self.shard(account);
         let mut balance = shard.accounts.get_mut(&account)?.used();
+        balance.assert_held();
         if let Some(allotment) = shard.allotments.get(&account) {
             balance.available += allotment.elsewhere;
             balance.credit_limit = allotment.credit_limit;

@@ -140,9 +140,7 @@ impl Hold {
         } = self.request;
         if shard.open.remove(&operation).is_some() {
             shard.held = shard.held.wrapping_sub(amount.get());
-            if let Some(balance) = shard.accounts.get_mut(&account) {
-                balance.release(amount);
-            }
+            shard.holder(account).release(amount);
         }
     }
 

@@ -190,9 +190,7 @@ impl Ledger {
         let mut shard = self.shard(request.account);
         if shard.open.remove(&request.operation).is_some() {
             shard.held = shard.held.wrapping_sub(request.amount.get());
-            if let Some(balance) = shard.accounts.get_mut(&request.account) {
-                balance.release(request.amount);
-            }
+            shard.holder(request.account).release(request.amount);
             self.give_back(&mut shard, Budget::Account(request.account), request.at);
         }
         shard
@@ -210,9 +208,7 @@ impl Ledger {
             return false;
         };
         shard.held = shard.held.wrapping_sub(request.amount.get());
-        if let Some(balance) = shard.accounts.get_mut(&request.account) {
-            balance.release(request.amount);
-        }
+        shard.holder(request.account).release(request.amount);
         if written {
             self.write_release(&request, at);
         }

@@ -6,7 +6,7 @@ use tollgate_money::{AccountId, Micros};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{Admission, Budget, CommitError, Done, Failure, Receipt, SubmitError};
 
-use crate::accounts::{Acknowledgement, Ledger, Open, Shard};
+use crate::accounts::{Acknowledgement, HOLDER_IN_MEMORY, Ledger, Open, Shard};
 use crate::hold::Hold;
 use crate::hold_request::{HoldRequest, Settle};
 use crate::settlement::{AttachedPart, SettleError, Settled, Settlement, Undo};
@@ -70,9 +70,7 @@ impl Ledger {
                 reserved: None,
             };
         };
-        let balance = accounts
-            .get_mut(&account)
-            .expect("an account that has a hold is never removed");
+        let balance = accounts.get_mut(&account).expect(HOLDER_IN_MEMORY);
         *held = held.wrapping_sub(amount.get());
         let taken = match *is_handed_over {
             false => balance.settle(amount, settle.actual),

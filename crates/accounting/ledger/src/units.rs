@@ -9,6 +9,8 @@ use crate::account::{Balance, ChargeOutcome};
 use crate::settlement::{AttachedPart, Settled};
 
 pub(crate) fn settled(taken: ChargeOutcome, balance: &Balance) -> Settled {
+    taken.assert_within();
+    balance.assert_held();
     Settled {
         charged: taken.charged,
         written_off: taken.written_off,
