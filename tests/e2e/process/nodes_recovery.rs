@@ -27,7 +27,7 @@ impl Interrupted {
     }
 
     async fn of(cluster: Cluster) -> Interrupted {
-        let answer = cluster.client(1).post(CHAT, &chat(false)).await;
+        let answer = cluster.chat_at(1).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         let script = Script::hold(2, "middle").once();
         cluster.installation.provider.script(script);
@@ -86,8 +86,7 @@ impl Interrupted {
     }
 
     async fn chat_at(&self, node: usize) {
-        let client: Client = self.cluster.client(node);
-        let answer = client.post(CHAT, &chat(false)).await;
+        let answer = self.cluster.chat_at(node).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
 }

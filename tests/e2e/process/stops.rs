@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::net::TcpStream;
-use tollgate_testing::{Client, RawClient, Script, within};
+use tollgate_clock::Clock;
+use tollgate_testing::{Client, Head, RawClient, Script, within};
 
 use super::installation::{Installation, ended};
 use super::upgrade::{address, ask_until, charged};
@@ -151,9 +153,14 @@ async fn ask_anew_until(client: Client, over: Arc<AtomicBool>) -> i64 {
 async fn ask_last(connection: &mut RawClient, key: &str) -> i64 {
     connection.post(CHAT, key, &chat(false).to_string()).await;
     let (head, answer) = connection.read_answer().await;
+    last_charge(&head, &answer)
+}
+
+/// The charge in the last answer of a connection.
+fn last_charge(head: &Head, answer: &[u8]) -> i64 {
     assert_eq!(head.status(), 200, "{answer:?}");
     assert_eq!(head.header("connection"), Some("close"));
-    charged(&serde_json::from_slice(&answer).expect("JSON"))
+    charged(&serde_json::from_slice(answer).expect("JSON"))
 }
 
 /// A load balancer sends requests, on connections that stay open and on new ones, until its probe says that the gateway is not ready.
@@ -200,21 +207,49 @@ async fn with_a_delay_requests_are_answered_until_the_balancer_has_noticed_and_a
     assert_eq!(report.sums.spent.get(), charges);
 }
 
+/// Connections stay open for five seconds after the delay. A slow machine misses them at times: an attempt that took longer shows nothing.
 #[tokio::test]
 async fn an_open_connection_carries_a_last_request_after_the_delay() {
+    let in_time = async { while !carries_a_last_request().await {} };
+    within("an attempt in time", in_time).await;
+}
+
+/// `false` if the connection was closed before the request, more than four seconds after the last accepted connection.
+async fn carries_a_last_request() -> bool {
     let installation = Installation::new("[server]\ndrain_delay_secs = 1").await;
     let mut serving = installation.serve().await;
     let plain = address(&serving);
     let mut idle = RawClient::connect(plain).await;
     serving.process.signal("TERM");
     // One connection after another does not prolong the time in which they are accepted.
-    let refused = async { while TcpStream::connect(plain).await.is_ok() {} };
+    let clock = Clock::system();
+    let mut accepted = clock.elapsed();
+    let refused = async {
+        while TcpStream::connect(plain).await.is_ok() {
+            accepted = clock.elapsed();
+        }
+    };
     within("the end of listening", refused).await;
-    let charge = ask_last(&mut idle, &installation.key).await;
+    idle.post(CHAT, &installation.key, &chat(false).to_string())
+        .await;
+    let head = match idle.try_read_head().await {
+        Ok(Some(head)) => head,
+        closed => {
+            let waited = clock.elapsed() - accepted;
+            assert!(
+                waited > Duration::from_secs(4),
+                "{closed:?} {waited:?} after the last accepted connection"
+            );
+            return false;
+        }
+    };
+    let answer = idle.try_read_body(&head).await.expect("a body");
+    let charge = last_charge(&head, &answer);
     let status = ended(&mut serving.process).await;
     assert_eq!(status.code(), Some(0), "{}", serving.process.output());
     let report = audited(&installation.database());
     assert_eq!(report.sums.spent.get(), charge);
+    true
 }
 
 #[tokio::test]

@@ -439,7 +439,16 @@ fn the_server_does_not_end_the_session_of_a_writer_without_units() {
         name(&url)
     );
     server.run("postgres", &set);
-    let store = postgres::open(options(&url, "a")).expect("it opens");
+    // A slow machine may be slower than the timeout before the session has set its own.
+    let mut opened = None;
+    until("the store opens", || {
+        match postgres::open(options(&url, "a")) {
+            Ok(store) => opened = Some(store),
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+        opened.is_some()
+    });
+    let store = opened.expect("it is open");
     let stays = format!(
         "SELECT count(*) > 0 FROM pg_stat_activity
          WHERE datname = '{}' AND state = 'idle' AND clock_timestamp() - state_change > '300 ms'",
