@@ -1,17 +1,18 @@
-//! Allotments: the parts of a budget that the nodes of a cluster decide on. A budget is an account's credit, or the spending cap of a key in one
-//! period.
+//! Allotments: parts of a budget, each held by one node of a cluster. A node decides on its allotment alone. A budget is an account's
+//! credit, or the spending cap of a key in one period.
 //!
-//! An account's shared balance is what no node has. A node takes credit from it before it places holds, and gives back what it does not need.
-//! Each move changes the shared balance and is a record of the node's journal, in one commit, so that every journal is a ledger of its own and
-//! all of them with the shared balances add up. Commits of this kind have one order across all nodes.
+//! An account's shared balance is the credit that no node has. A node takes credit from the shared balance before a hold, and gives back
+//! surplus credit. Each move changes the shared balance and adds a record to the node's journal, in one commit. So every journal is a
+//! separate ledger, and the journals and the shared balances add up. Commits with a move have one order across all nodes.
 //!
-//! When a take does not fit, the budget is recalled: it gets a row with the number of a change, and each node that has an allotment of it gives
-//! back what is not held and answers with that number. A take that does not fit after every node has answered is an account without credit, or a
-//! cap that is reached. Until the budget has plenty again, also for the takes that did not fit a moment ago, each take is exactly what its hold needs.
+//! If a take does not fit, the budget is recalled. The recall is a row with the number of a change. Each node with an allotment of the
+//! budget gives back the part that is not held, and answers with the recall's number. If a take does not fit after every node has
+//! answered, the account has no credit, or the cap is reached. Until the budget has plenty again, also for the recent takes that did not
+//! fit, each take gets exactly the need of its hold.
 //!
-//! The shared part of a cap is not stored: it is the cap less what its nodes were granted. What a node was granted only changes with a take, a
-//! return, or a charge that no take has covered; what it has spent of that is counted as its journal is posted. So a changed cap is in force with
-//! the next take, and no record of a move is needed.
+//! The shared part of a cap is not stored: the shared part is the cap less the grants of its nodes. A node's grant changes only with a
+//! take, a return, or a charge that no take has covered. A node's spending is counted when its journal is posted. So a changed cap is in
+//! force with the next take, and a move needs no record.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,19 +20,21 @@ use std::time::Duration;
 use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId};
 
-/// The shared balance has plenty again when it is so many times what a take needs, this one or one that was short within [`SHORT_KEPT`].
+/// The shared balance has plenty again when the balance exceeds this multiple of a take's need. The need is the largest of the current
+/// take and the takes that were short within [`SHORT_KEPT`].
 pub(crate) const PLENTY: i64 = 64;
 
-/// For how long a take for which there was too little keeps a recall in force: small takes that fit do not end it before other nodes have answered.
+/// For how long a take that did not fit keeps a recall in force. Small takes that fit do not end the recall before other nodes have
+/// answered.
 const SHORT_KEPT: Duration = Duration::from_secs(10);
 
-/// How often the time of an equal one is written.
+/// How often the time of a short take with an unchanged need is written.
 const SHORT_WRITTEN: Duration = Duration::from_secs(1);
 
-/// The answer of a node that has nothing, to every recall.
+/// The answer to every recall, by a node without any credit.
 pub(crate) const LEFT: i64 = i64::MAX;
 
-/// What nodes have allotments of.
+/// A budget divided into allotments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
     /// An account's credit.
@@ -50,7 +53,7 @@ pub struct KeyCap {
 }
 
 impl KeyCap {
-    /// The cap that a request counts against.
+    /// The cap that counts a request.
     pub fn of(credential: CredentialId, period: CapPeriod, operation: OperationId) -> KeyCap {
         KeyCap::at(credential, period, operation.began_at())
     }
@@ -64,7 +67,7 @@ impl KeyCap {
         KeyCap { credential, month }
     }
 
-    /// The number of its month, 0 for all time.
+    /// The number of the month, 0 for all time.
     pub(crate) fn month_number(&self) -> i64 {
         self.month.map_or(0, Month::number)
     }
@@ -74,90 +77,91 @@ impl KeyCap {
         KeyCap { credential, month }
     }
 
-    /// Whether a request of its key counts that began in a month.
+    /// Whether the cap counts a request of its key that began in a month.
     pub(crate) fn counts(&self, began_in: Month) -> bool {
         self.month.is_none_or(|month| month == began_in)
     }
 }
 
-/// A move between what nodes share of a budget and this node.
+/// A move between the shared part of a budget and this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllotmentPart {
-    /// Takes credit. The receipt says how much ([`Taken`]).
+    /// Takes credit. The receipt has the amount ([`TakeResult`]).
     Take {
-        /// An id of its own.
+        /// A separate id for the move.
         operation: OperationId,
         /// The budget.
         budget: Budget,
-        /// The least that is of use; above zero.
+        /// The least useful amount; above zero.
         need: Micros,
-        /// The amount wanted ahead: the node gets up to half of the shared balance, but not less than `need`, and only that during a recall.
+        /// The amount wanted ahead. The node gets up to half of the shared balance, but not less than `need`; during a recall the node
+        /// gets `need`.
         target: Micros,
-        /// Whether it takes back what returned payments owe: no other take gets credit that is owed.
+        /// Whether the take collects the credit owed by returned payments: no other take gets owed credit.
         is_owed: bool,
-        /// When.
+        /// The time of the move.
         at: Timestamp,
     },
     /// Gives credit back, and answers recalls.
     Return {
-        /// An id of its own.
+        /// A separate id for the move.
         operation: OperationId,
         /// The budget.
         budget: Budget,
-        /// How much; zero for an answer alone.
+        /// The amount; zero for an answer alone.
         amount: Micros,
-        /// What this node has of the budget from now on, but for what it gives back when a hold ends.
+        /// The node's remaining part of the budget from now on. Credit given back at the end of a hold is not included.
         answer: Answer,
-        /// When.
+        /// The time of the move.
         at: Timestamp,
     },
-    /// Charges of a key that no take has covered: they count against its cap even where that is reached.
+    /// Charges of a key that no take has covered: the charges count against the key's cap even if the cap is reached.
     Overspent {
         /// The cap.
         cap: KeyCap,
-        /// How much. Without a row of its own the node counts all that the key has spent, also with zero.
+        /// The amount. A node without a row of the cap counts the key's whole spending, also with zero.
         amount: Micros,
-        /// When.
+        /// The time of the charge.
         at: Timestamp,
     },
-    /// The node has nothing of any budget, but for what is held: the answer to every recall until its next take.
+    /// The node has no credit of any budget, except for held credit: the answer to every recall until the node's next take.
     Leave,
 }
 
-/// What keys were charged, by the month in which the requests began.
+/// Charges of keys, by the month in which the requests began.
 pub(crate) type KeySpending = BTreeMap<(CredentialId, Month), i64>;
 
-/// The number of the row of a cap that has what was spent without a row of its own. No node of several has it.
+/// The number of a cap's row for spending without a node's row. No node of a cluster has this number.
 pub(crate) const SPENT_BEFORE: i64 = 0;
 
-/// What a node says of its allotment with a return.
+/// A node's statement about its allotment, with a return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Nothing.
+    /// No answer.
     None,
-    /// It has only what is held: the answer to the recall with this number.
+    /// The node has only held credit: the answer to the recall with this number.
     Held(i64),
-    /// It has nothing.
+    /// The node has no credit.
     Nothing,
 }
 
 /// The result of a take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeResult {
-    /// The node has this much more.
+    /// The node has this amount more.
     Amount {
-        /// How much.
+        /// The amount.
         amount: Micros,
         /// The number of the recall in force, 0 for none.
         recall: i64,
     },
-    /// The shared balance is less than needed; nothing was taken.
+    /// The shared balance is less than the need; the take got no credit.
     Short {
-        /// What can be taken at most now, to the credit limit.
+        /// The amount that a take can get at most now, down to the credit limit.
         spendable: Micros,
         /// The number of the recall in force.
         recall: i64,
-        /// Whether a node has not answered it, so that there may be more.
+        /// Whether a node has not answered the recall yet, so that more credit may come.
         is_pending: bool,
     },
 }
@@ -165,9 +169,9 @@ pub enum TakeResult {
 /// A recall of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recall {
-    /// The number of the change that announced it, 0 for none in force.
+    /// The number of the change that announced the recall, 0 without a recall.
     pub(crate) number: i64,
-    /// The most that a take has needed for which there was too little, and when.
+    /// The largest need of a take that did not fit; `short_at` is the time of that take.
     pub(crate) need: i64,
     pub(crate) short_at: Timestamp,
 }
@@ -180,7 +184,7 @@ impl Recall {
         }
     }
 
-    /// The recall after a take for which there was too little, where that changes it.
+    /// The recall after a take that did not fit; `None` if the recall does not change.
     pub(crate) fn after_short(&self, need: i64, at: Timestamp) -> Option<Recall> {
         let known = self.need_at(at);
         let is_changed = need > known || (need == known && at >= self.short_at + SHORT_WRITTEN);
@@ -192,12 +196,12 @@ impl Recall {
     }
 }
 
-/// What nodes share of a budget: an account's balance, or what a cap leaves.
+/// The shared part of a budget: an account's shared balance, or the rest of a cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedBalance {
     pub(crate) available: i64,
     pub(crate) credit_limit: i64,
-    /// Credits that returned payments of the account owe. The account is recalled as long as they do.
+    /// Credits that returned payments of the account owe. The account is recalled while the account owes credits.
     pub(crate) owed: i64,
     pub(crate) recall: Recall,
 }
@@ -208,7 +212,8 @@ impl SharedBalance {
         available.saturating_sub(self.owed)
     }
 
-    /// How much a take gets, if it fits. One of owed credit (`is_owed`) also gets what is not spendable.
+    /// The amount for a take; `None` if the take does not fit. A take of owed credit (`is_owed`) also gets the credit that is not
+    /// spendable.
     pub(crate) fn share(&self, need: i64, target: i64, is_owed: bool) -> Option<i64> {
         let reserved = if is_owed { self.owed } else { 0 };
         if need > self.spendable().saturating_add(reserved) {
@@ -227,23 +232,23 @@ impl SharedBalance {
     }
 }
 
-/// An allotment of this node, as of its last posting.
+/// An allotment of this node, as of the node's last posting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllotmentRow {
     /// The account.
     pub account: AccountId,
-    /// What can be held.
+    /// Credit available for holds.
     pub available: Micros,
-    /// What is held.
+    /// Held credit.
     pub held: Micros,
 }
 
-/// What this node has of a key's cap, as of its last posting.
+/// This node's part of a key's cap, as of the node's last posting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapAllotmentRow {
     /// The cap.
     pub cap: KeyCap,
-    /// What it was granted and has not spent: below zero after charges that no take has covered.
+    /// The grant less the spending: below zero after charges that no take has covered.
     pub left: Micros,
 }
 
@@ -256,22 +261,22 @@ pub(crate) struct CapRow {
     pub(crate) spent: i64,
 }
 
-/// The parts of a key's cap, in one moment.
+/// The parts of a key's cap, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapShares {
     /// The cap.
     pub cap: KeyCap,
-    /// The account of its key.
+    /// The account of the key.
     pub account: AccountId,
-    /// What may be spent; `None` for a cap that is not in force any more.
+    /// The spending limit; `None` for a cap that is no longer in force.
     pub max: Option<Micros>,
-    /// Whether it is recalled.
+    /// Whether the cap is recalled.
     pub is_recalled: bool,
-    /// What counts as spent without a row of a node.
+    /// Spending that counts without a row of a node.
     pub before: Micros,
-    /// Charges that are posted.
+    /// Posted charges.
     pub posted: Micros,
-    /// Charges that are not, by nodes without a row.
+    /// Unposted charges of nodes without a row.
     pub since_elsewhere: Micros,
     /// The rows of nodes.
     pub nodes: Vec<NodeCap>,
@@ -282,11 +287,11 @@ pub struct CapShares {
 pub struct NodeCap {
     /// The node.
     pub node: i64,
-    /// What it was granted.
+    /// The node's grant.
     pub granted: Micros,
-    /// What it has spent of that, as of its last posting.
+    /// The node's spending of the grant, as of the node's last posting.
     pub spent: Micros,
-    /// What it has spent since.
+    /// The node's spending since.
     pub since: Micros,
 }
 

@@ -1,8 +1,10 @@
-//! An outage of the database: how long a node goes on without it, by CLOCK_BOOTTIME, which counts the time in which the machine is suspended.
+//! An outage of the database: how long a node goes on without the database. Times are of CLOCK_BOOTTIME, which includes the time in which
+//! the machine is suspended.
 //!
-//! The lease of a node says when others may recover it: `grace` after its end. The node knows that moment from the time at which it sent the
-//! last renewal that succeeded: the database has counted from a later one. Until shortly before it an answer may end with its charge in the
-//! spool; after it the node's holds may have been released, and its credit spent elsewhere.
+//! The lease of a node says when other nodes may recover the node: `grace` after the end of the lease. The node knows this moment from
+//! the send time of the last successful renewal: the database has counted from a later time. Until `margin` before this moment, an answer
+//! may end with its charge in the spool. After this moment, another node may have released the node's holds, and the credit may be spent
+//! elsewhere.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -17,13 +19,13 @@ use tollgate_clock::Clock;
 pub struct OutageTimes {
     /// The length of a lease.
     pub lease: Duration,
-    /// For how long after the last renewal was sent, and after a commit began, new operations are admitted.
+    /// For how long new operations are admitted after the last renewal was sent, and after the commit under way began.
     pub admits_for: Duration,
-    /// How long a commit takes before charges that wait for it are written to the spool.
+    /// Duration of a commit after which the waiting charges are written to the spool.
     pub spool_after: Duration,
-    /// How long after the end of its lease a node may be recovered by others, and how long the database is waited for.
+    /// How long after the end of its lease other nodes may recover a node. The node waits for the database for this time.
     pub grace: Duration,
-    /// How long before that moment the last answer ends whose charge is in the spool.
+    /// How long before the recovery moment the last answer with a charge in the spool ends.
     pub margin: Duration,
 }
 
@@ -40,13 +42,13 @@ impl Default for OutageTimes {
 }
 
 impl OutageTimes {
-    /// Whether an answer may end at `now` whose charge is in the spool alone: for [`OutageTimes::margin`] from now no other node recovers this
-    /// one. `renewed` is when the last renewal that succeeded was sent.
+    /// Whether an answer with its charge in the spool alone may end at `now`: for [`OutageTimes::margin`] from now no other node recovers
+    /// this node. `renewed` is the send time of the last successful renewal.
     pub fn may_end_answers(&self, now: Duration, renewed: Duration) -> bool {
         now + self.margin <= renewed + self.lease + self.grace
     }
 
-    /// Whether new operations are refused at `now`. `commit` is when the commit under way began.
+    /// Whether new operations are refused at `now`. `commit` is the begin time of the commit under way.
     pub fn is_cut_off(&self, now: Duration, renewed: Duration, commit: Option<Duration>) -> bool {
         let is_late = |since: Duration| now > since + self.admits_for;
         is_late(renewed) || commit.is_some_and(is_late)
@@ -57,18 +59,18 @@ impl OutageTimes {
     }
 }
 
-/// What is known of the database's answers.
+/// The database's last answers, as known to this node.
 #[derive(Debug)]
 pub struct Outage {
     pub(crate) times: OutageTimes,
     pub(crate) clock: Clock,
-    /// When the last renewal that succeeded was sent, in microseconds since the boot.
+    /// When the last successful renewal was sent, in microseconds since the boot.
     renewed_us: AtomicU64,
-    /// When the commit under way began, likewise; 0 without one.
+    /// When the commit under way began, in microseconds since the boot; 0 without a commit.
     commit_began_us: AtomicU64,
     /// The id of the last journal row that is known to be durable.
     last_row: AtomicI64,
-    /// Until when this node is the leader of the cluster, likewise; 0 without them.
+    /// Until when this node is the leader of the cluster, in microseconds since the boot; 0 if another node leads.
     leader_until_us: AtomicU64,
     is_cut_off: watch::Sender<bool>,
     refreshing: Mutex<()>,
@@ -88,9 +90,9 @@ impl Outage {
         }
     }
 
-    /// Returns when this node is cut off from the database: what has been promised to no client yet is refused.
+    /// Returns when this node is cut off from the database: requests without a promise to a client are then refused.
     pub async fn began(&self) {
-        // The sender is here, so it is not gone.
+        // `self` has the sender, so the channel is open.
         let _ = self.is_cut_off.subscribe().wait_for(|is| *is).await;
     }
 
@@ -104,12 +106,12 @@ impl Outage {
         self.renewed_us.store(micros(sent), Relaxed);
     }
 
-    /// The time by which renewals of the lease are counted.
+    /// The time on the clock that counts renewals of the lease.
     pub fn now(&self) -> Duration {
         self.clock.since_boot()
     }
 
-    /// Whether the database has renewed the lease since then: it answers, and it writes.
+    /// Whether the database has renewed the lease since `then`: the database answers and writes.
     pub fn has_renewed_since(&self, then: Duration) -> bool {
         self.renewal() >= then
     }
@@ -131,18 +133,18 @@ impl Outage {
         self.last_row.load(Relaxed)
     }
 
-    /// Whether this node is the leader of the cluster. Reads the clock: a process that was paused past the end of their lease no longer
-    /// has them when it resumes.
+    /// Whether this node is the leader of the cluster. Reads the clock: a process that was paused past the end of the leader's lease is
+    /// no longer the leader when the process resumes.
     pub(crate) fn is_leader(&self) -> bool {
         micros(self.clock.since_boot()) < self.leader_until_us.load(Relaxed)
     }
 
-    /// Until when this node is the leader; zero when another one has them.
+    /// Sets the time until which this node is the leader; zero when another node is the leader.
     pub(crate) fn set_leader(&self, until: Duration) {
         self.leader_until_us.store(micros(until), Relaxed);
     }
 
-    /// Reads the clock. If the node is cut off now and was not, or the reverse, calls `changed` with that, and then wakes what waits in
+    /// Reads the clock. If the node's cut-off state has changed, calls `changed` with the new state, and then wakes the waiters of
     /// [`Outage::began`].
     pub(crate) fn refresh(&self, changed: impl FnOnce(bool)) {
         let _refreshing = self.refreshing.lock();
@@ -154,19 +156,19 @@ impl Outage {
         }
     }
 
-    /// Whether the commit under way takes too long for the answers that wait for it.
+    /// Whether the commit under way takes too long for the waiting answers.
     pub(crate) fn is_stalled(&self) -> bool {
         self.times
             .is_stalled(self.clock.since_boot(), self.commit())
     }
 
-    /// Whether the lease was not renewed for so long that new operations are refused. Looks at the clock.
+    /// Whether the lease is unrenewed for so long that new operations are refused. Reads the clock.
     pub(crate) fn is_unrenewed(&self) -> bool {
         let now = self.clock.since_boot();
         self.times.is_cut_off(now, self.renewal(), None)
     }
 
-    /// Whether an answer may end now whose charge is in the spool.
+    /// Whether an answer with its charge in the spool may end now.
     pub(crate) fn may_end_answers(&self) -> bool {
         self.times
             .may_end_answers(self.clock.since_boot(), self.renewal())
@@ -200,7 +202,7 @@ mod tests {
             grace: secs(900),
             ..OutageTimes::default()
         };
-        // Renewed at 100: others may recover it at 100 + 10 + 900.
+        // Renewed at 100: other nodes may recover the node at 100 + 10 + 900.
         for (now, may) in [(100, true), (980, true), (981, false), (2_000, false)] {
             assert_eq!(times.may_end_answers(secs(now), secs(100)), may, "at {now}");
         }
@@ -230,7 +232,7 @@ mod tests {
         outage.set_leader(clock.since_boot() + secs(7));
         hand.advance(secs(6));
         assert!(outage.is_leader());
-        // Nothing has looked at the lease meanwhile.
+        // No call has read the lease meanwhile.
         hand.advance(secs(1));
         assert!(!outage.is_leader());
         outage.set_leader(clock.since_boot() + secs(7));

@@ -1,7 +1,8 @@
 //! Retention: old commits are exported to files, and then removed from the store.
 //!
-//! A file has commits of one node and one month. It is complete, durable and verified before the first of its commits is removed, and each
-//! removal is a commit. A crash leaves all commits that are not removed, and a file that has them too: the next run exports them again.
+//! A file has commits of one node and one month. The file is complete, durable and verified before the first of its commits is removed,
+//! and each removal is a commit. After a crash, the remaining commits are in the store and also in a file: the next run exports the
+//! remaining commits again.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, TryLockError};
@@ -20,31 +21,32 @@ use crate::reader::Reader;
 use crate::store::{BatchRows, Replayed, RetainedJournal, Store, commit_blocking};
 use crate::unit::{Admission, Part, UnitOfWork};
 
-/// Commits that are read, and removed, at a time: other commits wait for a removal.
+/// Commits per read and per removal: other commits wait for a removal.
 const COMMITS: usize = 512;
 
 /// Bytes of bodies after which a removal has enough commits.
 const BYTES: usize = 256 << 10;
 
-/// Accounts after which a removal has enough commits: sums, days and pages of each are read and written one after the other, a dozen round trips
-/// to a database server, while no node can commit what nodes share.
+/// Accounts after which a removal has enough commits. The sums, days and pages of each account are read and written in sequence, with a
+/// dozen round trips to a database server. Meanwhile no node can commit changes of shared state.
 const ACCOUNTS: usize = 32;
 
-/// Bytes of bodies after which a file ends: a month of many requests has several files, each of which is written and removed in some minutes
+/// Bytes of bodies after which a file ends. A month of many requests has several files. Writing and removing one file takes some minutes
 /// at most.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// Commits that are not old, after which none is looked for that is: what a busy node commits in some minutes. Each run reads as many of each node.
+/// Number of young commits after which the search for old commits ends: a busy node's commits of some minutes. Each run reads this many
+/// commits of each node.
 const NEWER_MAX: i64 = 1 << 16;
 
-/// Why a run of the retention has ended. What was exported and not removed is still in the store.
+/// Why a run of the retention has ended. Commits that were exported and not removed are still in the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetentionError {
     /// The store could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// An export file.
+    /// An export file could not be read or written.
     #[error(transparent)]
     Export(#[from] ExportError),
     /// The removal was refused, or its outcome is unknown.
@@ -64,21 +66,21 @@ pub enum RetentionError {
         /// The folder.
         folder: PathBuf,
     },
-    /// It was stopped.
+    /// The run was stopped.
     #[error("the retention was stopped; the next run continues")]
     Stopped,
 }
 
-/// Commits of one node and one month that are old enough, as many as one export file takes.
+/// Old commits of one node and one month, up to the size of one export file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedMonth {
     /// The node.
     pub node: i64,
-    /// `YYYY-MM`, UTC, of the first commit whose time is right.
+    /// `YYYY-MM`, UTC, of the first commit with a right time.
     pub month: String,
     /// The number of commits.
     pub commits: u64,
-    /// The bytes of their bodies.
+    /// The bytes of the commits' bodies.
     pub bytes: u64,
     /// The export file; `None` in a dry run.
     pub file: Option<PathBuf>,
@@ -86,12 +88,12 @@ pub struct ClosedMonth {
     last: (i64, i64),
 }
 
-/// The start of the first month to keep: `months` before the current one, which is kept too.
+/// The start of the first month to keep: `months` before the current month; the current month is kept too.
 pub fn first_kept(now: Timestamp, months: u32) -> Timestamp {
     month_start(now, -i64::from(months)).unwrap_or(Timestamp::MIN)
 }
 
-/// The start of the month that is so many after that of a time.
+/// The start of the month that is `after` months after the month of `at`.
 fn month_start(at: Timestamp, after: i64) -> Option<Timestamp> {
     let text = at.rfc3339();
     let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<i64>().ok();
@@ -100,7 +102,7 @@ fn month_start(at: Timestamp, after: i64) -> Option<Timestamp> {
     Timestamp::from_rfc3339(&format!("{year:04}-{month:02}-01T00:00:00Z"))
 }
 
-/// For how long the journal has had commits that are to be removed where so many months are kept; `None` while it has none. Blocks.
+/// For how long commits have been due for removal if `months` months are kept; `None` without due commits. Blocks.
 ///
 /// # Errors
 ///
@@ -121,7 +123,7 @@ pub fn overdue(read: &Reader, now: Timestamp, months: u32) -> Result<Option<Dura
         else {
             continue;
         };
-        // The last posted commit stays, whatever its age is.
+        // The last posted commit stays, at any age.
         if Some((seal.epoch, seal.number)) >= journal.posted {
             continue;
         }
@@ -133,7 +135,7 @@ pub fn overdue(read: &Reader, now: Timestamp, months: u32) -> Result<Option<Dura
     Ok(longest)
 }
 
-/// What a run would export.
+/// The export of a run, without the run itself: a dry run.
 pub fn closed_months(read: &Reader, before: Timestamp) -> Result<Vec<ClosedMonth>, RetentionError> {
     let mut found = Vec::new();
     for journal in read.retained()? {
@@ -146,10 +148,10 @@ pub fn closed_months(read: &Reader, before: Timestamp) -> Result<Vec<ClosedMonth
     Ok(found)
 }
 
-/// The commits of the next file of a node, after a commit or after those that are removed.
+/// The commits of the next file of a node, after the commit `after` or after the removed commits.
 ///
-/// A wrong clock dates commits later than those that follow them, or earlier than those before. Which of them are wrong is decided by which are
-/// fewer: commits that are not before the time are passed when more follow that are.
+/// A wrong clock gives a commit a later time than its successors, or an earlier time than its predecessors. The minority is taken to be
+/// wrong: the search passes young commits if more old commits follow.
 fn next_month(
     read: &Reader,
     journal: &RetainedJournal,
@@ -158,7 +160,7 @@ fn next_month(
 ) -> Result<Option<ClosedMonth>, ReadError> {
     let mut after = after.or(journal.carried.map(|carried| carried.last()));
     let mut found: Option<ClosedMonth> = None;
-    // Since the last commit of the file: those that are not old, less those that are, and what all of them are.
+    // Counts since the last commit of the file: young commits less old commits, commits, and bytes.
     let (mut newer, mut commits, mut bytes) = (0, 0, 0);
     loop {
         let next = read.commits_after(journal.node, after, COMMITS)?;
@@ -169,7 +171,7 @@ fn next_month(
             let is_old = seal.at < before;
             let is_next = (found.as_ref())
                 .is_some_and(|found| (is_old && month > found.month) || found.bytes >= FILE_BYTES);
-            // The last posted commit stays: the next one follows it.
+            // The last posted commit stays: the next commit follows it in the chain.
             if newer > NEWER_MAX || Some(place) >= journal.posted || is_next {
                 return Ok(found);
             }
@@ -209,22 +211,22 @@ pub struct Retention<'r> {
     pub store: &'r dyn Store,
     /// The folder of the export files.
     pub folder: &'r Path,
-    /// Commits of earlier times are exported.
+    /// Commits before this time are exported.
     pub before: Timestamp,
     /// The current time.
     pub now: &'r dyn Fn() -> Timestamp,
-    /// A new id.
+    /// Makes a new id.
     pub new_operation: &'r dyn Fn() -> OperationId,
-    /// Whether the run is to end: asked between two removals.
+    /// Whether the run is to end: asked for each exported commit and before each removal.
     pub is_stopped: &'r dyn Fn() -> bool,
 }
 
 impl Retention<'_> {
-    /// Exports and removes everything that is old enough. `report` gets each file with the number of its commits that are removed. Blocks.
+    /// Exports and removes all old commits. `report` gets each file with the number of its removed commits. Blocks.
     ///
     /// # Errors
     ///
-    /// What is not removed stays in the store, and the next run continues.
+    /// The remaining commits stay in the store, and the next run continues.
     pub fn run(
         &self,
         report: &mut dyn FnMut(&ClosedMonth, u64),
@@ -236,7 +238,7 @@ impl Retention<'_> {
         Ok(done)
     }
 
-    /// The same for one file; `None` when nothing is old enough any more.
+    /// Exports and removes the commits of one file; `None` without old commits.
     ///
     /// # Errors
     ///
@@ -319,7 +321,7 @@ impl Retention<'_> {
         let Some(path) = &month.file else {
             return Ok(());
         };
-        // The last commit of each removal, and the number of commits up to it.
+        // The last commit of each removal, and the number of commits up to there.
         let mut removals = Vec::new();
         let (mut commits, mut since, mut bytes) = (0, 0, 0);
         let mut accounts = HashSet::new();
@@ -329,7 +331,7 @@ impl Retention<'_> {
             commits += 1;
             since += 1;
             bytes += commit.body.len();
-            // What cannot be read is refused by the removal.
+            // The removal refuses an unreadable body.
             if let Ok(body) = Body::read(&commit.body) {
                 let records = body.records().flatten();
                 accounts.extend(records.map(|record| record.account()));
@@ -367,7 +369,7 @@ impl Retention<'_> {
     }
 }
 
-/// Replays the export files of a folder from the first commit of each node on, and compares them with the carried state. Blocks.
+/// Replays the export files of a folder from the first commit of each node on, and compares the result with the carried state. Blocks.
 ///
 /// # Errors
 ///

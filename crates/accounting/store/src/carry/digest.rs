@@ -1,4 +1,4 @@
-//! Digests of sets: sums of the hashes of their members, so that a member is added or removed without reading the others.
+//! Digests of sets: sums of the hashes of their members, so that a member is added or removed without a read of the whole set.
 
 use super::rows::OpeningRow;
 use crate::entries::{DecodeError, Record};
@@ -46,8 +46,8 @@ impl RowDigest {
     }
 }
 
-/// The hash of a row: over a letter for its table and its columns, each number in 8 bytes little-endian and each text or bytes after its
-/// length.
+/// The hash of a row: over a letter for the row's table and over the row's columns. Each number has 8 bytes, little-endian; each text or
+/// byte string follows its length.
 fn hash(row: &OpeningRow) -> [u64; 4] {
     let mut hasher = blake3::Hasher::new();
     let mut write = |tag: &[u8], numbers: &[i64], texts: &[&[u8]]| {
@@ -99,7 +99,7 @@ fn hash(row: &OpeningRow) -> [u64; 4] {
     RowDigest::of(*hasher.finalize().as_bytes()).0
 }
 
-/// Number of records, and a sum over their contents: equal records in another order are no difference.
+/// Number of records, and a sum over their contents: the order of equal records does not matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordDigest {
     pub(crate) records: i64,
@@ -107,7 +107,7 @@ pub(crate) struct RecordDigest {
 }
 
 impl RecordDigest {
-    /// Adds a content so many times, which may be less than zero.
+    /// Adds a content `times` times; `times` may be negative.
     pub(crate) fn add(&mut self, text: &[u8], times: i64) {
         let mut first = [0; 8];
         first.copy_from_slice(&blake3::hash(text).as_bytes()[..8]);
@@ -116,7 +116,7 @@ impl RecordDigest {
         self.sum = self.sum.wrapping_add(sum);
     }
 
-    /// Adds a record, packed alone so that it is the same in each body.
+    /// Adds a record, packed alone, so that the packed record is equal in each body.
     pub(crate) fn add_record(
         &mut self,
         packer: &mut Packer,

@@ -1,4 +1,4 @@
-//! What commits leave behind when they are removed: the carried rows, accumulated in memory.
+//! The carried rows of removed commits, accumulated in memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,13 +17,13 @@ use crate::store::BatchRows;
 #[derive(Default)]
 pub(crate) struct History {
     pub(crate) nodes: BTreeMap<i64, OpeningNode>,
-    /// Credits, and holds that have not ended: the id of the commit, and the record as a body.
+    /// Credits, and open holds: the id of the commit, and the record as a body.
     pub(crate) records: BTreeMap<OperationId, (i64, Vec<u8>)>,
-    /// Holds that began in an earlier commit and have ended in these.
+    /// Holds that began in an earlier commit and have ended in this history.
     pub(crate) ended: Vec<OperationId>,
     pub(crate) sums: BTreeMap<(AccountId, i64), OpeningSum>,
     pub(crate) days: DayTotals,
-    /// Of the records that owners see, without credits.
+    /// Digests of the records that owners see, without credits.
     pub(crate) visible: HashMap<AccountId, RecordDigest>,
     /// The accounts of the records that owners see.
     pub(crate) owners: BTreeSet<AccountId>,
@@ -43,7 +43,7 @@ impl History {
     ///
     /// # Errors
     ///
-    /// It does not follow the one before, or differs from its seal; or a price could not be read.
+    /// The commit does not follow the preceding commit, or differs from its seal; or a price could not be read.
     pub(crate) fn add(&mut self, sql: &dyn Sql, commit: &BatchRows) -> Result<(), RowError> {
         let seal = &commit.seal;
         let id = commit_id::id(seal.node, seal.epoch, seal.number);
@@ -168,7 +168,7 @@ impl History {
     }
 }
 
-/// Sums of damaged rows may be anything; they are compared, not relied on.
+/// Sums of damaged rows may have any value; the audit compares the sums and does not rely on them.
 pub(super) fn wrapping(sum: Micros, more: Micros) -> Micros {
     Micros::new(sum.get().wrapping_add(more.get()))
 }

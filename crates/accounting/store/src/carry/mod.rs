@@ -1,9 +1,10 @@
 //! Removal of exported commits from the journal, and the carried state that takes their place.
 //!
-//! What later commits, readers and the audit need of removed commits stays in rows of its own: how far the journal of each node is removed
-//! and the hash of the last removed commit; credits, and holds that had not ended, as they were recorded; sums of the rest by account and
-//! node; usage by day. A removal is a commit: it changes these rows, deletes some commits with the pages that end in them, and its record
-//! seals the sum of the digests of all carried rows. So a crash leaves all of it or nothing, and the audit finds a row that was changed.
+//! Later commits, readers and the audit need a part of the removed commits. This part stays in separate rows: the position and the hash
+//! of the last removed commit of each node; credits, and open holds, as recorded; sums of the other records by account and node; usage by
+//! day. A removal is a commit. The commit changes these rows, and deletes some commits with the pages that end in these commits. The
+//! record of the removal seals the sum of the digests of all carried rows. So a crash leaves a removal whole or undone, and the audit
+//! finds a changed row.
 //!
 //! ```text
 //! journal of a node     1 ─ 2 ─ 3 ─ ... ─ n │ n + 1 ─ ... ─ m        commit m has the record of the removal
@@ -11,7 +12,7 @@
 //!                       carried rows        │
 //! ```
 //!
-//! The readers of the journal get carried records before its first commit, so what they derive from credits and holds needs no second way.
+//! The readers of the journal get carried records before the journal's first commit, so readers derive credits and holds in one way.
 
 mod digest;
 mod history;
@@ -28,7 +29,7 @@ use crate::engine::{RowError, Sql};
 use crate::entries::{Body, Entry, LedgerPart};
 use crate::tables;
 
-/// Reads the carried state and compares it with what the last removal sealed.
+/// Reads the carried state and compares it with the seal of the last removal.
 pub(crate) fn read(sql: &dyn Sql) -> Result<OpeningBalances, RowError> {
     let (number, stored) = tables::carry::number(sql)?;
     let mut carried = OpeningBalances {
@@ -62,7 +63,7 @@ pub(crate) fn read(sql: &dyn Sql) -> Result<OpeningBalances, RowError> {
     Ok(carried)
 }
 
-/// The entries of a carried record. One that cannot be read is not what was sealed.
+/// The entries of a carried record. An unreadable record differs from its seal.
 fn entries(body: &[u8]) -> Vec<Entry> {
     let body = Body::read(body);
     let records = body.iter().flat_map(Body::records);
@@ -91,7 +92,7 @@ fn last_record(sql: &dyn Sql) -> Result<Option<(i64, RowDigest)>, RowError> {
 }
 
 fn carries(body: &[u8]) -> impl Iterator<Item = (i64, RowDigest)> {
-    // An unreadable one is reported by the audit.
+    // The audit reports an unreadable body.
     let body = Body::read(body);
     let records: Vec<_> = body
         .iter()

@@ -10,7 +10,7 @@ use crate::journal::Packer;
 use crate::reads::DayTotals;
 use crate::tables;
 
-/// Commits removed by one commit at most: all of their accounts and days are changed in it, while other commits wait.
+/// Maximum number of commits removed by one commit. The removal changes the accounts and days of these commits, while other commits wait.
 pub(crate) const REMOVED_MAX: usize = 4096;
 
 /// Removes commits; returns number and digest for the record of the removal.
@@ -140,7 +140,7 @@ fn put_state(
     Ok(())
 }
 
-/// Removes the pages that end in removed commits, and counts what stays in later pages.
+/// Removes the pages that end in removed commits, and counts the removed records that stay in later pages.
 fn remove_pages(sql: &dyn Sql, history: &History, node: i64, last: i64) -> Result<(), WriteError> {
     let mut packer = Packer::default();
     let Some(carried) = history.nodes.get(&node) else {

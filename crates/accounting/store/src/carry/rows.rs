@@ -7,36 +7,37 @@ use crate::commit_id;
 use crate::entries::Entry;
 use crate::usage::UsageDay;
 
-/// The schema of the first release that knows of removed commits: an earlier one must not open a PostgreSQL database that has them.
+/// The schema of the first release that knows removed commits: an earlier release must not open a PostgreSQL database with removed
+/// commits.
 pub(crate) const KNOWN_FROM: i64 = 18;
 
-/// Removes the commits of a node up to one of them, all of which were exported. The caller has verified the export.
+/// Removes the commits of a node up to the commit `last`. The caller has verified the export of these commits.
 ///
 /// Refused as invalid when the commit is not posted, is the last of its node, or is not in the journal with this hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CarryPart {
-    /// An id of its own, for the record of the removal.
+    /// A separate id, for the record of the removal.
     pub operation: OperationId,
     /// Node, epoch and number of the last commit to remove.
     pub last: (i64, i64, i64),
-    /// Its hash.
+    /// The hash of the last commit to remove.
     pub hash: [u8; 32],
-    /// When it is removed.
+    /// The time of the removal.
     pub at: Timestamp,
 }
 
-/// The journal of a node, as far as it is removed.
+/// The removed part of a node's journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpeningNode {
     /// The node.
     pub node: i64,
     /// The id of the last removed commit.
     pub(crate) id: i64,
-    /// Its hash.
+    /// The hash of the last removed commit.
     pub hash: [u8; 32],
     /// Number of removed commits.
     pub commits: u64,
-    /// The latest time in them.
+    /// The latest time in the removed commits.
     pub at: Timestamp,
 }
 
@@ -69,9 +70,9 @@ pub(crate) enum OpeningRow {
     Node(OpeningNode),
     Record {
         operation: OperationId,
-        /// The id of its removed commit.
+        /// The id of the record's removed commit.
         id: i64,
-        /// Packed as a body of its own.
+        /// Packed as a separate body.
         body: Vec<u8>,
     },
     Sum(OpeningSum),
@@ -87,8 +88,8 @@ pub struct OpeningBalances {
     pub nodes: Vec<OpeningNode>,
     /// The sums.
     pub sums: Vec<OpeningSum>,
-    /// The entries of credits, and of holds that had not ended, by node; of nodes with allotments only.
+    /// The entries of credits, and of open holds, by node; of nodes with allotments only.
     pub entries: Vec<(i64, Entry)>,
-    /// What is wrong with it, as a sentence.
+    /// A defect of the carried state, as a sentence.
     pub problem: Option<&'static str>,
 }

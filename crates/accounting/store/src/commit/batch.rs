@@ -29,13 +29,13 @@ use crate::unit::{Part, Receipt, UnitOfWork};
 /// The result of each unit of a batch, in order.
 pub(crate) type Answers = Vec<Result<Receipt, Refusal>>;
 
-/// A run of the writer: its state beside the statements, and buffers that are reused between batches.
+/// The writer's state in one run, and buffers that are reused between batches.
 pub(crate) struct Batch {
     node: i64,
     epoch: i64,
     /// The number of the last seal.
     number: i64,
-    /// Its hash, or that of the last seal of an earlier epoch.
+    /// The last seal's hash, or the hash of the last seal of an earlier epoch.
     previous: [u8; 32],
     /// Changes written by this run, for unique ids.
     changes: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Batch {
     sums: Sums,
     deltas: Vec<(AccountId, BalanceDelta)>,
     tail: JournalTail,
-    /// What other commits have charged to keys, read at most once for a batch.
+    /// Charges of keys by other commits, read at most once for a batch.
     unposted_charges: Option<caps::UnpostedCharges>,
     shared: SharedBalances,
     /// Entries saved by coalescing, for the gauge.
@@ -87,8 +87,8 @@ impl Batch {
         })
     }
 
-    /// Writes the units into the open transaction: their rows, and one journal row for all their ledger parts. After an error the
-    /// transaction has to be rolled back, and this run is over.
+    /// Writes the units into the open transaction: the rows of each unit, and one journal row for all ledger parts. After an error the
+    /// caller has to roll back the transaction, and this run is over.
     pub(crate) fn write(
         &mut self,
         session: &mut impl Session,
@@ -124,12 +124,13 @@ impl Batch {
         self.shared.flush(sql, self.node)?;
         self.balances(sql)?;
         self.journal(session)?;
-        // Last: an engine sends what is written with this read.
+        // Last: an engine sends the written statements with this read.
         self.load_accounts(session.sql(), items, &mut answers)?;
         Ok(answers)
     }
 
-    /// Reads what only this node changes of what `items` may need, before what nodes share is locked: the others wait for that lock.
+    /// Reads the rows that `items` may need and that only this node changes. The read comes before the lock of the shared state, because
+    /// the other nodes wait for this lock.
     pub(crate) fn prefetch_own(&mut self, sql: &dyn Sql, items: &[Item]) -> Result<(), RowError> {
         let parts = items.iter().flat_map(|item| item.unit.parts());
         let accounts = parts.filter_map(|part| match part {
@@ -145,7 +146,7 @@ impl Batch {
         self.tail.read_posted(sql, accounts)
     }
 
-    /// Goes back to what is durable: none of the units of the last batch is.
+    /// Goes back to the durable state: no unit of the last batch is durable.
     pub(crate) fn reload(&mut self, sql: &dyn Sql) -> Result<(), RowError> {
         let loaded = Batch::load(sql, self.node, self.epoch, self.tail.records_max())?;
         *self = Batch {
@@ -171,7 +172,7 @@ impl Batch {
         self.tail.is_due(now_us)
     }
 
-    /// How long the last posting took, with its commit.
+    /// Records the duration of the last posting, including its commit.
     pub(crate) fn posting_took(&mut self, us: u64) {
         self.tail.posting_took(us);
     }
@@ -198,8 +199,8 @@ impl Batch {
         self.tail.rewind(mark.tail);
     }
 
-    /// Applies a unit. Where its ledger part was accepted and another part is refused, the ledger part is committed alone, at the unit's position
-    /// in the queue: later units may depend on it.
+    /// Applies a unit. If the store accepts the ledger part and refuses another part, the ledger part is committed alone, at the unit's
+    /// position in the queue. Later units may depend on the ledger part.
     fn unit(&mut self, sql: &dyn Sql, unit: &UnitOfWork) -> Result<Receipt, WriteError> {
         match (self.apply(sql, &unit.parts), &unit.acceptance) {
             (Err(WriteError::Refused(refusal)), Some(acceptance)) if !acceptance.refuse() => {
@@ -217,12 +218,12 @@ impl Batch {
     fn apply(&mut self, sql: &dyn Sql, parts: &[Part]) -> Result<Receipt, WriteError> {
         let mark = self.mark();
         if let [part] = parts {
-            // A part that changed rows before it was refused has undone that itself.
+            // A part that changed rows before its refusal has undone its changes.
             return self
                 .part(sql, part, false)
                 .inspect_err(|_| self.rewind(&mark));
         }
-        // What the units before have changed is no part of this one.
+        // The changes of earlier units do not belong to this unit.
         self.shared.flush(sql, self.node)?;
         tables::unit::begin(sql)?;
         let mut receipt = Receipt::default();
@@ -238,7 +239,7 @@ impl Batch {
                     self.shared.undo(mark.booked);
                     return Err(refused);
                 }
-                // The whole transaction is rolled back. With a lost connection it is gone already, and the savepoint with it.
+                // The whole transaction is rolled back. After a lost connection, the transaction and its savepoint are gone already.
                 Err(error) => return Err(error),
             }
         }
@@ -247,7 +248,7 @@ impl Batch {
         Ok(receipt)
     }
 
-    /// `is_repeated` for a part after one that books a reference again.
+    /// `is_repeated` for a part after a part that books a reference again.
     fn part(
         &mut self,
         sql: &dyn Sql,
@@ -283,7 +284,7 @@ impl Batch {
             && let Some((id, at)) = part.queued()
             && self.is_one_of_many()
         {
-            // The node that delivers may be another one.
+            // Another node may deliver the message.
             self.change(sql, ChangeKind::Message, &id.0, at)?;
         } else if let Some(debt) = part.debt()
             && debt.credits.is_positive()
@@ -294,7 +295,7 @@ impl Batch {
         Ok(Receipt::default())
     }
 
-    /// Announces a change to what nodes keep in memory; returns its number in a cluster, 0 for a node that is alone.
+    /// Announces a change of cached state to the other nodes. Returns the change's number in a cluster, 0 for a node that is alone.
     fn change(
         &mut self,
         sql: &dyn Sql,
@@ -303,7 +304,7 @@ impl Batch {
         at: Timestamp,
     ) -> Result<i64, WriteError> {
         if !self.is_one_of_many() {
-            // No node reads the feed, and a node that starts later needs nothing of it.
+            // No node reads the feed, and a node that starts later needs no row of the feed.
             return Ok(0);
         }
         let id = self.next_change(at);
@@ -411,7 +412,7 @@ impl Batch {
         Ok(Receipt::default())
     }
 
-    /// Chains an event to the node's last one. Reads that one each time: acts of operators are rare, and a unit may be undone.
+    /// Chains an event to the node's last event. Reads the last event each time: acts of operators are rare, and a unit may be undone.
     fn audit(
         &self,
         sql: &dyn Sql,
@@ -427,7 +428,7 @@ impl Batch {
         Ok(tables::audit_log::insert(sql, &record)?)
     }
 
-    /// A hold that is settled in this batch: only its operation is recorded.
+    /// A hold settled in this batch: only its operation is recorded.
     fn coalesced_hold(&mut self, parts: &[Part]) -> Result<Receipt, WriteError> {
         match parts {
             [Part::Ledger(LedgerPart::Hold { operation, .. })] if !self.tail.begin(*operation) => {
@@ -437,7 +438,7 @@ impl Batch {
         }
     }
 
-    /// A settlement whose hold is in this batch: both become one charge.
+    /// A settlement whose hold is in this batch: the hold and the settlement become one charge.
     fn coalesced_settlement(&mut self, parts: &[Part]) -> Result<Receipt, WriteError> {
         if let [
             Part::Ledger(LedgerPart::Settle {
@@ -478,7 +479,7 @@ impl Batch {
         }
     }
 
-    /// One change per account.
+    /// Applies one change per account.
     fn balances(&mut self, sql: &dyn Sql) -> Result<(), WriteError> {
         self.deltas.sort_unstable_by_key(|(account, _)| *account);
         let changed = self.deltas.chunk_by(|(one, _), (next, _)| one == next);
@@ -487,7 +488,7 @@ impl Batch {
         for deltas in self.deltas.chunk_by(|(one, _), (next, _)| one == next) {
             let mut sum = BalanceDelta::default();
             for (_, delta) in deltas {
-                // Wrapping, since the order of addition differs from that of the decisions; the sum is in range even if partial sums are
+                // Wrapping, because the additions run in another order than the decisions. The sum is in range even if partial sums are
                 // not.
                 sum.available = sum.available.wrapping_add(delta.available);
                 sum.held = sum.held.wrapping_add(delta.held);
@@ -498,8 +499,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Answers the loads of the batch: with everything that is committed with it, since the observers are notified of all that before any of
-    /// its callers, and what they are notified of later is not in it.
+    /// Answers the loads of the batch. A loaded account includes every change of this batch: observers are notified of these changes
+    /// before any of the batch's callers. The account includes no change of which observers are notified later.
     fn load_accounts(
         &self,
         sql: &dyn Sql,
@@ -559,7 +560,7 @@ impl Batch {
     }
 }
 
-/// Whether units read or write what nodes share: anything but the journal and the balances of their own node.
+/// Whether units read or write state shared by the nodes: any row beside the journal and the balances of their own node.
 pub(crate) fn are_shared(items: &[Item]) -> bool {
     let mut parts = items.iter().flat_map(|item| &item.unit.parts);
     !parts.all(|part| match part {
@@ -569,7 +570,8 @@ pub(crate) fn are_shared(items: &[Item]) -> bool {
     })
 }
 
-/// Whether a unit only writes what no other unit reads: it is committed before the others of its batch, and without the lock of what nodes share.
+/// Whether a unit only writes rows that no other unit reads. Such a unit is committed before the rest of its batch, without the lock of
+/// the shared state.
 pub(crate) fn is_write_only(item: &Item) -> bool {
     match item.unit.parts() {
         [Part::RecordRefusals(_)] => true,
@@ -578,7 +580,7 @@ pub(crate) fn is_write_only(item: &Item) -> bool {
     }
 }
 
-/// What a part changes that nodes keep in memory.
+/// The subject of a part's change that nodes cache in memory.
 fn changed_subject(part: &Part) -> Option<(ChangeKind, &[u8; 16], Timestamp)> {
     Some(match part {
         Part::CreateAccount(account) => (

@@ -1,4 +1,4 @@
-//! Write coalescing: a hold that is settled in the commit it starts in becomes one charge.
+//! Write coalescing: a hold settled in the commit in which the hold starts becomes one charge.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -9,18 +9,18 @@ use crate::entries::LedgerPart;
 use crate::queue::Item;
 use crate::unit::Part;
 
-/// How to write a unit, considering the others of its batch.
+/// How to write a unit within its batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Its parts are written in sequence.
+    /// The unit's parts are written in sequence.
     Apply,
-    /// A hold that is settled in the same batch: both become one charge, written by the settlement.
+    /// A hold settled in this batch: the settlement writes one charge for both.
     CoalescedHold,
-    /// A settlement whose hold is unit `hold` of the same batch.
+    /// A settlement whose hold is unit `hold` of this batch.
     CoalescedSettlement { hold: usize },
 }
 
-/// Finds holds that are settled in the batch they start in. Empty when there is none: every unit is then applied.
+/// Finds holds settled in the batch in which the holds start. Empty without such holds: every unit is applied.
 pub(crate) fn plan(items: &[Item]) -> Vec<Step> {
     let mut holds = Holds::default();
     let mut steps = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn plan(items: &[Item]) -> Vec<Step> {
                 amount,
                 ..
             } => {
-                // A second hold of one operation will be refused, and the first is then written unchanged.
+                // A second hold of an operation will be refused, and the first hold is written unchanged.
                 holds
                     .entry(operation)
                     .and_modify(|first| *first = None)
@@ -67,7 +67,7 @@ pub(crate) fn plan(items: &[Item]) -> Vec<Step> {
 /// The unresolved holds of a batch: unit, account and amount.
 type Holds = HashMap<OperationId, Option<(usize, AccountId, Micros)>, BuildHasherDefault<IdHasher>>;
 
-/// Removes the hold that this settlement or release belongs to from the map, so that a second one finds none.
+/// Removes the hold of this settlement or release from the map, so that a second settlement finds no hold.
 fn take_hold(
     holds: &mut Holds,
     operation: OperationId,

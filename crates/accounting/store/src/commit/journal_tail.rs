@@ -1,8 +1,8 @@
 //! The unposted tail of the write-ahead journal, in the writer's memory: open holds, started operations, and balances.
 //!
-//! Every decision about a hold or an operation is checked here a second time, independent of the code above: an operation starts once, a
-//! hold ends once, no balance drops below its limit. From time to time all accumulated changes are posted: balances, open holds, and the
-//! journal pages that owners see. That costs some rows per account and not one per request.
+//! The tail checks every decision about a hold or an operation a second time, independent of the calling code. An operation starts once,
+//! a hold ends once, no balance drops below its limit. From time to time all accumulated changes are posted: balances, open holds, and
+//! the journal pages that owners see. A posting costs some rows per account, not one row per request.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -25,9 +25,9 @@ use crate::rows::OpenHold;
 use crate::tables;
 use crate::unit::LoadedAccount;
 
-/// A postings row has about this fraction of the maximum number of records posted at once: 512. That is few enough that a query for the
-/// newest ones does not read thousands, and that the engine has memory for the row, which it would otherwise get from the system, page by
-/// page, while commits wait.
+/// A postings row has about this fraction of the maximum number of records posted at once: 512 records. A query for the newest records
+/// then does not read thousands. The engine also has memory for the row; otherwise the system would supply this memory page by page,
+/// while commits wait.
 const ROWS: usize = 128;
 
 type Ids<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
@@ -37,9 +37,9 @@ pub(crate) struct JournalTail {
     schedule: PostingSchedule,
     /// Balances as of the last commit, of the accounts with changes in the tail.
     accounts: Ids<AccountId, Balance>,
-    /// Of other accounts: one that is used again is not read again. Only postings of this node change those rows.
+    /// Balances of other accounts: an account used again is not read again. Only postings of this node change these rows.
     posted: PostedBalances,
-    /// Keys of whose caps this node of several has a row, which counts what they were charged.
+    /// Keys with a cap row of this node, in a cluster. The cap row counts the charges of the key.
     capped: HashSet<CredentialId, BuildHasherDefault<IdHasher>>,
     open: Ids<OperationId, Open>,
     /// Posted holds that have ended since.
@@ -51,8 +51,8 @@ pub(crate) struct JournalTail {
     undo: Vec<Undo>,
 }
 
-/// The journal since the last posting. Its memory, the larger part of what a posting takes, is reused for the next: newly allocated memory
-/// has to be cleared by the system, page by page, while commits wait.
+/// The journal since the last posting. This memory is the larger part of a posting's memory, and is reused for the next posting. The
+/// system has to clear newly allocated memory page by page, while commits wait.
 #[derive(Default)]
 struct TailBuffer {
     bodies: Vec<u8>,
@@ -64,14 +64,14 @@ struct TailBuffer {
 #[derive(Clone, Copy, Debug)]
 struct TailRow {
     id: i64,
-    /// The end of its body.
+    /// The end of the row's body.
     end: usize,
 }
 
 /// A record visible to its owner.
 struct VisibleRecord<'b> {
     account: AccountId,
-    /// Its journal row.
+    /// The record's journal row.
     row: i64,
     record: Record<'b>,
 }
@@ -90,7 +90,7 @@ enum Undo {
 }
 
 impl JournalTail {
-    /// The remainder of the previous run.
+    /// Loads the unposted remainder of the previous run.
     pub(crate) fn load(
         sql: &dyn Sql,
         node: i64,
@@ -98,7 +98,7 @@ impl JournalTail {
     ) -> Result<JournalTail, RowError> {
         let mut tail = JournalTail::new(node, records_max);
         tables::holds::posted(sql, &mut |hold| {
-            // Those of other nodes are resolved by those nodes.
+            // Other nodes resolve their own holds.
             if hold.node == node {
                 let posted = true;
                 tail.open.insert(hold.operation, Open { hold, posted });
@@ -135,7 +135,7 @@ impl JournalTail {
         tail.post(sql)
     }
 
-    /// Number of records from which on they are posted, for any number of accounts.
+    /// Number of records from which on a posting is due, for any number of accounts.
     pub(crate) fn records_max(&self) -> usize {
         self.schedule.records_max
     }
@@ -157,7 +157,7 @@ impl JournalTail {
         }
     }
 
-    /// Adds the sums of removed records of the node.
+    /// Adds the sums of the node's removed records.
     fn replay_sums(&mut self, sql: &dyn Sql) -> Result<(), RowError> {
         let mut sums = Vec::new();
         tables::carry::all(sql, &mut |row| match row {
@@ -173,7 +173,7 @@ impl JournalTail {
         Ok(())
     }
 
-    /// Adds a row that was committed before.
+    /// Adds a row of an earlier commit.
     fn replay_row(&mut self, sql: &dyn Sql, id: i64, bytes: &[u8]) -> Result<(), RowError> {
         let decode_error = damaged_commit(id);
         let body = Body::read(bytes).map_err(&decode_error)?;
@@ -201,7 +201,7 @@ impl JournalTail {
             let Some(entry) = entries::Entry::of(&part) else {
                 continue;
             };
-            // Entries without an account are reported by the audit.
+            // The audit reports entries without an account.
             if let Some(state) = self.account_state(sql, entry.account)? {
                 state.available = state.available.wrapping_add(entry.d_available.get());
                 state.held = state.held.wrapping_add(entry.d_held.get());
@@ -236,7 +236,7 @@ impl JournalTail {
         }
     }
 
-    /// Starts an operation; `false` when it was started before.
+    /// Starts an operation; `false` when the operation was started before.
     pub(crate) fn begin(&mut self, operation: OperationId) -> bool {
         let begun = !self.open.contains_key(&operation) && self.recent.insert(operation);
         if begun {
@@ -253,7 +253,7 @@ impl JournalTail {
         }
     }
 
-    /// Ends a hold; `false` when it is not open with these values.
+    /// Ends a hold; `false` without an open hold of this account and amount.
     pub(crate) fn end(
         &mut self,
         operation: OperationId,
@@ -268,7 +268,7 @@ impl JournalTail {
             if open.posted {
                 self.ended.push(operation);
             }
-            // It may have started long ago, and has to be remembered for a while longer.
+            // The operation may have started long ago, and has to be remembered for a while longer.
             self.recent.insert(operation);
             self.undo.push(Undo::Ended(open));
         }
@@ -280,7 +280,7 @@ impl JournalTail {
         self.undo.len()
     }
 
-    /// Undoes everything since `mark`.
+    /// Undoes the entries of the undo log since `mark`.
     pub(crate) fn rewind(&mut self, mark: usize) {
         while self.undo.len() > mark {
             match self.undo.pop() {
@@ -322,7 +322,8 @@ impl JournalTail {
         Ok(posted.map(|state| place.insert(state)))
     }
 
-    /// Reads the accounts together that a commit may change and that are not here: each alone would be a message to a server.
+    /// Reads the missing balances of the accounts that a commit may change, in one query. A query per account would cost a message to the
+    /// server per account.
     pub(crate) fn read_posted(
         &mut self,
         sql: &dyn Sql,
@@ -342,7 +343,8 @@ impl JournalTail {
         Ok(())
     }
 
-    /// An account as of the last commit, from what was posted of it. It is not kept here: only accounts with changes in the tail are.
+    /// An account as of the last commit, computed from its posted state. The tail does not keep the account: the tail keeps only accounts
+    /// with changes in the tail.
     pub(crate) fn with_tail(&self, account: AccountId, mut posted: LoadedAccount) -> LoadedAccount {
         if let Some(state) = self.accounts.get(&account) {
             posted.available = Micros::new(state.available);
@@ -382,7 +384,7 @@ impl JournalTail {
         self.schedule.see(account);
     }
 
-    /// This node has a row of a cap of the key, or is to have it with the open transaction.
+    /// Records that this node has a row of a cap of the key, or will have the row with the open transaction.
     pub(crate) fn count_cap_of(&mut self, credential: CredentialId) {
         self.capped.insert(credential);
     }
@@ -395,7 +397,7 @@ impl JournalTail {
         self.buffer.records += records;
     }
 
-    /// Whether there are unposted records.
+    /// Whether the tail has unposted records.
     pub(crate) fn has_unposted(&self) -> bool {
         !self.buffer.rows.is_empty()
     }
@@ -405,7 +407,7 @@ impl JournalTail {
         self.schedule.is_due(self.buffer.records, now_us)
     }
 
-    /// How long the last posting took, with its commit.
+    /// Records the duration of the last posting, including its commit.
     pub(crate) fn posting_took(&mut self, us: u64) {
         self.schedule.took(us);
     }
@@ -437,7 +439,7 @@ impl JournalTail {
     }
 
     fn post_records(&mut self, sql: &dyn Sql) -> Result<(), WriteError> {
-        // Packed by this process or already read by it.
+        // This process packed or has already read the bodies.
         let unreadable = |decode_error: DecodeError| {
             WriteError::Inconsistent(format!("the journal {decode_error}"))
         };
@@ -508,8 +510,8 @@ impl JournalTail {
     }
 }
 
-/// Divides records, ordered by account, into pages of one account each with a maximum length. A page ends with a row of the journal, which
-/// identifies it among the account's pages.
+/// Divides records, ordered by account, into pages of one account each with a maximum length. A page ends with a row of the journal; the
+/// row identifies the page among the account's pages.
 fn pages<'r, 'b>(
     records: &'r [VisibleRecord<'b>],
     full: usize,
@@ -594,7 +596,7 @@ mod tests {
         }
     }
 
-    /// In whichever generation it is when it ends, or in none any more.
+    /// The operation may be in either generation when the operation ends, or in neither.
     #[test]
     fn an_operation_is_known_while_many_begin_after_its_end() {
         for before in [

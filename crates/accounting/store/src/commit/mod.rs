@@ -1,4 +1,4 @@
-//! Group commit: the writer thread, what one commit contains, and the state that it decides by.
+//! Group commit: the writer thread, the content of a commit, and the state for the writer's decisions.
 
 mod batch;
 mod coalesce;

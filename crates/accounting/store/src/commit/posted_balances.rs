@@ -1,4 +1,4 @@
-//! Balances as they were posted last, so that an account that is used again is not read again.
+//! Balances as of the last posting, so that an account used again is not read again.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -7,15 +7,15 @@ use tollgate_money::{AccountId, IdHasher};
 
 use crate::engine::Balance;
 
-/// Number of balances after which the older ones are forgotten.
+/// Number of balances after which the older balances are forgotten.
 const BALANCES_MAX: usize = 65_536;
 
 type Balances = HashMap<AccountId, Balance, BuildHasherDefault<IdHasher>>;
 
-/// Balances of accounts without changes in the journal's tail, as they were posted last.
+/// Balances, as of the last posting, of accounts without changes in the journal's tail.
 #[derive(Default)]
 pub(super) struct PostedBalances {
-    /// Those posted last, and those before them.
+    /// The newer generation of balances; `older` is the generation before.
     newer: Balances,
     older: Balances,
 }
@@ -24,7 +24,7 @@ impl PostedBalances {
     /// Removes the balance of an account that changes from now on.
     pub(super) fn take(&mut self, account: AccountId) -> Option<Balance> {
         let newer = self.newer.remove(&account);
-        // Older than the other where there are both.
+        // The newer generation wins where both generations have the account.
         let older = self.older.remove(&account);
         newer.or(older)
     }
@@ -33,7 +33,7 @@ impl PostedBalances {
         self.newer.contains_key(&account) || self.older.contains_key(&account)
     }
 
-    /// Adds what was posted.
+    /// Adds posted balances.
     pub(super) fn put(&mut self, balances: Vec<(AccountId, Balance)>) {
         if self.newer.len() >= BALANCES_MAX {
             self.older = std::mem::take(&mut self.newer);

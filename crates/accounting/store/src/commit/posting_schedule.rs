@@ -1,17 +1,18 @@
-//! When what is only in the journal is posted.
+//! When the unposted records of the journal are posted.
 //!
-//! A posting costs at least a row per account, and delays commits in proportion to its rows: as few as justify their rows, and as few at once.
+//! A posting costs at least a row per account, and delays commits in proportion to its rows. So postings are as few as justify their
+//! rows, and each is as small as possible.
 
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
 use tollgate_money::{AccountId, IdHasher};
 
-/// Number of accounts with records in the tail from which on it is posted: each costs about three rows, and commits wait meanwhile. With more
-/// active accounts than this, a request costs about as many rows again.
+/// Number of accounts in the tail from which on a posting is due. Each account costs about three rows, and commits wait meanwhile. With
+/// more active accounts, a request costs about as many rows again.
 const ACCOUNTS_MAX: usize = 16_384;
 
-/// Average number of records per account that justifies its postings row.
+/// Average number of records per account that justifies the account's postings row.
 const RECORDS_EACH: usize = 64;
 
 /// Below this fraction of the maximum posted at once, records are left to accumulate, for any number of accounts.
@@ -20,41 +21,41 @@ const WORTH_POSTING: usize = 16;
 /// Justified postings are made after this long at the latest.
 const POSTED_AFTER_US: u64 = 10_000_000;
 
-/// Number of accounts from which on they are posted without a wait for more records of them, if most of them have none within the time of a wait:
-/// later it would cost as much, and commits would wait for all of it at once.
+/// Number of accounts from which on a posting may be due without a wait for more records per account. Requires that most of the accounts
+/// would get no further record within a wait. A later posting would cost as much, and commits would wait for all accounts at once.
 const SPARSE_ACCOUNTS: usize = 64;
 
-/// The share of accounts that were posted a short time ago from which on a wait is worth it, in percent: with that many, chance gives each two
+/// The share of recently posted accounts, in percent, from which on a wait is worthwhile. At this share, chance gives each account two
 /// records within [`POSTED_AFTER_US`].
 const RECURRING_PERCENT: usize = 80;
 
-/// Number of accounts from which on they are posted without a wait, though it would gather more records of them: commits wait for all of them
-/// at once, which is 20 to 30 ms then, and was 0.25 s for the 10,000 that a wait of ten seconds gathers.
+/// Number of accounts from which on a posting is made without a wait, though a wait would gather more records per account. Commits wait
+/// for all accounts of a posting: 20 to 30 ms at this number. Ten seconds gather 10,000 accounts, and commits then waited 0.25 s.
 const RECURRING_MAX: usize = 1_024;
 
-/// The average number of records from which on a wait is worth it in any case: a request has one or two.
+/// The average number of records per account from which on a wait is always worthwhile: a request has one or two records.
 const SPARSE_RECORDS: usize = 4;
 
-/// Postings without a wait are made this many times as long after the last one as that one took: of more accounts, or less often, where they are
-/// costly.
+/// The pause before a posting without a wait, as a multiple of the last posting's duration. Costly postings have more accounts, or are
+/// less frequent.
 const SPARSE_PAUSE: u64 = 20;
 
 type Accounts = HashSet<AccountId, BuildHasherDefault<IdHasher>>;
 
 pub(super) struct PostingSchedule {
-    /// Number of records from which on they are posted, for any number of accounts.
+    /// Number of records from which on a posting is due, for any number of accounts.
     pub(super) records_max: usize,
     /// The accounts of the records.
     accounts: Accounts,
-    /// How many of them are among [`recent`](Self::recent).
+    /// Number of accounts that are among [`recent`](Self::recent).
     recurring: usize,
-    /// Accounts that were posted within the last [`POSTED_AFTER_US`], and those of the time before.
+    /// Accounts posted within the last [`POSTED_AFTER_US`], and accounts posted in the period before.
     recent: [Accounts; 2],
-    /// When the first of both began.
+    /// When the first of both periods began.
     recent_began_us: u64,
     /// Time of the last posting, by the caller's monotonic clock.
     posted_us: u64,
-    /// How long it took.
+    /// Duration of the last posting.
     took_us: u64,
 }
 
@@ -79,12 +80,12 @@ impl PostingSchedule {
         }
     }
 
-    /// Whether so many records are to be posted though no commit waits for it.
+    /// Whether this number of records is to be posted though no commit waits for the posting.
     pub(super) fn is_full(&self, records: usize) -> bool {
         records >= self.records_max || self.accounts.len() >= ACCOUNTS_MAX
     }
 
-    /// Whether so many records are to be posted now, which the caller then does.
+    /// Whether this number of records is to be posted now. If `true`, the caller posts.
     pub(super) fn is_due(&mut self, records: usize, now_us: u64) -> bool {
         if now_us.saturating_sub(self.recent_began_us) >= POSTED_AFTER_US {
             self.recent.swap(0, 1);
@@ -116,7 +117,7 @@ impl PostingSchedule {
         self.recurring = 0;
     }
 
-    /// How long the last posting took, with its commit.
+    /// Records the duration of the last posting, including its commit.
     pub(super) fn took(&mut self, us: u64) {
         self.took_us = us;
     }

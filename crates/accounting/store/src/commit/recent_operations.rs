@@ -10,21 +10,22 @@ use crate::engine::{RowError, Sql};
 use crate::entries::Body;
 use crate::tables;
 
-/// Minimum number of operations remembered; at most twice as many.
+/// Minimum number of operations remembered; the maximum is twice as many.
 pub(crate) const RECENT_MIN: usize = 1 << 17;
 
-/// The most recently started or finished operations, in two generations: the older one is dropped when the younger is full.
+/// The most recently started or finished operations, in two generations: the older generation is dropped when the younger is full.
 #[derive(Default)]
 pub(crate) struct RecentOperations {
     younger: HashSet<OperationId, BuildHasherDefault<TimeHasher>>,
     older: HashSet<OperationId, BuildHasherDefault<TimeHasher>>,
 }
 
-/// A hash that keeps operations of the same time adjacent in a table of several megabytes: current operations are searched and inserted
-/// next to the previous ones, in memory that is in the processor's cache.
+/// A hash that keeps operations of one moment adjacent in a table of several megabytes. Current operations are searched and inserted next
+/// to the previous operations, in memory that is in the processor's cache.
 ///
-/// An id starts with its time, and the rest is random (RFC 9562, section 5.7). Those of 16 ms share 4096 slots, and the next 16 ms have the
-/// following ones. With more operations, or a stopped clock, a table probes further, and is slower but still correct.
+/// An id starts with its time, and the rest is random (RFC 9562, section 5.7). Ids of one period of 16 ms share 4096 slots, and ids of
+/// the next 16 ms have the following slots. With more operations, or a stopped clock, a table probes further, and is slower but still
+/// correct.
 #[derive(Clone, Copy, Default)]
 struct TimeHasher(u64);
 
@@ -56,7 +57,7 @@ impl RecentOperations {
             if recent.older.len() >= RECENT_MIN {
                 return ControlFlow::Break(());
             }
-            // An unreadable one is skipped here; the audit reports it.
+            // An unreadable body is skipped here; the audit reports the body.
             if let Ok(body) = Body::read(body) {
                 let operations = body.records().flatten().map(|record| record.operation());
                 recent.older.extend(operations);
@@ -66,7 +67,7 @@ impl RecentOperations {
         Ok(recent)
     }
 
-    /// Remembers an operation; `false` when it was known.
+    /// Remembers an operation; `false` when the operation was known.
     pub(crate) fn insert(&mut self, operation: OperationId) -> bool {
         let is_known = self.older.contains(&operation);
         let is_new = self.younger.insert(operation) && !is_known;

@@ -1,8 +1,9 @@
-//! The writer's loop: takes units from the queue, commits them, and notifies their callers.
+//! The writer's loop: takes units from the queue, commits the units, and notifies their callers.
 //!
-//! The commits of an engine with a server are sent one after the other, without a wait for the result of the one before: each follows the one
-//! before it by its hash, so the server makes them durable in order or not at all. Callers are notified in that order. A commit that reads, or
-//! writes more than its journal row, waits for those before it; not so a posting, or last uses and refused requests, which are a commit of their own.
+//! An engine with a server pipelines its commits: the writer sends a commit before the result of the preceding commit arrives. Each
+//! commit names the hash of the preceding commit, so the server makes the commits durable in order or not at all. Callers are notified in
+//! commit order. A commit that reads, or that writes more than its journal row, waits for the earlier commits. Postings, last uses and
+//! refused requests do not wait: each is a separate commit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,17 +23,18 @@ use crate::unit::{Effect, Part};
 /// A batch of this size means that requests arrive faster than commits finish.
 const LOADED_BATCH: usize = 8;
 
-/// Number of waits for another program's lock, each for the engine's time-out, before the writer gives up: a minute with SQLite.
+/// Number of waits for another program's lock before the writer gives up: a minute with SQLite. Each wait lasts for the engine's
+/// time-out.
 const BUSY_TRIES: usize = 120;
 
-/// The same where nothing waits for the result: at the start, and at the close.
+/// Like [`BUSY_TRIES`], where no caller waits for the result: at the start, and at the close.
 const POST_TRIES: usize = 10;
 
-/// Pause between two commits that are sent while earlier ones are not durable: with a server that is near, one is durable within it. A commit costs
-/// about as much processor time as twenty of its units do.
+/// Pause between two commits while earlier commits are not durable. A server that is near makes a commit durable within this pause. A
+/// commit costs about as much processor time as twenty of its units.
 const SEND_INTERVAL_US: u64 = 2_000;
 
-/// Number of commits that are on their way to the server at once.
+/// Maximum number of commits on their way to the server.
 const SENT_MAX: usize = 16;
 
 /// Commits until the queue stops.
@@ -62,9 +64,9 @@ pub(super) fn serve<E: Engine>(
         Ok::<_, Failure>(())
     };
     if let Err(failure) = serve() {
-        // Those before the one that has failed.
+        // The commits before the failed commit.
         let _ = committer.acknowledge_sent();
-        // The queue stops before any caller is notified of it: a notified caller finds it stopped.
+        // The queue stops before any caller is notified: a notified caller finds the queue stopped.
         shared.queue.stop(failure.clone());
         let sent = committer.sent.drain(..).flat_map(|sent| sent.items);
         for item in sent.chain(items).chain(committer.write_only) {
@@ -75,13 +77,13 @@ pub(super) fn serve<E: Engine>(
     let Committer {
         mut session, batch, ..
     } = committer;
-    // A disk that has failed in another operation is not touched.
+    // After the disk has failed in another operation, the writer does not touch the disk.
     let is_closing = |failure: Failure| failure.kind == FailureKind::Closed;
     shared.wait_begins();
     if shared.queue.failure().is_none_or(is_closing)
         && let Err(error) = post(&mut session, batch, &shared.gauges)
     {
-        // Everything is in the journal already.
+        // The journal already has every record.
         tracing::warn!(
             "posting balances failed, the next start posts them: {}",
             failure_of(engine, error)
@@ -90,18 +92,18 @@ pub(super) fn serve<E: Engine>(
     Ok(())
 }
 
-/// The session of a running writer, and the commits that it has sent.
+/// The session of a running writer, and the commits sent to the server.
 struct Committer<'c, E: Engine> {
     shared: &'c Shared,
     engine: &'c E,
     session: E::Session<'c>,
     batch: &'c mut Batch,
     monotonic_us: &'c dyn Fn() -> u64,
-    /// Units of which no result is needed, until they are committed apart from the others.
+    /// Units whose result is not needed; committed apart from the rest of the batch.
     write_only: Vec<Item>,
     /// Commits that are not known to be durable, oldest first.
     sent: VecDeque<SentCommit>,
-    /// When the next one may be sent.
+    /// Earliest time of the next send, in microseconds.
     send_at_us: u64,
     /// Number of callers notified a moment ago.
     acknowledged: usize,
@@ -124,7 +126,7 @@ enum SentKind {
 }
 
 impl<E: Engine> Committer<'_, E> {
-    /// Takes the units of the next commit, and meanwhile notifies the callers of earlier ones; `false` when the queue has stopped.
+    /// Takes the units of the next commit. Meanwhile, notifies the callers of earlier commits. `false` when the queue has stopped.
     fn take(&mut self, batch_max: usize, items: &mut Vec<Item>) -> Result<bool, Failure> {
         while !self.sent.is_empty() {
             let now = (self.monotonic_us)();
@@ -148,7 +150,7 @@ impl<E: Engine> Committer<'_, E> {
         if <E::Session<'_> as Session>::SENDS && items.iter().any(is_write_only) {
             (self.write_only, *items) = items.drain(..).partition(is_write_only);
         }
-        // First, so that what another unit removes stays removed.
+        // First, so that a row removed by another unit stays removed.
         if !self.write_only.is_empty() {
             self.commit_write_only()?;
         }
@@ -170,7 +172,7 @@ impl<E: Engine> Committer<'_, E> {
 
     fn commit_units(&mut self, items: &mut Vec<Item>) -> Result<(), Failure> {
         if are_shared(items) {
-            // Their callers do not wait for this commit too.
+            // The callers of the sent commits do not wait for this commit too.
             self.acknowledge_sent()?;
         }
         match self.try_commit(items) {
@@ -179,7 +181,7 @@ impl<E: Engine> Committer<'_, E> {
         }
     }
 
-    /// Commits units of which one has a value that the engine does not store, each alone, and refuses that one.
+    /// Commits each unit alone after a commit with a value that the engine does not store. Refuses the unit with this value.
     fn commit_apart(&mut self, items: &mut Vec<Item>) -> Result<(), Failure> {
         let mut rest = std::mem::take(items).into_iter();
         let mut is_undone = true;
@@ -237,7 +239,7 @@ impl<E: Engine> Committer<'_, E> {
         Ok(())
     }
 
-    /// Commits units of which no result is needed, and that need nothing of what nodes share, without its lock.
+    /// Commits units whose result is not needed. Such units use no state shared by the nodes, so the commit takes no shared lock.
     fn commit_write_only(&mut self) -> Result<(), Failure> {
         let began_us = (self.monotonic_us)();
         self.wait_begins(began_us);
@@ -271,7 +273,7 @@ impl<E: Engine> Committer<'_, E> {
         self.send_at_us = sent_us + SEND_INTERVAL_US;
     }
 
-    /// Posts the tail of the journal after the commits that have it, without a wait for them.
+    /// Posts the journal's tail after the commits in the tail, without a wait for these commits.
     fn post(&mut self) -> Result<(), Failure> {
         let began_us = (self.monotonic_us)();
         self.wait_begins(began_us);
@@ -293,7 +295,7 @@ impl<E: Engine> Committer<'_, E> {
         Ok(())
     }
 
-    /// Waits for all commits that were sent, and notifies their callers.
+    /// Waits for all sent commits, and notifies their callers.
     fn acknowledge_sent(&mut self) -> Result<(), Failure> {
         while !self.sent.is_empty() {
             self.acknowledge_oldest(None)?;
@@ -301,7 +303,8 @@ impl<E: Engine> Committer<'_, E> {
         Ok(())
     }
 
-    /// Waits for the oldest commit that was sent, at most for a time, and notifies its callers; `false` when it is not known to be durable yet.
+    /// Waits for the oldest sent commit, at most for `within`, and notifies its callers; `false` when the commit is not yet known to be
+    /// durable.
     fn acknowledge_oldest(&mut self, within: Option<Duration>) -> Result<bool, Failure> {
         let is_durable = self.session.wait_for_sent(within);
         if !is_durable.map_err(|error| self.stopped_by(WriteError::Engine(error)))? {
@@ -326,13 +329,13 @@ impl<E: Engine> Committer<'_, E> {
 
     fn acknowledge(&mut self, us: u64, items: &mut Vec<Item>, answers: Answers) {
         self.shared.gauges.commit_us.record(us);
-        // Under load every additional commit costs more than the wait for a larger batch; a single unit is written at once.
+        // Under load, an additional commit costs more than the wait for a larger batch. A single unit is written at once.
         let is_loaded = items.len() >= LOADED_BATCH;
         self.acknowledged = if is_loaded { items.len() } else { 0 };
         acknowledge(self.shared, items, answers);
     }
 
-    /// A commit begins, by whose age an outage of the database is recognized unless an earlier one is under way.
+    /// A commit begins. Its age reveals an outage of the database, unless an earlier commit is under way.
     fn wait_begins(&self, began_us: u64) {
         if self.sent.is_empty() {
             self.shared.wait_begins();
@@ -361,7 +364,7 @@ impl<E: Engine> Committer<'_, E> {
     }
 }
 
-/// Runs a transaction, and again from what is durable when it conflicts with that of another node.
+/// Runs a transaction. After a conflict with another node's transaction, reloads the durable state and runs the transaction again.
 fn retry_conflicts<S: Session, T>(
     session: &mut S,
     batch: &mut Batch,
@@ -375,7 +378,7 @@ fn retry_conflicts<S: Session, T>(
     })
 }
 
-/// Runs `act` until it has not ended in a conflict; it learns whether it is repeated. An engine with conflicts gives up by itself.
+/// Retries `act` after each conflict; the argument of `act` says whether the run is a retry. An engine with conflicts limits the retries.
 fn repeat_conflicts<T, E: Into<WriteError>>(
     mut act: impl FnMut(bool) -> Result<T, E>,
 ) -> Result<T, WriteError> {
@@ -388,7 +391,8 @@ fn repeat_conflicts<T, E: Into<WriteError>>(
     }
 }
 
-/// Whether a unit that cannot be committed may be refused: it has more than a row of the journal, and no answer has ended by it.
+/// Whether a unit that cannot be committed may be refused. The unit must have more than a row of the journal, and no answer may have
+/// ended because of the unit.
 fn may_be_refused(item: &Item) -> bool {
     let acceptance = item.unit.acceptance.as_ref();
     are_shared(std::slice::from_ref(item)) && acceptance.is_none_or(|it| it.refuse())
@@ -409,7 +413,7 @@ fn commit<S: Session>(
         }
         let answers = batch.write(session, items)?;
         let began = monotonic_us();
-        // One transaction less.
+        // Saves one transaction.
         let posts = !S::SENDS && batch.is_due(began);
         if posts {
             batch.post(session.sql())?;
@@ -437,7 +441,8 @@ fn posting_took(shared: &Shared, batch: &mut Batch, us: u64) {
     batch.posting_took(us);
 }
 
-/// Derives the usage totals again if they are behind the postings: after an upgrade, or after a run of a release without them.
+/// Derives the usage totals again if the totals are behind the postings: after an upgrade, or after a run of a release without usage
+/// totals.
 pub(super) fn derive_days<S: Session>(session: &mut S, gauges: &Gauges) -> Result<(), WriteError> {
     if tables::marks::are_days_posted(session.sql())? {
         return Ok(());
@@ -453,8 +458,8 @@ pub(super) fn derive_days<S: Session>(session: &mut S, gauges: &Gauges) -> Resul
     Ok(())
 }
 
-/// Posts the tail of the journal, in a transaction of its own. What nodes share is locked last: a node that has it locked sees a posting whole or
-/// not at all, and no node waits while the rows of thousands of accounts are written.
+/// Posts the journal's tail in a separate transaction. The lock of the shared state is taken last: a node with this lock sees a posting
+/// whole or not at all. No node waits while the rows of thousands of accounts are written.
 pub(super) fn post<S: Session>(
     session: &mut S,
     batch: &mut Batch,
@@ -484,7 +489,7 @@ fn posting<S: Session, C>(
     })
 }
 
-/// Begins the transaction of a commit. Nothing has been written yet, so another program's lock can be waited for.
+/// Begins the transaction of a commit. The transaction has written no row yet, so the writer can wait for another program's lock.
 fn begin(session: &mut impl Session, gauges: &Gauges, tries: usize) -> Result<(), WriteError> {
     for _ in 1..tries {
         match session.begin() {
@@ -519,7 +524,8 @@ fn finish<S: Session, T, C>(
     }
 }
 
-/// Why the writer stops. What contradicts its decisions was written by a later run of the node, if one has begun.
+/// The reason why the writer stops. Where the database contradicts the writer's decisions, a later run of the node, if any, has written
+/// the contradicting rows.
 fn stopped_by(engine: &impl Engine, session: &impl Session, error: WriteError) -> Failure {
     let fenced = match error {
         WriteError::Inconsistent(_) => session.check_fence().err(),

@@ -27,7 +27,7 @@ use crate::store::{Observer, Store, Submit};
 use crate::threads;
 use crate::unit::{Done, UnitOfWork};
 
-/// Interval at which a close looks whether the writer still waits for the database.
+/// Interval at which a close checks whether the writer still waits for the database.
 const CLOSE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The writer's state shared with other threads.
@@ -35,11 +35,11 @@ pub(crate) struct Shared {
     pub(crate) queue: Arc<Queue>,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) observers: RwLock<Vec<Arc<dyn Observer>>>,
-    /// Whether the changes of other nodes are passed to the observers.
+    /// Whether other nodes' changes are passed to the observers.
     pub(crate) is_followed: AtomicBool,
-    /// The number of the last change that was passed to them; 0 before the store is open.
+    /// The number of the last change passed to the observers; 0 before the store is open.
     pub(crate) feed_number: AtomicI64,
-    /// For a database that may not answer.
+    /// `Some` for a database that may not answer.
     pub(crate) outage: Option<Arc<Outage>>,
     pub(crate) spool: Option<Arc<Spool>>,
     pub(crate) node_settings: NodeSettings,
@@ -93,7 +93,7 @@ impl Shared {
     }
 }
 
-/// The database is to be closed for a successor.
+/// A request to close the database for a successor.
 struct HandoverRequest {
     /// Receives the files whose locks the successor takes over.
     closed: SyncSender<Vec<File>>,
@@ -104,11 +104,11 @@ struct HandoverRequest {
 pub(crate) struct Settings {
     pub(crate) node: i64,
     pub(crate) epoch: i64,
-    /// The run that has handed the store over and still serves requests, if there is one.
+    /// The epoch of the run that has handed the store over and still serves requests, if any.
     pub(crate) predecessor: Option<i64>,
     /// Maximum number of units in one commit.
     pub(crate) batch_max: usize,
-    /// Number of records from which on they are posted, for any number of accounts.
+    /// Number of records from which on a posting is due, for any number of accounts.
     pub(crate) post_records: usize,
     pub(crate) monotonic_us: Box<dyn Fn() -> u64 + Send>,
     pub(crate) root_secret: RootSecret,
@@ -196,7 +196,7 @@ impl Writing {
             message: Arc::from("the store was closed"),
         });
         let thread = self.thread.lock().take();
-        // The last owner may be a callback, which runs on the writer's own thread; that thread then ends by itself.
+        // The last owner may be a callback on the writer's own thread; the thread then ends without a join.
         let elsewhere = thread.filter(|thread| thread.thread().id() != std::thread::current().id());
         let Some(thread) = elsewhere else { return };
         if !self.wait_for_end() {
@@ -207,7 +207,8 @@ impl Writing {
         }
     }
 
-    /// Waits until the writer has ended; `false` when it waits for a database that does not answer, and has nothing that is not in the spool.
+    /// Waits until the writer has ended. `false` when the writer waits for a database that does not answer, and the spool has all of the
+    /// writer's units.
     fn wait_for_end(&self) -> bool {
         let (Some(outage), Some(spool)) = (&self.shared.outage, &self.shared.spool) else {
             return true;
@@ -355,11 +356,11 @@ fn run<E: Engine>(
     }
 }
 
-/// Sends units to the successor until the queue stops. Without one, or when it does not answer any more, the store has failed: what becomes
-/// of the open requests is then decided by the process that has the database.
+/// Sends units to the successor until the queue stops. Without a successor, or when the successor no longer answers, the store has
+/// failed. The process that has the database then decides about the open requests.
 fn forward(shared: &Shared, request: HandoverRequest, files: Vec<File>, batch_max: usize) {
     let HandoverRequest { closed, successor } = request;
-    // Without a receiver there will be no successor either.
+    // Without a receiver, no successor comes either.
     let _ = closed.send(files);
     let Ok(mut successor) = successor.recv() else {
         return shared.fail(Failure {

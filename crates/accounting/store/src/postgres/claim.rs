@@ -1,4 +1,4 @@
-//! The spool folder of a node at its start: whose it is, and what an earlier run has left in it.
+//! The spool folder of a node at its start: the folder's owner, and the charges left by an earlier run.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -17,13 +17,13 @@ use crate::tables::journal::{StepOrder, each_step, step};
 use crate::unit::{Part, UnitOfWork};
 use tollgate_postgres::Connection;
 
-/// The locked spool of a start, if it has one.
+/// The locked spool of a start, if the node has a spool.
 pub(super) struct Claim(Option<(SpoolFile, Vec<Frame>)>);
 
 /// How far the wall clock may have been set back between a charge and its commit.
 const CLOCK_STEP_MICROS_MAX: i64 = 60_000_000;
 
-/// How an operation has ended in the journal.
+/// The end of an operation in the journal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Charged,
@@ -31,7 +31,8 @@ enum End {
 }
 
 impl Claim {
-    /// Opens the folder of the settings. With `is_optional` a folder that cannot be used is none: that of another node, which has it open.
+    /// Opens the folder of the settings. With `is_optional`, an unusable folder counts as no folder: another node may have the folder
+    /// open.
     pub(super) fn open(options: &Options, is_optional: bool) -> Result<Claim, OpenError> {
         let Some(spool) = &options.spool else {
             return Ok(Claim(None));
@@ -57,7 +58,7 @@ impl Claim {
         self.0.as_ref().and_then(|(file, _)| file.owner())
     }
 
-    /// Refuses a folder with charges of another node or database, which this one would lose. A recovery leaves it alone.
+    /// Refuses a folder with charges of another node or database: this node would lose the charges. A recovery leaves the folder alone.
     pub(super) fn check(&mut self, run: &Owner, role: NodeRole) -> Result<(), OpenError> {
         let Some((file, _)) = &self.0 else {
             return Ok(());
@@ -94,7 +95,7 @@ impl Claim {
         })
     }
 
-    /// The file, and those of its units that are not in the journal. No earlier run of the node commits any more.
+    /// The file, and its units that are not in the journal. No earlier run of the node commits any more.
     pub(super) fn read(
         self,
         connection: &Connection,
@@ -137,8 +138,9 @@ impl Claim {
     }
 }
 
-/// Those of the operations that have ended in the node's journal after a row or since the time of the first charge in the spool: a database that
-/// was restored from an earlier backup gives the same numbers to other rows. Where a spool was left for days, the journal since has millions of others.
+/// The ends of the wanted operations in the node's journal. The search covers the rows after `after`, and the rows since the time of the
+/// first charge in the spool. A database restored from an earlier backup gives known numbers to other rows. If a spool was left for days,
+/// the journal since has millions of other operations.
 fn ends(
     connection: &Connection,
     node: i64,
@@ -173,8 +175,8 @@ fn ends(
     Ok(ends)
 }
 
-/// The latest time of a charge whose commit retention may have removed from the node's journal: the latest that was removed, unless a wrong clock has
-/// dated that, as the first commit that is left shows.
+/// The latest time of a charge whose commit retention may have removed from the node's journal: the time of the last removed commit. If a
+/// wrong clock dated that commit, the first remaining commit shows the error and gives the time.
 fn removed_until(connection: &Connection, node: i64) -> Result<Option<Timestamp>, RowError> {
     let sql =
         "SELECT c.at, j.at FROM carried_nodes c LEFT JOIN journal j ON j.id > c.id AND j.id <= ?2
@@ -187,7 +189,7 @@ fn removed_until(connection: &Connection, node: i64) -> Result<Option<Timestamp>
     })
 }
 
-/// Reports a charge that is not made, since it may have been made already.
+/// Reports a charge that is not made, because the charge may already be in a removed commit.
 fn log_removed(part: &LedgerPart) {
     if let LedgerPart::Settle { charged, .. } | LedgerPart::Charge { charged, .. } = part {
         tracing::error!(
@@ -200,7 +202,7 @@ fn log_removed(part: &LedgerPart) {
     }
 }
 
-/// What ends the operation of a unit.
+/// The part that ends the operation of a unit.
 fn ledger_part(unit: &UnitOfWork) -> Option<&LedgerPart> {
     unit.parts().iter().find_map(|part| match part {
         Part::Ledger(part) => Some(part),

@@ -48,7 +48,7 @@ impl Engine for PostgresEngine {
         drop(self.outage);
         drop(self.spooling);
         drop(self.renewal);
-        // A database that has failed is not waited for once more.
+        // After a failure, the close does not wait for the database once more.
         if stopped.is_none_or(|failure| failure.kind == FailureKind::Closed) {
             self.writer.release_lease(hands_over);
         }
@@ -71,7 +71,7 @@ impl Session for PostgresSession<'_> {
         self.writer
     }
 
-    /// Nothing is sent until the first statement that writes: most commits are one statement.
+    /// No message is sent until the first statement that writes: most commits are one statement.
     fn begin(&mut self) -> Result<(), WriteError> {
         self.writer.begin();
         Ok(())

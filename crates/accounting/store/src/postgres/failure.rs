@@ -1,4 +1,4 @@
-//! Errors of the server: what their codes mean for the store, and what they mean for the operator.
+//! Errors of the server: the meaning of their codes for the store and for the operator.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ use tollgate_postgres::{Connected, DatabaseUrl, Profile, ServerError};
 use crate::engine::{EngineError, Fault, RowError, WriteError};
 use crate::error::{Failure, FailureKind, OpenError};
 
-/// What an error of the server means by its code or by its class, the first two characters (PostgreSQL, appendix A). The README of the crate says
-/// what the store does about each.
+/// The meaning of a server error by its code or by its class, the first two characters (PostgreSQL, appendix A). The crate's README has
+/// the store's action for each.
 const FAULTS: [(&[&str], Fault); 7] = [
     (
         &["08", "25006", "25P03", "25P04", "40003", "57"],
@@ -18,7 +18,8 @@ const FAULTS: [(&[&str], Fault); 7] = [
     ),
     (&["53", "58000", "58030"], Fault::Short),
     (
-        // 23502: a posting was sent behind a journal row that the server has refused. Both are made again, in their order.
+        // 23502: a posting was sent behind a journal row that the server has refused. The row and the posting are repeated, in their
+        // order.
         &["0A000", "23502", "26000", "40", "55006", "55P03", "72"],
         Fault::Conflict,
     ),
@@ -28,17 +29,17 @@ const FAULTS: [(&[&str], Fault); 7] = [
     (&["XX001", "XX002"], Fault::Corrupt),
 ];
 
-/// What a SQLSTATE means. A code goes before its class.
+/// The fault of a SQLSTATE. A code precedes its class.
 fn classify(code: &str) -> Fault {
     let named = |name: &str| FAULTS.iter().find(|(names, _)| names.contains(&name));
     let found = named(code).or_else(|| named(code.get(..2)?));
     found.map_or(Fault::Other, |(_, fault)| *fault)
 }
 
-/// The store, for its connections.
+/// The store's profile for its connections.
 pub(super) static PROFILE: Profile = Profile {
     application: "tollgate",
-    // No table of another schema stands before the store's, whatever the role or the database has set.
+    // No table of another schema precedes the store's tables, for any settings of the role or the database.
     search_path: "public",
     fault,
     remedy,
@@ -55,7 +56,7 @@ fn connect(_url: &DatabaseUrl) -> Connected {
     None
 }
 
-/// The remedy of an operator, where the server names none.
+/// The remedy for an operator, where the server names no remedy.
 fn remedy(error: &ServerError) -> Option<&'static str> {
     Some(match error.code.as_str() {
         // invalid_password
@@ -66,11 +67,11 @@ fn remedy(error: &ServerError) -> Option<&'static str> {
         "3D000" => {
             "create it as an administrator of the server: `createdb -O USER -T template0 -E UTF8 DATABASE`"
         }
-        // insufficient_privilege; invalid_schema_name, where it has no right to any
+        // insufficient_privilege; invalid_schema_name, if the user has no right to any schema
         "42501" | "3F000" => {
             "make the user the owner of the database: `ALTER DATABASE name OWNER TO user`"
         }
-        // duplicate_table: of this program they are made under a lock
+        // duplicate_table: this program makes its tables under a lock
         "42P07" => "the database has tables of another program; use one of its own",
         // too_many_connections
         "53300" => "raise `max_connections` of the server, or end what else is connected to it",
@@ -86,7 +87,7 @@ fn fault(error: &ServerError) -> Fault {
     }
 }
 
-/// The error of the server in an error, if it is one.
+/// The server's error inside an engine error, if any.
 fn server_error(error: &EngineError) -> Option<&ServerError> {
     error.source.downcast_ref()
 }
@@ -96,8 +97,8 @@ pub(super) fn is_locked(error: &EngineError) -> bool {
     server_error(error).is_some_and(|server| server.code == "55P03")
 }
 
-/// An error of a login by which a lost connection was to be replaced: one that the server refuses is tried again, as after the loss of one. The role
-/// may not log in for a while, or has another password, which a reload of the settings may bring.
+/// The error of a login that was to replace a lost connection. A refused login is retried like a lost connection. The role may be barred
+/// for a while, or a reload of the settings may bring the role's new password.
 pub(super) fn retry_login(mut error: EngineError) -> EngineError {
     if server_error(&error).is_some() {
         error.fault = Fault::Lost;
@@ -105,7 +106,7 @@ pub(super) fn retry_login(mut error: EngineError) -> EngineError {
     error
 }
 
-/// The same error once more.
+/// A copy of the error.
 pub(super) fn copy(error: &EngineError) -> EngineError {
     EngineError {
         fault: error.fault,
@@ -116,7 +117,7 @@ pub(super) fn copy(error: &EngineError) -> EngineError {
     }
 }
 
-/// What the messages of a failure name.
+/// Names for the messages of a failure.
 pub(super) struct Names {
     pub(super) database: String,
     /// The name of a node that is one of several.
@@ -155,7 +156,7 @@ pub(super) fn failure(names: &Names, error: EngineError) -> Failure {
         Fault::Fenced => (
             FailureKind::Fenced,
             match &names.node {
-                // The others go on, and have what it had.
+                // The other nodes go on, and have the node's credit and holds.
                 Some(node) => format!(
                     "node `{node}` of `{name}` was recovered by another gateway while it did not answer, or the database lacks commits that it had (a failover, a restore): {source}. It writes nothing more; start it again"
                 ),
@@ -181,8 +182,8 @@ pub(super) fn failure(names: &Names, error: EngineError) -> Failure {
     }
 }
 
-/// Whether a connection that was lost, or could not be made, may be made later. The errors of TLS, of a certificate and of another protocol stay,
-/// and so does a socket that this user may not use.
+/// Whether a connection that was lost, or could not be made, may be made later. Errors of TLS, of a certificate and of another protocol
+/// are permanent, and so is a socket that this user may not use.
 fn is_transient(error: &EngineError) -> bool {
     let found = error.source.downcast_ref::<io::Error>();
     !found.is_some_and(|error| {
@@ -221,7 +222,7 @@ pub(super) fn open_error(name: &str, action: &'static str, error: EngineError) -
     }
 }
 
-/// The same, where a row could not be read.
+/// [`open_error`], for a row that could not be read.
 pub(super) fn row_open_error(name: &str, error: RowError) -> OpenError {
     let damaged = |problem: String| OpenError::Damaged {
         path: PathBuf::from(name),
@@ -236,7 +237,7 @@ pub(super) fn row_open_error(name: &str, error: RowError) -> OpenError {
     }
 }
 
-/// The same, where a row could not be written.
+/// [`open_error`], for a row that could not be written.
 pub(super) fn write_open_error(name: &str, error: WriteError) -> OpenError {
     let unbalanced = |problem| OpenError::Unbalanced {
         path: PathBuf::from(name),
@@ -259,14 +260,14 @@ pub(super) fn write_open_error(name: &str, error: WriteError) -> OpenError {
 mod tests {
     use super::*;
 
-    /// The classes of appendix A, and those of other servers of the protocol.
+    /// The classes of appendix A, and the classes of other servers with this protocol.
     const CLASSES: [&str; 44] = [
         "00", "01", "02", "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "20", "21",
         "22", "23", "24", "25", "26", "27", "28", "2B", "2D", "2F", "34", "38", "39", "3B", "3D",
         "3F", "40", "42", "44", "53", "54", "55", "57", "58", "72", "F0", "HV", "P0", "XX",
     ];
 
-    /// The rows of the README's table: codes and classes, and what the store does.
+    /// The rows of the README's table: codes and classes, and the store's action.
     fn documented() -> Vec<(Vec<&'static str>, &'static str)> {
         let readme = include_str!("../../README.md");
         let (_, table) = readme
@@ -280,7 +281,7 @@ mod tests {
         rows.collect()
     }
 
-    /// What the table says of a fault, at its beginning.
+    /// The first words of the table's action for a fault.
     fn word(fault: Fault) -> &'static str {
         match fault {
             Fault::Lost | Fault::Short => "waits",

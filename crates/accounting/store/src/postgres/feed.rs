@@ -1,4 +1,4 @@
-//! The feed of changes: what the nodes of a cluster keep in memory, followed by each of them.
+//! The feed of changes: each node of a cluster follows the changes of cached state.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::tables;
 /// Pause between two reads of the feed.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Changes of one read.
+/// Maximum number of changes per read.
 const CHANGES_MAX: usize = 1000;
 
-/// Time limit of each wait for the server, for the feed and for what observers read: a node that does not follow the feed for two seconds
-/// answers no request with a key, so a connection that is silent for as long is replaced by another one.
+/// Time limit of each wait for the server, for the feed and for the reads of observers. A node that does not follow the feed for two
+/// seconds answers no request with a key. So a connection that is silent for two seconds is replaced.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Reads the feed on a thread and a connection of its own.
+/// Reads the feed on a separate thread and connection.
 pub(super) struct Feed {
     pub(super) target: Arc<Target>,
     pub(super) names: Arc<Names>,
     pub(super) connection: Option<Connection>,
-    /// The last change that was applied.
+    /// The last applied change.
     pub(super) number: i64,
     pub(super) shared: Arc<Shared>,
     pub(super) monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
@@ -39,7 +39,7 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Starts the thread. It reads the changes after `number` once the store follows them.
+    /// Starts the thread. The thread reads the changes after `number` once the store follows changes.
     pub(super) fn start(mut self) -> std::io::Result<Ticker> {
         self.shared.feed_number.store(self.number, Relaxed);
         let shared = Arc::clone(&self.shared);
@@ -57,7 +57,7 @@ impl Feed {
         match self.read() {
             Ok((_, bounds)) if bounds.pruned > self.number || bounds.last < self.number => {
                 let source = match bounds.last < self.number {
-                    // Those that come get the numbers of the lost ones.
+                    // The next changes get the numbers of the lost changes.
                     true => "the database lacks changes that it has read",
                     false => "changes were removed that it has not read",
                 };
@@ -107,7 +107,8 @@ impl Feed {
         observers.iter().try_for_each(|it| it.changes_ended())
     }
 
-    /// The changes after the last one. Where it finds none the node may have missed some all the same: the last change of all may be removed.
+    /// The changes after the last applied change. Even without a later change, the node may have missed changes: the feed's last change
+    /// may be removed.
     fn read(&mut self) -> Result<(Vec<ChangeRow>, FeedBounds), RowError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,

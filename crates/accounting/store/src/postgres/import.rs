@@ -1,10 +1,10 @@
-//! Import of a store from an SQLite file into an empty PostgreSQL database: every row as it is.
+//! Import of a store from an SQLite file into an empty PostgreSQL database: every row unchanged.
 //!
-//! The tables have the same names and columns in both engines. The journal is copied byte for byte, so that its seals stay valid.
+//! The tables have equal names and columns in both engines. The journal is copied byte for byte, so its seals stay valid.
 //!
-//! Rows are copied in transactions of some megabytes, each of which records how many rows of its table there are by then. An import that was
-//! interrupted continues there, provided that the file is as it was. Until [`finish_import`] the table with these records is in the database,
-//! and no gateway opens it.
+//! Rows are copied in transactions of some megabytes. Each transaction records the number of copied rows of its table. An interrupted
+//! import continues there, provided that the file is unchanged. Until [`finish_import`] the table with these records is in the database,
+//! and no gateway opens the database.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ use crate::reader::Reader;
 use crate::schema::SCHEMA;
 use crate::sqlite;
 
-/// The tables of a file but for those that Litestream makes in each file that it ships. Any other table that the database does not have ends
-/// the import, since rows that are left out silently may be of value.
+/// The tables of a file, except for Litestream's tables in each shipped file. Any other table that the database does not have ends the
+/// import: a silent omission might lose valuable rows.
 const TABLES: &str =
     "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'
     AND substr(name, 1, 12) <> '_litestream_'";
@@ -51,7 +51,7 @@ pub enum ImportError {
         "`{0}` has a part of another store, or the file has been used since its import was interrupted; empty the database and migrate again"
     )]
     OtherSource(String),
-    /// Another process copies into the same database.
+    /// Another process copies into the database.
     #[error("another process is copying the table `{0}`; wait for its end")]
     Overtaken(String),
     /// A row could not be read or written.
@@ -59,7 +59,7 @@ pub enum ImportError {
     Row {
         /// The table.
         table: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -82,20 +82,21 @@ pub enum ImportError {
 pub struct Progress {
     /// The table.
     pub table: String,
-    /// Rows copied so far, by an earlier attempt too.
+    /// Rows copied so far, including earlier attempts.
     pub rows: u64,
 }
 
 /// A copy that no gateway opens before [`finish_import`].
 #[derive(Debug)]
 pub struct Imported {
-    /// What was copied.
+    /// The copied tables.
     pub tables: Vec<Progress>,
-    /// No gateway opens the original while this exists.
+    /// The lock of the original: no gateway opens the original before the drop.
     pub lock: sqlite::Lock,
 }
 
-/// Imports the store of the SQLite file at `from`, which no gateway may have, or continues to. Reports progress after each transaction.
+/// Imports the store of the SQLite file at `from`. No gateway may have the file open. An interrupted import continues. Reports progress
+/// after each transaction.
 pub fn import(
     from: &Path,
     options: &Options,
@@ -121,9 +122,10 @@ pub fn import(
     })
 }
 
-/// Makes an imported store one that gateways open, with the statistics that the server plans by: it would collect them by itself some time
-/// later, and read whole tables until then. Not of empty tables: without statistics the server assumes ten pages, and uses their indexes when
-/// they grow; with them it plans to read them whole, and keeps such plans.
+/// Opens an imported store for gateways, and collects the statistics for the server's planner. The server would collect statistics some
+/// time later, and read whole tables until then. Empty tables get no statistics. Without statistics the server assumes ten pages, and
+/// uses the indexes when the tables grow. With statistics of an empty table the server plans to read the whole table, and keeps such
+/// plans.
 pub fn finish_import(options: &Options) -> Result<(), ImportError> {
     let name = options.url.to_string();
     let failed = |error| ImportError::Open(open_error(&name, "write", error));
@@ -148,15 +150,15 @@ pub fn finish_import(options: &Options) -> Result<(), ImportError> {
     finish().map_err(failed)
 }
 
-/// Opens an imported store for reading before it is finished.
+/// Opens an imported store for reading before [`finish_import`].
 pub fn open_imported(options: &Options) -> Result<Arc<Reader>, OpenError> {
     Ok(Arc::new(Reader::new(Arc::new(Pool::new(Arc::new(
         target(options)?,
     ))))))
 }
 
-/// Makes the tables of an empty database and the records of progress, or finds those of an earlier attempt. Returns the tables with the number
-/// of rows that they have by now.
+/// Makes the tables of an empty database and the records of progress, or finds the records of an earlier attempt. Returns the tables with
+/// their numbers of copied rows.
 fn begin(
     file: &rusqlite::Connection,
     database: &Connection,
@@ -187,7 +189,7 @@ fn begin(
         database.run_all(sql).map_err(failed)?;
         let tables = file.all(TABLES, values![], |row| row.get::<String>(0));
         for table in tables.map_err(|error| row_error("sqlite_master", error))? {
-            // What the empty store has is replaced: its schema, its root secret and its nodes.
+            // The import replaces the rows of the empty store: its schema, its root secret and its nodes.
             let emptied = database.execute(&format!("DELETE FROM {table}"), values![]);
             emptied.map_err(failed)?;
             let sql = "INSERT INTO imports (name, source, copied) VALUES (?1, ?2, 0)";
@@ -211,7 +213,7 @@ fn begin(
     Ok(tables.into_iter().map(|(table, _)| table).collect())
 }
 
-/// What changes with each run of a gateway or a command that writes, and with the release that copies.
+/// A digest that changes with each run of a gateway or a command that writes, and with the importing release.
 fn identity(file: &rusqlite::Connection) -> Result<[u8; 32], RowError> {
     let mut digest = Sha256::new();
     digest.update(SCHEMA.to_be_bytes());
@@ -229,7 +231,7 @@ fn identity(file: &rusqlite::Connection) -> Result<[u8; 32], RowError> {
     Ok(digest.finalize().into())
 }
 
-/// What only this engine has.
+/// Fills the table that only this engine has.
 fn end(database: &Connection) -> Result<(), EngineError> {
     database.run_all("BEGIN; DELETE FROM node_marks")?;
     let marks = "INSERT INTO node_marks (id, posted, days_posted) SELECT id, posted, days_posted FROM nodes";
@@ -237,7 +239,7 @@ fn end(database: &Connection) -> Result<(), EngineError> {
     commit(database)
 }
 
-/// A server answers `ROLLBACK` to the `COMMIT` of a transaction in which a statement has failed.
+/// A server answers `ROLLBACK` to the `COMMIT` of a transaction with a failed statement.
 fn commit(database: &Connection) -> Result<(), EngineError> {
     match &*database.run("COMMIT", &[])? {
         "COMMIT" => Ok(()),
@@ -248,7 +250,7 @@ fn commit(database: &Connection) -> Result<(), EngineError> {
     }
 }
 
-/// Copies the rows of a table that are not there yet, and compares the counts.
+/// Copies the missing rows of a table, and compares the counts.
 fn copy_table(
     file: &rusqlite::Connection,
     database: &Connection,
@@ -274,7 +276,7 @@ fn copy_table(
         "INSERT INTO {table} ({names}) VALUES ({})",
         places.join(", ")
     );
-    // In the order of its key, so that the rows of an earlier attempt are the first ones.
+    // In key order, so that the rows of an earlier attempt come first.
     let select = format!(
         "SELECT {names} FROM {table} ORDER BY {} LIMIT {} OFFSET {}",
         key.join(", "),

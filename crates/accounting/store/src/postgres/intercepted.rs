@@ -1,4 +1,4 @@
-//! A store whose units pass through a test on their way to the queue, for faults that a simulation puts in.
+//! A store whose units pass through a test on their way to the queue, for injected faults of a simulation.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::store::{Observer, Store, Submit};
 use crate::unit::{Done, UnitOfWork};
 use tollgate_postgres::Target;
 
-/// Submits a unit to a store, or something else in its place.
+/// Submits a unit to a store, or another action in its place.
 pub type Submitter =
     Arc<dyn Fn(&dyn Store, UnitOfWork, Done) -> Result<(), SubmitError> + Send + Sync>;
 

@@ -1,6 +1,6 @@
-//! The lease of a node: which process may run under its name, by the clock of the database.
+//! The lease of a node: which process may run under the node's name, by the clock of the database.
 //!
-//! A lease is no part of the fence: a process whose lease has ended continues with its epoch until another one has raised it.
+//! A lease is no part of the fence: a process with an expired lease continues in its epoch until another process has raised the epoch.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -20,21 +20,21 @@ use crate::node_settings::{OtherSettings, RecordedSettings};
 use crate::outage::Outage;
 use tollgate_postgres::{Connection, Target};
 
-/// For how long a node is the leader after it sent the renewal of its lease. Shorter than the lease, so two nodes are leaders only after a
-/// jump of the database's clock.
+/// For how long a node is the leader after the node sent the renewal of the leader's lease. Shorter than the lease, so two nodes are
+/// leaders only after a jump of the database's clock.
 const LEADER_FOR: Duration = Duration::from_secs(7);
 
-/// The length of the lease of the leader.
+/// The length of the leader's lease.
 const LEADER_LEASE: Duration = Duration::from_secs(10);
 
-/// How many renewals there are in the length of a lease, and how long one may take.
+/// The number of renewals per length of a lease, and the time limit of a renewal.
 const RENEWALS: u32 = 5;
 const WAIT: Duration = Duration::from_secs(4);
 
-/// The number of the leader's lease, the number of no node.
+/// The number of the leader's lease; no node has this number.
 const LEADER_ID: i64 = 0;
 
-/// The beginning of a holder that recovers a node.
+/// Prefix of a holder that recovers a node.
 const RECOVERS: &str = "recovers: ";
 
 /// The database's time in microseconds.
@@ -44,38 +44,39 @@ macro_rules! now_us {
     };
 }
 
-/// A lease as it was found.
+/// A lease as found in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LeaseRow {
     pub(super) node: i64,
     pub(super) holder: String,
     pub(super) held_until: i64,
     pub(super) is_over: bool,
-    /// Its holder recovers what the node has left, and ends then.
+    /// The holder recovers the rest of the node, and then ends.
     pub(super) is_recovery: bool,
     /// The time of the database.
     pub(super) now: i64,
-    /// The node has a spool: for so long after the end of the lease its process may end answers, in microseconds.
+    /// The grace of a node with a spool, in microseconds: for this time after the end of the lease the node's process may end answers. 0
+    /// without a spool.
     pub(super) grace: i64,
 }
 
 /// Whether a process may take a node.
 pub(super) enum Lease {
-    /// Another one may still renew it, or end answers.
+    /// Another process may still renew the lease, or end answers.
     Held(LeaseRow),
-    /// None does. The end of its lease, if it has one.
+    /// No process has the node. The field is the end of the last lease, if any.
     Free(Option<i64>),
 }
 
 impl LeaseRow {
-    /// How long the process may still end answers, cut off from the database.
+    /// How long the process may still end answers while cut off from the database.
     pub(super) fn spooling(&self) -> Option<Duration> {
         let left = self.held_until.saturating_add(self.grace) - self.now;
         (self.grace > 0 && left > 0).then(|| Duration::from_micros(left as u64))
     }
 }
 
-/// The lease of a node, if it has one.
+/// The lease of a node, if any.
 pub(super) fn find(connection: &Connection, node: i64) -> Result<Option<LeaseRow>, RowError> {
     let sql = concat!(
         "SELECT l.holder, l.held_until, ",
@@ -97,8 +98,8 @@ pub(super) fn find(connection: &Connection, node: i64) -> Result<Option<LeaseRow
     })
 }
 
-/// Takes the lease of a node for this process, to run as it or to recover it; `false` when it does not end at `until` any more: raising the epoch
-/// waits for commits of the node, and a process that stood still and went on meanwhile has renewed its lease.
+/// Takes the lease of a node for this process, to run as the node or to recover the node. `false` when the end of the lease is no longer
+/// `until`. Raising the epoch waits for commits of the node: meanwhile, a paused process may have resumed and renewed its lease.
 pub(super) fn take(
     connection: &Connection,
     (node, epoch): (i64, i64),
@@ -122,7 +123,7 @@ pub(super) fn take(
     Ok(taken > 0)
 }
 
-/// Records for how long after the end of its lease a node ends answers by its spool; zero for one that has none.
+/// Records the grace of a node's spool: for how long after the end of its lease the node ends answers. Zero for a node without a spool.
 pub(super) fn record_spool(
     connection: &Connection,
     (node, epoch): (i64, i64),
@@ -145,8 +146,8 @@ pub(super) fn release(connection: &Connection, node: i64, epoch: i64) -> Result<
     release_others(connection, node, epoch)
 }
 
-/// Ends the lease of a run for its successor, which takes it at once. Its row stays: a node without one may be recovered by others, and this
-/// one has holds of requests that go on.
+/// Ends the lease of a run for its successor; the successor takes the lease at once. The row stays: other nodes may recover a node
+/// without a row, and this node has holds of requests that go on.
 pub(super) fn hand_over(connection: &Connection, node: i64, epoch: i64) -> Result<(), EngineError> {
     let sql = concat!(
         "UPDATE leases SET held_until = ",
@@ -157,7 +158,7 @@ pub(super) fn hand_over(connection: &Connection, node: i64, epoch: i64) -> Resul
     release_others(connection, node, epoch)
 }
 
-/// Removes what a run has beside the lease of its node.
+/// Removes the other rows of a run: its spool, and its leadership.
 fn release_others(connection: &Connection, node: i64, epoch: i64) -> Result<(), EngineError> {
     let sql = "DELETE FROM spools WHERE node_id = ?1 AND epoch = ?2";
     connection.execute(sql, values![node, epoch])?;
@@ -166,7 +167,7 @@ fn release_others(connection: &Connection, node: i64, epoch: i64) -> Result<(), 
     connection.execute(sql, values![LEADER_ID, run]).map(|_| ())
 }
 
-/// Renews the lease of a run, and says how far it has read the feed of changes; `false` when it has another holder.
+/// Renews the lease of a run, and records the run's position in the feed of changes; `false` when the lease has another holder.
 fn renew(
     connection: &Connection,
     (node, epoch): (i64, i64),
@@ -181,7 +182,7 @@ fn renew(
     Ok(connection.execute(sql, values![node, epoch, length, feed])? > 0)
 }
 
-/// Takes or renews the lease of the leader; `false` while another node has it.
+/// Takes or renews the lease of the leader; `false` while another node has the lease.
 fn take_leadership(connection: &Connection, run: &str) -> Result<bool, EngineError> {
     let sql = concat!(
         "INSERT INTO leases (node, epoch, held_until, holder) VALUES (?1, 0, ",
@@ -194,7 +195,7 @@ fn take_leadership(connection: &Connection, run: &str) -> Result<bool, EngineErr
     Ok(connection.execute(sql, values![LEADER_ID, LEADER_LEASE, run])? > 0)
 }
 
-/// What the last run of a node has recorded of its settings.
+/// The settings recorded by the last run of a node.
 pub(super) fn find_settings(
     connection: &Connection,
     (node, epoch): (i64, i64),
@@ -208,7 +209,7 @@ pub(super) fn find_settings(
     })
 }
 
-/// Records what settings a run has. A node that starts again with the same ones has had them since before.
+/// Records the settings of a run. After a restart with unchanged settings, the recorded time stays.
 fn record_settings(
     connection: &Connection,
     (node, epoch): (i64, i64),
@@ -227,7 +228,7 @@ fn record_settings(
         .map(|_| ())
 }
 
-/// The other nodes whose lease is fresh and whose settings differ from those that a node has recorded.
+/// Other nodes with a fresh lease whose settings differ from the settings recorded by `node`.
 fn read_other_settings(connection: &Connection, node: i64) -> Result<Vec<OtherSettings>, RowError> {
     let sql = concat!(
         "SELECT n.name, s.digest, s.since, own.digest, own.since FROM node_settings own
@@ -261,7 +262,7 @@ fn run_name((node, epoch): (i64, i64)) -> String {
     format!("node {node}, run {epoch}")
 }
 
-/// A process: its machine since the last boot, its name space, and its number.
+/// A process: its machine since the last boot, its PID namespace, and its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     machine: String,
@@ -271,7 +272,7 @@ pub(super) struct Holder {
 impl Holder {
     fn of_this_process() -> Holder {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        // Containers of one machine have the same boot and other processes.
+        // Containers of one machine share the boot id and have separate processes.
         let space = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         Holder {
             machine: format!("{} {}", boot.trim(), space.display()),
@@ -288,11 +289,11 @@ impl Holder {
         })
     }
 
-    /// Whether it is known that the holder of a lease runs no more: it was a process of this machine.
+    /// Whether the holder of a lease has certainly ended: the holder was a process of this machine.
     pub(super) fn is_gone(text: &str) -> bool {
         let this = Holder::of_this_process();
         Holder::parse(text).is_some_and(|holder| {
-            // Without a boot id nothing is known.
+            // Without a boot id the machine is unknown.
             holder.machine == this.machine
                 && !this.machine.starts_with(' ')
                 && holder.process != this.process
@@ -300,13 +301,14 @@ impl Holder {
         })
     }
 
-    /// Whether there is a process of this number, by a signal that is not sent: `/proc` may hide those of other users (`ProtectProc=invisible`).
+    /// Whether a process with this number exists, tested by signal 0, which is not delivered: `/proc` may hide processes of other users
+    /// (`ProtectProc=invisible`).
     fn runs(&self) -> bool {
         let process = i32::try_from(self.process).ok().and_then(Pid::from_raw);
         process.is_none_or(|process| test_kill_process(process) != Err(Errno::SRCH))
     }
 
-    /// The holder for people.
+    /// The holder as text for an operator.
     pub(super) fn describe(text: &str) -> String {
         match Holder::parse(text) {
             Some(holder) if holder.machine == Holder::of_this_process().machine => {
@@ -330,7 +332,7 @@ pub(super) fn limited(connection: Connection) -> Result<Connection, EngineError>
     Ok(connection)
 }
 
-/// Renews the lease of a run on a thread and a connection of its own.
+/// Renews the lease of a run on a separate thread and connection.
 pub(super) struct Renewer {
     pub(super) target: Arc<Target>,
     pub(super) names: Arc<Names>,
@@ -340,12 +342,12 @@ pub(super) struct Renewer {
     pub(super) shared: Arc<Shared>,
     pub(super) outage: Arc<Outage>,
     pub(super) monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// Whether the node was the leader when it last looked, for the log.
+    /// Whether the node was the leader at its last check, for the log.
     pub(super) is_leader: bool,
     pub(super) is_late: bool,
     /// The digest of the settings that this run has recorded.
     pub(super) recorded: Option<Arc<str>>,
-    /// Whether the last attempt to compare them with those of other nodes has failed, for the log.
+    /// Whether the last comparison with other nodes' settings has failed, for the log.
     pub(super) is_comparing_late: bool,
 }
 
@@ -360,7 +362,7 @@ impl Renewer {
         let run = (self.node, self.epoch);
         let node = self.node;
         let length = self.outage.times.lease;
-        // Before it is sent: the database counts from a later moment.
+        // Before the renewal is sent: the database counts from a later moment.
         let sent = self.outage.clock.since_boot();
         let renewing = (self.monotonic_us)();
         let feed = self.shared.feed_number.load(Relaxed);
@@ -376,7 +378,7 @@ impl Renewer {
                     tracing::info!(node, "renewed the node's lease again");
                 }
             }
-            // The commit that follows is refused by the fence too; an idle node learns it here.
+            // The fence refuses the next commit too; an idle node learns of the loss here.
             Ok(false) => {
                 self.shared.fail(failure(
                     &self.names,
@@ -412,7 +414,7 @@ impl Renewer {
     }
 
     fn take_leadership(&mut self) {
-        // Before it is sent, as with the lease of the node.
+        // Before the renewal is sent, as with the lease of the node.
         let began = self.outage.clock.since_boot();
         let run = run_name((self.node, self.epoch));
         let taken = self
@@ -422,7 +424,7 @@ impl Renewer {
         match taken {
             Some(Ok(true)) => self.outage.set_leader(began + LEADER_FOR),
             Some(Ok(false)) => self.outage.set_leader(Duration::ZERO),
-            // Until the end of what is known to be held.
+            // The leadership lasts until the known end of the lease.
             Some(Err(_)) | None => {}
         }
         let is_leader = self.outage.is_leader();
@@ -434,7 +436,7 @@ impl Renewer {
         }
     }
 
-    /// Records the digest of the settings if it is another one, and reads which nodes have other settings.
+    /// Records the digest of changed settings, and reads which nodes have other settings.
     fn compare_settings(&mut self) {
         let node = self.node;
         let settings = &self.shared.node_settings;
@@ -492,8 +494,8 @@ mod tests {
         assert!(!Holder::is_gone("of another release"));
     }
 
-    /// To a process of another user no signal may be sent, and the service does not see it in `/proc`: a recovery by root was taken for one that
-    /// had ended.
+    /// The service may send no signal to another user's process, and does not see the process in `/proc`. So a recovery by root was taken
+    /// for an ended process.
     #[test]
     fn a_process_of_another_user_is_not_gone() {
         let first = Holder {

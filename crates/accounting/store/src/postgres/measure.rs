@@ -1,4 +1,4 @@
-//! Times of a server: a round trip, and a commit that it makes durable, without a change of data.
+//! Times of a server: a round trip, and a durable commit without a change of data.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use crate::engine::EngineError;
 use crate::error::OpenError;
 use tollgate_postgres::Connection;
 
-/// Round trips and commits that are measured.
+/// Number of measured round trips, and of measured commits.
 const MEASURED: usize = 16;
 
-/// Time limit of one of them.
+/// Time limit of one measurement.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// A transaction that writes to the log alone: a message of logical decoding, which no subscriber of tollgate exists for. Its commit is as
-/// durable as any (`synchronous_commit`).
+/// A transaction that writes to the log alone: a message of logical decoding, for which tollgate has no subscriber. The commit is as
+/// durable as any commit (`synchronous_commit`).
 const COMMIT: &str = "BEGIN; SELECT pg_logical_emit_message(true, 'tollgate', 'measure'); COMMIT";
 
-/// What was measured, in order.
+/// The measured times, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// The time of a statement that does nothing.
+    /// The time of an empty statement.
     pub round_trips: Vec<Duration>,
     /// The time of a transaction in one message, commit included.
     pub commits: Vec<Duration>,
 }
 
-/// Measures the server on a connection of its own, beside a gateway or without one. Blocks.
+/// Measures the server on a separate connection, beside a gateway or without a gateway. Blocks.
 ///
 /// # Errors
 ///
-/// The server cannot be reached, refuses the login, does not keep what it confirms, or a statement fails.
+/// The server cannot be reached, refuses the login, does not keep confirmed commits, or a statement fails.
 pub fn measure(options: &Options, clock: &Clock) -> Result<Measured, OpenError> {
     let name = options.url.to_string();
     let failed = |error: EngineError| open_error(&name, "measure", error);

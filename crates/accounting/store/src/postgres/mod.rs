@@ -1,8 +1,8 @@
-//! The shared engine: a PostgreSQL database, which several processes reach over a network.
+//! The shared engine: a PostgreSQL database, reached by several processes over a network.
 //!
-//! One connection writes. A commit of ledger parts alone is one statement with the fence inside it; every other commit is one transaction
-//! that begins with the fence. A connection that is lost during a commit leaves its outcome unknown: the writer connects again and finds
-//! out before it notifies a caller. Reads use their own connections.
+//! One connection writes. A commit of ledger parts alone is one statement with the fence inside; every other commit is one transaction
+//! that begins with the fence. A connection lost during a commit leaves the commit's outcome unknown: the writer reconnects and finds the
+//! outcome before any caller is notified. Reads use separate connections.
 
 mod claim;
 mod engine;

@@ -1,4 +1,4 @@
-//! The nodes of a database: what each of them has, and whether its process runs.
+//! The nodes of a database: the rest of each node's state, and whether its process runs.
 
 use std::time::Duration;
 
@@ -15,39 +15,39 @@ use crate::error::OpenError;
 use crate::node_settings::RecordedSettings;
 use tollgate_postgres::Connection;
 
-/// How long after the end of its lease a node without a spool is left alone: its answers wait for the database as long.
+/// How long after the end of its lease a node without a spool is left alone: the node's answers wait this long for the database.
 const RECOVERED_AFTER: Duration = Duration::from_secs(60);
 
 /// A node of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeState {
-    /// Its number.
+    /// The node's number.
     pub node: i64,
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// The number of its last run.
+    /// The number of the node's last run.
     pub epoch: i64,
-    /// When that began.
+    /// Begin of the last run.
     pub started_at: Timestamp,
-    /// Whether it is one of several.
+    /// Whether the node is one of several.
     pub is_one_of_many: bool,
-    /// The process that has its lease, if one has.
+    /// The node's lease, if a process has the lease.
     pub lease: Option<NodeLease>,
-    /// What the last run has recorded of its settings; none by a release that does not record it.
+    /// The settings recorded by the last run; `None` by a release that does not record settings.
     pub settings: Option<RecordedSettings>,
-    /// Whether it has nothing: no open hold, no credit, no record that is not posted, no answer to a recall that others would wait for. Also of a
-    /// node that runs.
+    /// Whether the node has no state left: no open hold, no credit, no unposted record, no missing answer to a recall. May also be `true`
+    /// for a running node.
     pub has_nothing_left: bool,
 }
 
 impl NodeState {
-    /// Whether an operator names it so: by its name, or by its number.
+    /// Whether `name` is the node's name or number.
     pub fn is_named(&self, name: &str) -> bool {
         self.name == name || self.node.to_string() == name
     }
 
-    /// Whether there is nothing to recover: it has ended or was recovered, and has left nothing. A lease that is over is something: it keeps
-    /// changes in the feed that its node has not read.
+    /// Whether recovery has no work: the node has ended or was recovered, and has no state left. An expired lease is work: the lease
+    /// keeps feed changes that the node has not read.
     pub fn has_ended_cleanly(&self) -> bool {
         self.has_nothing_left && self.lease.is_none()
     }
@@ -56,13 +56,13 @@ impl NodeState {
 /// The lease of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeLease {
-    /// The process that took it.
+    /// The process that took the lease.
     pub holder: String,
-    /// When it ends, by the clock of the database.
+    /// End of the lease, by the clock of the database.
     pub until: Timestamp,
-    /// The time there.
+    /// Current time, by the clock of the database.
     pub now: Timestamp,
-    /// How long after its end the process may still end answers, by its spool.
+    /// How long after the end of the lease the process may still end answers, by its spool.
     pub grace: Duration,
 }
 
@@ -76,12 +76,12 @@ impl NodeLease {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether the lease has ended.
     pub fn is_over(&self) -> bool {
         self.until <= self.now
     }
 
-    /// Whether others may recover the node by themselves: its process, if it still runs, ends no answer any more.
+    /// Whether other nodes may recover the node without an operator: the node's process, if it still runs, ends no more answers.
     pub fn may_be_recovered(&self) -> bool {
         self.now >= self.until + self.grace.max(RECOVERED_AFTER)
     }

@@ -32,29 +32,29 @@ use crate::tables::allotment::remove_caps;
 use crate::threads;
 use tollgate_postgres::{Connection, Target, WAIT};
 
-/// The number of a node that is alone, whatever its name: its ledger in memory decides on all credit.
+/// The number of a node that is alone, under any name: the node's ledger in memory decides on all credit.
 const ALONE: i64 = 1;
 
 /// Interval at which the outage of a database is noticed.
 const OUTAGE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Pause between two looks at a lease that is about to end.
+/// Pause between two reads of a lease that is about to end.
 const LEASE_PAUSE: Duration = Duration::from_millis(200);
 
-/// What an opening has found and taken.
+/// The state found and taken by an opening.
 pub(super) struct Opened {
     pub(super) connection: Connection,
     pub(super) node: i64,
     pub(super) epoch: i64,
     pub(super) root_secret: RootSecret,
-    /// The number of the last change of the cluster: what is read from now on includes it.
+    /// The number of the last change of the cluster: every later read includes this change.
     pub(super) change: i64,
     pub(super) spool: Claim,
     /// When the lease was taken, since the boot.
     pub(super) renewed: Duration,
 }
 
-/// Opens the store of a database with exclusive ownership, and creates it in an empty database.
+/// Opens the store of a database with exclusive ownership, and creates the store in an empty database.
 pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
     let name = options.url.to_string();
     let target = Arc::new(target(&options)?.of_primary());
@@ -116,7 +116,7 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
     let writes = |spool| write_spool(&shared, &outage, spool);
     let spooling = shared.spool.as_ref().map(writes);
     let spooling = spooling.transpose().map_err(thread)?;
-    // What is read from here on includes every change so far.
+    // Every later read includes all changes so far.
     let now = (options.monotonic_us)();
     shared.gauges.feed_read_us.store(now.max(1), Relaxed);
     let feed = match options.role {
@@ -174,7 +174,7 @@ fn watch_outage(shared: &Arc<Shared>, outage: &Arc<Outage>) -> std::io::Result<T
     })
 }
 
-/// Starts the thread that writes the spool: another one than that of the outage, which the disk of the spool must not stop.
+/// Starts the thread that writes the spool, separate from the outage's thread: the disk of the spool must not stop the outage's thread.
 fn write_spool(
     shared: &Arc<Shared>,
     outage: &Arc<Outage>,
@@ -183,7 +183,7 @@ fn write_spool(
     let interval = OUTAGE_INTERVAL.min(outage.times.spool_after / 4);
     let (refreshed, outage, spool) = (Arc::clone(shared), Arc::clone(outage), Arc::clone(spool));
     Ticker::start("spool", interval, shared, move || {
-        // Refused first: a client that is answered because of it may ask again at once.
+        // The refusal comes first: a client with a spooled answer may ask again at once.
         refresh(&refreshed, &outage);
         spool.write();
         ControlFlow::Continue(())
@@ -209,7 +209,7 @@ pub fn open_read(options: &Options) -> Result<Arc<Reader>, OpenError> {
     Ok(Arc::new(Reader::new(Arc::new(Pool::new(target)))))
 }
 
-/// Brings the schema up to this release, beside the gateways that have the database: those of an earlier release run on it too.
+/// Brings the schema up to this release, beside the gateways of the database: gateways of an earlier release run on the new schema too.
 pub fn migrate(options: &Options) -> Result<(), OpenError> {
     let name = options.url.to_string();
     let connection = connect_primary(options)?;
@@ -219,14 +219,14 @@ pub fn migrate(options: &Options) -> Result<(), OpenError> {
     ended.map_err(|error| open_error(&name, "migrate", error))
 }
 
-/// Verifies the server, and sets what protects other gateways from this process.
+/// Verifies the server, and sets the limits that protect other gateways from this process.
 fn prepare(connection: &Connection, name: &str) -> Result<(), OpenError> {
     schema::check_server(connection, name)?;
-    // A start that is paused while it has the lock of all nodes must not stop them.
+    // A start that is paused while it has the lock of all nodes must not stop the other nodes.
     set_idle_limit(connection).map_err(|error| open_error(name, "open", error))
 }
 
-/// Begins a transaction that has the lock of the schema, and finds it up to date.
+/// Begins a transaction with the lock of the schema, and migrates the schema to this release.
 fn begin(connection: &Connection, name: &str, options: &Options) -> Result<(), OpenError> {
     let limit = |time| {
         let limited = connection.limit(time);
@@ -238,7 +238,7 @@ fn begin(connection: &Connection, name: &str, options: &Options) -> Result<(), O
     limit(WAIT)
 }
 
-/// Whether a first start can use an empty database. Leaves nothing there.
+/// Whether a first start can use an empty database. Leaves the database empty.
 pub fn check_empty(options: &Options) -> Result<(), OpenError> {
     let name = options.url.to_string();
     let connection = connect_primary(options)?;
@@ -246,7 +246,7 @@ pub fn check_empty(options: &Options) -> Result<(), OpenError> {
     schema::try_create(&connection).map_err(|error| open_error(&name, "make the tables of", error))
 }
 
-/// Connects to the server as a gateway does, and leaves it.
+/// Connects to the server as a gateway does, and disconnects.
 pub fn reach(options: &Options) -> Result<(), OpenError> {
     connect_primary(options).map(|_| ())
 }
@@ -256,7 +256,7 @@ fn connect_primary(options: &Options) -> Result<Connection, OpenError> {
     Connection::open(&target).map_err(|error| open_error(&options.url.to_string(), "open", error))
 }
 
-/// The process that has a database, if there is one: it has a lease that is fresh. For a standby.
+/// The process that has a database by a fresh lease, if any. For a standby.
 pub fn holder(options: &Options) -> Result<Option<String>, OpenError> {
     let name = options.url.to_string();
     let connection = connect_primary(options)?;
@@ -270,8 +270,8 @@ pub fn holder(options: &Options) -> Result<Option<String>, OpenError> {
     })
 }
 
-/// Whether nodes of the other kind have left something, which has to be recovered before the store is opened. A database without a store has
-/// none.
+/// Checks that nodes of the other kind have left no state; such state has to be recovered before the store is opened. A database without
+/// a store has no nodes.
 pub fn check_nodes(options: &Options) -> Result<(), OpenError> {
     let name = options.url.to_string();
     let connection = Connection::open(&target(options)?);
@@ -286,7 +286,7 @@ pub fn check_nodes(options: &Options) -> Result<(), OpenError> {
     }
 }
 
-/// The lease of a node, and whether a process that has it may still renew it or may still end answers by its spool.
+/// The lease of a node: `Held` if a process with the lease may still renew the lease, or may still end answers by its spool.
 fn find_lease(
     connection: &Connection,
     node: i64,
@@ -305,7 +305,7 @@ fn find_lease(
         let sql = "SELECT epoch FROM nodes WHERE id = ?1";
         let epoch = connection.number(sql, values![node]).map_err(failed)?;
         let secret = find_secret(connection).map_err(failed)?;
-        // The lock of its spool ends with the process.
+        // The lock of the node's spool ends with the process.
         if epoch == owner.epoch && secret.is_some_and(|it| Owner::database(&it) == owner.database) {
             return Ok(free);
         }
@@ -314,7 +314,7 @@ fn find_lease(
     let may_renew = !held.is_over && !is_gone;
     let may_end_answers = held.spooling().is_some()
         && match options.role {
-            // An operator has decided, or the time was waited for.
+            // An operator has decided, or the waiting time is over.
             NodeRole::Recovery(_) => false,
             NodeRole::Alone | NodeRole::OneOfMany => !is_gone,
         };
@@ -324,7 +324,8 @@ fn find_lease(
     })
 }
 
-/// The number of the node to open, and its lease, or that of another process of a node that must not run beside it.
+/// The number of the node to open, and the node's lease. If a node that must not run beside this node has a held lease, returns the held
+/// lease.
 pub(super) fn choose(
     connection: &Connection,
     options: &Options,
@@ -374,7 +375,7 @@ fn nodes(connection: &Connection) -> Result<Vec<(i64, String)>, RowError> {
     connection.all(sql, values![], |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// The number of the node with a name, or a new one, or that of a node that has nothing left.
+/// The number of the node with a name, or a new number, or the number of a node without any state left.
 fn slot(
     connection: &Connection,
     nodes: &[(i64, String)],
@@ -403,8 +404,8 @@ fn slot(
     Ok(None)
 }
 
-/// Those of these nodes that have not posted their journal, that have open holds, credit or a part of a cap, or whose answers to recalls others
-/// would wait for.
+/// The nodes with state left: an unposted journal, open holds, credit, a part of a cap, or a missing answer that other nodes would wait
+/// for.
 pub(super) fn unrecovered(
     connection: &Connection,
     nodes: impl Iterator<Item = i64>,
@@ -433,13 +434,13 @@ pub(super) fn target(options: &Options) -> Result<Target, OpenError> {
     })
 }
 
-/// Takes the lease of the node and raises its epoch. Waits for the end of a lease that is not renewed any more, and of a recovery.
+/// Takes the lease of the node and raises its epoch. Waits for the end of an unrenewed lease, and for the end of a recovery.
 pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenError> {
     let name = options.url.to_string();
     let connection = Connection::open(target).map_err(|error| open_error(&name, "open", error))?;
     prepare(&connection, &name)?;
     let clock = &options.clock;
-    // For how long the end of a lease is waited for that is not renewed.
+    // Maximum wait for the end of an unrenewed lease.
     let wait_max = options.outage.lease + Duration::from_secs(1);
     let mut give_up = clock.elapsed() + wait_max;
     let mut claim = Claim::open(options, matches!(options.role, NodeRole::Recovery(_)))?;
@@ -502,7 +503,8 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
                     continue;
                 }
                 lease::record_spool(&connection, run, grace).map_err(failed)?;
-                // Locked to the end, as by each commit that changes what nodes share: the next removal of changes sees the lease.
+                // Locked until the end of the transaction, as by each commit that changes shared state: the next removal of changes sees
+                // the lease.
                 let sql = "SELECT number FROM cluster WHERE id = 1 FOR UPDATE";
                 let change = connection
                     .number(sql, values![])
@@ -523,7 +525,8 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
         };
         end("COMMIT")?;
         if held.is_recovery {
-            // It ends by itself: several processes start at once on what an earlier one has left. One that hangs loses its lease.
+            // The recovery ends without help: several processes start at once after an earlier process has left state. A recovery that
+            // hangs loses its lease.
             if waits_for.as_ref() != Some(&held.holder) {
                 let holder = Holder::describe(&held.holder);
                 tracing::info!(%holder, "waiting for the recovery of a node");
@@ -564,7 +567,8 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
     }
 }
 
-/// Refuses the recovery of a node whose process may still end answers: it may have renewed its lease since the node was found to have ended.
+/// Refuses the recovery of a node whose process may still end answers. The process may have renewed its lease after the node was found to
+/// have ended.
 fn refuse_running(connection: &Connection, node: i64, name: &str) -> Result<(), OpenError> {
     let found = lease::find(connection, node).map_err(|error| row_open_error(name, error))?;
     let lease = found.map(|found| NodeLease::of(&found));
@@ -578,7 +582,7 @@ fn refuse_running(connection: &Connection, node: i64, name: &str) -> Result<(), 
     }
 }
 
-/// What to do about another process that has the database as the node `held`.
+/// The remedy against another process that has the database as the node `held`.
 fn in_use_remedy(role: NodeRole, held: i64) -> &'static str {
     match (role, commit_id::has_allotments(held)) {
         (NodeRole::Recovery(_), _) => "the node runs: stop it first, or leave it",
@@ -592,7 +596,7 @@ fn in_use_remedy(role: NodeRole, held: i64) -> &'static str {
     }
 }
 
-/// The root secret of the store, which its first run has made.
+/// The root secret of the store, made by the store's first run.
 fn root_secret(connection: &Connection, random: &RootSecret) -> Result<RootSecret, WriteError> {
     let text = base16ct::lower::encode_string(&random.0);
     let sql = "INSERT INTO meta (k, v) VALUES ('secret', ?1) ON CONFLICT (k) DO NOTHING";
@@ -612,7 +616,7 @@ fn find_secret(connection: &Connection) -> Result<Option<RootSecret>, RowError> 
 }
 
 impl Epochs for Connection {
-    /// Waits for commits of the node that are under way: they have locked its row.
+    /// Waits for commits of the node that are under way: these commits have locked the node's row.
     fn raise_epoch(&self, run: &NewRun<'_>) -> Result<i64, WriteError> {
         let (first, last) = commit_id::range(run.node);
         let sql = "SELECT id FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
@@ -643,7 +647,7 @@ mod tests {
     use crate::outage::OutageTimes;
     use crate::spool::SpoolFile;
 
-    /// One thread did both, and a disk that stood still kept the node from noticing the outage.
+    /// One thread did both, and a stalled disk kept the node from noticing the outage.
     #[test]
     fn an_outage_is_noticed_while_the_disk_of_the_spool_does_not_answer() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -661,7 +665,7 @@ mod tests {
         let _disk = spool.stall_disk();
         _spooling = write_spool(&shared, &outage, &spool).expect("a thread");
         _watch = watch_outage(&shared, &outage).expect("a thread");
-        // Its end too: the thread that waits for the disk has noticed one of them at most, before it began to wait.
+        // The end of the outage too: the thread that waits for the disk has noticed at most one of both changes, before its wait began.
         for is_cut_off in [true, false] {
             match is_cut_off {
                 true => hand.advance(Duration::from_secs(8)),

@@ -10,23 +10,23 @@ use crate::outage::OutageTimes;
 use crate::rows::RootSecret;
 use tollgate_postgres::DatabaseUrl;
 
-/// What a node is among those of its database.
+/// The role of a node in its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeRole {
-    /// The only one: it has all credit of every account.
+    /// The only node: it has all credit of every account.
     Alone,
-    /// One of several, each with a name of its own, and with allotments of the accounts' credit.
+    /// One of several nodes, each with a separate name, and with allotments of the accounts' credit.
     OneOfMany,
-    /// The node with this number, whose process has ended: it is opened to return what it has left.
+    /// Opens the node with this number, whose process has ended, to return its remaining state.
     Recovery(i64),
 }
 
 /// The spool of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolOptions {
-    /// Its folder, on a local disk, of this node alone; created if it is missing.
+    /// The spool's folder, on a local disk, of this node alone; created if missing.
     pub folder: PathBuf,
-    /// Bytes that it may have.
+    /// Maximum size of the spool, in bytes.
     pub bytes_max: u64,
 }
 
@@ -34,23 +34,23 @@ pub struct SpoolOptions {
 pub struct Options {
     /// The database.
     pub url: DatabaseUrl,
-    /// The password of its user, where the server asks for one.
+    /// The password of the database's user, where the server asks for a password.
     pub password: Option<Box<[u8]>>,
     /// The node's name in the store.
     pub node_name: String,
-    /// What the node is among those of the database.
+    /// The role of the node in the database.
     pub role: NodeRole,
-    /// A recovery that no operator has asked for: it is refused, without a wait, while the node's process may still end answers.
+    /// A recovery that no operator has asked for: refused, without a wait, while the node's process may still end answers.
     pub is_automatic: bool,
     /// Maximum number of units in one commit.
     pub batch_max: usize,
-    /// Maximum number of units in the queue; new operations are refused from three quarters of it on.
+    /// Maximum number of units in the queue; new operations are refused from three quarters of the queue on.
     pub queue_max: usize,
-    /// Number of journal records from which on they are posted for any number of accounts.
+    /// Number of journal records from which on a posting is due, for any number of accounts.
     pub post_records: usize,
     /// The time of opening.
     pub now: Timestamp,
-    /// The run that has handed the store over and still serves requests: its holds and claims are not orphans.
+    /// The epoch of the run that has handed the store over and still serves requests: the run's holds and claims are not orphans.
     pub predecessor: Option<i64>,
     /// 32 random bytes, stored as the root secret if the store is new.
     pub random: RootSecret,
@@ -60,10 +60,10 @@ pub struct Options {
     pub outage: OutageTimes,
     /// The clock of an outage.
     pub clock: Clock,
-    /// Where charges are written while the database does not answer; `None`: answers wait for it.
+    /// Where charges are written while the database does not answer; with `None`, answers wait for the database.
     pub spool: Option<SpoolOptions>,
-    /// Called once when the store stops for good for any reason but [`crate::Store::close`]; the process has to exit with an error. The call
-    /// is made on a thread of the store and must not block.
+    /// Called once when the store stops for good, except by [`crate::Store::close`]; the process has to exit with an error. The call is
+    /// made on a thread of the store and must not block.
     pub on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
 }
 

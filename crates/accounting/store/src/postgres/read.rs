@@ -16,12 +16,12 @@ use tollgate_postgres::{Connection, Target, WAIT};
 /// Connections kept for the next reader.
 const IDLE_MAX: usize = 8;
 
-/// How long a connection may be idle and is reused. The other end may be gone without a sign by then: a firewall forgets connections, and an
-/// address moves to another server.
+/// Maximum idle time of a reused connection. After this time the other end may be gone without a sign: a firewall forgets connections,
+/// and an address moves to another server.
 const REUSE: Duration = Duration::from_mins(1);
 
 thread_local! {
-    /// The time limit of each wait for the server in reads of this thread, where it has one of its own.
+    /// The time limit of each wait for the server in reads of this thread, if the thread has a separate limit.
     static LIMIT: Cell<Option<Duration>> = const { Cell::new(None) };
 }
 
@@ -30,13 +30,13 @@ pub(super) fn limit_reads_of_this_thread(limit: Duration) {
     LIMIT.set(Some(limit));
 }
 
-/// What a read of several statements sees: one state of the database.
+/// Begins a read of several statements that see one state of the database.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// A connection pool: opens connections on demand, and keeps a few.
 pub(super) struct Pool {
     target: Arc<Target>,
-    /// The one that was released last is the last.
+    /// In order of release; the connection released last is the last.
     idle: Mutex<Vec<Idle>>,
     /// Whether the pool has made a connection.
     is_connected: AtomicBool,
@@ -58,7 +58,8 @@ impl Pool {
         }
     }
 
-    /// The connection that was released last, unless it has been idle for too long: then the others have been so too.
+    /// The connection released last, unless the connection has been idle for too long: the remaining connections have then been idle for
+    /// longer.
     fn pop(&self) -> Option<Connection> {
         let last = self.idle().pop()?;
         if self.clock.elapsed().saturating_sub(last.since) > REUSE {
@@ -80,11 +81,11 @@ impl Pool {
 
     /// Takes an idle connection, or opens one.
     fn acquire(&self, what: &'static str) -> Result<Connection, ReadError> {
-        // The server may have closed those that were idle.
+        // The server may have closed the idle connections.
         let reused = std::iter::from_fn(|| self.pop()).find(Connection::is_reusable);
         let connection = match reused {
             Some(connection) => Ok(connection),
-            // The first login belongs to a start or a command, which tries once: it has the time of an opening.
+            // The first login belongs to a start or a command, which tries once: the login has the time limit of an opening.
             None if !self.is_connected.load(Ordering::Relaxed) => Connection::open(&self.target),
             None => Connection::reopen(&self.target),
         };
@@ -103,7 +104,7 @@ impl Pool {
     /// Keeps a connection for the next read.
     fn release(&self, connection: Connection) {
         if connection.is_lost() {
-            // What has cut it off has cut off the others, and each of them would take its time limit to say so.
+            // The cause of the loss has also cut off the idle connections. Each of these would need its time limit to report the loss.
             return self.drop_idle();
         }
         if LIMIT.get().is_some() && connection.limit(WAIT).is_err() {
@@ -125,7 +126,7 @@ impl Pool {
     }
 }
 
-/// The clock of a pool. Under a simulation no connection is idle for too long: the system's clock would decide otherwise in each run.
+/// The clock of a pool. Under a simulation no connection is idle for too long: the system's clock would decide differently in each run.
 fn clock() -> Clock {
     #[cfg(feature = "simulation")]
     if crate::simulation::Actor::current().is_some() {
@@ -153,7 +154,7 @@ impl Connections for Pool {
     }
 }
 
-/// A connection of the pool while it is read from.
+/// A connection of the pool during a read.
 struct PoolView<'p> {
     pool: &'p Pool,
     /// Present until the drop.
@@ -170,7 +171,7 @@ impl PoolView<'_> {
             true => connection.run("ROLLBACK", &[]).map(|_| ()),
             false => Ok(()),
         };
-        // One that is lost or stays in the transaction is not kept.
+        // A lost connection, or a connection still in the transaction, is not kept.
         self.pool.release(connection);
         Ok(ended?)
     }

@@ -1,4 +1,4 @@
-//! Recovery of the ledger in a database that no gateway uses as this node: rebuilding of what is derived.
+//! Recovery of the ledger in a database that no gateway uses as this node: rebuilds the derived data.
 
 use super::failure::{open_error, row_open_error, write_open_error};
 use super::lease;
@@ -8,11 +8,12 @@ use super::schema::{self, MIGRATION_MAX};
 use crate::error::OpenError;
 use crate::recovery;
 
-/// Rebuilds everything derived from the journal, in one transaction; the journal stays unchanged. Refused while a gateway has the
-/// database, and where a commit of the journal differs from what was sealed: its changes would be lost permanently.
+/// Rebuilds all data derived from the journal, in one transaction; the journal stays unchanged. Refused while a gateway has the database.
+/// Also refused if a commit of the journal differs from its seal: the commit's changes would be lost permanently.
 pub fn rebuild_postings(options: &Options) -> Result<(), OpenError> {
     let name = options.url.to_string();
-    // Also where a node of several rebuilds: what all of them share changes, so none may run, and none may have anything left.
+    // Always as [`NodeRole::Alone`], also with several nodes: the rebuild changes the shared state of the nodes, so no node may run or be
+    // unrecovered.
     let alone = Options {
         password: options.password.clone(),
         ..Options::new(options.url.clone(), options.now, options.random.clone())
@@ -21,7 +22,7 @@ pub fn rebuild_postings(options: &Options) -> Result<(), OpenError> {
     let connection = &opened.connection;
     let failed = |error| open_error(&name, "write", error);
     connection.limit(MIGRATION_MAX).map_err(failed)?;
-    // Nothing renews the lease. Every start waits for this lock, until the rebuild is committed.
+    // No thread renews the lease. Every start waits for this lock until the rebuild is committed.
     schema::lock(connection).map_err(failed)?;
     let rebuilt = recovery::verify_seals(connection)
         .map_err(|error| row_open_error(&name, error))

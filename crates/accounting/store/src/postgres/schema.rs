@@ -23,26 +23,26 @@ const DIALECT: Dialect = Dialect {
     keyed: "",
 };
 
-/// The oldest server.
+/// The oldest supported server.
 const SERVER_MIN: i64 = 130_000;
 
-/// [`COMPATIBLE_FROM`] once there were several nodes: an earlier release does not know of shared balances, and cannot read the journals.
+/// [`COMPATIBLE_FROM`] of a store with several nodes: an earlier release does not know shared balances, and cannot read the journals.
 const COMPATIBLE_WITH_NODES: i64 = 17;
 
-/// Attempts to create the table of the lock, which two processes may do at once.
+/// Attempts to create the table of the lock: two processes may create the table at once.
 const CREATE_TRIES: usize = 5;
 
-/// Time limit of one statement of a migration: some change every row of a table.
+/// Time limit of one statement of a migration: some statements change every row of a table.
 pub(super) const MIGRATION_MAX: Duration = Duration::from_secs(3600);
 
-/// For how long a statement of a migration waits for a table, commits of other gateways behind it.
+/// For how long a statement of a migration waits for a table. Commits of other gateways queue behind this wait.
 const TABLE_LOCK_MAX: &str = "500ms";
 
-/// For how long a start tries again while tables are in use, and the pause between two attempts.
+/// For how long a start retries while tables are in use, and the pause between two attempts.
 const TABLES_MAX: Duration = Duration::from_secs(600);
 const TABLES_PAUSE: Duration = Duration::from_secs(2);
 
-/// Verifies that the server keeps what it has confirmed.
+/// Verifies that the server keeps confirmed commits.
 pub(super) fn check_server(connection: &Connection, name: &str) -> Result<(), OpenError> {
     let setting = |setting: &str| {
         let sql = "SELECT current_setting(?1, true)";
@@ -66,7 +66,7 @@ pub(super) fn check_server(connection: &Connection, name: &str) -> Result<(), Op
             "is PostgreSQL {version}; upgrade it to version 13 or later"
         ));
     }
-    // Other servers of the protocol have no such setting, and no way to turn it off.
+    // Other servers with this protocol have no `fsync` setting, and always sync.
     if setting("fsync")?.is_some_and(|value| value == "off") {
         return unfit(
             "has `fsync = off`: a crash of its machine would lose charges and damage the database; set `fsync = on` in `postgresql.conf`"
@@ -87,7 +87,7 @@ pub(super) fn check_server(connection: &Connection, name: &str) -> Result<(), Op
     }
 }
 
-/// Takes the lock of all changes to the schema and to nodes, in a transaction that it begins.
+/// Begins a transaction, and takes the lock of all changes to the schema and to nodes.
 pub(super) fn lock(connection: &Connection) -> Result<(), EngineError> {
     for attempt in 1..=CREATE_TRIES {
         let sql = "CREATE TABLE IF NOT EXISTS schema_lock (id BIGINT PRIMARY KEY)";
@@ -109,8 +109,8 @@ pub(super) fn lock(connection: &Connection) -> Result<(), EngineError> {
         .map(|_| ())
 }
 
-/// Runs the missing migrations, under the lock. One that has to wait for a table is rolled back and tried again: commits of every gateway would wait
-/// behind it, for as long as another program reads the table, a backup for example.
+/// Runs the missing migrations, under the lock. A migration that has to wait for a table is rolled back and retried. Otherwise, while
+/// another program, a backup for example, reads the table, commits of every gateway would wait behind the migration.
 pub(super) fn migrate(connection: &Connection, name: &str, clock: &Clock) -> Result<(), OpenError> {
     let failed = |error| open_error(name, "migrate", error);
     let give_up = clock.elapsed() + TABLES_MAX;
@@ -138,7 +138,7 @@ fn run_steps(connection: &Connection, from: i64) -> Result<(), EngineError> {
     }
     connection.run_all(OWN_TABLES)?;
     for (table, column, of_type) in OWN_COLUMNS {
-        // With `IF NOT EXISTS` the statement waits for the table all the same.
+        // `ADD COLUMN IF NOT EXISTS` waits for the table even if the column exists.
         let sql = "SELECT 1 FROM information_schema.columns
             WHERE table_schema = current_schema() AND CAST(table_name AS TEXT) = ?1 AND CAST(column_name AS TEXT) = ?2";
         let is_there = connection.exists(sql, values![table, column]);
@@ -152,15 +152,16 @@ fn run_steps(connection: &Connection, from: i64) -> Result<(), EngineError> {
     connection.run_all("SET LOCAL lock_timeout = 0")
 }
 
-/// Makes the tables of an empty database, and takes them back: a first start would fail as this does.
+/// Makes the tables of an empty database, and rolls back: a failure here predicts the failure of a first start.
 pub(super) fn try_create(connection: &Connection) -> Result<(), EngineError> {
     connection.run_all("BEGIN")?;
     run_steps(connection, 0)?;
     connection.run_all("ROLLBACK")
 }
 
-/// Leaves room in each page of `allotments` for new versions of its rows: a posting changes those of all its accounts, and a row that moves to
-/// another page is inserted into both indexes again. A table with any setting of an operator stays as it is. Other servers of the protocol may refuse it.
+/// Leaves room in each page of `allotments` for new versions of its rows. A posting changes the rows of all its accounts, and a row that
+/// moves to another page is inserted into both indexes again. A table with any setting of an operator stays unchanged. Other servers with
+/// this protocol may refuse the setting.
 pub(super) fn leave_room(connection: &Connection) {
     let sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = current_schema() AND c.relname = 'allotments' AND c.reloptions IS NULL";
@@ -170,7 +171,7 @@ pub(super) fn leave_room(connection: &Connection) {
     let set = "BEGIN; SET LOCAL lock_timeout = '1s'; ALTER TABLE allotments SET (fillfactor = 50); COMMIT";
     if let Err(error) = connection.run_all(set) {
         tracing::debug!(error = %error.source, "the table `allotments` keeps its `fillfactor`");
-        // If it fails, so does the next statement, which says so.
+        // If `ROLLBACK` fails, the next statement fails too and reports the error.
         let _ = connection.run_all("ROLLBACK");
     }
 }
@@ -181,7 +182,7 @@ pub(super) fn record_version(connection: &Connection) -> Result<(), EngineError>
         "INSERT INTO meta (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v";
     let value = SCHEMA.to_string();
     connection.execute(sql, values!["schema", value])?;
-    // Of a store that was copied.
+    // `carry` exists already in a store that was copied.
     let has_carry = connection.exists("SELECT 1 FROM carry WHERE id = 1", values![]);
     let compatible = match has_carry {
         Ok(true) => carry::KNOWN_FROM,
@@ -192,12 +193,12 @@ pub(super) fn record_version(connection: &Connection) -> Result<(), EngineError>
     record_compatible(connection, compatible)
 }
 
-/// Keeps releases out that know of one node only.
+/// Keeps out releases that know only one node.
 pub(super) fn record_several_nodes(connection: &Connection) -> Result<(), EngineError> {
     record_compatible(connection, COMPATIBLE_WITH_NODES)
 }
 
-/// Records the oldest schema of a release that can use the store, unless a later one is recorded.
+/// Records the oldest schema of a release that can use the store, unless a later schema is recorded.
 fn record_compatible(connection: &Connection, schema: i64) -> Result<(), EngineError> {
     let sql = "INSERT INTO meta (k, v) VALUES ('compatible', ?1)
         ON CONFLICT (k) DO UPDATE SET v = excluded.v WHERE CAST(meta.v AS BIGINT) < CAST(excluded.v AS BIGINT)";
@@ -205,7 +206,7 @@ fn record_compatible(connection: &Connection, schema: i64) -> Result<(), EngineE
     connection.execute(sql, values![value]).map(|_| ())
 }
 
-/// Verifies that there is a store which this release can read.
+/// Verifies that the database has a store that this release can read.
 pub(super) fn check_readable(connection: &Connection, name: &str) -> Result<(), OpenError> {
     match version(connection, name)? {
         None => Err(OpenError::Missing {
@@ -230,7 +231,7 @@ fn has_table(connection: &Connection, table: &str) -> Result<bool, RowError> {
     connection.exists(sql, values![table])
 }
 
-/// The schema of the store, if there is one. A later one than this release knows is refused unless it says that this release can use it.
+/// The schema of the store, if any. A newer schema is refused unless the store declares this release compatible.
 pub(super) fn version(connection: &Connection, name: &str) -> Result<Option<i64>, OpenError> {
     let failed = |error| row_open_error(name, error);
     if is_importing(connection).map_err(failed)? {

@@ -1,4 +1,4 @@
-//! A thread of a store that does one thing at intervals until it is stopped.
+//! A thread of a store that runs a function at intervals until a stop.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,15 +12,15 @@ use crate::commit::Shared;
 use crate::error::{Failure, FailureKind};
 use crate::threads::{self, Condvar};
 
-/// The thread; dropping it stops the thread and waits for it.
+/// The thread; the drop stops the thread and waits for its end.
 pub(super) struct Ticker {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ticker {
-    /// Starts the thread. `tick` is called at once and after each interval, until it breaks. A panic there stops the store: a node without the
-    /// thread would neither keep its lease nor follow the others, and go on.
+    /// Starts the thread. The thread calls `tick` at once and after each interval, until `tick` breaks. A panic in `tick` stops the
+    /// store: otherwise a node without the thread would go on without its lease or without the other nodes' changes.
     pub(super) fn start(
         name: &'static str,
         interval: Duration,
@@ -58,7 +58,7 @@ impl Drop for Ticker {
         *flag.lock() = true;
         wake.notify_one();
         if let Some(thread) = self.thread.take() {
-            // Its panic has stopped the store.
+            // The thread's panic has stopped the store.
             let _ = threads::join(thread);
         }
     }

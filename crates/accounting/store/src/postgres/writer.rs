@@ -1,17 +1,19 @@
-//! The writing connection: the transaction of a commit with the fence in it, and the outcome of a commit whose connection was lost.
+//! The writing connection: the transaction of a commit with the fence inside, and the outcome of a commit whose connection was lost.
 //!
-//! A commit of ledger parts alone is one statement, which inserts the journal row only after the row before it and in the node's own epoch.
-//! Sent again after a lost connection it either inserts the row, or finds it there. Any other commit is a transaction. It begins with the
-//! fence, which locks the node's row, and with the number of the transaction. After a lost `COMMIT` the writer locks the node's row
-//! exclusively, for which it waits until the server has ended the lost transaction, and reads that number. Where it is not there, a later number
-//! is recorded, so that a copy of the transaction that the server receives later fails (`lost`). Then it is run again under a new number from the
-//! statements that were kept, and their results have to be the same.
+//! A commit of ledger parts alone is one statement. The statement inserts the journal row only after the preceding row and in the node's
+//! own epoch. After a lost connection the writer sends the statement again: the statement inserts the row or finds the row. Any other
+//! commit is a transaction. The transaction begins with the fence and with the transaction's number; the fence locks the node's row.
+//! After a lost `COMMIT` the writer locks the node's row exclusively and reads the recorded number. The lock waits until the server has
+//! ended the lost transaction. If the number is missing, the writer records a later number, so that a late copy of the lost transaction
+//! fails (`lost`). The writer then runs the transaction again under a new number, from the kept statements; their results have to be
+//! equal.
 //!
-//! An error of the server before `COMMIT` is a refusal: nothing of the transaction is durable. One to `COMMIT` itself says no more than a lost
-//! connection. Those that pass (`Fault::passes`) are waited for like a lost connection, on a new one (`attempts`).
+//! An error of the server before `COMMIT` is a refusal: no row of the transaction is durable. An error of `COMMIT` leaves the outcome
+//! open, like a lost connection. After an error that passes (`Fault::passes`), the writer retries on a new connection with backoff
+//! (`attempts`).
 //!
-//! Commits of one statement and transactions that read nothing are sent without a wait for those before them (`sent`). Every other exchange with
-//! the server reads their results first.
+//! Commits of one statement and transactions without reads are pipelined: sent without a wait for earlier commits (`sent`). Every other
+//! exchange with the server first reads the results of the pipelined commits.
 
 mod attempts;
 mod lost;
@@ -38,30 +40,30 @@ use tollgate_postgres::ServerError;
 use tollgate_postgres::{Connection, Sent, Target, is_select, refuse_nul};
 use tollgate_postgres::{Expected, NothingChanged};
 
-/// Begins a transaction: the fence, and its number. The number may not be null, so that it is an error where the node has another epoch, or the
-/// transaction was made already, of which the server has received a copy late: `COMMIT` is sent with it.
+/// Begins a transaction: the fence, and the transaction's number. The number may not be null. So the statement fails if the node has
+/// another epoch, or if the transaction was already made and the server received a late copy. `COMMIT` is sent with the transaction.
 const FENCE: &str = "UPDATE node_marks
     SET commits = CASE WHEN commits < ?3 THEN (SELECT CAST(?3 AS BIGINT) FROM nodes WHERE id = ?1 AND epoch = ?2 FOR SHARE) END WHERE id = ?1";
 
-/// Ends a transaction with a journal row, in the same way: the row is there.
+/// Ends a transaction with a journal row. Fails like [`FENCE`] without the row.
 const CHECK_ROW: &str = "UPDATE node_marks
     SET commits = (SELECT CAST(?2 AS BIGINT) FROM journal WHERE id = ?3 AND hash = ?4) WHERE id = ?1";
 
-/// Inserts a journal row in this epoch after the row before it.
+/// Inserts a journal row in this epoch after the preceding row.
 const INSERT_COMMIT: &str = "WITH f AS (SELECT 1 FROM nodes WHERE id = ?1 AND epoch = ?2 FOR SHARE),
         p AS (SELECT 1 FROM journal WHERE id = ?3 AND hash = ?4)
     INSERT INTO journal (id, entries, sum_avail, sum_held, prev, hash, at, body)
     SELECT CAST(?5 AS BIGINT), CAST(?6 AS BIGINT), CAST(?7 AS BIGINT), CAST(?8 AS BIGINT), CAST(?4 AS BYTEA), CAST(?9 AS BYTEA),
         CAST(?10 AS BIGINT), CAST(?11 AS BYTEA) FROM f, p";
 
-/// The same for the first row of a node.
+/// Like [`INSERT_COMMIT`], for the first row of a node.
 const INSERT_FIRST_COMMIT: &str = "WITH f AS (SELECT 1 FROM nodes WHERE id = ?1 AND epoch = ?2 FOR SHARE),
         p AS (SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM journal WHERE id BETWEEN ?3 AND ?12))
     INSERT INTO journal (id, entries, sum_avail, sum_held, prev, hash, at, body)
     SELECT CAST(?5 AS BIGINT), CAST(?6 AS BIGINT), CAST(?7 AS BIGINT), CAST(?8 AS BIGINT), CAST(?4 AS BYTEA), CAST(?9 AS BYTEA),
         CAST(?10 AS BIGINT), CAST(?11 AS BYTEA) FROM f, p";
 
-/// The writer's connection, which is made again when it is lost.
+/// The writer's connection, replaced after a loss.
 pub(super) struct Writer {
     target: Arc<Target>,
     outage: Arc<Outage>,
@@ -72,7 +74,7 @@ pub(super) struct Writer {
     /// The last row of the node that is durable, or was sent: id and hash.
     last: Cell<Option<(i64, [u8; 32])>>,
     sent: SentCommits,
-    /// Attempts at the commit under way of which nothing is durable, and that its caller makes from the beginning.
+    /// Failed attempts at the commit under way, where no row is durable and the caller makes the commit from the beginning.
     again: RefCell<Attempts>,
     /// The number of the last transaction.
     commits: Cell<i64>,
@@ -81,26 +83,26 @@ pub(super) struct Writer {
 /// The open commit.
 #[derive(Default)]
 struct Transaction {
-    /// `BEGIN` was sent, and the fence.
+    /// `BEGIN` and the fence were sent.
     is_begun: bool,
-    /// Nothing is sent before its end, unless the result of a statement is needed.
+    /// No statement is sent before the end of the transaction, unless the result of a statement is needed.
     is_deferred: bool,
-    /// What nodes share is locked.
+    /// The shared state is locked.
     is_locked: bool,
-    /// Everything since that changes rows.
+    /// The transaction's statements that change rows.
     written: Vec<Written>,
-    /// The journal row, until it is sent.
+    /// The journal row, until the row is sent.
     row: Option<JournalRow>,
     /// The journal row that was sent: id and hash.
     inserted: Option<(i64, [u8; 32])>,
 }
 
-/// A statement that is kept.
+/// A kept statement.
 struct Written {
     sent: Sent,
-    /// The number of rows that it has changed, where that is known.
+    /// The number of changed rows, where known.
     rows: Option<usize>,
-    /// How it is queued otherwise.
+    /// How the statement is queued where `rows` is `None`.
     queue: QueueEach,
 }
 
@@ -108,7 +110,7 @@ struct Written {
 type QueueEach = fn(&Connection, &str, &mut Feed<'_>) -> Result<(), EngineError>;
 
 struct JournalRow {
-    /// The row before it, if there is one.
+    /// The preceding row, if any.
     before: Option<i64>,
     id: i64,
     seal: Seal,
@@ -158,7 +160,7 @@ impl Writer {
         };
     }
 
-    /// The result of a statement is needed: sends those before it.
+    /// The result of a statement is needed: sends the earlier statements.
     fn end_deferral(&self) -> Result<(), EngineError> {
         if std::mem::take(&mut self.transaction.borrow_mut().is_deferred) {
             self.in_transaction(&mut |_| Ok(()))?;
@@ -166,8 +168,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Locks what the nodes of a cluster share, at the start of the transaction. A server ends the transaction of a node that does nothing in
-    /// it for [`IDLE_MAX`]: a paused node must not stop the others.
+    /// Locks the shared state of a cluster, at the start of the transaction. A server ends the transaction of a node that sends no
+    /// statement for [`IDLE_MAX`]: a paused node must not stop the other nodes.
     pub(super) fn lock_shared(&self) -> Result<(), EngineError> {
         if !self.is_one_of_many() || self.transaction.borrow().is_locked {
             return Ok(());
@@ -232,7 +234,7 @@ impl Writer {
             };
             last = Some(failure::copy(&error));
             Err(match error.fault {
-                // Unless the transaction is durable, which has to be known first.
+                // Unless the transaction is durable; the outcome has to be known first.
                 Fault::Value => EngineError {
                     fault: Fault::Lost,
                     ..error
@@ -252,14 +254,14 @@ impl Writer {
         Ok(())
     }
 
-    /// What was under way is durable.
+    /// The commit under way is durable.
     fn is_durable(&self) {
         if self.again.take().have_paused() {
             tracing::info!(database = %self.target.url, "database accepts commits again");
         }
     }
 
-    /// The error for a commit of which nothing is durable: where it passes, its caller makes the commit again, after a pause here.
+    /// The error for a commit without durable rows. If the error passes, the caller retries the commit, after a pause here.
     fn begin_again(&self, error: EngineError) -> EngineError {
         if !error.fault.passes() {
             return error;
@@ -278,7 +280,7 @@ impl Writer {
         let transaction = std::mem::take(&mut *self.transaction.borrow_mut());
         if transaction.is_begun {
             let link = self.link.borrow();
-            // With what is queued the server would skip it after an error.
+            // With queued statements, the server would skip `ROLLBACK` after an error.
             let undone = link.as_ref().map(|link| {
                 let _ = link.complete();
                 link.run("ROLLBACK", &[])
@@ -291,7 +293,7 @@ impl Writer {
         }
     }
 
-    /// Ends the lease of the run: for the next run of the node alone with `hands_over`.
+    /// Ends the lease of the run. With `hands_over`, only the next run of the node may take the node.
     pub(super) fn release_lease(&self, hands_over: bool) {
         let released = self.reconnecting(&mut |link| match hands_over {
             true => lease::hand_over(link, self.node, self.epoch),
@@ -302,7 +304,7 @@ impl Writer {
         }
     }
 
-    /// Runs `act` within the transaction, which is begun here, or run again where its connection was lost.
+    /// Runs `act` within the transaction. Begins the transaction first, or runs the transaction again after a lost connection.
     fn in_transaction<T>(
         &self,
         act: &mut dyn FnMut(&Connection) -> Result<T, EngineError>,
@@ -314,7 +316,7 @@ impl Writer {
             return done.map_err(|error| self.explained(error));
         }
         let done = self.reconnecting(&mut |link| {
-            // On a new connection none is open.
+            // A new connection has no open transaction.
             if !std::mem::replace(&mut is_open, false) {
                 self.run_again(link)?;
             }
@@ -323,7 +325,7 @@ impl Writer {
         done.map_err(|error| self.explained(error))
     }
 
-    /// Says of an error of a fence what it means.
+    /// Explains the error of a fence.
     fn explained(&self, error: EngineError) -> EngineError {
         let is_of_fence = error.source.is::<NothingChanged>() || error.source.is::<ServerError>();
         match error.fault == Fault::Fenced && is_of_fence {
@@ -332,7 +334,7 @@ impl Writer {
         }
     }
 
-    /// Runs `act` until the connection was not lost on the way.
+    /// Runs `act`, and retries after each lost connection.
     fn reconnecting<T>(
         &self,
         act: &mut dyn FnMut(&Connection) -> Result<T, EngineError>,
@@ -353,7 +355,8 @@ impl Writer {
                     return done;
                 }
             };
-            // After a conflict too: nothing of the transaction is left on a new connection. It is in use within the rows of a query.
+            // After a conflict too: no part of the transaction stays on a new connection. The connection is in use while the rows of a
+            // query are visited.
             match self.link.try_borrow_mut() {
                 Ok(mut link) => *link = None,
                 Err(_) => return Err(error),
@@ -378,7 +381,7 @@ impl Writer {
         link.queue(FENCE, values.iter().copied(), Expected::Change)
     }
 
-    /// Whether the run still has its epoch.
+    /// Checks that the run still has its epoch.
     pub(super) fn check_fence(&self) -> Result<(), EngineError> {
         let sql = "SELECT 1 FROM nodes WHERE id = ?1 AND epoch = ?2";
         let is_own = self.reconnecting(&mut |link| {
@@ -406,7 +409,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Inserts the journal row as a commit of its own, or finds that an earlier attempt has.
+    /// Inserts the journal row as a separate commit, or finds the row of an earlier attempt.
     fn insert_alone(&self, row: &JournalRow) -> Result<(), EngineError> {
         self.reconnecting(&mut |link| {
             match self.with_row(row, |sql, values| link.execute(sql, values)) {
@@ -424,7 +427,7 @@ impl Writer {
         })
     }
 
-    /// Runs the statement that inserts the journal row, with its values.
+    /// Runs the statement that inserts the journal row, with the row's values.
     fn with_row<T>(&self, row: &JournalRow, run: impl FnOnce(&str, &[Value<'_>]) -> T) -> T {
         let (first, last) = commit_id::range(self.node);
         let (sql, before, count) = match row.before {
@@ -466,7 +469,7 @@ impl Writer {
         }
     }
 
-    /// Keeps a statement, where the transaction would be run again.
+    /// Keeps a statement, if the transaction would be run again after a loss.
     fn keep(&self, sql: &str, values: impl FnOnce() -> RowValues, rows: Option<usize>) {
         if !self.is_one_of_many() {
             let kept = Written {
@@ -478,14 +481,14 @@ impl Writer {
         }
     }
 
-    /// Queues a statement with each of many lists of values, by `queue`, or keeps it where that is deferred.
+    /// Queues a statement with each of many lists of values, by `queue`. Keeps the statement in a deferred transaction.
     fn write_each(
         &self,
         sql: &str,
         feed: &mut Feed<'_>,
         queue: QueueEach,
     ) -> Result<(), EngineError> {
-        // Kept first, since `feed` runs once.
+        // The values are kept first, because `feed` runs once.
         let mut rows = RowValues::default();
         feed(&mut |values| {
             refuse_nul(values)?;
@@ -535,7 +538,8 @@ impl Sql for Writer {
         self.write_each(sql, feed, Connection::queue_rows)
     }
 
-    /// Reads on the connection as it is while the commit has written nothing: most read few rows, and then write nothing but the journal.
+    /// Reads outside of a transaction while the commit has written no row. Most reads return few rows, and most of these commits then
+    /// write only the journal.
     fn query(
         &self,
         sql: &str,
@@ -559,7 +563,7 @@ impl Sql for Writer {
             });
             match done {
                 Ok(()) => Ok(()),
-                // Nothing was visited, so it can be run again.
+                // No row was visited, so the query can run again.
                 Err(RowError::Engine(error)) if visited == 0 => Err(error),
                 Err(error) => {
                     failed = Err(error);
@@ -572,7 +576,7 @@ impl Sql for Writer {
             false => self.reconnecting(&mut act)?,
         }
         failed.map_err(|error| match error {
-            // With the rows that were visited.
+            // Rows were visited, so the query cannot run again.
             RowError::Engine(error) => RowError::Engine(self.begin_again_after(error)),
             error => error,
         })?;

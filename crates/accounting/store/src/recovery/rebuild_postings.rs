@@ -1,4 +1,4 @@
-//! Rebuilding of everything derived from the journal: balances, open holds, postings and references.
+//! Rebuilds the data derived from the journal: balances, open holds, postings and references.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::engine::{Booking, JournalRows, RowError, Sql, WriteError};
 use crate::entries::{Body, LedgerPart};
 use crate::tables;
 
-/// Verifies that every commit matches its seal, follows the previous one, and exists if it was posted.
+/// Verifies that every commit matches its seal, follows the previous commit, and exists if the commit was posted.
 pub(crate) fn verify_seals(sql: &dyn Sql) -> Result<(), RowError> {
     let mut posted = BTreeMap::new();
     tables::marks::posted(sql, &mut |node, row| {
@@ -50,7 +50,7 @@ pub(crate) fn verify_seals(sql: &dyn Sql) -> Result<(), RowError> {
     }
 }
 
-/// Rebuilds everything derived from the journal, in the open transaction.
+/// Rebuilds all data derived from the journal, in the open transaction.
 pub(crate) fn rebuild(sql: &dyn Sql, records_max: usize) -> Result<(), WriteError> {
     tables::recovery::remove_derived(sql)?;
     let mut nodes = Vec::new();
@@ -61,12 +61,12 @@ pub(crate) fn rebuild(sql: &dyn Sql, records_max: usize) -> Result<(), WriteErro
     booked(sql)
 }
 
-/// What is derived from records of all nodes: references, and the credit that nodes have taken from shared balances.
+/// Rebuilds data derived from the records of all nodes: references, and the credit taken by nodes from shared balances.
 fn booked(sql: &dyn Sql) -> Result<(), WriteError> {
     let mut error = None;
     let mut taken: BTreeMap<AccountId, i64> = BTreeMap::new();
     let read = tables::journal::bodies(sql, JournalRows::All, &mut |_, body| {
-        // Verified to be readable.
+        // [`verify_seals`] has read the body.
         let Ok(body) = Body::read(body) else {
             return Ok(());
         };

@@ -1,14 +1,15 @@
 //! Repair of a journal that two processes have written concurrently, or that has lost commits.
 //!
-//! What can be proven is kept unchanged: a commit with a valid seal states what was decided, whether or not it follows the previous one.
-//! The rest is quarantined: commits that differ from what was sealed, a second start or a second end of an operation, a reference that is
-//! booked twice. The chain is then sealed again from the first break, missing numbers are filled with empty commits, and the journal
-//! records the repair in a separate commit. Everything derived is rebuilt.
+//! Provable commits stay unchanged: a commit with a valid seal states its decisions, even if the commit does not follow the previous
+//! commit. The rest is quarantined: commits that differ from their seal, a second start or end of an operation, a second booking of a
+//! reference. The chain is then sealed again from the first break. Missing numbers are filled with empty commits. The journal records the
+//! repair in a separate commit. All derived data is rebuilt.
 //!
-//! No process of the node runs any more, so its open holds are released here, as its next start would. Those of other nodes stay theirs.
+//! No process of the node runs any more, so the repair releases the node's open holds, as the node's next start would. Open holds of
+//! other nodes stay open.
 //!
-//! One thing cannot stay as it was decided: an account cannot be below its credit limit. What two processes have sold of the same credit is
-//! given to the account by a correction, which the operator sees before anything is done.
+//! One decision cannot stay: an account cannot be below its credit limit. If two processes have sold one credit twice, a correction gives
+//! the missing amount to the account. The operator sees the correction before the repair changes anything.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +28,7 @@ use crate::rows::AccountRow;
 use crate::store::BatchRows;
 use crate::tables;
 
-/// Maximum number of consecutive missing numbers: more were never lost, and have another cause.
+/// Maximum number of consecutive missing numbers. A journal never lost more commits; a larger gap has another cause.
 const FILLED_MAX: i64 = 1 << 20;
 
 /// Findings and changes of a repair.
@@ -56,7 +57,7 @@ impl Repair {
 /// One part of the journal that has to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Node, epoch and number of its commit.
+    /// Node, epoch and number of the finding's commit.
     pub commit: (i64, i64, i64),
     /// The operation, if any.
     pub operation: Option<OperationId>,
@@ -68,18 +69,18 @@ pub struct Finding {
     pub action: Action,
 }
 
-/// What a repair does about a finding.
+/// The repair of a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The commit stays, and is sealed again after the previous one.
+    /// The commit stays, and is sealed again after the previous commit.
     Reseal,
-    /// Number of empty commits that replace missing ones.
+    /// Number of empty commits that replace missing commits.
     Fill(i64),
-    /// The commit, or the record as a body of its own, is removed from the journal; these are its bytes.
+    /// The commit, or the record as a separate body, is removed from the journal; the field has the removed bytes.
     Quarantine(Vec<u8>),
-    /// A settlement becomes a charge of the same amount: its hold is in no other commit.
+    /// A settlement becomes a charge of this amount: the settlement's hold is in no other commit.
     Charge(Micros),
-    /// A hold of this amount is released: the process that would have ended it does not run any more.
+    /// A hold of this amount is released: the hold's process does not run any more.
     Release(Micros),
     /// A credit of this amount brings the account up to its limit.
     Correct(Micros),
@@ -100,13 +101,14 @@ pub struct BalanceChange {
     pub held_after: Micros,
 }
 
-/// The run that repairs, and how it posts.
+/// The run of the repair, and its posting settings.
 pub(crate) struct RepairRun<'r> {
     pub(crate) run: NewRun<'r>,
     pub(crate) post_records: usize,
 }
 
-/// Repairs the journal and rebuilds everything derived from it, in the open transaction. Where nothing is found nothing has to be kept.
+/// Repairs the journal and rebuilds all data derived from the journal, in the open transaction. Without findings, the caller need not
+/// keep the transaction.
 pub(crate) fn repair(epochs: &dyn Epochs, options: &RepairRun<'_>) -> Result<Repair, WriteError> {
     let sql: &dyn Sql = epochs;
     let before = balances(sql)?;
@@ -120,7 +122,7 @@ pub(crate) fn repair(epochs: &dyn Epochs, options: &RepairRun<'_>) -> Result<Rep
     if scan.repair.findings.is_empty() && scan.corrections()?.is_empty() {
         return Ok(scan.repair);
     }
-    // Before the corrections: credit that is given back is not missing.
+    // Before the corrections: released credit is not missing.
     let orphans = scan.release(options.run.node);
     let corrections = scan.corrections()?;
     let JournalScan { mut repair, .. } = scan;
@@ -160,7 +162,7 @@ struct Balance {
 
 type Balances = BTreeMap<AccountId, Balance>;
 
-/// Every balance as readers see it; without the unposted part where that cannot be read.
+/// Every balance as readers see the balance. Without the unposted part if the unposted part cannot be read.
 fn balances(sql: &dyn Sql) -> Result<Balances, RowError> {
     let mut found = Balances::new();
     let mut insert = |row: AccountRow| {
@@ -176,7 +178,7 @@ fn balances(sql: &dyn Sql) -> Result<Balances, RowError> {
     Ok(found)
 }
 
-/// One scan of the journal that rewrites it where necessary.
+/// One scan of the journal that rewrites the journal where necessary.
 struct JournalScan<'r> {
     sql: &'r dyn Sql,
     /// Every operation and every reference in the journal.
@@ -185,13 +187,13 @@ struct JournalScan<'r> {
     /// The last epoch of each node in the journal.
     nodes: BTreeMap<i64, i64>,
     open: HashMap<OperationId, Open>,
-    /// What the kept records add to `available`. Wide, since the records of two processes may add up to anything.
+    /// The sum of the kept records' changes of `available`, per account. Wide, because the records of two processes may exceed an `i64`.
     sums: BTreeMap<AccountId, i128>,
-    /// The last commit of each node, a removed one at first.
+    /// The last commit of each node; at first the last removed commit.
     last: BTreeMap<i64, Last>,
 }
 
-/// A commit: its previous hash and its hash.
+/// A commit: its hash before the repair, and its hash after the repair.
 #[derive(Clone, Copy)]
 struct Last {
     epoch: i64,
@@ -227,7 +229,7 @@ impl<'r> JournalScan<'r> {
         })
     }
 
-    /// What is carried of removed commits: it was verified when they were removed, and is not changed.
+    /// Reads the carried state of removed commits: the removal verified the commits, and the repair does not change the carried state.
     fn carried(&mut self) -> Result<(), RowError> {
         let mut parts = Vec::new();
         tables::journal::bodies(self.sql, JournalRows::Carried, &mut |id, bytes| {
@@ -331,7 +333,7 @@ impl<'r> JournalScan<'r> {
         Ok(())
     }
 
-    /// Checks each record of a body; returns the remaining body, where it differs.
+    /// Checks each record of a body; returns the remaining body if the body changes.
     fn records(
         &mut self,
         commit: (i64, i64, i64),
@@ -368,7 +370,7 @@ impl<'r> JournalScan<'r> {
         Ok(is_changed.then(|| packer.finish()))
     }
 
-    /// An operation begins once and ends once, the first of each counts; a reference is booked once.
+    /// An operation begins once and ends once, and the first begin and end count; a reference is booked once.
     fn disposition(&mut self, node: i64, part: &LedgerPart) -> Result<Disposition, RowError> {
         let again = || Disposition::Quarantine(String::from("begins its operation a second time"));
         Ok(match part {
@@ -444,7 +446,7 @@ impl<'r> JournalScan<'r> {
                 ..
             } => match self.end(*operation, *account, *held)? {
                 HoldMatch::Matches => Disposition::Keep,
-                // It would return what no commit has charged.
+                // The release would return credit that no commit has charged.
                 HoldMatch::NoHold => {
                     Disposition::Quarantine(String::from("is a release whose hold is in no commit"))
                 }
@@ -477,7 +479,7 @@ impl<'r> JournalScan<'r> {
         })
     }
 
-    /// Ends the open holds of `node` and counts their amounts as available. Returns them in the order of their ids.
+    /// Ends the open holds of `node` and counts their amounts as available. Returns the holds in the order of their ids.
     fn release(&mut self, node: i64) -> Vec<(OperationId, Open)> {
         let of_node = self.open.extract_if(|_, hold| hold.node == node);
         let mut orphans: Vec<_> = of_node.collect();
@@ -488,7 +490,7 @@ impl<'r> JournalScan<'r> {
         orphans
     }
 
-    /// The amount that brings each account that is below its limit up to it.
+    /// For each account below its limit, the amount that brings the account up to the limit.
     fn corrections(&self) -> Result<Vec<(AccountId, Micros)>, RowError> {
         let mut limits = HashMap::new();
         tables::accounts::posted(self.sql, Accounts::All, &mut |row| {
@@ -496,7 +498,7 @@ impl<'r> JournalScan<'r> {
         })?;
         let mut corrections = Vec::new();
         for (&account, sum) in &self.sums {
-            // Records without an account stay; the audit reports them.
+            // Records without an account stay; the audit reports these records.
             let Some(limit) = limits.get(&account) else {
                 continue;
             };
@@ -537,7 +539,7 @@ enum HoldMatch {
     Mismatch(String),
 }
 
-/// Records the repair in the journal: one commit with a note, and one that releases the orphaned holds and corrects balances.
+/// Records the repair in the journal: one commit with a note, and one commit that releases the orphaned holds and corrects balances.
 fn record(
     sql: &dyn Sql,
     run: &NewRun<'_>,

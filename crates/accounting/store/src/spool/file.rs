@@ -1,4 +1,4 @@
-//! The file of the spool: whose it is, and frames of units of work, each synced before the next one is written.
+//! The file of the spool: its owner, and frames of units of work. Each frame is synced before the next frame is written.
 //!
 //! ```text
 //! head    512 bytes of text: database, node, name, run, checksum; padded with line feeds
@@ -6,8 +6,8 @@
 //! content id of the last journal row that was durable (8), number of units (8), units
 //! ```
 //!
-//! Integers are big-endian. A frame that is not whole and has no other one after it was being written when the power failed: no answer has
-//! ended by it, and it is dropped. One that has others after it was changed later.
+//! Integers are big-endian. An incomplete last frame was being written at a power failure: no answer has ended because of the frame,
+//! and the frame is dropped. A broken frame before other frames was changed later.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
@@ -29,7 +29,7 @@ const FRAME_HEAD_BYTES: usize = 28;
 /// Maximum length of a frame's content.
 const CONTENT_BYTES_MAX: usize = 1 << 28;
 
-/// The run of a node that a spool belongs to.
+/// The run of a node that owns a spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     /// A name of the database, derived from its root secret.
@@ -40,7 +40,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The name of a database: that of a copy is the same.
+    /// The name of a database; a copy of the database has an equal name.
     pub(crate) fn database(secret: &RootSecret) -> String {
         let hash = blake3::derive_key("tollgate 2026-11 name of a database in a spool", &secret.0);
         base16ct::lower::encode_string(&hash[..16])
@@ -81,25 +81,25 @@ fn checksum_text(text: &str) -> String {
     base16ct::lower::encode_string(&blake3::hash(text.as_bytes()).as_bytes()[..16])
 }
 
-/// Units of a spool, with the last journal row that was durable when they were written.
+/// Units of a spool, with the last journal row that was durable at the write of the units.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) last_row: i64,
     pub(crate) units: Vec<UnitOfWork>,
 }
 
-/// The open file, locked (flock) until it is dropped.
+/// The open file, locked (flock) until the drop.
 #[derive(Debug)]
 pub(crate) struct SpoolFile {
     path: PathBuf,
     file: File,
     owner: Option<Owner>,
-    /// Its length: what is beyond was not written whole.
+    /// The length of the file; bytes beyond were not written whole.
     bytes: u64,
 }
 
 impl SpoolFile {
-    /// Opens and locks the file in a folder, which is created if it is missing, and reads it.
+    /// Opens, locks and reads the file in a folder. A missing folder is created.
     pub(crate) fn open(folder: &Path) -> Result<(SpoolFile, Vec<Frame>), OpenError> {
         let path = folder.join(NAME);
         let failed = |action| {
@@ -196,7 +196,7 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// Appends units as one frame; returns when it is on the disk. After an error the file is as before.
+    /// Appends units as one frame; returns when the frame is on the disk. After an error the file is as before.
     pub(crate) fn append(&mut self, last_row: i64, units: &[u8]) -> io::Result<()> {
         let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + 8 + units.len());
         frame.extend_from_slice(MAGIC);
@@ -214,14 +214,15 @@ impl SpoolFile {
                 Ok(())
             }
             Err(error) => {
-                // The next frame is written over it, and a start drops it.
+                // The next frame overwrites the rest of the failed frame, and a start drops the rest.
                 let _ = self.file.set_len(self.bytes);
                 Err(error)
             }
         }
     }
 
-    /// Removes all frames: what they have is durable in the database. Frames that a power failure brings back are found there.
+    /// Removes all frames: their units are durable in the database. If a power failure brings frames back, the next start finds their
+    /// units in the database.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
         self.file.set_len(HEAD_BYTES as u64)?;
         self.bytes = HEAD_BYTES as u64;
@@ -231,7 +232,7 @@ impl SpoolFile {
 
 impl Drop for SpoolFile {
     fn drop(&mut self) {
-        // Closing is not sufficient: a child process that is being started has copies of all descriptors until it executes its program.
+        // Closing is not sufficient: a child process has copies of all descriptors until the child executes its program.
         if let Err(error) = self.file.unlock() {
             tracing::warn!(%error, spool = %self.path.display(), "releasing the lock of the spool failed");
         }
@@ -259,7 +260,7 @@ fn checksum(content: &[u8]) -> [u8; 16] {
     sum
 }
 
-/// The frames, and their length in bytes; or where one is damaged that has others after it.
+/// The frames, and their length in bytes. The error is the position of a damaged frame with later frames behind.
 fn read_frames(bytes: &[u8]) -> Result<(Vec<Frame>, usize), usize> {
     let mut frames = Vec::new();
     let mut at = 0;
@@ -336,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_made_is_named_with_its_key() {
-        // In which not even root creates a folder.
+        // Not even root creates a folder there.
         let refused = SpoolFile::open(Path::new("/proc/spool")).expect_err("it cannot be made");
         let text = refused.to_string();
         assert!(text.starts_with("`/proc/spool` cannot be made"), "{text}");
@@ -362,7 +363,7 @@ mod tests {
         UnitOfWork::of(Part::Ledger(part), Admission::Always)
     }
 
-    /// A file with three frames; where each of them begins, and the end.
+    /// A file with three frames. Returns the start of each frame, and the end.
     fn written(folder: &Path) -> Vec<u64> {
         let (mut spool, frames) = SpoolFile::open(folder).expect("a new spool");
         assert!(frames.is_empty() && spool.owner().is_none());
@@ -398,7 +399,7 @@ mod tests {
         assert_eq!(found(&path), Ok(vec![]));
     }
 
-    /// A power failure leaves any part of what was not synced: of the last frame only, since each is synced before the next.
+    /// A power failure leaves any part of unsynced data: of the last frame only, because each frame is synced before the next frame.
     #[test]
     fn a_torn_last_frame_is_dropped_and_a_damaged_one_in_the_middle_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");

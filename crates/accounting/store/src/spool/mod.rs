@@ -21,11 +21,11 @@
 //!                                                      idempotency key was charged
 //! ```
 //!
-//! Only units that end an operation are spooled. A spooled unit keeps its place in the queue, so this run's writer commits it once the database is
-//! back; only a later run reads the file. The file is emptied when every charge in it is durable.
+//! Only units that end an operation are spooled. A spooled unit keeps its place in the queue, so this run's writer commits the unit once
+//! the database is back; only a later run reads the file. The file is emptied when every charge in the file is durable.
 //!
-//! The ledger decides on the remainder of a hold as soon as the caller is notified. So where the store refuses another part of a spooled unit,
-//! the charge alone is committed (`Acceptance`).
+//! The ledger decides on the remainder of a hold as soon as the caller is notified. So if the store refuses another part of a spooled
+//! unit, the charge alone is committed (`Acceptance`).
 
 mod file;
 
@@ -44,15 +44,15 @@ use crate::outage::Outage;
 use crate::queue::Queue;
 use crate::unit::{Done, Part, Receipt, UnitOfWork};
 
-/// Bytes of one frame, roughly: each is synced on its own.
+/// Approximate bytes of one frame: each frame is synced separately.
 const FRAME_BYTES: usize = 4 << 20;
 
-/// A unit that an earlier run has left in the spool, and that is not in the journal.
+/// A unit left in the spool by an earlier run and missing in the journal.
 #[derive(Clone, Debug)]
 pub struct SpooledUnit {
     /// The unit.
     pub unit: UnitOfWork,
-    /// The node was recovered meanwhile: the hold of the operation was released.
+    /// Whether the node was recovered meanwhile, with a release of the operation's hold.
     pub is_released: bool,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Spool {
     outage: Arc<Outage>,
     gauges: Arc<Gauges>,
     bytes_max: u64,
-    /// `None` once the run has left it.
+    /// `None` once the run has left the file.
     file: Mutex<Option<SpoolFile>>,
     state: Mutex<State>,
 }
@@ -72,15 +72,15 @@ struct State {
     /// Units that are not durable in the database, in the order of the queue.
     pending: BTreeMap<u64, Pending>,
     next: u64,
-    /// How many of them are in the file.
+    /// Number of pending units in the file.
     written: usize,
-    /// What an earlier run has left, until it is taken.
+    /// Units left by an earlier run, until the ledger takes the units.
     earlier: Vec<SpooledUnit>,
     /// The file has units of an earlier run that may not be durable in the database.
     has_earlier: bool,
-    /// Writing has failed, which the log has.
+    /// Writing has failed, and the log has the error.
     is_failing: bool,
-    /// Another process takes the database over, and commits what is forwarded to it.
+    /// Another process takes the database over, and commits the forwarded units.
     is_handed_over: bool,
 }
 
@@ -92,7 +92,7 @@ struct Pending {
 }
 
 impl Spool {
-    /// The spool in a file with what an earlier run has left.
+    /// The spool in a file with the units left by an earlier run.
     pub(crate) fn new(
         (file, earlier): (SpoolFile, Vec<SpooledUnit>),
         bytes_max: u64,
@@ -117,7 +117,7 @@ impl Spool {
         spool
     }
 
-    /// Queues a unit, and keeps it here until it is durable if it ends an operation.
+    /// Queues a unit. A unit that ends an operation is also kept in `pending` until the unit is durable.
     pub(crate) fn submit(
         self: &Arc<Self>,
         mut unit: UnitOfWork,
@@ -133,7 +133,7 @@ impl Spool {
         let number = state.next;
         let spool = Arc::clone(self);
         let ended: Done = Box::new(move |result| spool.ended(number, result));
-        // Under the lock, so that a unit which the queue refuses is not written meanwhile.
+        // Under the lock, so that `write` cannot write a unit that the queue refuses.
         self.queue.push(unit.clone(), ended)?;
         state.next += 1;
         let pending = Pending {
@@ -152,7 +152,7 @@ impl Spool {
             return;
         };
         let is_acknowledged = pending.done.is_none();
-        // After a stop the file is what is left of it.
+        // After a stop the file is the only record of the unit.
         let is_kept = is_acknowledged && matches!(result, Err(CommitError::Stopped(_)));
         if pending.is_written && !is_kept {
             state.written -= 1;
@@ -169,7 +169,7 @@ impl Spool {
         }
     }
 
-    /// Writes what waits for a commit that takes too long, and notifies its callers, while their answers may end: an answer that is cut is not
+    /// If a commit takes too long, writes the waiting units and notifies their callers, while answers may end. A cut answer is not
     /// charged by the next run. Called periodically on one thread.
     pub(crate) fn write(&self) {
         if self.outage.is_stalled() && self.outage.may_end_answers() {
@@ -189,7 +189,7 @@ impl Spool {
         self.report(file.as_ref(), &self.state());
     }
 
-    /// Writes one frame; `false` when nothing is left or can be written.
+    /// Writes one frame; `false` when no unit is left or the write failed.
     fn write_frame(&self) -> bool {
         let mut file = self.file();
         let Some(file) = file.as_mut() else {
@@ -210,7 +210,7 @@ impl Spool {
                 if size > FRAME_BYTES {
                     break;
                 }
-                // The caller of a refused unit is notified after its commit.
+                // The caller of a refused unit is notified after the unit's commit.
                 let acceptance = pending.unit.acceptance.as_ref();
                 if acceptance.is_some_and(|acceptance| !acceptance.accept()) {
                     continue;
@@ -254,7 +254,7 @@ impl Spool {
         true
     }
 
-    /// Notifies the callers of units in the file, unless another node may soon recover this one: the disk may have taken long.
+    /// Notifies the callers of units in the file, unless another node may soon recover this node: the disk may have taken long.
     fn acknowledge(&self) {
         if !self.outage.may_end_answers() {
             return;
@@ -275,15 +275,15 @@ impl Spool {
         self.file().is_some()
     }
 
-    /// Whether all that ends an operation is durable or in the file. A refused unit is not waited for: it is never written, and its caller has no
-    /// answer yet.
+    /// Whether every unit that ends an operation is durable or in the file. A refused unit does not count: a refused unit is never
+    /// written, and its caller has no answer yet.
     pub(crate) fn has_all(&self) -> bool {
         let state = self.state();
         let mut pending = state.pending.values();
         pending.all(|pending| pending.is_written || pending.unit.is_refused())
     }
 
-    /// Writes nothing more: what is not committed is forwarded, and acknowledged by the process that takes over.
+    /// Ends the writes: uncommitted units are forwarded to the process that takes over, and this process acknowledges the units.
     pub(crate) fn hand_over(&self) {
         self.state().is_handed_over = true;
     }
@@ -303,7 +303,7 @@ impl Spool {
         if let Some(file) = file.as_mut() {
             let state = self.state();
             if state.written == 0 && !state.has_earlier {
-                // The next run finds them in the journal.
+                // The next run finds the units in the journal.
                 let _ = file.clear();
             }
         }
@@ -314,7 +314,7 @@ impl Spool {
         std::mem::take(&mut self.state().earlier)
     }
 
-    /// What an earlier run has left is durable.
+    /// The units left by an earlier run are durable.
     pub(crate) fn earlier_is_durable(&self) {
         self.state().has_earlier = false;
     }
@@ -341,7 +341,7 @@ impl Spool {
     }
 }
 
-/// Bytes of the recorded response of a unit.
+/// Bytes of a unit's recorded response.
 fn recorded_bytes(unit: &UnitOfWork) -> usize {
     let body = |part: &Part| match part {
         Part::Idempotency(part) => match &**part {
@@ -371,7 +371,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_secs(1);
 
-    /// The spool of a node whose commit takes two seconds, and to which a unit of two parts was submitted.
+    /// The spool of a node whose commit takes two seconds, after the submission of a unit of two parts.
     fn stalled() -> (TempDir, Arc<Spool>) {
         let folder = tempfile::tempdir().expect("a folder");
         let (file, _) = SpoolFile::open(folder.path()).expect("a file");
@@ -409,7 +409,8 @@ mod tests {
         assert!(spool.has_all());
     }
 
-    /// It could be written between its entry here and its refusal: the request ended with an error, and the next start charged it.
+    /// A unit could be written between its entry in `pending` and its refusal. The request ended with an error, and the next start
+    /// charged the unit.
     #[test]
     fn what_the_queue_refuses_is_never_written() {
         let (_folder, spool) = stalled();
@@ -439,7 +440,7 @@ mod tests {
         assert_eq!(spool.left().0, 1);
     }
 
-    /// The process that takes over decides on the units that are forwarded to it, without what was accepted here.
+    /// The process that takes over decides on the forwarded units without this process's acceptances.
     #[test]
     fn nothing_is_accepted_once_the_database_is_handed_over() {
         let (_folder, spool) = stalled();

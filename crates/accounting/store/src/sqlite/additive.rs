@@ -1,4 +1,4 @@
-//! The steps of the schema add, and change nothing that an earlier release uses.
+//! The steps of the schema only add, and change nothing that an earlier release uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use rusqlite::Connection;
 use super::file::DIALECT;
 use crate::schema::COMPATIBLE_FROM;
 
-/// What statements of a release depend on: each column with its type, whether it may be left out, and its place in the primary key; and
-/// what restricts the rows of a table: checks, unique indexes, triggers.
+/// The parts of a schema that a release's statements depend on. For each column: its type, whether an `INSERT` may omit the column, and
+/// its place in the primary key. For each table, the restrictions of its rows: checks, unique indexes, triggers.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Schema {
     columns: BTreeMap<(String, String), (String, bool, i64)>,
@@ -45,7 +45,7 @@ impl Schema {
         schema
     }
 
-    /// What is different for statements that know only the earlier schema.
+    /// The differences for statements that know only the earlier schema.
     fn problems_after(&self, earlier: &Schema) -> Vec<String> {
         let mut problems = Vec::new();
         for (column, facts) in &earlier.columns {
@@ -87,7 +87,7 @@ fn steps(
     problems
 }
 
-/// A release runs on the schema of the next one: during an upgrade, and after a way back.
+/// A release runs on the schema of the next release: during an upgrade, and after a way back.
 #[test]
 fn no_step_changes_what_an_earlier_release_uses() {
     let connection = Connection::open_in_memory().expect("a database");

@@ -1,4 +1,4 @@
-//! Online backup: a copy of a store at one commit, while it is being written.
+//! Online backup: a copy of a store at one commit, beside a writing gateway.
 
 use std::fs::{self, TryLockError};
 use std::io::{self, Write};
@@ -45,7 +45,7 @@ pub enum BackupError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -54,7 +54,7 @@ pub enum BackupError {
     Copy {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -63,12 +63,12 @@ pub enum BackupError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What the engine reports.
+        /// The engine's report.
         problem: String,
     },
 }
 
-/// Pages that were copied, and all pages of the store.
+/// Number of copied pages, and of all pages of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopiedPages {
     /// Copied so far.
@@ -80,21 +80,22 @@ pub struct CopiedPages {
 /// Pages of one step of a copy: a few milliseconds on a disk.
 const STEP_PAGES: i32 = 1024;
 
-/// Writes a copy of the store at `path` to the new file `to`, while a gateway serves from it or with none. It has the schema that the store
-/// has, which may be that of an earlier release.
+/// Writes a copy of the store at `path` to the new file `to`, with or without a running gateway. The copy has the store's schema; the
+/// schema may be of an earlier release.
 ///
-/// The copy is the state of one commit. Until it is complete and synced it has a temporary name (`to` and `.part`). Only its owner can read
-/// it, as with the store. A gateway that opens it releases the holds that were open when it was made.
+/// The copy is the state of one commit. Until the copy is complete and synced, the file has a temporary name (`to` and `.part`). Only the
+/// owner can read the copy, like the store. A gateway that opens the copy releases the holds that were open at the time of the backup.
 pub fn backup(path: &Path, to: &Path) -> Result<(), BackupError> {
     backup_watched(path, to, false, &mut |_| {})
 }
 
-/// The same, and a file at `to` is replaced once the copy is complete and synced: at no time is there neither.
+/// [`backup`] that replaces an existing file at `to` once the copy is complete and synced. At any time, `to` is the old file or the new
+/// file.
 pub fn backup_replacing(path: &Path, to: &Path) -> Result<(), BackupError> {
     backup_watched(path, to, true, &mut |_| {})
 }
 
-/// The same, and `report` is called some times a second with what is copied.
+/// [`backup`] or [`backup_replacing`] (`replaces`) with progress: `report` is called some times a second with the copied pages.
 pub fn backup_watched(
     path: &Path,
     to: &Path,
@@ -106,13 +107,13 @@ pub fn backup_watched(
         path: to.to_owned(),
         source,
     };
-    // Closed after the connection, and not before: see there.
+    // Dropped after the connection: see [`Descriptor`].
     let descriptor = Descriptor::open(path).map_err(|error| no_file(path, error))?;
     let part = name::with_suffix(to, ".part");
     // Locked until the end, so that two backups to one name do not write one file.
     let locked = lock_part(to, &part)?;
     if let Ok(found) = fs::metadata(to) {
-        // The store itself is never the file to replace.
+        // The store itself is never replaced.
         if !replaces || FileId::of(&found) == descriptor.id() {
             remove(&part);
             return Err(BackupError::Exists {
@@ -120,7 +121,7 @@ pub fn backup_watched(
             });
         }
     }
-    // The log of a database that was opened at `to` would be applied to the copy.
+    // SQLite would apply the log of a database opened at `to` to the copy.
     let log = fs::metadata(name::with_suffix(to, "-wal"));
     if log.is_ok_and(|log| log.len() > 0) {
         remove(&part);
@@ -135,7 +136,7 @@ pub fn backup_watched(
     })?;
     locked
         .sync_all()
-        // That of an earlier file, which was opened as a database.
+        // The record of an earlier file, if the earlier file was opened as a database.
         .and_then(|()| last_commit::remove(to))
         .and_then(|()| fs::rename(&part, to))
         .map_err(failed)?;
@@ -148,7 +149,7 @@ pub fn backup_watched(
         .map_err(failed)
 }
 
-/// Creates the file that becomes the copy, or empties one that an interrupted backup has left, and locks it.
+/// Creates and locks the file that becomes the copy. Empties the file of an interrupted backup.
 fn lock_part(to: &Path, part: &Path) -> Result<LockedFile, BackupError> {
     let failed = |source| BackupError::File {
         path: to.to_owned(),
@@ -164,7 +165,8 @@ fn lock_part(to: &Path, part: &Path) -> Result<LockedFile, BackupError> {
             },
             TryLockError::Error(source) => failed(source),
         })?;
-        // Another backup may have completed since the file was opened here: this is its copy then, under its final name.
+        // Another backup may have completed since the file was opened here: the file is then the other backup's copy, under its final
+        // name.
         let own = FileId::of(&file.metadata().map_err(failed)?);
         if fs::metadata(part).is_ok_and(|named| FileId::of(&named) == own) {
             file.set_len(0).map_err(failed)?;
@@ -173,7 +175,7 @@ fn lock_part(to: &Path, part: &Path) -> Result<LockedFile, BackupError> {
     }
 }
 
-/// Writes `text` to the new file `to`, for its owner alone, and waits until it is durable. After an error there is no such file.
+/// Writes `text` to the new file `to`, for its owner alone, and waits until the file is durable. After an error the file does not exist.
 pub fn export(to: &Path, text: &[u8]) -> Result<(), BackupError> {
     if to.exists() {
         return Err(BackupError::Exists {
@@ -192,7 +194,7 @@ pub fn export(to: &Path, text: &[u8]) -> Result<(), BackupError> {
         .map_err(failed)
 }
 
-/// Removes a file that this process has made and could not complete.
+/// Removes an incomplete file of this process.
 fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path) {
         tracing::warn!(%error, path = %path.display(), "cannot remove incomplete file");
@@ -205,8 +207,8 @@ fn copy(
     report: &mut dyn FnMut(CopiedPages),
 ) -> rusqlite::Result<()> {
     let mut target = Connection::open(to)?;
-    // All steps read one snapshot of the source, that of this transaction, which the WAL provides without stopping the writer. Without it
-    // every commit between two steps would begin the copy again.
+    // All steps read the snapshot of this transaction: the WAL provides the snapshot without stopping the writer. Without the
+    // transaction, a commit between two steps would restart the copy.
     source.execute_batch("BEGIN")?;
     source.query_row("SELECT count(*) FROM meta", [], |row| row.get::<_, i64>(0))?;
     let backup = Backup::new(source, &mut target)?;

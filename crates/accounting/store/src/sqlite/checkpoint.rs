@@ -1,8 +1,9 @@
 //! The checkpoint thread: moves the write-ahead log into the main file, so that commits do not have to.
 //!
-//! The log restarts only when all of it has been moved, and under load some of it never is. So when it has grown long, the writer moves the
-//! remainder between two of its commits, and the next commit restarts the log. SQLite syncs the main file when nothing is left, so the
-//! writer waits for the sync of what the thread has moved since the last restart: pages of a few seconds, or those of a long read.
+//! The log restarts only when the whole log has been moved, and under load a part of the log never is. So when the log has grown long,
+//! the writer moves the remainder between two of its commits, and the next commit restarts the log. SQLite syncs the main file when the
+//! log is fully moved. So the writer waits for the sync of the pages that the thread has moved since the last restart. These are pages of
+//! a few seconds, or the pages of a long read.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,8 +24,8 @@ use crate::error::Failure;
 /// Interval of the checkpoints.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The log size from which it should be restarted. Syncing space that was written before is one write to the disk; where the file grows it
-/// is three in sequence.
+/// The log size that calls for a restart. A sync of space that was written before is one write to the disk; a sync of a growing file is
+/// three writes in sequence.
 const LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// The handle of the thread.
@@ -59,7 +60,7 @@ impl Checkpointer {
 }
 
 impl Drop for Checkpointer {
-    /// Stops the thread and waits for it.
+    /// Stops the thread and waits for its end.
     fn drop(&mut self) {
         let (flag, wake) = &*self.stop;
         *flag.lock() = true;
@@ -92,14 +93,14 @@ fn run(
         if *stopped {
             break;
         }
-        // Also without anything to commit: a process that has lost the file must not respond either.
+        // Also without a commit: a process that has lost the file must not respond either.
         fence.check(&mut epoch)?;
         let commits = shared.gauges.batch_size.count();
         if commits == seen {
             continue;
         }
         seen = commits;
-        // A failed sync of the main file means the same about the disk as one of the log.
+        // A failed sync of the main file is as serious for the disk as a failed sync of the log.
         if let Some(log_bytes) = checkpoint(connection).map_err(stopped_by)? {
             shared.gauges.wal_bytes.store(log_bytes, Relaxed);
             log_is_long.store(log_bytes > LOG_BYTES_MAX, Relaxed);
@@ -108,15 +109,15 @@ fn run(
     Ok(())
 }
 
-/// Moves what no reader needs, without waiting for any lock. Returns the length of the log in bytes; `None` while another checkpoint is
-/// running.
+/// Moves the pages that no reader needs, without waiting for any lock. Returns the length of the log in bytes; `None` while another
+/// checkpoint is running.
 pub(crate) fn checkpoint(connection: &Connection) -> rusqlite::Result<Option<u64>> {
     let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
     let frames = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
         row.get::<_, i64>(1)
     });
     match frames {
-        // It is -1 where nothing was done.
+        // `frames` is -1 if SQLite moved nothing.
         Ok(frames) => Ok(u64::try_from(page * frames).ok()),
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(None),
         Err(error) => Err(error),
@@ -126,8 +127,8 @@ pub(crate) fn checkpoint(connection: &Connection) -> rusqlite::Result<Option<u64
 /// How long a final close waits for readers of earlier commits.
 const LAST_READERS: Duration = Duration::from_secs(2);
 
-/// Moves all of the log into the main file, and empties it unless another program reads it. Returns whether the file alone has every commit:
-/// not while a reader of an earlier one remains.
+/// Moves the whole log into the main file, and empties the log unless another program reads it. Returns whether the file alone has every
+/// commit; `false` while a reader of an earlier commit remains.
 pub(crate) fn checkpoint_all(connection: &Connection) -> rusqlite::Result<bool> {
     let run = |mode: &str, wait| {
         connection.busy_timeout(wait)?;
@@ -140,7 +141,7 @@ pub(crate) fn checkpoint_all(connection: &Connection) -> rusqlite::Result<bool> 
     if frames != moved {
         return Ok(false);
     }
-    // Litestream reads the log all the time, which it has to itself then.
+    // Litestream reads the log all the time, and now has the log to itself.
     run("TRUNCATE", Duration::ZERO)?;
     Ok(true)
 }
@@ -178,7 +179,7 @@ mod tests {
         let other = connect(&path).expect("a second connection");
         let log = |connection| checkpoint(connection).expect("a checkpoint");
         (0..50).for_each(|_| write());
-        // As if these were written during the thread's checkpoint: it skips them.
+        // As if the next rows were written during the thread's checkpoint: the checkpoint skips these rows.
         let reader = Connection::open(&path).expect("a third connection");
         reader
             .execute_batch("BEGIN; SELECT count(*) FROM t")

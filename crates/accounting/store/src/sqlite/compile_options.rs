@@ -1,9 +1,9 @@
-//! The options with which SQLite was compiled, compared with those of `.cargo/config.toml`, which a program that depends on tollgate has
-//! to copy.
+//! SQLite's compile options, compared with `.cargo/config.toml`. A program that depends on tollgate has to copy the options in
+//! `.cargo/config.toml`.
 
 use rusqlite::Connection;
 
-/// The one of them that SQLite reports. `HAVE_FDATASYNC`, which makes commits faster, stands in the same variable.
+/// The option that SQLite reports. `HAVE_FDATASYNC`, which makes commits faster, stands in the same variable of `.cargo/config.toml`.
 const REPORTED: &str = "DEFAULT_MEMSTATUS=0";
 
 /// Whether SQLite was compiled with the options of `.cargo/config.toml`. Reads the program, not a database.

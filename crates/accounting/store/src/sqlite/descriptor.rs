@@ -1,8 +1,9 @@
 //! One shared file descriptor per database file and process.
 //!
-//! SQLite's locks on the file are POSIX record locks, and the kernel drops all of a process's locks on a file as soon as the process closes
-//! any descriptor of it. So the process opens each database file at most once beside SQLite, shares that descriptor, and closes it when the
-//! last user of the file in this process is dropped. Code that opens an SQLite connection keeps a [`Descriptor`] from before until after.
+//! SQLite's locks on the file are POSIX record locks. The kernel drops all of a process's locks on a file as soon as the process closes
+//! any descriptor of the file. So the process opens each database file at most once beside SQLite, and shares the descriptor. The
+//! descriptor is closed when the last user of the file in this process is dropped. Code that opens an SQLite connection keeps a
+//! [`Descriptor`] from before the opening until after the closing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -18,7 +19,7 @@ use super::name::FileId;
 static OPEN: Mutex<BTreeMap<FileId, Shared>> = Mutex::new(BTreeMap::new());
 
 struct Shared {
-    /// One, and those that were received from another process or opened in a race.
+    /// One file, and the files received from another process or opened in a race.
     files: Vec<File>,
     users: usize,
     locked: bool,
@@ -30,14 +31,14 @@ pub(crate) struct Descriptor {
     id: FileId,
 }
 
-/// Where the header of a database has its `user_version`, four bytes with the highest first (SQLite file format, section 1.3).
+/// The position of `user_version` in the header of a database: four bytes, big-endian (SQLite file format, section 1.3).
 const USER_VERSION_AT: u64 = 60;
 
 impl Descriptor {
-    /// Opens the file at `path`, or shares it where this process has it open.
+    /// Opens the file at `path`, or shares the file if this process has the file open.
     pub(crate) fn open(path: &Path) -> io::Result<Descriptor> {
         let mut open = lock();
-        // Checked by name first: opening a file that is already open would mean closing it again.
+        // Checked by name first: a second opening of an open file would require a close.
         let known = FileId::of(&fs::metadata(path)?);
         if let Some(shared) = open.get_mut(&known) {
             shared.users += 1;
@@ -72,7 +73,7 @@ impl Descriptor {
         self.id
     }
 
-    /// Takes the exclusive lock on the file, which applies to every name of it.
+    /// Takes the exclusive lock on the file under all its names.
     pub(crate) fn try_lock(&self) -> Result<(), TryLockError> {
         self.with(|shared| {
             if shared.locked {
@@ -127,7 +128,7 @@ impl Drop for Descriptor {
         if let Some(shared) = open.get_mut(&self.id) {
             shared.users -= 1;
             if shared.users == 0 {
-                // Closed under the mutex: no other thread reopens the file before that.
+                // Closed under the mutex: no other thread reopens the file before the close.
                 open.remove(&self.id);
             }
         }

@@ -1,4 +1,4 @@
-//! The writing connection: the transaction of a commit, the fence in it, and the checkpoint between two commits.
+//! The writing connection: the transaction of a commit with the fence inside, and the checkpoint between two commits.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -25,17 +25,17 @@ const INSERT_COMMIT: &str = "INSERT INTO journal (id, entries, sum_avail, sum_he
 /// A file that is open for writing.
 pub(crate) struct SqliteEngine {
     pub(crate) path: PathBuf,
-    /// Stopped before the connection is closed. A writer without it does all checkpoints itself.
+    /// Stopped before the connection is closed. A writer without a checkpointer does all checkpoints itself.
     pub(crate) checkpointer: Option<Checkpointer>,
     pub(crate) connection: Connection,
     pub(crate) fence: Arc<Fence>,
-    /// The log should be restarted.
+    /// Whether the log should be restarted.
     pub(crate) log_is_long: Arc<AtomicBool>,
     /// Ended before the connection is closed.
     pub(crate) inspection: Option<Inspection>,
-    /// None where commits are not synced.
+    /// `None` if commits are not synced.
     pub(crate) recorder: RefCell<Option<Recorder>>,
-    /// Released last, when nothing in this process accesses the file any more.
+    /// Released last, when this process no longer accesses the file.
     pub(crate) lock: Lock,
 }
 
@@ -69,7 +69,7 @@ impl Engine for SqliteEngine {
     fn close(self, stopped: Option<&Failure>, hands_over: bool) -> Vec<File> {
         drop((self.inspection, self.checkpointer));
         let is_lost = is_lost(&self.path, &self.connection, &self.fence, stopped);
-        // A disk that has failed is not touched, and the successor goes on with the log as it is.
+        // A failed disk is not touched, and a successor continues the log as left.
         let is_final = !hands_over && stopped.is_none_or(|it| it.kind == FailureKind::Closed);
         if is_final && !is_lost {
             move_log(&self.path, &self.connection);
@@ -93,7 +93,7 @@ impl Engine for SqliteEngine {
     }
 }
 
-/// Moves the log into the file at a final close: a copy of the file alone is the whole store then.
+/// Moves the log into the file at a final close: a copy of the file alone is then the whole store.
 fn move_log(path: &Path, connection: &Connection) {
     let path = path.display();
     match checkpoint_all(connection) {
@@ -110,7 +110,8 @@ fn move_log(path: &Path, connection: &Connection) {
     }
 }
 
-/// Whether the file is, or may be, no longer this process's to write. A clean close looks once more: it may have had nothing to commit.
+/// Whether this process has lost, or may have lost, the file. A clean close checks once more: the run may have had no commit since the
+/// loss.
 fn is_lost(path: &Path, connection: &Connection, fence: &Fence, stopped: Option<&Failure>) -> bool {
     let checked = fence
         .prepare(connection)
@@ -125,19 +126,19 @@ fn is_lost(path: &Path, connection: &Connection, fence: &Fence, stopped: Option<
     is_refused || stopped.is_some_and(lost)
 }
 
-/// The statements of every commit. All rarer ones are prepared on use and cached by the connection.
+/// The statements of every commit. Rarer statements are prepared on use and cached by the connection.
 pub(crate) struct SqliteSession<'e> {
     engine: &'e SqliteEngine,
     insert_commit: Statement<'e>,
     begin: Statement<'e>,
     commit: Statement<'e>,
-    /// What the fence reads.
+    /// Reads the epoch for the fence.
     epoch: Statement<'e>,
     /// Counts a commit without a row.
     count: Statement<'e>,
     /// The row of the open transaction, and the number of its entries.
     inserted: Option<(Row, i64)>,
-    /// The changes of the connection before the open transaction.
+    /// Total changes of the connection before the open transaction.
     changes_before: u64,
 }
 
@@ -182,11 +183,11 @@ impl Session for SqliteSession<'_> {
         Ok(())
     }
 
-    /// The commit of units, which is recorded; what is only derived from the journal is not.
+    /// The commit of units. The record of the last commit covers commits of units; commits of derived data are not recorded.
     fn send_commit(&mut self) -> Result<Committed, EngineError> {
         let row = self.inserted.take();
         let mut recorder = self.engine.recorder.borrow_mut();
-        // One that changes nothing writes nothing, and one without a row is counted.
+        // A commit without changes writes nothing; a commit without a row is counted.
         let recorder = recorder.as_mut().filter(|_| {
             row.is_some() || self.engine.connection.total_changes() != self.changes_before
         });

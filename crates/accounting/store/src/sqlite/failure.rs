@@ -89,7 +89,7 @@ pub(crate) fn row_open_error(path: &Path, error: RowError) -> OpenError {
     }
 }
 
-/// The same where a row could not be written.
+/// Why the store at `path` does not open, where a row could not be written.
 pub(crate) fn write_open_error(path: &Path, error: WriteError) -> OpenError {
     let unbalanced = |problem| OpenError::Unbalanced {
         path: path.to_owned(),

@@ -1,12 +1,12 @@
-//! Fencing: a commit is refused when the node has a newer epoch than the one that this process opened the store with.
+//! Fencing: a commit is refused when the node has a newer epoch than this process.
 //!
-//! Three checks at each commit, each for a case that the others cannot detect:
+//! Three checks at each commit, each for a case that escapes the two other checks:
 //!
-//! - the row of the node, read in the transaction itself. `BEGIN IMMEDIATE` excludes other writers of the same log until the commit, so its
-//!   value is valid for the commit: this is exact for every process that opened the file by the same resolved name;
-//! - the epoch in the header of the file (`user_version`), read past SQLite. A process that opened another name has its own log, whose rows
-//!   are invisible; what it has checkpointed into the file is not;
-//! - whether the name still refers to the file. Commits to a file that was moved away or replaced are lost with it.
+//! - the row of the node, read in the commit's transaction. `BEGIN IMMEDIATE` excludes other writers of this log until the commit, so the
+//!   epoch in the row is valid for the commit. This check is exact for every process that opened the file by the resolved name;
+//! - the epoch in the header of the file (`user_version`), read past SQLite. A process that opened another name has a separate log, and
+//!   the rows in this log are invisible. A checkpoint of the process makes its epoch visible in the file;
+//! - whether the name still refers to the file. Commits to a moved or replaced file are lost with the file.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ use super::file::NewEpoch;
 use super::name::FileId;
 use crate::error::{Failure, FailureKind};
 
-/// Reads the epoch that a commit is checked against.
+/// Reads the epoch for the check of a commit.
 const EPOCH: &str = "SELECT epoch, name FROM nodes WHERE id = ?1";
 
 /// The fence of one run.
@@ -33,10 +33,10 @@ pub(crate) struct Fence {
     file: Descriptor,
     node: i64,
     epoch: i64,
-    /// The epoch in the header of the file before this run checkpointed its own.
+    /// The epoch in the header of the file before this run checkpointed its epoch.
     header_before: i64,
-    /// The one in the log before this run raised it. A run that was killed may have left it there alone, and a checkpoint of another
-    /// connection may have moved it into the header since that was read.
+    /// The epoch in the log before this run raised the epoch. A killed run may have left this epoch in the log alone. A checkpoint of
+    /// another connection may have moved this epoch into the header since the read of `header_before`.
     log_before: i64,
     /// Whether the header has been seen with the epoch of this run.
     header_seen: AtomicBool,
@@ -62,7 +62,7 @@ impl Fence {
         })
     }
 
-    /// The same for a run that has raised its epoch. Without `enabled` nothing is checked.
+    /// The fence after the run has raised its epoch. Without `enabled` the fence checks nothing.
     pub(crate) fn with_epoch(self, raised: NewEpoch, enabled: bool) -> Arc<Fence> {
         Arc::new(Fence {
             epoch: raised.epoch,
@@ -80,7 +80,7 @@ impl Fence {
         connection.prepare(EPOCH)
     }
 
-    /// Verifies that this run still owns the file; with `epoch` prepared on the writing connection, in its transaction.
+    /// Verifies that this run still owns the file. `epoch` is prepared on the writing connection, in its transaction.
     pub(crate) fn check(&self, epoch: &mut Statement<'_>) -> Result<(), Failure> {
         if !self.enabled {
             return Ok(());
@@ -89,7 +89,7 @@ impl Fence {
         let found = epoch
             .query_row([self.node], |row| {
                 let epoch = row.get(0)?;
-                // Read only where needed, so that a commit allocates nothing here.
+                // The name is read only for a foreign epoch, so that a commit allocates no memory here.
                 let name = (epoch != self.epoch).then(|| row.get::<_, String>(1));
                 Ok((epoch, name.transpose()?))
             })
@@ -132,7 +132,7 @@ impl Fence {
         }
     }
 
-    /// Whether the header has the epoch of this run, or the previous one.
+    /// Whether the header has the epoch of this run, or the previous epoch.
     fn check_header(&self) -> Result<(), Failure> {
         let found = self
             .file
@@ -142,7 +142,7 @@ impl Fence {
             self.header_seen.store(true, Relaxed);
             return Ok(());
         }
-        // Until all of the log is moved into the file for the first time, which a reader may put off.
+        // Until the whole log is moved into the file for the first time; a reader may delay this move.
         let is_earlier = found == self.header_before || found == self.log_before;
         if is_earlier && !self.header_seen.load(Relaxed) {
             return Ok(());

@@ -28,7 +28,7 @@ pub(super) const DIALECT: Dialect = Dialect {
 /// `tlgt`: distinguishes a store from a database of another program.
 const APPLICATION_ID: i64 = 0x746c_6774;
 
-/// Verifies that there is a file at `path`, and creates a store where there is none. The caller has the lock.
+/// Verifies the file at `path`, or creates a store if the file is missing. The caller has the lock.
 pub(crate) fn create_if_missing(path: &Path, options: &Options) -> Result<(), OpenError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.len() == 0 => Err(OpenError::Damaged {
@@ -36,7 +36,7 @@ pub(crate) fn create_if_missing(path: &Path, options: &Options) -> Result<(), Op
             problem: String::from("is empty, so it is not a store"),
         }),
         Ok(_) => Ok(()),
-        // Created in place of the link, the store would not be at the link's target.
+        // A store created in place of a broken link would not be at the link's target.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.is_symlink() => {
             match missing(path) {
                 OpenError::Missing { .. } => {
@@ -54,7 +54,7 @@ pub(crate) fn create_if_missing(path: &Path, options: &Options) -> Result<(), Op
     }
 }
 
-/// Why there is no file at `path`.
+/// Why the file at `path` is missing.
 pub(crate) fn missing(path: &Path) -> OpenError {
     let (path, moved) = (path.to_owned(), migrated(path));
     match moved.exists() {
@@ -63,7 +63,7 @@ pub(crate) fn missing(path: &Path) -> OpenError {
     }
 }
 
-/// Connects to the store at `path`, and migrates it if necessary. The caller has the lock.
+/// Connects to the store at `path`, and migrates the store if necessary. The caller has the lock.
 pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, OpenError> {
     let connection = open(
         path,
@@ -78,7 +78,7 @@ pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, Open
             .map_err(|error| open_error(path, "set up", error))
     };
     if !options.accepts_loss {
-        // What is left of a damaged log stays as it is.
+        // The rest of a damaged log stays unchanged.
         closes(false)?;
         last_commit::verify(path, &connection)?;
         closes(true)?;
@@ -104,7 +104,7 @@ pub(crate) fn connect_read(path: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-/// Connects to the store at `path` to copy it as it is, which may be of an earlier release. Also returns its schema version.
+/// Connects to the store at `path` to copy the store unchanged; the store may be of an earlier release. Also returns the schema version.
 pub(crate) fn connect_source(path: &Path) -> Result<(Connection, i64), OpenError> {
     if !path.exists() {
         return Err(missing(path));
@@ -124,11 +124,11 @@ pub(crate) fn connect_source(path: &Path) -> Result<(Connection, i64), OpenError
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewEpoch {
     pub(crate) epoch: i64,
-    /// The `user_version` that it has replaced, as the log has it.
+    /// The replaced `user_version`, as in the log.
     pub(crate) before: i64,
 }
 
-/// Raises the epoch of the node for a new run: the runs before it are fenced off, and their holds are orphans.
+/// Raises the epoch of the node for a new run: earlier runs are fenced off, and their holds are orphans.
 pub(crate) fn raise_epoch(
     connection: &Connection,
     path: &Path,
@@ -152,8 +152,8 @@ pub(crate) fn raise_epoch_within(
     run: &NewRun<'_>,
 ) -> Result<NewEpoch, WriteError> {
     let (first, last) = commit_id::range(run.node);
-    // Greater than each epoch that the file knows of, and not only the node's row: a run through another name of the file may have moved
-    // its header there, or its journal, and not its row.
+    // Greater than each epoch in the file, not only the epoch in the node's row. A run through another name of the file may have moved
+    // its header or its journal into the file, but not its row.
     let header: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let journal: Option<i64> = connection.query_row(
         "SELECT max(id) FROM journal WHERE id BETWEEN ?1 AND ?2",
@@ -180,7 +180,7 @@ pub(crate) fn raise_epoch_within(
     })
 }
 
-/// Runs `act` in a transaction; an error rolls it back.
+/// Runs `act` in a transaction; an error rolls the transaction back.
 pub(crate) fn in_transaction<T>(
     connection: &Connection,
     path: &Path,
@@ -216,7 +216,7 @@ fn settings(connection: &Connection, options: &Options) -> rusqlite::Result<()> 
     };
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", synchronous)?;
-    // A checkpoint inside a commit would delay all of that commit's callers: a dedicated thread does nearly all of it.
+    // A checkpoint inside a commit would delay all callers of the commit: a dedicated thread does nearly all of the checkpoint.
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "cell_size_check", true)?;
@@ -228,7 +228,7 @@ fn settings(connection: &Connection, options: &Options) -> rusqlite::Result<()> 
     Ok(())
 }
 
-/// Creates a store under a temporary name and renames it when it is complete: at `path` there is either nothing or a whole store.
+/// Creates a store under a temporary name, and renames the complete store: `path` is either missing or a whole store.
 fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
     let unfinished = name::with_suffix(path, ".new");
     let failed = |action, path: &Path| {
@@ -245,7 +245,7 @@ fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
         }
         _ => {}
     }
-    // Created first, and by the standard library, whose error names the problem with the folder.
+    // Created first, and by the standard library: its error names the problem with the folder.
     private_file(&unfinished).map_err(failed("create", &unfinished))?;
     let fill = || -> rusqlite::Result<()> {
         let connection = Connection::open(&unfinished)?;
@@ -267,7 +267,7 @@ fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
 /// The schema from which on the ledger is a journal.
 const JOURNAL: i64 = 5;
 
-/// Verifies that nothing was booked before the journal existed.
+/// Verifies that the file has no bookings from before the journal existed.
 fn refuse_unreleased(connection: &Connection, found: i64, path: &Path) -> Result<(), OpenError> {
     let has_entries = || {
         connection
@@ -302,7 +302,7 @@ fn migrate(connection: &Connection, from: i64) -> rusqlite::Result<()> {
     })
 }
 
-/// The schema version of the file. A later one than this release knows is refused unless it says that this release can use it.
+/// The schema version of the file. A newer schema is refused unless the file declares this release compatible.
 fn schema(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
     let failed = |error| open_error(path, "read", error);
     let application: i64 = connection
@@ -334,7 +334,7 @@ fn schema(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
     Ok(found)
 }
 
-/// Creates the file at `path`, accessible only by its owner: it holds digests of secrets.
+/// Creates the file at `path`, accessible only by its owner: the file has digests of secrets.
 pub(crate) fn private_file(path: &Path) -> std::io::Result<File> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);

@@ -1,5 +1,5 @@
-//! The inspection of a file: its pages, and the seals of the newest commits. A start makes it on a thread of its own, while it serves, and
-//! `tollgate doctor` on demand. The audit has the last word, on every commit.
+//! The inspection of a file: its pages, and the seals of the newest commits. A start runs the inspection on a separate thread beside its
+//! requests; `tollgate doctor` runs the inspection on demand. The audit has the last word, on every commit.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ use crate::tables;
 /// Number of commits of a node whose seals are verified.
 const COMMITS: usize = 1024;
 
-/// Size of a file whose pages a start reads: a few seconds from a disk. The reader keeps the log from its restart meanwhile.
+/// Maximum size of a file whose pages a start reads: a few seconds from a disk. The reader keeps the log from its restart meanwhile.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// The damage in the store at `path`, if any is found: its pages by `PRAGMA quick_check`, and the seals of the newest commits. Reads the whole
-/// file, with or without a running gateway.
+/// The damage in the store at `path`, if any: in its pages by `PRAGMA quick_check`, and in the seals of the newest commits. Reads the
+/// whole file, with or without a running gateway.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ fn damage(connection: &Connection, reads_pages: bool) -> Result<Option<String>, 
     Ok((found != "ok").then(|| format!("SQLite finds damaged pages: {found}")))
 }
 
-/// The first of the newest commits of a node that does not match its seal, or does not follow the one before it.
+/// Among the newest commits of a node, the first commit that does not match its seal, or does not follow the preceding commit.
 fn broken_seal(connection: &Connection, node: i64) -> Result<Option<String>, RowError> {
     let (first, last) = commit_id::range(node);
     let sql =
@@ -81,7 +81,7 @@ pub(crate) struct Inspection {
 }
 
 impl Inspection {
-    /// Starts it. A store serves without one too.
+    /// Starts the inspection. A store also serves without an inspection.
     pub(crate) fn start(path: &Path, shared: &Arc<Shared>) -> Option<Inspection> {
         let started = file::connect_read(path)
             .map_err(|error| error.to_string())
@@ -125,13 +125,13 @@ fn is_interrupted(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 impl Drop for Inspection {
-    /// Ends it, and waits for its end.
+    /// Interrupts the inspection, and waits for its end.
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else {
             return;
         };
         while !thread.is_finished() {
-            // It acts on a statement that runs, and the thread may be between two of them.
+            // The interrupt reaches only a running statement, and the thread may be between two statements.
             self.interrupt.interrupt();
             std::thread::park_timeout(std::time::Duration::from_millis(1));
         }

@@ -1,11 +1,12 @@
-//! The record of the last commit: a file beside the database (`PATH.committed`) that names the last commit which was made durable.
+//! The record of the last commit: a file beside the database (`PATH.committed`) that names the last durable commit.
 //!
-//! The newest commits are in the log beside the database, and to SQLite a log that is missing, cut or damaged is the end of the log: it opens
-//! the database as it was some commits ago, without an error. A start and the audit compare the database with the record, and refuse one that
-//! has less.
+//! The newest commits are in the log beside the database. A missing, cut or damaged log is the end of the log to SQLite: SQLite opens the
+//! database in an earlier state, without an error. A start and the audit compare the database with the record, and refuse a database with
+//! fewer commits.
 //!
-//! The record is written in place after the sync of each commit, and is not synced itself. After a loss of power it may name an earlier
-//! commit, never a later one than the database has. It has two slots, which are written in turn, so that one of them is whole at any time.
+//! The record is written in place after the sync of each commit, and is not synced itself. After a loss of power the record may name an
+//! earlier commit, never a later commit than the database has. The record has two slots, written in turn, so that one slot is whole at
+//! any time.
 
 use std::fs::{self, File};
 use std::io;
@@ -25,7 +26,7 @@ use crate::rows::RootSecret;
 /// The first bytes of a slot, with the version of its format.
 const MAGIC: &[u8; 8] = b"tlgtcmt1";
 
-/// Distance of the slots: what a disk writes as a whole or not at all.
+/// Distance of the slots: a disk writes a sector whole or not at all.
 const SECTOR: usize = 512;
 
 const FILE_BYTES: usize = 2 * SECTOR;
@@ -34,21 +35,22 @@ const FILE_BYTES: usize = 2 * SECTOR;
 const SLOT_BYTES: usize = 128;
 const CHECKSUM_AT: usize = SLOT_BYTES - 8;
 
-/// Number of commits after which the older half of those that are counted leaves the count: a comparison reads at most three times as many.
+/// Number of commits after which the older half of the counted commits leaves the count: a comparison reads at most three times this
+/// number.
 const COUNTED: i64 = 4096;
 
 /// Context of the id of a store (BLAKE3 key derivation).
 const STORE_ID: &str = "tollgate store, record of the last commit";
 
-/// Counts the commits without a row in the journal, which the record knows by their number alone.
+/// Counts the commits without a row in the journal; the record knows these commits only by number.
 pub(crate) const COUNT_COMMIT: &str =
     "INSERT INTO meta (k, v) VALUES ('commits_without_entries', '1')
     ON CONFLICT (k) DO UPDATE SET v = CAST(v AS INTEGER) + 1";
 
-/// A journal row as the record has it.
+/// A journal row in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Zero where there is none.
+    /// Zero without a row.
     pub(crate) id: i64,
     pub(crate) hash: [u8; 32],
     pub(crate) at: Timestamp,
@@ -62,7 +64,7 @@ impl Row {
     };
 }
 
-/// What the record says.
+/// The content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LastCommit {
     store: [u8; 16],
@@ -72,7 +74,7 @@ struct LastCommit {
     row: Row,
     /// Number of commits without a row.
     without_row: i64,
-    /// The rows after this one, up to the last, are counted.
+    /// The rows after `base`, up to the last row, are counted.
     base: i64,
     commits: i64,
     entries: i64,
@@ -101,7 +103,7 @@ impl LastCommit {
         slot
     }
 
-    /// `None` for a slot that was not written, or not as a whole.
+    /// `None` for an unwritten slot, or a torn slot.
     fn decode(slot: &[u8]) -> Option<LastCommit> {
         let slot: &[u8; SLOT_BYTES] = slot.try_into().ok()?;
         if slot[..8] != *MAGIC || slot[CHECKSUM_AT..] != checksum(slot) {
@@ -138,7 +140,7 @@ pub fn path_of(path: &Path) -> PathBuf {
     name::with_suffix(path, ".committed")
 }
 
-/// The record beside a database, as it was read.
+/// The record beside a database, as read.
 enum Found {
     Record(LastCommit),
     Absent,
@@ -147,7 +149,7 @@ enum Found {
 
 /// Reads the record of the database at `path`.
 fn read(path: &Path) -> Result<Found, OpenError> {
-    // A slot may be written while it is read; the other one is whole then, unless two commits are made meanwhile.
+    // A slot may be written during this read. The other slot is then whole, unless two commits are made meanwhile.
     for _ in 0..3 {
         let bytes = match fs::read(path_of(path)) {
             Ok(bytes) => bytes,
@@ -177,15 +179,15 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenEr
 pub enum RecordState {
     /// The database has the commit that the record names.
     Whole,
-    /// Nothing can be compared. Why, as a predicate: `is missing`.
+    /// No comparison is possible. The field is the reason, as a predicate: `is missing`.
     Unknown(&'static str),
-    /// The database lacks commits that were durable.
+    /// The database lacks durable commits.
     Behind(LostCommits),
 }
 
-/// Compares a database with its record, by a connection to it.
+/// Compares a database with its record, over a connection to the database.
 pub(crate) fn compare(path: &Path, connection: &Connection) -> Result<RecordState, OpenError> {
-    // Read before the database, to which a gateway may add commits meanwhile.
+    // Read before the database: a gateway may add commits to the database meanwhile.
     let record = match read(path)? {
         Found::Record(record) => record,
         Found::Absent => return Ok(RecordState::Unknown("is missing")),
@@ -198,7 +200,7 @@ pub(crate) fn compare(path: &Path, connection: &Connection) -> Result<RecordStat
     Ok(lost.map_or(RecordState::Whole, RecordState::Behind))
 }
 
-/// Refuses the database at `path` where it lacks commits that were durable.
+/// Refuses the database at `path` if the database lacks durable commits.
 pub(crate) fn verify(path: &Path, connection: &Connection) -> Result<(), OpenError> {
     match compare(path, connection)? {
         RecordState::Behind(lost) => Err(OpenError::CommitsLost {
@@ -210,7 +212,7 @@ pub(crate) fn verify(path: &Path, connection: &Connection) -> Result<(), OpenErr
     }
 }
 
-/// Refuses to create a store at `path` where the record says that there was one.
+/// Refuses to create a store at `path` if a record shows that a store existed.
 pub(crate) fn verify_absent(path: &Path) -> Result<(), OpenError> {
     match read(path)? {
         Found::Record(_) => Err(OpenError::Removed {
@@ -221,7 +223,7 @@ pub(crate) fn verify_absent(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Removes the record of the database at `path`, which is to have other commits, or none. The removal is durable.
+/// Removes the record of the database at `path`, before the database gets other commits or is removed. The removal is durable.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path_of(path)) {
         Ok(()) => name::sync_folder(path),
@@ -258,7 +260,7 @@ fn last_row(connection: &Connection, node: i64) -> rusqlite::Result<Option<Row>>
     row.optional()
 }
 
-/// The last row of a node that was exported and removed; zero where there is none.
+/// The last row of a node that was exported and removed; zero without removed rows.
 fn removed_until(connection: &Connection, node: i64) -> rusqlite::Result<i64> {
     // A backup of an earlier release has no such table.
     let table = "SELECT 1 FROM sqlite_master WHERE name = 'carried_nodes'";
@@ -272,7 +274,7 @@ fn removed_until(connection: &Connection, node: i64) -> rusqlite::Result<i64> {
     Ok(last.unwrap_or_default())
 }
 
-/// What the database lacks of that which its record names.
+/// The commits named by the record and missing in the database.
 fn lost(connection: &Connection, record: &LastCommit) -> rusqlite::Result<Option<LostCommits>> {
     let view = connection.unchecked_transaction()?;
     let named = record.row;
@@ -282,7 +284,7 @@ fn lost(connection: &Connection, record: &LastCommit) -> rusqlite::Result<Option
         .query_row(sql, [named.id], |row| row.get(0))
         .optional()?;
     let removed = removed_until(&view, node)?;
-    // The hash covers all rows before it.
+    // The hash covers all earlier rows.
     let has_row = named.id == 0 || named.id <= removed || hash == Some(named.hash);
     let without_row = (record.without_row - without_row(&view)?).max(0);
     if has_row && without_row == 0 {
@@ -297,7 +299,7 @@ fn lost(connection: &Connection, record: &LastCommit) -> rusqlite::Result<Option
             Some((last_epoch, _)) if last_epoch > epoch => 0,
             _ => number,
         };
-        // What was removed cannot be counted.
+        // Removed rows cannot be counted.
         if removed <= record.base {
             let sql = "SELECT count(*), coalesce(sum(entries), 0) FROM journal WHERE id > ?1 AND id <= ?2";
             let range = (record.base, named.id);
@@ -322,13 +324,13 @@ pub(crate) struct Recorder {
     path: PathBuf,
     file: File,
     last: LastCommit,
-    /// A row between the base and the last one, and what is counted up to it: the next base.
+    /// A row between the base and the last row, and the counts up to this row: the next base.
     middle: (i64, i64, i64),
     is_failing: bool,
 }
 
 impl Recorder {
-    /// The record of a run of `node` whose epoch is durable, and with it every commit before.
+    /// The record of a run of `node` whose epoch and earlier commits are durable.
     pub(crate) fn start(
         path: &Path,
         connection: &Connection,
@@ -373,7 +375,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Writes the first record of a run, with a file of the full length, so that later writes need no space.
+    /// Writes the first record of a run. A new file gets its full length, so that later writes need no space.
     fn create(&mut self, is_new: bool) -> io::Result<()> {
         if is_new {
             self.file.set_len(0)?;
@@ -387,7 +389,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records a commit that is durable: with its row and the number of its entries, or without one.
+    /// Records a durable commit: with its row and the number of its entries, or without a row.
     pub(crate) fn committed(&mut self, row: Option<(Row, i64)>) {
         match row {
             Some((row, entries)) => {
@@ -413,7 +415,7 @@ impl Recorder {
         }
     }
 
-    /// Takes the older half out of the count when it is large.
+    /// Takes the older half out of a large count.
     fn forget(&mut self) {
         let (row, commits, entries) = self.middle;
         if self.last.commits - commits < COUNTED {
@@ -452,7 +454,7 @@ mod tests {
         }
     }
 
-    /// A recorder on a file of its own.
+    /// A recorder on a separate file.
     fn recorder(folder: &Path) -> Recorder {
         let path = folder.join("t.db.committed");
         let mut recorder = Recorder {

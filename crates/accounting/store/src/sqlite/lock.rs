@@ -9,28 +9,28 @@ use super::descriptor::Descriptor;
 use super::name;
 use crate::error::{OpenError, STOP_THE_OTHER};
 
-/// Exclusive locks on the database file itself and on the file `PATH.lock`, which names the process that has them.
+/// Exclusive locks on the database file itself and on the file `PATH.lock`; the lock file names the holding process.
 ///
-/// The first covers the file under every name. The second exists before the database does, names its holder, and is the one that earlier
-/// releases take. Both are flock(2) locks: SQLite's own locks are of another kind and do not conflict with them.
+/// The lock on the database covers the file under every name. The lock file exists before the database does, names its holder, and is the
+/// lock of earlier releases. Both are flock(2) locks: SQLite's own locks are of another kind and do not conflict.
 ///
-/// The locks belong to the open files, not to the process: passed to another process over a socket they remain held, with no moment in
-/// which a third process could take them. This is how an upgrade hands over the store ([`Lock::from_files`]).
+/// The locks belong to the open files, not to the process. Open files passed to another process over a socket remain locked, without a
+/// moment in which a third process could take the locks. An upgrade hands over the store in this way ([`Lock::from_files`]).
 #[derive(Debug)]
 pub struct Lock {
-    /// None where the lock is disabled.
+    /// `None` for a disabled lock.
     held: Option<LockedFiles>,
 }
 
 #[derive(Debug)]
 struct LockedFiles {
     named: File,
-    /// None while there is no database.
+    /// `None` before the database exists.
     database: Option<Descriptor>,
 }
 
 impl Lock {
-    /// Takes the lock of the store at `path`, or reports which process has it.
+    /// Takes the lock of the store at `path`, or reports the holding process.
     pub fn acquire(path: &Path) -> Result<Lock, OpenError> {
         let path = name::resolve(path);
         let lock_path = lock_path(&path);
@@ -69,12 +69,13 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Extends the lock to the database file, if it exists by now.
+    /// Extends the lock to the database file, if the file exists by now.
     pub(crate) fn cover(&mut self, path: &Path) -> Result<(), OpenError> {
         let Some(held) = self.held.as_mut().filter(|held| held.database.is_none()) else {
             return Ok(());
         };
-        // Before the lock is tried, since it is the cause: a process that has opened the file by its other name is misconfigured too.
+        // Before the lock is tried, because a hard link is the cause of a conflict. A process that has opened the file by the other name
+        // is misconfigured too.
         name::check_links(path)?;
         let failed = |action| {
             move |source| OpenError::File {
@@ -102,8 +103,8 @@ impl Lock {
         Ok(())
     }
 
-    /// The lock on the file at `path`, received from the process that has handed the store over; taken where that process could not pass it
-    /// on.
+    /// The lock on the file at `path`, received from the process that has handed the store over. Taken anew if the process could not pass
+    /// the lock on.
     pub fn received(path: &Path, files: Vec<File>) -> Result<Lock, OpenError> {
         match <[File; 2]>::try_from(files) {
             Ok(files) => Lock::from_files(files).map_err(|source| OpenError::File {
@@ -118,7 +119,7 @@ impl Lock {
     /// A lock received from another process with its open files.
     pub fn from_files([named, database]: [File; 2]) -> std::io::Result<Lock> {
         let database = Some(Descriptor::from_file(database, true)?);
-        // Only for messages: the lock is held all the same.
+        // Only for messages: the lock is held even if the write fails.
         if let Err(error) = name_holder(&named) {
             tracing::warn!(%error, "cannot write the id of this process to the lock file");
         }
@@ -140,7 +141,7 @@ impl Lock {
         Ok(Some([named, file]))
     }
 
-    /// A lock that excludes no other process, as on a file system without locks: for tests of the fencing behind it.
+    /// A lock that excludes no other process, as on a file system without locks: for tests of the fencing.
     #[doc(hidden)]
     pub fn disabled() -> Lock {
         Lock { held: None }
@@ -149,8 +150,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing is not sufficient: a reader of this process may share the descriptor, and a child process that is being started has
-        // copies of all of them until it executes its program.
+        // Closing is not sufficient. A reader of this process may share the descriptor. A child process has copies of all descriptors
+        // until the child executes its program.
         let Some(LockedFiles { named, database }) = &self.held else {
             return;
         };
@@ -167,7 +168,7 @@ fn lock_path(path: &Path) -> PathBuf {
     super::name::with_suffix(path, ".lock")
 }
 
-/// Writes the id of this process, which has the lock, into the file.
+/// Writes the id of this process, the lock's holder, into the file.
 fn name_holder(file: &File) -> std::io::Result<()> {
     file.set_len(0)?;
     file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)

@@ -1,8 +1,8 @@
 //! The embedded engine: one SQLite file with its log and its lock.
 //!
-//! One thread owns the writing connection; the sync of the disk is the window of group commit, there is no timer. A second thread
-//! checkpoints the log into the main file. Reads use their own connections. What a commit contains is decided above (`commit`), its
-//! statements are those of every engine (`tables`); here are the file, the connections, and the fence.
+//! One thread owns the writing connection; the sync of the disk is the window of group commit, without a timer. A second thread
+//! checkpoints the log into the main file. Reads use separate connections. The module `commit` decides the content of a commit. The
+//! module `tables` has the statements of every engine. This module has the file, the connections, and the fence.
 
 #[cfg(test)]
 mod additive;

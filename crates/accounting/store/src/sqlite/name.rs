@@ -1,9 +1,9 @@
 //! Path resolution: the canonical name of the database file.
 //!
-//! SQLite keeps its log beside the file, under the file's name; the lock and the control socket are there too. So a name is resolved before
-//! any other path is derived from it: symbolic links, relative paths and links to the folder lead to one log, one lock, one socket. A hard
-//! link is a name that cannot be resolved to another: through it SQLite keeps a second log for the same file, and two programs overwrite
-//! each other's pages. A file with more than one name is refused.
+//! SQLite keeps its log beside the file, under the file's name; the lock and the control socket are beside the file too. So a name is
+//! resolved before any other path is derived from the name. Symbolic links, relative paths and links to the folder lead to one log, one
+//! lock, one socket. A hard link cannot be resolved to another name. Through a hard link SQLite keeps a second log for the file, and two
+//! programs overwrite each other's pages. A file with more than one name is refused.
 
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ pub fn resolve(path: &Path) -> PathBuf {
     if let Ok(resolved) = fs::canonicalize(path) {
         return resolved;
     }
-    // Not created yet: its folder exists already.
+    // The file does not exist yet; its folder does.
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -43,7 +43,7 @@ pub(crate) fn sync_folder(path: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Verifies that the file at `path` has no other hard link. A missing file has none.
+/// Verifies that the file at `path` has no other hard link. A missing file passes.
 pub(crate) fn check_links(path: &Path) -> Result<(), OpenError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.nlink() > 1 => Err(OpenError::HardLinks {
@@ -54,7 +54,7 @@ pub(crate) fn check_links(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Device and inode: the identity of a file, whatever its name.
+/// Device and inode: the identity of a file under any name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileId {
     device: u64,

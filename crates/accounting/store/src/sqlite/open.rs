@@ -1,4 +1,4 @@
-//! Opening of a store: lock, file, epoch, then the threads.
+//! Opening of a store: lock, file, epoch, and the threads.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -24,10 +24,10 @@ use crate::reader::{OpenedStore, Reader};
 use crate::rows::RootSecret;
 use crate::store::Store;
 
-/// For how long a commit waits for another program's lock before the lock is reported, and then waited for again.
+/// For how long a commit waits for another program's lock before the lock is reported; the wait then repeats.
 const LOCK_STEP: Duration = Duration::from_millis(500);
 
-/// Opens the store at `path`, or creates it, with exclusive ownership.
+/// Opens the store at `path`, or creates the store, with exclusive ownership.
 pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
     let path = &resolve(path);
     let lock = acquire_lock(path, &mut options)?;
@@ -44,7 +44,7 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     let raised = file::raise_epoch(&connection, path, &options)?;
     let fence = fence.with_epoch(raised, options.fenced);
     let recorder = start_recorder(path, &connection, &options, &root_secret, raised.epoch)?;
-    // From here on a lock is waited for in steps that are short enough to be shown while it lasts.
+    // From here on the wait for a lock has short steps, so that the lock is reported while the lock lasts.
     let step = options.busy_timeout.min(LOCK_STEP);
     connection
         .busy_timeout(step)
@@ -95,8 +95,8 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     }))
 }
 
-/// Starts the record of the last commit, for a run whose epoch is durable. Without syncs there is none: after a loss of power it could name
-/// commits that were never on the disk.
+/// Starts the record of the last commit, for a run whose epoch is durable. Without syncs the store has no record: after a loss of power
+/// the record could name commits that were never on the disk.
 fn start_recorder(
     path: &Path,
     connection: &rusqlite::Connection,
@@ -119,7 +119,7 @@ fn start_recorder(
     Recorder::start(path, connection, options.node, root_secret).map(Some)
 }
 
-/// Takes the lock on the file at `path`, and creates the file when there is none.
+/// Takes the lock on the file at `path`, and creates a missing file.
 pub(super) fn acquire_lock(path: &Path, options: &mut Options) -> Result<Lock, OpenError> {
     let mut lock = match options.lock.take() {
         Some(lock) => lock,
@@ -130,7 +130,7 @@ pub(super) fn acquire_lock(path: &Path, options: &mut Options) -> Result<Lock, O
     Ok(lock)
 }
 
-/// A connection to the store at `path`, which no other process has while the lock exists, and which is brought up to date.
+/// An up-to-date connection to the store at `path`. No other process has the store while the lock exists.
 pub(crate) fn open_exclusive(
     path: &Path,
     options: &mut Options,
@@ -154,7 +154,7 @@ pub fn open_read(path: &Path) -> Result<Arc<Reader>, OpenError> {
 ///
 /// # Errors
 ///
-/// When one of them cannot be read.
+/// When the database or the record cannot be read.
 pub fn record_state(path: &Path) -> Result<RecordState, OpenError> {
     let path = &resolve(path);
     let (connection, _) = file::connect_source(path)?;

@@ -23,20 +23,20 @@ pub enum Durability {
 pub struct Options {
     /// Durability of a commit.
     pub durability: Durability,
-    /// This node's number; one node has 1.
+    /// This node's number; a single node has 1.
     pub node: i64,
     /// The node's name in the store.
     pub node_name: String,
     /// Maximum number of units in one commit.
     pub batch_max: usize,
-    /// Maximum number of units in the queue; new operations are refused from three quarters of it on.
+    /// Maximum number of units in the queue; new operations are refused from three quarters of the queue on.
     pub queue_max: usize,
-    /// Number of journal records from which on they are posted for any number of accounts, and for few accounts sooner: it bounds what
-    /// readers add up, and what a start replays.
+    /// Number of journal records from which on a posting is due, for any number of accounts; for few accounts the posting is due sooner.
+    /// The number limits the records that readers add up and a start replays.
     pub post_records: usize,
     /// How long an opening waits for another program's lock on the file.
     pub busy_timeout: Duration,
-    /// The maximum size of the file in pages of 4096 bytes; beyond it the store stops as on a full disk. `None` for no limit.
+    /// The maximum size of the file in pages of 4096 bytes; beyond the maximum the store stops as on a full disk. `None` for no limit.
     pub pages_max: Option<u32>,
     /// The time of opening.
     pub now: Timestamp,
@@ -44,14 +44,14 @@ pub struct Options {
     pub random: RootSecret,
     /// A monotonic clock in microseconds, for the gauges.
     pub monotonic_us: Box<dyn Fn() -> u64 + Send>,
-    /// Called once when the store stops for good for any reason but [`crate::Store::close`]; the process has to exit with an error. The call is
+    /// Called once when the store stops for good, except by [`crate::Store::close`]; the process has to exit with an error. The call is
     /// made on a thread of the store and must not block.
     pub on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
-    /// The lock on the file, when received from another process; `None` to take it.
+    /// The lock on the file, when received from another process; `None` to take the lock.
     pub lock: Option<Lock>,
-    /// The run that has handed the store over and still serves requests: its holds and claims are not orphans.
+    /// The epoch of the run that has handed the store over and still serves requests: the run's holds and claims are not orphans.
     pub predecessor: Option<i64>,
-    /// Whether the file may lack commits that were durable: an operator has accepted their loss.
+    /// Whether the file may lack durable commits: an operator has accepted their loss.
     pub accepts_loss: bool,
     /// Whether commits check the node's epoch. Always, except in tests that need a ledger damaged by two writers.
     #[doc(hidden)]

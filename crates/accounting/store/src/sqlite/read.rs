@@ -1,4 +1,4 @@
-//! The connection pool for reads: each read has a connection of its own.
+//! The connection pool for reads: each read has a separate connection.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ impl Pool {
         })
     }
 
-    /// The same once there is a store to read.
+    /// A pool with a first connection to an existing store.
     pub(crate) fn open(path: &Path) -> Result<Pool, OpenError> {
         let pool = Pool::new(path).map_err(|error| no_file(path, error))?;
         pool.release(file::connect_read(path)?);
@@ -81,7 +81,7 @@ impl Connections for Pool {
     }
 }
 
-/// Why the file at `path`, which is to be read, could not be opened.
+/// Why the file at `path` could not be opened for reading.
 pub(crate) fn no_file(path: &Path, error: io::Error) -> OpenError {
     match error.kind() {
         io::ErrorKind::NotFound => file::missing(path),
@@ -93,7 +93,7 @@ pub(crate) fn no_file(path: &Path, error: io::Error) -> OpenError {
     }
 }
 
-/// A connection of the pool while it is read from.
+/// A connection of the pool during a read.
 struct PoolView<'p> {
     pool: &'p Pool,
     /// Present until the drop.

@@ -1,4 +1,4 @@
-//! Recovery of the ledger in a file that no gateway uses: rebuilding of what is derived, and repair of the journal.
+//! Recovery of the ledger in a file that no gateway uses: rebuilds the derived data, and repairs the journal.
 
 use std::path::Path;
 
@@ -14,8 +14,8 @@ use crate::engine::Epochs;
 use crate::error::OpenError;
 use crate::recovery::{self, Repair, RepairRun};
 
-/// Rebuilds everything derived from the journal of the store at `path`, in one transaction; the journal stays unchanged. Refused while a
-/// gateway has the store, and where a commit of the journal differs from what was sealed: its changes would be lost permanently.
+/// Rebuilds all data derived from the journal of the store at `path`, in one transaction; the journal stays unchanged. Refused while a
+/// gateway has the store. Also refused if a commit of the journal differs from its seal: the commit's changes would be lost permanently.
 pub fn rebuild_postings(path: &Path, mut options: Options) -> Result<(), OpenError> {
     let path = &resolve(path);
     let _lock = acquire_lock(path, &mut options)?;
@@ -30,14 +30,14 @@ pub fn rebuild_postings(path: &Path, mut options: Options) -> Result<(), OpenErr
     })
 }
 
-/// Repairs the journal of the store at `path` and rebuilds everything derived from it, in one transaction. A journal without findings is
-/// not changed. Refused while a gateway has the store, and where the file itself is damaged.
+/// Repairs the journal of the store at `path` and rebuilds all derived data, in one transaction. A journal without findings is not
+/// changed. Refused while a gateway has the store, and if the file itself is damaged.
 pub fn repair(path: &Path, mut options: Options) -> Result<Repair, OpenError> {
     let path = &resolve(path);
     let _lock = acquire_lock(path, &mut options)?;
     let connection = file::connect(path, &options)?;
     let failed = |error| open_error(path, "write", error);
-    // Intermediate balances may be below a limit; the final ones are not, which is verified.
+    // Intermediate balances may be below a limit. The final balances are not, and the repair verifies the final balances.
     connection
         .pragma_update(None, "ignore_check_constraints", true)
         .map_err(failed)?;
@@ -78,7 +78,7 @@ pub fn repair(path: &Path, mut options: Options) -> Result<Repair, OpenError> {
     Ok(done)
 }
 
-/// Verifies that the engine can read the file: what it cannot read is out of scope for this repair.
+/// Verifies that the engine can read the file: unreadable pages are out of scope for this repair.
 fn check_pages(connection: &Connection, path: &Path) -> Result<(), OpenError> {
     let reported: String = connection
         .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))

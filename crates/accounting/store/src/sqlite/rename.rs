@@ -12,7 +12,7 @@ use super::last_commit;
 use super::lock::Lock;
 use super::name;
 
-/// The name of the file at `path` once its store was copied into a database.
+/// The name of the file at `path` after its store was copied into a database.
 pub fn migrated(path: &Path) -> PathBuf {
     name::with_suffix(path, ".migrated")
 }
@@ -21,7 +21,7 @@ pub fn migrated(path: &Path) -> PathBuf {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenameError {
-    /// There is a file with the new name.
+    /// A file with the new name exists.
     #[error("`{path}` exists already; move it elsewhere and try again", path = path.display())]
     Exists {
         /// The file.
@@ -41,25 +41,25 @@ pub enum RenameError {
     Log {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The file system refused it.
+    /// The file system refused the new name.
     #[error("could not rename `{path}`", path = path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Renames the store at `from`, of which the caller has the lock, and makes the new name durable. An existing file is not replaced.
+/// Renames the store at `from` and makes the new name durable. The caller has the lock of the store. An existing file is not replaced.
 ///
-/// Commits may be in the log beside the file, which keeps the old name: they are moved into the file before, and the log is removed. SQLite
-/// does that only while no other connection is open, which could write to a log under the old name.
+/// Commits may be in the log beside the file, and the log keeps the old name. So the commits are first moved into the file, and the log
+/// is removed. SQLite does this only while no other connection is open: another connection could write to a log under the old name.
 pub fn rename(from: &Path, to: &Path, _lock: &Lock) -> Result<(), RenameError> {
     let failed = |source| RenameError::File {
         path: from.to_owned(),
@@ -96,12 +96,12 @@ pub fn rename(from: &Path, to: &Path, _lock: &Lock) -> Result<(), RenameError> {
     }
     fs::rename(from, to)
         .and_then(|()| name::sync_folder(to))
-        // All commits are in the file, so a log that is lost later has none.
+        // All commits are in the file, so a later loss of the log loses no commit.
         .and_then(|()| last_commit::remove(from))
         .map_err(failed)
 }
 
-/// Moves the log into the file, removes it, and returns the journal mode. The next writer makes a log again.
+/// Moves the log into the file, removes the log, and returns the journal mode. The next writer makes a new log.
 fn remove_log(path: &Path) -> rusqlite::Result<String> {
     let access = OpenFlags::SQLITE_OPEN_READ_WRITE;
     let connection = file::open(path, access, Duration::from_secs(5))?;

@@ -1,4 +1,4 @@
-//! Moves of credit and of parts of caps between what nodes share and this node, within a batch.
+//! Moves of credit and of parts of caps between the shared budgets and this node, within a batch.
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
@@ -52,7 +52,7 @@ impl Batch {
                     }
                     None => {
                         let recall = self.keep_recall(sql, budget, &shared, need.get(), at)?;
-                        // Of answers in this batch, too.
+                        // Includes answers in this batch.
                         self.shared.flush(sql, self.node)?;
                         TakeResult::Short {
                             spendable: Micros::new(shared.spendable().max(0)),
@@ -109,7 +109,7 @@ impl Batch {
         }
     }
 
-    /// What the nodes share of a budget, and of a cap its rows.
+    /// The shared balance of a budget; for a cap also the rows of the nodes.
     fn shared_of(
         &mut self,
         sql: &dyn Sql,
@@ -142,8 +142,8 @@ impl Batch {
         }
     }
 
-    /// What a key has spent in a period beyond what the rows of the nodes count: by nodes that have none, or had none then. What other
-    /// nodes post becomes visible only while they have locked what nodes share, so that the totals and the rows are of one moment.
+    /// A key's spending in a period beyond the sum of the nodes' rows: the spending of nodes without a row, or from before their row.
+    /// Other nodes post only with the lock of the shared state, so the totals and the rows are of one moment.
     fn spent_without_row(
         &mut self,
         sql: &dyn Sql,
@@ -164,8 +164,8 @@ impl Batch {
         Ok(spent + others.map(|(_, charged)| charged).sum::<i64>())
     }
 
-    /// Charges of a key in commits that are not posted, by node. All of them are read once for a batch: the first takes of a month come
-    /// together. What other nodes commit later they announce themselves.
+    /// Charges of a key in unposted commits, by node. The charges of every key are read once for a batch: the first takes of a month come
+    /// together. Other nodes announce their later charges.
     fn unposted_of_cap(
         &mut self,
         sql: &dyn Sql,
@@ -180,7 +180,7 @@ impl Batch {
         Ok(of_cap)
     }
 
-    /// Charges of a key in the units before, of this batch.
+    /// Charges of a key in the earlier units of this batch.
     fn pending(&self, cap: KeyCap) -> Result<i64, WriteError> {
         let mut sum = 0;
         if self.packer.count() > 0 {
@@ -197,7 +197,8 @@ impl Batch {
         Ok(sum)
     }
 
-    /// The row of this node, which counts the charges that come after it. Those before may be later than the row of what was spent without one.
+    /// Opens the row of this node; the row counts the node's charges from now on. The node's earlier charges may be later than the row of
+    /// spending without a row ([`SPENT_BEFORE`]).
     fn open_cap(
         &mut self,
         sql: &dyn Sql,
@@ -216,14 +217,14 @@ impl Batch {
         self.tail.count_cap_of(cap.credential);
         tables::allotment::insert_cap_row(sql, self.node, cap, 0, -before, recall)?;
         match parts.is_summed {
-            // With the same result: what this row counts from now on was not there.
+            // The sum is unchanged: the charges counted by this row from now on are not in the sum.
             true => Ok(()),
             false => self.count_without_row(sql, cap),
         }
     }
 
-    /// Counts what a key has spent while its cap was not in force, and has the nodes return what a lower cap does not leave: also in earlier months,
-    /// of which requests may still run, and which the audit checks by the cap that is in force.
+    /// Counts a key's spending from the time in which its cap was not in force. Recalls the excess over a lower cap from the nodes.
+    /// Includes earlier months: requests of an earlier month may still run, and the audit checks these months by the cap in force.
     pub(super) fn cap_changed(
         &mut self,
         sql: &dyn Sql,
@@ -248,8 +249,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Sums again what was spent without a row, from the journal: the same charge may be announced and found. Without any row the first take
-    /// does that.
+    /// Sums the spending without a row again, from the journal: one charge may be both announced and found. If the cap has no row, the
+    /// first take sums.
     fn count_without_row(&mut self, sql: &dyn Sql, cap: KeyCap) -> Result<(), WriteError> {
         let counted = tables::allotment::cap_rows(sql, cap)?;
         if let Some(before) = counted.iter().find(|row| row.node == SPENT_BEFORE) {
@@ -260,7 +261,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Recalls a cap whose nodes were granted more than it is.
+    /// Recalls a cap whose nodes were granted more than the cap.
     fn recall_overspent(
         &mut self,
         sql: &dyn Sql,
@@ -278,7 +279,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Recalls an account whose returned payments owe credits, until they owe none: what other nodes free of it is shared, where it is not spendable.
+    /// Recalls an account whose returned payments owe credits, until the account owes no credit. Credit freed by other nodes then becomes
+    /// shared, where no request can spend the credit.
     pub(super) fn recall_owing(
         &mut self,
         sql: &dyn Sql,
@@ -290,11 +292,11 @@ impl Batch {
         if shared.recall.number == 0 {
             self.keep_recall(sql, budget, &shared, 0, at)?;
         }
-        // What is owed is read again.
+        // The owed amount is read again.
         Ok(self.shared.invalidate(sql, self.node)?)
     }
 
-    /// Begins the recall of a budget that has too little for a take, or keeps the one in force; returns its number.
+    /// Begins the recall of a budget that has too little for a take, or keeps the recall in force; returns the recall's number.
     fn keep_recall(
         &mut self,
         sql: &dyn Sql,
@@ -347,7 +349,7 @@ impl Batch {
         }
     }
 
-    /// Moves a part of a budget between what the nodes share and this node.
+    /// Moves a part of a budget between the shared balance and this node.
     fn allot(
         &mut self,
         sql: &dyn Sql,
@@ -358,7 +360,7 @@ impl Batch {
         let account = match budget {
             Budget::Account(account) => account,
             Budget::Cap(cap) => {
-                // A row that a later month has removed has nothing to return.
+                // A row removed by a later month has nothing to return.
                 tables::allotment::grant_cap(sql, self.node, cap, amount.get())?;
                 return Ok(());
             }
@@ -381,11 +383,11 @@ impl Batch {
 #[derive(Default)]
 struct CapParts {
     granted: Vec<CapRow>,
-    /// What was spent without a row is summed in this commit.
+    /// Whether this commit sums the spending without a row.
     is_summed: bool,
 }
 
-/// What a cap leaves. One that is not in force any more leaves everything to the requests that began under it.
+/// The rest of a cap. A cap that is no longer in force leaves an unlimited rest to the requests that began under the cap.
 fn shared_cap(
     sql: &dyn Sql,
     cap: KeyCap,
@@ -404,7 +406,7 @@ fn shared_cap(
     })
 }
 
-/// The account of a credential, and its cap.
+/// The account of a credential, and the credential's cap.
 fn credential(
     sql: &dyn Sql,
     id: CredentialId,

@@ -1,5 +1,6 @@
-//! Shared balances within a batch: those that its takes need are read together, changed in memory, and written together before anything else
-//! reads or writes them. A node that returns the idle credit of a thousand accounts at once keeps the lock of what nodes share for a few statements.
+//! Shared balances within a batch. The balances needed by the takes of a batch are read together and changed in memory. The balances are
+//! written together, before any other statement reads or writes these rows. A node that returns the idle credit of a thousand accounts at
+//! once has the lock of the shared state for a few statements only.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
@@ -14,15 +15,15 @@ use crate::unit::Part;
 
 #[derive(Default)]
 pub(super) struct SharedBalances {
-    /// With the moves of this batch.
+    /// Includes the moves of this batch.
     known: HashMap<AccountId, SharedBalance, BuildHasherDefault<IdHasher>>,
-    /// What is to be added to them in the database.
+    /// Unwritten changes of the shared balances.
     moved: BTreeMap<AccountId, i64>,
-    /// Allotments of this node to be opened, each with the recall that it knows of.
+    /// Allotments of this node to be opened, each with the recall known to the node.
     opened: BTreeMap<AccountId, i64>,
-    /// Accounts for which credit is booked in this batch, numbered in that order.
+    /// Accounts with credit booked in this batch, numbered in order of booking.
     booked: BTreeMap<AccountId, usize>,
-    /// Answers to recalls, each up to a number.
+    /// Answers to recalls, each up to a recall number.
     answered: BTreeMap<AccountId, i64>,
 }
 
@@ -32,12 +33,13 @@ impl SharedBalances {
         self.undo(0);
     }
 
-    /// Number of accounts for which credit is booked so far.
+    /// Number of accounts with credit booked so far.
     pub(super) fn booked(&self) -> usize {
         self.booked.len()
     }
 
-    /// Forgets what was read, and what a unit that is refused has not written; of the credit that is booked, the first `booked` accounts stay.
+    /// Forgets the balances read, and the unwritten changes of a refused unit. Of the accounts with booked credit, the first `booked`
+    /// accounts stay.
     pub(super) fn undo(&mut self, booked: usize) {
         self.known.clear();
         self.moved.clear();
@@ -46,7 +48,7 @@ impl SharedBalances {
         self.answered.clear();
     }
 
-    /// Reads what the takes of a batch need.
+    /// Reads the shared balances that the takes of a batch need.
     pub(super) fn read(&mut self, sql: &dyn Sql, items: &[Item]) -> Result<(), RowError> {
         let parts = items.iter().flat_map(|item| item.unit.parts());
         let taken = parts.filter_map(|part| match part {
@@ -64,7 +66,7 @@ impl SharedBalances {
         })
     }
 
-    /// The shared balance of an account, if there is such an account.
+    /// The shared balance of an account; `None` without the account.
     pub(super) fn of(
         &mut self,
         sql: &dyn Sql,
@@ -87,7 +89,7 @@ impl SharedBalances {
         }
     }
 
-    /// A recall has begun, has changed or ended; it is written.
+    /// A recall has begun, changed or ended; the recall is already written.
     pub(super) fn recalled(&mut self, account: AccountId, recall: Recall) {
         if let Some(shared) = self.known.get_mut(&account) {
             shared.recall = recall;
@@ -101,7 +103,7 @@ impl SharedBalances {
         account: AccountId,
         recall: i64,
     ) -> Result<(), RowError> {
-        // It opens what the answer before it has closed.
+        // The opening reverses the closing by the earlier answer.
         if self.answered.contains_key(&account) {
             self.flush(sql, node)?;
         }
@@ -110,8 +112,8 @@ impl SharedBalances {
         Ok(())
     }
 
-    /// Opens the allotment for credit that is booked here. This node has it until it returns it, and answers recalls anew: also one whose answer
-    /// is in this batch, from a time before the credit.
+    /// Opens the allotment for credit that is booked here. This node has the allotment until its return, and answers recalls anew. The
+    /// node's answer in this batch, from before the credit, no longer counts.
     pub(super) fn book(
         &mut self,
         sql: &dyn Sql,
@@ -141,7 +143,7 @@ impl SharedBalances {
         Ok(())
     }
 
-    /// Writes the changes that are only here.
+    /// Writes the unwritten changes.
     pub(super) fn flush(&mut self, sql: &dyn Sql, node: i64) -> Result<(), RowError> {
         if !self.opened.is_empty() {
             tables::allotment::open_allotments(sql, node, &self.opened)?;
@@ -158,7 +160,7 @@ impl SharedBalances {
         Ok(())
     }
 
-    /// Flushes, and forgets what was read: something else changes these rows now.
+    /// Flushes, and forgets the balances read: another statement changes these rows now.
     pub(super) fn invalidate(&mut self, sql: &dyn Sql, node: i64) -> Result<(), RowError> {
         self.known.clear();
         self.flush(sql, node)

@@ -1,4 +1,4 @@
-//! What the writer does with commits and failures.
+//! The writer's commits, timings and failures.
 
 use std::sync::atomic::AtomicU64;
 
@@ -76,11 +76,11 @@ fn a_posting_and_the_writers_own_checkpoint_are_timed() {
         let case = format!("{records} of {post_records}, {log_is_long}");
         let gauges = &shared.gauges;
         let posted = timed(&gauges.posting_us);
-        // With its commit, whose beginning and end are read too.
+        // Includes the posting's commit, whose beginning and end are read too.
         assert_eq!(posted, (postings, 3 * postings * STEP_US), "{case}");
         let moved = timed(&gauges.checkpoint_us);
         assert_eq!(moved, (checkpoints, checkpoints * STEP_US), "{case}");
-        // From the first clock reading to the last one, including those of a posting between them.
+        // From the first clock reading to the last, including the readings of a posting in between.
         let committed = timed(&gauges.commit_us);
         assert_eq!(committed, (1, (4 + postings) * STEP_US), "{case}");
         assert_eq!(timed(&gauges.sync_us), (1, STEP_US), "{case}");

@@ -1,4 +1,4 @@
-//! Attempts at something that the server refuses for a while, or whose connection was lost.
+//! Attempts at an action that the server refuses for a while, or whose connection was lost.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use crate::threads;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Attempts that need no pause, where a conflict with another transaction is over when it is known.
+/// Attempts without a pause: a conflict with another transaction has ended when the server reports the conflict.
 const AT_ONCE: u32 = 19;
 
-/// The attempts at one thing that have failed.
+/// The failed attempts at one action.
 #[derive(Default)]
 pub(super) struct Attempts {
-    /// When one is the last, once the first has failed.
+    /// The time after which an attempt is the last; set by the first failure.
     give_up: Option<Duration>,
-    /// How many have failed that needed no pause.
+    /// Number of failed attempts without a pause.
     at_once: u32,
     /// The last pause.
     pause: Option<Duration>,
 }
 
 impl Attempts {
-    /// Whether there was a pause, which the log has.
+    /// Whether a pause was made; the log has a warning of the pause.
     pub(super) fn have_paused(&self) -> bool {
         self.pause.is_some()
     }
 
-    /// Waits before the next attempt; returns the error of the last one, as the cause. Where the grace is over the error is final.
+    /// Waits before the next attempt; returns the last attempt's error, as the cause. After the grace the error is final.
     pub(super) fn pause_after(
         &mut self,
         writer: &Writer,
@@ -40,7 +40,7 @@ impl Attempts {
         let give_up = *(self.give_up).get_or_insert(now + writer.outage.times.grace);
         if now >= give_up {
             return Err(match error.fault {
-                // It is not to be repeated by the caller either.
+                // The caller must not retry either.
                 Fault::Conflict => EngineError {
                     fault: Fault::Lost,
                     ..error
@@ -67,7 +67,7 @@ impl Attempts {
         Ok(error)
     }
 
-    /// [`pause_after`](Self::pause_after), without a pause after the first attempts whose error is not a lack of something.
+    /// [`pause_after`](Self::pause_after), without a pause after the first attempts. An error by a lack of resources always pauses.
     pub(super) fn pause_after_many(
         &mut self,
         writer: &Writer,

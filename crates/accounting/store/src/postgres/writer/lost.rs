@@ -1,11 +1,11 @@
-//! Transactions whose connection was lost, or that the server has refused: whether they have taken effect, and how they are made again.
+//! Transactions whose connection was lost, or that the server has refused: their outcome, and their repetition.
 
 use super::{Transaction, Writer, Written, engine_error};
 use crate::engine::{EngineError, Fault, Select as _, Sql as _, values};
 use tollgate_postgres::Connection;
 
 impl Writer {
-    /// What was read in a lost transaction may be different now that other nodes write: nothing of it is repeated here.
+    /// In a cluster, the rows read by a lost transaction may have changed since: the transaction is not repeated here.
     pub(super) fn begin_again_after(&self, error: EngineError) -> EngineError {
         if error.fault.passes() {
             if let Ok(mut link) = self.link.try_borrow_mut() {
@@ -16,7 +16,7 @@ impl Writer {
         self.begin_again(error)
     }
 
-    /// Begins the transaction, or runs it again up to where it was lost, under a new number.
+    /// Begins the transaction, or runs the transaction again up to the point of the loss, under a new number.
     pub(super) fn run_again(&self, link: &Connection) -> Result<(), EngineError> {
         self.begin_on(link, self.next_number())?;
         for Written { sent, rows, queue } in &self.transaction.borrow().written {
@@ -39,8 +39,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether the transaction that was lost at its `COMMIT` took effect. Waits until the server has ended it. Where it has not received it yet, a
-    /// later number is recorded, so that it never takes effect.
+    /// Whether the transaction that was lost at its `COMMIT` took effect. Waits until the server has ended the transaction. If the server
+    /// has not received the transaction yet, a later number is recorded, so that the transaction never takes effect.
     pub(super) fn is_committed(&self, link: &Connection, number: i64) -> Result<bool, EngineError> {
         link.run("BEGIN", &[])?;
         let sql = "SELECT epoch FROM nodes WHERE id = ?1 FOR UPDATE";

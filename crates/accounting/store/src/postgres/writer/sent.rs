@@ -1,9 +1,9 @@
 //! Pipelined commits: the writer sends a commit before the server has answered earlier commits.
 //!
-//! The server goes on after a statement that fails. So each commit checks that what it depends on exists: a journal row is only
-//! inserted after the row before it, a posting only where its last row is there (`tables::marks::set_posted`), and a transaction where the node is in
-//! this epoch. What the server has made durable of rows and postings is the beginning of what was sent. Last uses and refused requests need no row,
-//! and are made again by their number alone. After a lost connection the rest is sent again.
+//! The server goes on after a failed statement. So each commit checks its precondition. A journal row is inserted only after the
+//! preceding row. A posting runs only if its last row exists (`tables::marks::set_posted`). A transaction runs only if the node is in
+//! this epoch. The durable rows and postings are therefore a prefix of the sent rows and postings. Last uses and refused requests need no
+//! row, and are repeated by their number alone. After a lost connection the rest is sent again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,17 +15,17 @@ use crate::engine::{Committed, EngineError, Fault};
 use tollgate_postgres::Connection;
 use tollgate_postgres::{Expected, lost};
 
-/// For how long the server may not answer, before the connection is taken for lost.
+/// For how long the server may stay silent before the connection counts as lost.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// What was sent.
+/// The sent commits.
 #[derive(Default)]
 pub(super) struct SentCommits {
     /// Commits that are not known to be durable, oldest first.
     unknown: RefCell<VecDeque<SentCommit>>,
-    /// Number of commits before them that are durable, which [`Writer::wait_for_sent`] has not returned.
+    /// Number of earlier commits that are durable and that [`Writer::wait_for_sent`] has not returned yet.
     durable: Cell<usize>,
-    /// For how long the oldest of them was waited for.
+    /// Time already waited for the oldest commit.
     waited: Cell<Duration>,
 }
 
@@ -34,7 +34,7 @@ enum SentCommit {
     Transaction(SentTransaction),
 }
 
-/// A transaction whose statements have no results that matter.
+/// A transaction whose results are not needed.
 struct SentTransaction {
     /// The number of the transaction.
     number: i64,
@@ -42,7 +42,7 @@ struct SentTransaction {
 }
 
 impl Writer {
-    /// Sends a commit of one statement, or a deferred one; other commits are durable when this returns.
+    /// Sends a commit of one statement, or a deferred commit; any other commit is durable when the call returns.
     pub(in super::super) fn send_commit(&self) -> Result<Committed, EngineError> {
         let mut transaction = self.transaction.borrow_mut();
         if transaction.is_deferred {
@@ -69,7 +69,7 @@ impl Writer {
     }
 
     fn send_transaction(&self, written: Vec<Written>) -> Result<Committed, EngineError> {
-        // Whether a lost one has taken effect is known by the number of the last transaction alone.
+        // The number of the last transaction is the only record of the outcome of a lost transaction.
         let is_transaction = |commit: &SentCommit| matches!(commit, SentCommit::Transaction(_));
         if self.sent.unknown.borrow().iter().any(is_transaction) {
             self.finish_sent()?;
@@ -83,7 +83,7 @@ impl Writer {
         self.keep_sent(SentCommit::Transaction(transaction), is_sent)
     }
 
-    /// Runs `send` on the connection, which is made where there is none.
+    /// Runs `send` on the connection; connects first if necessary.
     fn on_link(
         &self,
         send: impl FnOnce(&Connection) -> Result<(), EngineError>,
@@ -119,7 +119,7 @@ impl Writer {
         Ok(Committed::Sent)
     }
 
-    /// Waits until the oldest commit that was sent is durable, at most for a time; `false` when that is not known then.
+    /// Waits until the oldest sent commit is durable, at most for `within`; `false` when the commit is not yet known to be durable.
     pub(in super::super) fn wait_for_sent(
         &self,
         within: Option<Duration>,
@@ -127,7 +127,7 @@ impl Writer {
         let durable = &self.sent.durable;
         if durable.get() == 0 {
             if self.sent.unknown.borrow().is_empty() {
-                // One before it has failed.
+                // An earlier commit has failed.
                 return Err(lost(ErrorKind::NotConnected.into()));
             }
             if let Some(within) = within
@@ -141,7 +141,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Whether the server has answered, or the connection is lost: it has not answered for too long.
+    /// Whether the server has answered, or the connection counts as lost after too long a silence.
     fn is_answered_within(&self, within: Duration) -> bool {
         let mut link = self.link.borrow_mut();
         let is_answered = (link.as_ref()).is_none_or(|link| link.is_answered_within(within));
@@ -154,7 +154,7 @@ impl Writer {
         is_answered || link.is_none()
     }
 
-    /// Reads the results of all commits that were sent.
+    /// Reads the results of all sent commits.
     pub(super) fn finish_sent(&self) -> Result<(), EngineError> {
         while !self.sent.unknown.borrow().is_empty() {
             self.read_sent()?;
@@ -162,7 +162,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Reads the result of the oldest commit that was sent.
+    /// Reads the result of the oldest sent commit.
     fn read_sent(&self) -> Result<(), EngineError> {
         let result = match self.link.borrow().as_ref() {
             Some(link) => link.result_of_sent(),
@@ -188,7 +188,7 @@ impl Writer {
         self.is_durable();
     }
 
-    /// Sends what is not known to be durable again, after an error that passes, and waits for it; most other errors are final.
+    /// After an error that passes, sends the unknown commits again and waits for their results; most other errors are final.
     fn send_again_after(&self, error: EngineError) -> Result<(), EngineError> {
         *self.link.borrow_mut() = None;
         let unknown = std::mem::take(&mut *self.sent.unknown.borrow_mut());
@@ -206,7 +206,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Runs a transaction, or finds that it has been run.
+    /// Runs a transaction, unless the transaction has taken effect.
     fn run_alone(&self, transaction: &SentTransaction) -> Result<(), EngineError> {
         let mut number = transaction.number;
         self.reconnecting(&mut |link| {
@@ -219,13 +219,13 @@ impl Writer {
         })
     }
 
-    /// Says what an error means that ends the run.
+    /// Explains an error that ends the run.
     fn final_error(&self, error: EngineError) -> EngineError {
         match error.fault {
             Fault::Fenced => self.fenced(),
-            // Of the rows of a transaction: a later run may have written them.
+            // An error about the rows of a transaction: a later run may have written these rows.
             Fault::Constraint | Fault::Key => self.check_fence().err().unwrap_or(error),
-            // No unit can be refused for it: the row has those of a whole commit, and others follow it.
+            // The error refuses no single unit: the row has the units of a whole commit, and later rows follow.
             Fault::Value => EngineError {
                 fault: Fault::Other,
                 ..error
