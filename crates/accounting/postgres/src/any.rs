@@ -1,10 +1,10 @@
-//! Values of one type on the wire, for a simulated server: a byte for the kind, and the value.
+//! Values of a single type on the wire, for a simulated server: a byte for the kind, and the value.
 
 use bytes::BytesMut;
 use postgres_protocol::Oid;
 use tollgate_sql::Value;
 
-/// The pseudo-type `any` of PostgreSQL, which no column and no parameter of a real server has.
+/// The pseudo-type `any` of PostgreSQL, absent from columns and parameters of a real server.
 pub const ANY: Oid = 2276;
 
 /// Writes a parameter that is not null.

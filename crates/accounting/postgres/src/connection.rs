@@ -26,17 +26,18 @@ use crate::wire::{End, Expected, Prepared, Wire, lost, unusable};
 /// Time limit of a wait for the server, unless a connection has another.
 pub const WAIT: Duration = Duration::from_secs(30);
 
-/// Rows that a portal returns at once, at first and at most. A read of 64 accounts is complete with the first: the server would not say so if it
-/// was asked for as many.
+/// Rows that a portal returns per fetch, at first and at most. A read of 64 accounts is complete after the first fetch. A fetch of exactly
+/// 64 rows would not report the end.
 const FETCH_MIN: i32 = 65;
 const FETCH_MAX: i32 = 4096;
 
-/// Statements that are sent before their results are read: both sides would wait for the other if neither read, and these results fit into the
-/// buffers between them. The bytes are limited for memory; each time costs a round trip, for which commits wait.
+/// Limit on statements sent before their results are read. Both sides would block if neither side read; the results of 256 statements fit
+/// into the buffers between the sides. The bytes are limited for memory. Every batch costs a round trip, and commits wait for the round
+/// trip.
 const PIPELINE_MAX: usize = 256;
 const PIPELINE_BYTES_MAX: usize = 1 << 20;
 
-/// Rows that one statement writes at most, and their bytes: a statement costs the server several times what a row costs.
+/// Maximum number of rows per statement, and their bytes: a statement costs the server several times the cost of a row.
 const ROWS_MAX: usize = 256;
 const ROW_BYTES_MAX: usize = 64 << 10;
 
@@ -47,12 +48,12 @@ pub struct Target {
     password: Mutex<Option<Arc<[u8]>>>,
     pub(crate) tls: Option<Arc<ClientConfig>>,
     pub(crate) profile: &'static Profile,
-    /// Whether a standby will do. What a gateway reads from one may be old: a key that was revoked is valid there.
+    /// Whether a standby is acceptable. A read from a standby may be old: a revoked key is still valid in an old read.
     allows_standby: bool,
 }
 
 impl Target {
-    /// The target of connections from now on.
+    /// The target of later connections.
     ///
     /// # Errors
     ///
@@ -71,7 +72,7 @@ impl Target {
         })
     }
 
-    /// The same for a gateway.
+    /// The target without standbys, for a gateway.
     pub fn of_primary(self) -> Target {
         Target {
             allows_standby: false,
@@ -96,13 +97,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and authenticates. A server to which many connect again, or whose machine waits for its disk, may take a while to answer, and
-    /// the caller does not try again.
+    /// Connects and authenticates, without a retry by the caller. A server with many reconnecting clients, or with a slow disk, may take a
+    /// while to answer.
     pub fn open(target: &Target) -> Result<Connection, EngineError> {
         Connection::open_within(target, WAIT)
     }
 
-    /// The same in place of a connection that was lost, while requests wait. The caller tries again.
+    /// [`Connection::open`] in place of a lost connection, while requests wait. The caller retries.
     pub fn reopen(target: &Target) -> Result<Connection, EngineError> {
         Connection::open_within(target, CONNECT)
     }
@@ -124,17 +125,17 @@ impl Connection {
         })
     }
 
-    /// Sets the time limit of each wait for the server.
+    /// Sets the time limit of a wait for the server.
     pub fn limit(&self, limit: Duration) -> Result<(), EngineError> {
         self.wire()?.socket.limit(limit).map_err(lost)
     }
 
-    /// Whether its end was noticed: no statement of it can succeed any more.
+    /// Whether the connection's end was noticed: no later statement can succeed.
     pub fn is_lost(&self) -> bool {
         self.wire.try_borrow().is_ok_and(|wire| wire.is_broken)
     }
 
-    /// Whether it can be used for an unrelated statement.
+    /// Whether the connection can be used for an unrelated statement.
     pub fn is_reusable(&self) -> bool {
         match self.wire.try_borrow() {
             Ok(wire) => !wire.is_broken && !wire.is_in_transaction() && !wire.socket.is_stale(),
@@ -156,8 +157,8 @@ impl Connection {
         }
     }
 
-    /// Sends a statement and those that were queued before it, which are a whole transaction; [`result_of_sent`](Self::result_of_sent) returns its
-    /// result.
+    /// Sends a statement and the queued statements before it, together a whole transaction; [`result_of_sent`](Self::result_of_sent)
+    /// returns the transaction's result.
     pub fn send<'v>(
         &self,
         sql: &str,
@@ -170,18 +171,18 @@ impl Connection {
         wire.send(expected)
     }
 
-    /// Whether the server answers what was sent within a time. A lost connection is an answer.
+    /// Whether the server answers within a time. A lost connection is an answer.
     pub fn is_answered_within(&self, time: Duration) -> bool {
         self.wire()
             .map_or(true, |mut wire| wire.is_answered_within(time))
     }
 
-    /// The result of the oldest transaction that was sent. A lost connection loses those that were not asked for.
+    /// The result of the oldest sent transaction. A lost connection loses unread results.
     pub fn result_of_sent(&self) -> Result<(), EngineError> {
         self.wire()?.result_of_sent()
     }
 
-    /// Adds a statement of a transaction to those that are sent together with the next one whose result is needed.
+    /// Queues a statement of a transaction. Queued statements are sent with the next statement whose result is needed.
     pub fn queue<'v>(
         &self,
         sql: &str,
@@ -198,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// [`queue`](Self::queue) for each list of values.
+    /// [`queue`](Self::queue) for every list of values.
     pub fn queue_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         feed(&mut |values| {
             refuse_nul(values)?;
@@ -206,7 +207,7 @@ impl Connection {
         })
     }
 
-    /// [`queue`](Self::queue) for statements that write up to `ROWS_MAX` rows each.
+    /// [`queue`](Self::queue) for statements that write up to `ROWS_MAX` rows.
     pub fn queue_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         let mut rows = RowValues::default();
         feed(&mut |values| {
@@ -221,7 +222,7 @@ impl Connection {
         self.queue_row_values(sql, &rows)
     }
 
-    /// Queues a statement on all rows, by lengths that are powers of two: the server prepares no others.
+    /// Queues a statement on all rows, in lengths that are powers of two: the server prepares only statements of these lengths.
     fn queue_row_values(&self, sql: &str, rows: &RowValues) -> Result<(), EngineError> {
         let mut begin = 0;
         while begin < rows.len() {
@@ -234,12 +235,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what is queued, and reads its results.
+    /// Sends the queued statements, and reads their results.
     pub fn complete(&self) -> Result<(), EngineError> {
         self.wire()?.complete()
     }
 
-    /// Runs several statements without parameters as one message, in one transaction unless they say otherwise.
+    /// Runs several statements without parameters as one message, in one transaction unless the statements say otherwise.
     pub fn run_all(&self, statements: &str) -> Result<(), EngineError> {
         let mut wire = self.wire()?;
         wire.complete()?;
@@ -248,7 +249,7 @@ impl Connection {
         wire.until_ready()
     }
 
-    /// Takes all rows of a statement before the first of them is visited.
+    /// Takes all rows of a statement before the visit of the first row.
     fn collect(
         &self,
         prepared: &Prepared,
@@ -264,7 +265,7 @@ impl Connection {
         Ok(rows)
     }
 
-    /// Visits the rows of a query by a portal, which exists as long as the transaction: other statements may run while it is open.
+    /// Visits the rows of a query by a portal, which lasts for the transaction. Other statements may run while the portal is open.
     fn by_portal(
         &self,
         prepared: &Prepared,
@@ -301,7 +302,7 @@ impl Connection {
         }
     }
 
-    /// The rows of a query outside of a transaction, if they are few; `None` when there are more.
+    /// The rows of a query outside of a transaction, if there are few; `None` for more rows.
     fn few(
         &self,
         prepared: &Prepared,
@@ -317,7 +318,7 @@ impl Connection {
         Ok(is_all.then_some(rows))
     }
 
-    /// Visits the rows of a query in a transaction of its own, which portals need.
+    /// Visits the rows of a query in a separate transaction, since portals need a transaction.
     fn in_own_transaction(
         &self,
         prepared: &Prepared,
@@ -355,7 +356,7 @@ impl Connection {
     }
 
     fn wire(&self) -> Result<RefMut<'_, Wire>, EngineError> {
-        // Borrowed for one exchange: rows are visited after it.
+        // Borrowed for one exchange: rows are visited after the exchange.
         let wire = self.wire.borrow_mut();
         match wire.is_broken {
             false => Ok(wire),
@@ -364,7 +365,7 @@ impl Connection {
     }
 }
 
-/// Visits rows that were received.
+/// Visits received rows.
 fn visit(
     rows: &[DataRowBody],
     prepared: &Prepared,
@@ -388,14 +389,14 @@ impl Sql for Connection {
         Ok(changed(&self.run(sql, values)?))
     }
 
-    /// Sends many statements before it reads their results.
+    /// Sends many statements before reading their results.
     fn execute_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         let queued = self.queue_each(sql, feed);
         self.complete()?;
         queued
     }
 
-    /// Writes up to `ROWS_MAX` rows by one statement, and sends many statements before it reads their results.
+    /// Writes up to `ROWS_MAX` rows by a statement, and sends many statements before reading their results.
     fn execute_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         let queued = self.queue_rows(sql, feed);
         self.complete()?;
@@ -410,7 +411,7 @@ impl Sql for Connection {
     ) -> Result<(), RowError> {
         let is_select = is_select(sql);
         if let Err(error) = refuse_nul(values) {
-            // No stored text has such a character.
+            // No stored text has a NUL character.
             return if is_select { Ok(()) } else { Err(error.into()) };
         }
         let prepared = self.prepared(sql)?;
@@ -440,7 +441,7 @@ impl Drop for Connection {
     }
 }
 
-/// A statement with one row of values, with so many. The types of the first row are those of all.
+/// Expands a statement with one row of values to `rows` rows. The types of the first row apply to every row.
 fn of_rows(sql: &str, rows: usize, columns: usize) -> Cow<'_, str> {
     let Some(begin) = sql.find("VALUES (").filter(|_| rows > 1) else {
         return sql.into();
@@ -464,7 +465,7 @@ fn of_rows(sql: &str, rows: usize, columns: usize) -> Cow<'_, str> {
     all.into()
 }
 
-/// A statement that is kept, for a transaction that may have to be run again, with the values of each time it was run.
+/// A statement with the values of every run, kept for a transaction that may have to be run again.
 #[derive(Debug)]
 pub struct Sent {
     pub sql: Box<str>,
@@ -479,7 +480,7 @@ impl Sent {
         }
     }
 
-    /// Passes on the values of each time.
+    /// Passes on the values of every run.
     pub fn each(&self, run: &mut Run<'_>) -> Result<(), EngineError> {
         let mut values = Vec::new();
         (0..self.rows.len()).try_for_each(|row| {
@@ -495,7 +496,7 @@ pub fn is_select(sql: &str) -> bool {
     sql.trim_start().starts_with("SELECT")
 }
 
-/// The number of rows that a command's tag names last.
+/// The number of rows at the end of a command's tag.
 pub(crate) fn changed(tag: &str) -> usize {
     let count = tag.rsplit(' ').next();
     count.and_then(|count| count.parse().ok()).unwrap_or(0)

@@ -1,8 +1,8 @@
 //! A blocking client of PostgreSQL over the messages of `postgres-protocol`: connections, prepared and pipelined statements, portals.
 //!
-//! Reasons for a client of its own: the tag of a completed command, by which alone a `COMMIT` differs from a `ROLLBACK`; many statements in
-//! one message whose results are read later, across transactions; portals outside of a transaction that the client owns; and blocking calls,
-//! since the caller is one writing thread.
+//! Four requirements are the reason for a new client. The client reports the tag of a completed command, the only difference between a
+//! `COMMIT` and a `ROLLBACK`. The client sends many statements in one message, and reads their results later, across transactions. Portals
+//! exist outside of a transaction that the client owns. Calls block, since the caller is a single writing thread.
 
 #[cfg(feature = "any")]
 pub mod any;

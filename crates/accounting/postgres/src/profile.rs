@@ -1,4 +1,4 @@
-//! The knowledge of the program that uses a connection: names in messages, the meaning of errors, its own transport.
+//! Data of the program that uses a connection: names in messages, the meaning of errors, a transport.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -12,10 +12,10 @@ use crate::url::DatabaseUrl;
 
 /// A byte stream in place of a socket, for tests with a simulated network.
 pub trait Transport: Read + Write + Send {
-    /// Sets the time limit of each wait for data.
+    /// Sets the time limit of a wait for data.
     fn limit(&self, limit: Duration);
 
-    /// Waits at most `time` until there is data to read, or an error.
+    /// Waits at most `time` for data to read, or an error.
     fn is_readable_within(&self, time: Duration) -> bool;
 
     /// Whether the server has closed the connection.
@@ -28,15 +28,15 @@ pub type Connected = Option<io::Result<Box<dyn Transport>>>;
 /// The program that uses a connection.
 #[derive(Clone, Copy)]
 pub struct Profile {
-    /// `application_name` of each session.
+    /// `application_name` of every session.
     pub application: &'static str,
-    /// The schema in which every statement finds its tables.
+    /// The schema with the tables of every statement.
     pub search_path: &'static str,
     /// The meaning of an error of the server.
     pub fault: fn(&ServerError) -> Fault,
-    /// The remedy for an error of the server, which its text ends with.
+    /// The remedy for an error of the server, appended to the error's text.
     pub remedy: fn(&ServerError) -> Option<&'static str>,
-    /// The remedy for a server that asks for a password where none is set.
+    /// The remedy for a server that asks for a password where no password is set.
     pub password_remedy: &'static str,
     /// The remedy for an address that leads to a standby.
     pub standby_remedy: &'static str,
@@ -51,7 +51,7 @@ pub struct ServerError {
     pub code: String,
     /// The primary message.
     pub message: String,
-    /// The detail; empty without one.
+    /// The detail; empty without a detail.
     pub detail: String,
     remedy: Option<&'static str>,
 }
@@ -92,7 +92,7 @@ impl Profile {
     }
 }
 
-/// The profile of the tests of this crate.
+/// The profile of the tests of the crate.
 #[cfg(test)]
 pub(crate) static TESTS: Profile = Profile {
     application: "tests",

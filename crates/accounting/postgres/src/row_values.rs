@@ -1,10 +1,10 @@
-//! Values of many rows in three buffers, so that keeping them for a later statement costs no allocation per row.
+//! Values of many rows in three buffers: keeping the values for a later statement costs no allocation per row.
 
 use std::ops::Range;
 
 use tollgate_sql::Value;
 
-/// The values of rows of the same length.
+/// The values of rows of equal length.
 #[derive(Debug, Default)]
 pub struct RowValues {
     /// Number of values of a row; 0 for statements without parameters.
@@ -31,7 +31,7 @@ impl RowValues {
         rows
     }
 
-    /// Adds a row, which has as many values as those before.
+    /// Adds a row, with as many values as the earlier rows.
     pub fn push(&mut self, row: &[Value<'_>]) {
         debug_assert!(self.rows == 0 || self.columns == row.len());
         self.columns = row.len();
@@ -84,7 +84,7 @@ impl RowValues {
         texts.clear();
     }
 
-    /// The values of neighbouring rows, one row after the other.
+    /// The values of neighbouring rows, one row after another.
     pub fn of_rows(&self, rows: Range<usize>) -> impl ExactSizeIterator<Item = Value<'_>> {
         let values = &self.values[rows.start * self.columns..rows.end * self.columns];
         values.iter().map(|value| match value {

@@ -22,12 +22,12 @@ use crate::url::{DatabaseUrl, Host};
 /// Time limit for a connection to be made.
 pub const CONNECT: Duration = Duration::from_secs(5);
 
-/// When the system asks the other end of a quiet TCP connection whether it is still there: after so long, then so often.
+/// TCP keepalive of a quiet connection: the time before the first probe, and the time between probes.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 
-/// How long it may leave questions or data without an acknowledgement before the connection counts as lost: less than a wait for an answer, so
-/// that a read of a connection whose other end is gone fails earlier.
+/// TCP user timeout: the time without an acknowledgement of probes or data before the connection counts as lost. Less than a wait for an
+/// answer: a read of a connection whose other end is gone fails earlier.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
 pub(crate) enum Socket {
@@ -43,7 +43,7 @@ pub(crate) enum RawSocket {
 }
 
 impl Socket {
-    /// Connects, with TLS as the address says; `limit` is that of each wait for data.
+    /// Connects, with TLS as the address says; `limit` is the limit of a wait for data.
     pub(crate) fn connect(target: &Target, limit: Duration) -> io::Result<Socket> {
         let url = &target.url;
         let mut raw = RawSocket::connect(url, target.profile)?;
@@ -54,7 +54,7 @@ impl Socket {
         let mut request = BytesMut::new();
         frontend::ssl_request(&mut request);
         raw.write_all(&request)?;
-        // One byte and not more: what follows belongs to TLS.
+        // Only one byte: the next bytes belong to TLS.
         let mut answer = [0];
         raw.read_exact(&mut answer)?;
         match (answer[0], url.tls) {
@@ -73,24 +73,24 @@ impl Socket {
         let name = ServerName::try_from(name).map_err(io::Error::other)?;
         let client = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(client, raw);
-        // The handshake, so that its errors are not those of a statement.
+        // The handshake: handshake errors are not reported as errors of a statement.
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock)?;
         }
         Ok(Socket::Tls(Box::new(stream)))
     }
 
-    /// Sets the time limit of each wait for data.
+    /// Sets the time limit of a wait for data.
     pub(crate) fn limit(&self, limit: Duration) -> io::Result<()> {
         self.raw().limit(limit)
     }
 
-    /// Waits until there is something to read, at most for a time. An error is read too.
+    /// Waits for data to read, at most `time`. An error counts as data.
     pub(crate) fn is_readable_within(&mut self, time: Duration) -> bool {
         let raw = match self {
             Socket::Plain(raw) => raw,
             Socket::Tls(stream) => {
-                // It may have read more than was taken.
+                // TLS may have read more bytes than were taken.
                 let state = stream.conn.process_new_packets();
                 if state.map_or(true, |state| state.plaintext_bytes_to_read() > 0) {
                     return true;
@@ -101,7 +101,7 @@ impl Socket {
         raw.is_readable_within(time)
     }
 
-    /// Whether the server has closed the connection, or has sent what was not asked for.
+    /// Whether the server has closed the connection, or has sent unexpected data.
     pub(crate) fn is_stale(&self) -> bool {
         let raw = self.raw();
         if raw.set_nonblocking(true).is_err() {
@@ -120,12 +120,12 @@ impl Socket {
     }
 }
 
-/// Has the system notice that the other end is gone without a sign.
+/// Has the system notice a silent loss of the other end.
 fn notice_loss(socket: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, KEEPALIVE)?;
     sockopt::set_tcp_keepintvl(socket, KEEPALIVE_EVERY)?;
-    // With it the number of questions does not count.
+    // With the user timeout the number of probes does not count.
     sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED.as_millis() as u32)?;
     Ok(())
 }
@@ -195,12 +195,12 @@ impl RawSocket {
         }
     }
 
-    /// Looks whether there is data, without taking it.
+    /// Looks for data, without taking the data.
     fn peek(&self) -> io::Result<usize> {
         let mut byte = [0];
         match self {
             RawSocket::Tcp(socket) => socket.peek(&mut byte),
-            // A Unix socket cannot be peeked into with the standard library; what is read here makes the connection unusable, which it is.
+            // A Unix socket cannot be peeked into with the standard library. Data read here means that the connection is unusable anyway.
             RawSocket::Unix(socket) => {
                 let mut socket = socket;
                 socket.read(&mut byte)

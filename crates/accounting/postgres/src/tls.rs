@@ -15,19 +15,19 @@ use rustls::{
 
 use crate::url::DatabaseUrl;
 
-/// What a connection requires of TLS (PostgreSQL, "SSL Mode Descriptions").
+/// A connection's requirement of TLS (PostgreSQL, "SSL Mode Descriptions").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TlsMode {
-    /// None.
+    /// No TLS.
     Disable,
-    /// Encryption where the server offers it, with any certificate.
+    /// Encryption where the server offers encryption, with any certificate.
     #[default]
     Prefer,
     /// Encryption, with any certificate.
     Require,
     /// Encryption, with a certificate of a known authority.
     VerifyCa,
-    /// The same, and the certificate names the host.
+    /// Encryption, with a certificate of a known authority that names the host.
     VerifyFull,
 }
 
@@ -44,7 +44,7 @@ impl TlsMode {
     }
 }
 
-/// The client's side of TLS for a database; `None` where its address says so.
+/// The client's side of TLS for a database; `None` for `sslmode=disable`.
 pub(crate) fn config(url: &DatabaseUrl) -> io::Result<Option<Arc<ClientConfig>>> {
     if url.tls == TlsMode::Disable {
         return Ok(None);
@@ -72,7 +72,7 @@ pub(crate) fn config(url: &DatabaseUrl) -> io::Result<Option<Arc<ClientConfig>>>
     Ok(Some(Arc::new(config)))
 }
 
-/// The authorities of the file that the address names, or the system's.
+/// The authorities of the file that the address names, or the system's authorities.
 fn authorities(url: &DatabaseUrl) -> io::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     match &url.root_certificates {
@@ -103,7 +103,7 @@ fn authorities(url: &DatabaseUrl) -> io::Result<RootCertStore> {
 /// Verifies certificates as far as the mode says. The signatures of the handshake are always verified.
 #[derive(Debug)]
 struct Verifier {
-    /// None where any certificate is accepted.
+    /// `None` where any certificate is accepted.
     authorities: Option<Arc<WebPkiServerVerifier>>,
     is_name_checked: bool,
     provider: Arc<CryptoProvider>,

@@ -9,7 +9,7 @@ use crate::tls::TlsMode;
 /// The port of PostgreSQL.
 const PORT: u16 = 5432;
 
-/// Where a database is, and how it is reached. Its text has no password.
+/// The address of a database. The address's text has no password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl {
     pub(crate) host: Host,
@@ -19,7 +19,7 @@ pub struct DatabaseUrl {
     pub(crate) tls: TlsMode,
     /// Certificates of authorities, in place of the system's.
     pub(crate) root_certificates: Option<PathBuf>,
-    /// As it is shown.
+    /// The address as shown.
     text: Arc<str>,
 }
 
@@ -48,16 +48,16 @@ impl fmt::Debug for DatabaseUrl {
 }
 
 impl DatabaseUrl {
-    /// The file with certificates of authorities, where the address names one.
+    /// The file with certificates of authorities, if the address names a file.
     pub fn root_certificates(&self) -> Option<&Path> {
         self.root_certificates.as_deref()
     }
 
-    /// Reads an address. A password in it is an error: it belongs into a file or a variable.
+    /// Parses an address. A password in the address is an error: a password belongs into a file or a variable.
     ///
     /// # Errors
     ///
-    /// A predicate that says what is wrong and what to write.
+    /// A predicate with the problem and the remedy.
     pub fn parse(text: &str) -> Result<DatabaseUrl, UrlError> {
         let failed = |problem: String| UrlError(problem);
         let rest = text
@@ -124,7 +124,7 @@ impl DatabaseUrl {
         };
         let tls = tls.unwrap_or(match host {
             Host::Name(_) => TlsMode::default(),
-            // A socket of this machine has no use for TLS.
+            // A local socket has no use for TLS.
             Host::Folder(_) => TlsMode::Disable,
         });
         let is_verified = matches!(tls, TlsMode::VerifyCa | TlsMode::VerifyFull);
@@ -165,7 +165,7 @@ fn split_port(authority: &str) -> Option<(&str, u16)> {
     }
 }
 
-/// Percent-decodes (RFC 3986 section 2.1); `None` where it is malformed or not UTF-8.
+/// Percent-decodes (RFC 3986 section 2.1); `None` for malformed text or text that is not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -1,4 +1,4 @@
-//! Values on the wire: parameters and columns in the binary format, for the three column types of the schema and what counts return.
+//! Values on the wire: parameters and columns in the binary format, for the three column types of the schema and the types of counts.
 
 use std::error::Error;
 use std::ops::Range;
@@ -29,7 +29,7 @@ const VARCHAR: Oid = 1043;
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
-/// Writes a parameter as the type that the server has inferred for it.
+/// Writes a parameter as the type that the server has inferred for the parameter.
 pub(crate) fn write(value: Value<'_>, oid: Oid, out: &mut BytesMut) -> Result<IsNull, AnyError> {
     match (value, oid) {
         (Value::Null, _) => return Ok(IsNull::Yes),
@@ -64,7 +64,7 @@ fn read(raw: Option<&[u8]>, oid: Oid) -> Result<Value<'_>, AnyError> {
     })
 }
 
-/// A row as it was received.
+/// A row as received.
 pub(crate) struct Row<'r> {
     body: &'r DataRowBody,
     columns: Vec<Option<Range<usize>>>,

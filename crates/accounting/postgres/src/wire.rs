@@ -19,39 +19,39 @@ use crate::profile::Profile;
 use crate::socket::Socket;
 use crate::value;
 
-/// The socket of a connection, and what is on the way.
+/// The socket of a connection, and the messages on the way.
 pub(crate) struct Wire {
     pub(crate) socket: Socket,
-    /// What is sent with the next flush.
+    /// Bytes to send with the next flush.
     pub(crate) out: BytesMut,
     received: BytesMut,
-    /// What one read fills.
+    /// The buffer of one read.
     buffer: Box<[u8; 16 << 10]>,
-    /// What is expected of the statements whose results come before that of the next one.
+    /// Expectations of the queued statements, whose results precede the result of the next statement.
     queued: Vec<Expected>,
-    /// The same of transactions that were sent and whose results were not read.
+    /// Expectations of sent transactions whose results were not read.
     sent: VecDeque<Vec<Expected>>,
-    /// Results of such transactions, read because something was sent after them.
+    /// Results of sent transactions, read because a later statement was sent.
     results: VecDeque<Result<(), EngineError>>,
     is_in_transaction: bool,
     pub(crate) is_broken: bool,
-    /// What the server says of itself (version 14 and later).
+    /// The server's own report (version 14 and later).
     pub(crate) is_standby: bool,
     profile: &'static Profile,
 }
 
-/// What is expected of a statement whose result is read later.
+/// The expectation of a statement whose result is read later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// No error.
     Success,
-    /// No error, and a changed row: a fence is in it.
+    /// No error, and a changed row: the statement contains a fence.
     Change,
     /// The end of a transaction that has not failed.
     Commit,
 }
 
-/// A statement that was to change a row changed none.
+/// A statement that was to change a row changed no row.
 #[derive(Debug)]
 pub struct NothingChanged;
 
@@ -74,12 +74,12 @@ pub(crate) struct Prepared {
 pub(crate) enum End {
     /// With a command's tag.
     Complete(String),
-    /// There are more rows.
+    /// More rows are available.
     Suspended,
 }
 
 impl Wire {
-    /// Connects and authenticates, with a time limit of each wait for the server.
+    /// Connects and authenticates, with a time limit for a wait for the server.
     pub(crate) fn start(target: &Target, limit: Duration) -> Result<Wire, EngineError> {
         let socket = Socket::connect(target, limit).map_err(lost)?;
         let mut wire = Wire {
@@ -100,12 +100,12 @@ impl Wire {
             ("database", target.url.database.as_str()),
             ("client_encoding", "UTF8"),
             ("application_name", target.profile.application),
-            // A commit is durable when it returns, whatever the default of the role says.
+            // A commit is durable when it returns, whatever the default of the role.
             ("synchronous_commit", "on"),
-            // Neither are the limits of the role: a commit that waits for another node's is not ended.
+            // No limits of the role: a commit that waits for another node's commit is not ended.
             ("statement_timeout", "0"),
             ("lock_timeout", "0"),
-            // What a commit reads after it has waited for a lock is what the other one has written.
+            // After a wait for a lock, a commit reads the writes of the other commit.
             ("default_transaction_isolation", "read committed"),
             ("DateStyle", "ISO"),
             // No table of another schema stands before the store's, whatever the role or the database has set.
@@ -299,14 +299,14 @@ impl Wire {
         Ok(())
     }
 
-    /// Whether there is something to read within a time, or the connection is lost.
+    /// Whether data can be read within a time, or the connection is lost.
     pub(crate) fn is_answered_within(&mut self, time: Duration) -> bool {
         !self.results.is_empty()
             || !self.received.is_empty()
             || self.socket.is_readable_within(time)
     }
 
-    /// Adds a bound statement to what is sent with the next flush.
+    /// Adds a bound statement to the next flush.
     pub(crate) fn queue(&mut self, expected: Expected) -> Result<(), EngineError> {
         frontend::execute("", 0, &mut self.out).map_err(unusable)?;
         self.queued.push(expected);
@@ -318,7 +318,7 @@ impl Wire {
         self.queued.len()
     }
 
-    /// Sends a bound statement and those that were queued: a whole transaction.
+    /// Sends a bound statement and the queued statements: a whole transaction.
     pub(crate) fn send(&mut self, expected: Expected) -> Result<(), EngineError> {
         self.queue(expected)?;
         let transaction = std::mem::take(&mut self.queued);
@@ -326,7 +326,7 @@ impl Wire {
         self.sync()
     }
 
-    /// The result of the oldest transaction that was sent.
+    /// The result of the oldest sent transaction.
     pub(crate) fn result_of_sent(&mut self) -> Result<(), EngineError> {
         if let Some(result) = self.results.pop_front() {
             return result;
@@ -342,12 +342,12 @@ impl Wire {
         self.finish(ended)
     }
 
-    /// Keeps the results of transactions that were sent: that of the next statement comes after them.
+    /// Keeps the results of sent transactions, which precede the result of the next statement.
     fn read_sent(&mut self) -> Result<(), EngineError> {
         while let Some(transaction) = self.sent.pop_front() {
             match self.end_transaction(transaction) {
-                // It has failed and is still open, so that the server refuses all that follows it. Only its own error says why, or that of one
-                // before it, which it depends on.
+                // The transaction has failed and is still open: the server refuses every later statement. The reason is in the
+                // transaction's error, or in the error of an earlier transaction that the transaction depends on.
                 Err(error) if self.is_in_transaction && !self.is_broken => {
                     return Err(self.first_error_of_sent().unwrap_or(error));
                 }
@@ -360,17 +360,17 @@ impl Wire {
         Ok(())
     }
 
-    /// The error of the oldest transaction that has failed, of those whose results were kept.
+    /// The error of the oldest failed transaction, among the kept results.
     fn first_error_of_sent(&mut self) -> Option<EngineError> {
         self.results.drain(..).find_map(Result::err)
     }
 
-    /// Whether the next statement runs in a transaction. Only those of one are queued.
+    /// Whether the next statement runs in a transaction. Only statements of a transaction are queued.
     pub(crate) fn is_in_transaction(&self) -> bool {
         self.is_in_transaction || !self.queued.is_empty()
     }
 
-    /// Sends what is queued, and reads its results.
+    /// Sends the queued statements, and reads their results.
     pub(crate) fn complete(&mut self) -> Result<(), EngineError> {
         if self.queued.is_empty() {
             return self.read_sent();
@@ -380,7 +380,7 @@ impl Wire {
         self.finish(ended)
     }
 
-    /// Reads the results of one statement, after those that were queued before it.
+    /// Reads the results of one statement, after the results of queued statements.
     pub(crate) fn end(&mut self, each: &mut dyn FnMut(DataRowBody)) -> Result<End, EngineError> {
         self.end_queued()?;
         self.end_one(each)
@@ -392,7 +392,7 @@ impl Wire {
         self.end_all(queued)
     }
 
-    /// After an error the server skips what was sent with the statement.
+    /// After an error the server skips every later statement of the message.
     fn end_all(&mut self, statements: Vec<Expected>) -> Result<(), EngineError> {
         for expected in statements {
             let End::Complete(tag) = self.end_one(&mut |_| {})? else {
@@ -453,7 +453,7 @@ impl Wire {
         }
     }
 
-    /// Reads to the end of an exchange, of which `result` is known.
+    /// Reads to the end of an exchange whose `result` is known.
     pub(crate) fn finish<T>(&mut self, result: Result<T, EngineError>) -> Result<T, EngineError> {
         if self.is_broken {
             return result;
@@ -470,7 +470,7 @@ impl Wire {
         loop {
             let message = match self.next() {
                 Ok(message) => message,
-                // A fatal error is followed by the end of the connection, which says less.
+                // A fatal error is followed by the end of the connection, which is less informative.
                 Err(error) => return ended.and(Err(error)),
             };
             match message {

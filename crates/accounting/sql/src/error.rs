@@ -10,7 +10,7 @@ pub enum Fault {
     Busy,
     /// No space is left.
     Full,
-    /// The data is not of this engine.
+    /// The data belongs to another engine.
     Foreign,
     /// The engine cannot read its own data.
     Corrupt,
@@ -18,15 +18,16 @@ pub enum Fault {
     Key,
     /// Another constraint of the schema is violated.
     Constraint,
-    /// A value that the engine cannot store; nothing was sent to it.
+    /// A value that the engine cannot store; nothing was sent to the engine.
     Unstorable,
     /// The connection was lost: whether the statement took effect is unknown.
     Lost,
-    /// The engine has refused the statement for want of room, memory or another resource, or has not reached its disk. It may accept it later.
+    /// The engine has refused the statement for want of space, memory or another resource, or has not reached its disk. A later attempt may
+    /// succeed.
     Short,
     /// The engine has undone the transaction, which can be run again: a deadlock, or a conflict with another transaction.
     Conflict,
-    /// The engine does not store a value that it was sent, and has undone the transaction.
+    /// The engine does not store a sent value, and has undone the transaction.
     Value,
     /// A later run of the node has begun.
     Fenced,
@@ -41,7 +42,7 @@ impl Fault {
     }
 }
 
-/// An error that an engine reported.
+/// An error reported by an engine.
 #[derive(Debug)]
 pub struct EngineError {
     pub fault: Fault,

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use crate::error::RowError;
 
-/// Keys in a private SQLite file, of whatever engine the store is: a large set spills to disk, and costs a database server nothing.
+/// Keys in a private SQLite file, for any engine of the store: a large set spills to disk, and costs a database server nothing.
 pub struct KeySet(Connection);
 
 impl KeySet {
@@ -14,13 +14,13 @@ impl KeySet {
     ///
     /// [`RowError::Engine`] without a folder for temporary files.
     pub fn new() -> Result<KeySet, RowError> {
-        // The empty name is a private file, which SQLite removes when it is closed.
+        // The empty name is a private file, which SQLite removes at the close.
         let file = Connection::open("")?;
         file.execute_batch("CREATE TABLE keys (key BLOB PRIMARY KEY) STRICT, WITHOUT ROWID")?;
         Ok(KeySet(file))
     }
 
-    /// Adds a key; `false` when the set already has it.
+    /// Adds a key; `false` when the set already has the key.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! The SQL that every engine of the store speaks: statements with numbered parameters, values, rows and errors; and the engine SQLite.
 //!
-//! Statements are written once for all engines: parameters are `?1`, `?2`, ..., columns are integers, texts and bytes, and a unique key is
+//! Statements are written once for all engines. Parameters are `?1`, `?2`, ...; columns are integers, texts and bytes. A unique key is
 //! respected by `ON CONFLICT`, since an error would end the transaction of some engines.
 
 mod error;

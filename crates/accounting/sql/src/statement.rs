@@ -5,16 +5,16 @@ use std::ops::ControlFlow;
 use crate::error::{EngineError, Fault, RowError};
 use crate::value::{SqlRow, Value};
 
-/// Receives the rows of a query until it breaks.
+/// Receives the rows of a query until the callback breaks.
 pub type EachRow<'e> = dyn FnMut(&dyn SqlRow) -> Result<ControlFlow<()>, RowError> + 'e;
 
 /// Runs a statement with further values.
 pub type Run<'r> = dyn FnMut(&[Value<'_>]) -> Result<(), EngineError> + 'r;
 
-/// Passes on each list of values with which a statement is to be run.
+/// Passes on every list of values for a statement.
 pub type Feed<'f> = dyn FnMut(&mut Run<'_>) -> Result<(), EngineError> + 'f;
 
-/// The engine that a statement is for, where one text cannot serve all.
+/// The engine of a statement, where engines need different texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     Sqlite,
@@ -22,33 +22,34 @@ pub enum Dialect {
     Postgres,
 }
 
-/// One connection. Statements are prepared once for each text and kept.
+/// A connection. A statement is prepared once per text and kept.
 pub trait Sql {
     /// The engine's few differences.
     fn dialect(&self) -> Dialect;
 
-    /// Runs a statement without a result; the number of rows that it changed.
+    /// Runs a statement without a result; returns the number of changed rows.
     fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<usize, EngineError>;
 
-    /// Runs a statement that only must not fail. An engine may send it with the next one whose result is needed, and says then that it failed.
+    /// Runs a statement that only must not fail. An engine may send the statement with the next statement whose result is needed, and
+    /// reports the failure at the later statement.
     fn write(&self, sql: &str, values: &[Value<'_>]) -> Result<(), EngineError> {
         self.execute_each(sql, &mut |run| run(values))
     }
 
-    /// Runs one statement for each list of values that `feed` passes on. An engine may send them together, and with later ones as
-    /// [`write`](Self::write) says.
+    /// Runs a statement for every list of values that `feed` passes on. An engine may send the runs together, and with later statements as
+    /// in [`write`](Self::write).
     fn execute_each(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         feed(&mut |values| self.execute(sql, values).map(|_| ()))
     }
 
-    /// Runs a statement on one row of `VALUES (?1, ?2, ...)` for each list of values. An engine may run it on many rows at once, so no two of
-    /// them have the same key.
+    /// Runs a statement on one row of `VALUES (?1, ?2, ...)` for every list of values. An engine may write many rows at once: no two rows
+    /// may have equal keys.
     fn execute_rows(&self, sql: &str, feed: &mut Feed<'_>) -> Result<(), EngineError> {
         self.execute_each(sql, feed)
     }
 
     /// Visits the rows of a query as they arrive, until `each` breaks. Rows are not collected: a result may be larger than memory. A
-    /// statement that writes and returns has written everything when its first row is visited.
+    /// statement that writes and returns rows has written everything before the visit of its first row.
     fn query(
         &self,
         sql: &str,
@@ -100,7 +101,7 @@ pub trait Select: Sql {
         Ok(found)
     }
 
-    /// The number that a query has as its only row and column; 0 without a row.
+    /// The number in a query's only row and column; 0 without a row.
     fn number(&self, sql: &str, values: &[Value<'_>]) -> Result<i64, RowError> {
         let found = self.first(sql, values, |row| row.get(0))?;
         Ok(found.unwrap_or(0))
@@ -116,8 +117,8 @@ pub trait Select: Sql {
         Ok(found)
     }
 
-    /// Runs a statement that may violate a unique key, which then changes nothing: `None`. An insert says `ON CONFLICT DO NOTHING` instead,
-    /// for which an engine needs no savepoint.
+    /// Runs a statement that may violate a unique key; on a violation nothing changes, and the result is `None`. An insert should use `ON
+    /// CONFLICT DO NOTHING`, which needs no savepoint.
     fn execute_unique(
         &self,
         sql: &str,

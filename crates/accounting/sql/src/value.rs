@@ -1,4 +1,4 @@
-//! Values of parameters and columns, and the types of this program as values.
+//! Values of parameters and columns, and the types of the program as values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,7 +100,7 @@ macro_rules! numbers {
 }
 numbers! { u8 u16 u32 i32 }
 
-/// A count; stored as the largest number there is when it is greater.
+/// A count; a count beyond the largest storable number is stored as the largest number.
 impl ToValue for u64 {
     fn to_value(&self) -> Value<'_> {
         Value::Integer(i64::try_from(*self).unwrap_or(i64::MAX))

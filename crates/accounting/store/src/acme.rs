@@ -1,4 +1,4 @@
-//! Accounts at certificate authorities and certificates by ACME (RFC 8555): what a restart, or another gateway, continues with.
+//! Accounts at certificate authorities and certificates by ACME (RFC 8555): the state for a restart, or for another gateway.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use tollgate_clock::Timestamp;
 pub struct AcmeAccountRow {
     /// The URL of the authority's directory.
     pub directory: Arc<str>,
-    /// The id of the external account that it is bound to; empty for none.
+    /// The id of the bound external account; empty for no external account.
     pub key_id: Arc<str>,
     /// Row version from 0, for optimistic locking.
     pub version: i64,
-    /// Its URL and private key, sealed.
+    /// The account's URL and private key, sealed.
     pub sealed: Arc<[u8]>,
-    /// When it was stored.
+    /// Time of storing.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
-/// A stored certificate, or the attempts to obtain it.
+/// A stored certificate, or the attempts to obtain a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmeCertificateRow {
     /// The digest of directory and names.
@@ -30,30 +30,30 @@ pub struct AcmeCertificateRow {
     pub directory: Arc<str>,
     /// The names, in order, separated by spaces.
     pub names: Arc<str>,
-    /// Row version from 0, for optimistic locking: a change names the version it is based on.
+    /// Row version from 0, for optimistic locking: a change names the version of the row it changes.
     pub version: i64,
     /// The private key and the chain, sealed; `None` before the first order has succeeded.
     pub sealed: Option<Arc<[u8]>>,
-    /// When it expires.
+    /// The certificate's expiry.
     pub expires_at: Option<Timestamp>,
-    /// When it is to be renewed.
+    /// Time of renewal.
     pub renew_at: Option<Timestamp>,
-    /// Orders begun since the last success: all have failed, but for the one under way.
+    /// Orders begun since the last success. Every order has failed, except an order under way.
     pub failures: u32,
     /// No order is begun before.
     pub next_attempt_at: Timestamp,
     /// Why the last order failed.
     pub note: Option<Arc<str>>,
-    /// When it was stored.
+    /// Time of storing.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
 /// The responses to the challenges of an order that is under way, for every gateway of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmeChallengesRow {
-    /// That of the certificate.
+    /// The id of the certificate.
     pub id: [u8; 32],
     /// The responses, sealed: who can write to the database alone must not prove control over a name.
     pub sealed: Arc<[u8]>,
@@ -64,22 +64,23 @@ pub struct AcmeChallengesRow {
 /// A change of an account or a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcmePart {
-    /// Stores an account: [`crate::Refusal::AcmeConflict`] when there is one.
+    /// Stores an account: [`crate::Refusal::AcmeConflict`] when the account is stored already.
     InsertAccount(AcmeAccountRow),
     /// Replaces the previous version of an account: [`crate::Refusal::AcmeConflict`] after a concurrent change.
     ReplaceAccount(AcmeAccountRow),
-    /// Stores a certificate: [`crate::Refusal::AcmeConflict`] when there is one.
+    /// Stores a certificate: [`crate::Refusal::AcmeConflict`] when the certificate is stored already.
     InsertCertificate(AcmeCertificateRow),
     /// Replaces the previous version of a certificate: [`crate::Refusal::AcmeConflict`] after a concurrent change.
     ReplaceCertificate(AcmeCertificateRow),
-    /// Stores the responses of an order, in place of earlier ones.
+    /// Stores the responses of an order, in place of earlier responses.
     StoreChallenges(AcmeChallengesRow),
     /// Deletes the responses of an order.
     DeleteChallenges {
-        /// That of the certificate.
+        /// The id of the certificate.
         id: [u8; 32],
     },
-    /// Deletes certificates that expired before a time, with their keys, and those without a certificate whose last attempt was before it.
+    /// Deletes certificates that expired before a time, with their keys, and rows without a certificate whose last attempt was before the
+    /// time.
     Forget {
         /// The time.
         before: Timestamp,

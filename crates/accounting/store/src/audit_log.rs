@@ -1,40 +1,41 @@
-//! The audit log: what operators have changed, one record for each act, chained by hash for each node.
+//! The audit log of operators' changes: a record per act, chained by hash per node.
 //!
-//! The record of an act that changes the store is a part of its unit of work, so that there is none without the other.
+//! The record of an act that changes the store is a part of the act's unit of work: the record and the act are written together or not at
+//! all.
 
 use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
 
-/// Something that an operator has done, or has tried to do.
+/// An act, or an attempted act, of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
     /// When.
     pub at: Timestamp,
-    /// By whom, such as `token NAME` for a token of the admin API, or `uid NUMBER` for a user of the machine.
+    /// The operator, such as `token NAME` for a token of the admin API, or `uid NUMBER` for a user of the machine.
     pub actor: Arc<str>,
-    /// What was done, such as `key_create`.
+    /// The act, such as `key_create`.
     pub action: Arc<str>,
-    /// The id of the account, key or payment that it was done to, if to one.
+    /// The id of the account, key or payment of the act, if any.
     pub subject: Option<Arc<str>>,
     /// The id of the request.
     pub request: Arc<str>,
-    /// What became of it.
+    /// The outcome of the act.
     pub outcome: AuditOutcome,
-    /// Its parameters as a JSON object, without secrets and without addresses of persons.
+    /// The act's parameters as a JSON object, without secrets and without addresses of persons.
     pub detail: Arc<str>,
 }
 
-/// What became of an act.
+/// The outcome of an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditOutcome {
-    /// It is done.
+    /// The act is done.
     Done,
-    /// It was done before, under the same reference: nothing was changed now.
+    /// The act was done before, under the reference: nothing was changed now.
     Repeated,
-    /// It was refused: nothing was changed.
+    /// The act was refused: nothing was changed.
     Refused,
-    /// It was begun by a process that cannot record its end.
+    /// The act was begun by a process that cannot record its end.
     Begun,
 }
 
@@ -47,7 +48,7 @@ impl AuditOutcome {
         AuditOutcome::Begun,
     ];
 
-    /// Its word, as stored and shown.
+    /// The outcome's word, as stored and shown.
     pub const fn word(self) -> &'static str {
         match self {
             AuditOutcome::Done => "done",
@@ -65,23 +66,23 @@ impl AuditOutcome {
     }
 }
 
-/// A stored event, chained to the one before it.
+/// A stored event, chained to the node's previous event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRecord {
     /// The event.
     pub event: AuditEvent,
-    /// The node that has written it.
+    /// The node of the record.
     pub node: i64,
     /// 1, 2, 3 ... within the node.
     pub number: i64,
-    /// The hash of the node's record before it; zero for its first.
+    /// The hash of the node's previous record; zero for the first record.
     pub previous: [u8; 32],
-    /// BLAKE3 over `previous` and all of the above.
+    /// BLAKE3 over `previous` and all fields above.
     pub hash: [u8; 32],
 }
 
 impl AuditRecord {
-    /// The record of an event as the next of its node.
+    /// The record of an event as the next record of its node.
     pub fn chained(event: AuditEvent, node: i64, number: i64, previous: [u8; 32]) -> AuditRecord {
         let hash = hash(&event, (node, number), previous);
         AuditRecord {
@@ -93,12 +94,12 @@ impl AuditRecord {
         }
     }
 
-    /// Whether the hash is that of the content: false for a record that was edited.
+    /// Whether the hash matches the content: false for an edited record.
     pub fn is_intact(&self) -> bool {
         self.hash == hash(&self.event, (self.node, self.number), self.previous)
     }
 
-    /// Its position in the order of time.
+    /// The record's position in the order of time.
     pub fn position(&self) -> AuditPosition {
         AuditPosition {
             at: self.event.at,
@@ -108,8 +109,8 @@ impl AuditRecord {
     }
 }
 
-/// `previous`, then node, number and time (8 bytes each, little-endian), then each text after its length (8 bytes); no subject has the
-/// length -1.
+/// `previous`, then node, number and time (8 bytes each, little-endian), then every text after its length (8 bytes); a missing subject has
+/// the length -1.
 fn hash(event: &AuditEvent, (node, number): (i64, i64), previous: [u8; 32]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&previous);
@@ -134,22 +135,22 @@ fn hash(event: &AuditEvent, (node, number): (i64, i64), previous: [u8; 32]) -> [
 /// The position of a record in the order of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AuditPosition {
-    /// Its time.
+    /// The record's time.
     pub at: Timestamp,
-    /// Its node.
+    /// The record's node.
     pub node: i64,
-    /// Its number within the node.
+    /// The record's number within the node.
     pub number: i64,
 }
 
 /// Selects records of the audit log.
 #[derive(Clone, Debug, Default)]
 pub struct AuditLogQuery {
-    /// Only records before this position.
+    /// Only records before the position.
     pub before: Option<AuditPosition>,
-    /// Only those of this actor.
+    /// Only records of the actor.
     pub actor: Option<Arc<str>>,
-    /// Only those of this subject.
+    /// Only records of the subject.
     pub subject: Option<Arc<str>>,
     /// Maximum number of records.
     pub limit: usize,
@@ -192,7 +193,7 @@ mod tests {
             changed(&|event| event.request = text()),
             changed(&|event| event.outcome = AuditOutcome::Refused),
             changed(&|event| event.detail = text()),
-            // What one text loses, the next gains.
+            // A suffix of a text moves to the next text.
             changed(&|event| {
                 event.actor = Arc::from("token op");
                 event.action = Arc::from("skey_revoke");

@@ -10,39 +10,39 @@ use crate::codes::CheckoutState;
 /// A stored checkout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckoutRow {
-    /// Its id: random, so that it cannot be guessed.
+    /// The checkout's id, random and therefore not guessable.
     pub id: CheckoutId,
     /// The account.
     pub account: AccountId,
     /// State of the checkout.
     pub state: CheckoutState,
-    /// Row version from 0, for optimistic locking: a change names the version it is based on.
+    /// Row version from 0, for optimistic locking: a change names the version of the row it changes.
     pub version: i64,
-    /// The credential that created it, which identifies the calling platform to the owner.
+    /// The credential that created the checkout. The credential identifies the calling platform to the owner.
     pub credential: Option<CredentialId>,
-    /// The host of the platform's profile, as the platform gave it.
+    /// The host of the platform's profile, as the platform gave the host.
     pub platform: Option<Arc<str>>,
     /// Buyer data from the platform, as JSON.
     pub buyer: Option<Arc<str>>,
     /// The mandate that the owner was redirected to.
     pub mandate: Option<MandateId>,
-    /// The digest of the idempotency key of the completion request, so that the same request is recognised after a crash.
+    /// The digest of the idempotency key of the completion request: the request is recognised after a crash.
     pub asked: Option<[u8; 32]>,
     /// The subscription of the account after completion.
     pub subscription: Option<SubscriptionId>,
-    /// When it was created.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
-    /// When it expires, unless its owner has agreed by then.
+    /// The expiry of a checkout without the owner's agreement.
     pub expires_at: Timestamp,
 }
 
 /// A change of a checkout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckoutPart {
-    /// Stores a new checkout: [`crate::Refusal::CheckoutConflict`] when its id is taken. Of the account's waiting checkouts only the newest
-    /// `waiting_max` are kept.
+    /// Stores a new checkout: [`crate::Refusal::CheckoutConflict`] when the id is taken. Only the account's newest `waiting_max` waiting
+    /// checkouts are kept.
     Begin {
         /// The row.
         row: CheckoutRow,
@@ -51,8 +51,8 @@ pub enum CheckoutPart {
     },
     /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::CheckoutConflict`] after a concurrent change.
     Change(CheckoutRow),
-    /// The account has the plan: completes each of its checkouts that waits for the owner, and none that is finished. Part of the unit of
-    /// work that grants the plan.
+    /// Completes every checkout of the account that waits for the owner, since the account has the plan. Finished checkouts stay. Part of
+    /// the unit of work that grants the plan.
     Complete {
         /// The account.
         account: AccountId,

@@ -1,6 +1,6 @@
 //! Stored codes: every enumeration that is stored as a small integer, in one file.
 //!
-//! A code is permanent: rows written years ago contain it. New variants take new numbers; none is reused.
+//! A code is permanent: rows written years ago contain the code. New variants take new numbers; no number is reused.
 
 macro_rules! codes {
     ($(#[$doc:meta])* $name:ident { $($(#[$word_doc:meta])* $word:ident = $code:literal,)+ }) => {
@@ -22,7 +22,7 @@ macro_rules! codes {
                 }
             }
 
-            /// The variant of a stored number; `None` for a number that no version up to this one has written.
+            /// The variant of a stored number; `None` for a number that no version up to this version has written.
             pub const fn from_code(code: i64) -> Option<$name> {
                 match code {
                     $($code => Some($name::$word),)+
@@ -38,21 +38,21 @@ codes! {
     AccountStatus {
         /// In use.
         Active = 0,
-        /// Suspended by the operator; its credentials are refused.
+        /// Suspended by the operator; the account's credentials are refused.
         Suspended = 1,
-        /// Closed permanently; kept because its entries are.
+        /// Closed permanently; the account is kept because its entries are kept.
         Closed = 2,
     }
 }
 
 codes! {
-    /// Which accounts share completion cache entries with this one.
+    /// The accounts that share completion cache entries with the account.
     CacheScope {
-        /// All accounts.
+        /// Every account.
         Shared = 0,
-        /// This account only.
+        /// Only the account.
         Account = 1,
-        /// None.
+        /// No account.
         Off = 2,
     }
 }
@@ -86,7 +86,7 @@ codes! {
     CodePurpose {
         /// Signing in to an account.
         SignIn = 1,
-        /// Creating an account, or signing in to an existing one.
+        /// Creating an account, or signing in to an existing account.
         SignUp = 2,
         /// Confirming the person's identity within a session.
         Confirm = 3,
@@ -94,7 +94,7 @@ codes! {
 }
 
 codes! {
-    /// What a notice to the owner of an account is about.
+    /// The subject of a notice to the owner of an account.
     NoticeKind {
         /// An API key was revoked by someone who has the key and no session.
         KeyRevoked = 1,
@@ -106,7 +106,7 @@ codes! {
     EntryKind {
         /// Reserves credit for one operation.
         Hold = 1,
-        /// Charges what the operation cost and frees the rest of its hold.
+        /// Charges the operation's cost and frees the rest of the hold.
         Settle = 2,
         /// Frees a hold in full.
         Release = 3,
@@ -118,19 +118,19 @@ codes! {
         Grant = 6,
         /// Revenue refunded as credit.
         Refund = 7,
-        /// Credit that expired.
+        /// Expired credit.
         Expiry = 8,
         /// A correction by the operator, up or down.
         Correction = 9,
-        /// Credit moved between an account's shared balance and the node that has this journal.
+        /// Credit moved between an account's shared balance and the node of the journal.
         Allotment = 10,
-        /// Seals what is carried of removed commits. No change of a balance.
+        /// Seals the carried state of removed commits. No change of a balance.
         Carry = 11,
     }
 }
 
 codes! {
-    /// The contra account of an entry: it receives `-(d_avail + d_held)`.
+    /// The contra account of an entry, which receives `-(d_avail + d_held)`.
     Contra {
         /// No contra account: the entry only moves between the two fields of its account.
         None = 0,
@@ -146,13 +146,13 @@ codes! {
         Expiry = 5,
         /// Corrected.
         Correction = 6,
-        /// The same account's shared balance.
+        /// The account's shared balance.
         Shared = 7,
     }
 }
 
 codes! {
-    /// The endpoint that an operation was billed at, or that an idempotency key is scoped to.
+    /// The endpoint of an operation's bill, or the endpoint scope of an idempotency key.
     Endpoint {
         /// Chat completions.
         Chat = 1,
@@ -180,11 +180,11 @@ codes! {
 codes! {
     /// State of a credit purchase.
     TopUpState {
-        /// Stored here; the provider may have received it or not.
+        /// Stored here; receipt by the provider is unknown.
         Created = 0,
         /// The provider has an order; the buyer decides.
         Open = 1,
-        /// The capture was requested, or is about to be; its result is known only to the provider.
+        /// The capture was requested, or is about to be; only the provider knows the result.
         Capturing = 2,
         /// The provider has accepted the payment and has not received the money yet.
         Pending = 3,
@@ -214,7 +214,7 @@ codes! {
         PastDue = 2,
         /// Cancelled by its owner, or the payment was returned.
         Canceled = 3,
-        /// It expired.
+        /// The plan has expired.
         Expired = 4,
     }
 }
@@ -232,15 +232,15 @@ codes! {
 codes! {
     /// State of a checkout.
     CheckoutState {
-        /// It contains no purchasable item yet.
+        /// The checkout contains no purchasable item yet.
         Incomplete = 0,
-        /// Waits for its owner's approval.
+        /// Waits for the owner's approval.
         Waiting = 1,
-        /// Its owner returned from the payment provider, which could not be queried yet.
+        /// The owner returned from the payment provider. The provider could not be queried yet.
         Ready = 2,
-        /// Its owner has agreed; the first payment is outstanding.
+        /// The owner has agreed; the first payment is outstanding.
         Placing = 3,
-        /// Its owner has the plan.
+        /// The owner has the plan.
         Completed = 4,
         /// Cancelled before completion.
         Canceled = 5,
@@ -250,27 +250,27 @@ codes! {
 codes! {
     /// State of a mandate.
     MandateState {
-        /// Stored here; the provider may have received it or not.
+        /// Stored here; receipt by the provider is unknown.
         Created = 0,
-        /// The provider has it; the buyer decides.
+        /// The provider has the mandate; the buyer decides.
         Open = 1,
         /// The buyer has agreed, and nothing has been paid yet: money may move at any time.
         Agreed = 2,
-        /// Paid at least once, and charged each month.
+        /// Paid at least once, and charged monthly.
         Active = 3,
         /// Cancellation requested, not confirmed yet; the paid period remains valid.
         CancelPending = 4,
         /// No further charges; the paid period remains valid.
         Ended = 5,
-        /// A duplicate of another payment for the plan: it is being cancelled, and every charge that bought nothing is refunded.
+        /// A duplicate of another payment for the plan. The mandate is being cancelled, and every charge without a purchase is refunded.
         Duplicate = 6,
-        /// No longer offered. The buyer may still approve it at the provider.
+        /// No longer offered. The buyer may still approve the mandate at the provider.
         Dropped = 7,
         /// Finished; nothing was kept.
         Over = 8,
-        /// Cancelled by its owner with the end of the paid period: suspended at the provider until then, and can be resumed until then.
+        /// Cancelled by the owner with the end of the paid period. Suspended at the provider until the end, and resumable until the end.
         CancelAtEnd = 9,
-        /// Resumed by its owner; the provider has not confirmed it yet.
+        /// Resumed by the owner; the provider has not confirmed the resumption yet.
         Resuming = 10,
     }
 }
@@ -284,9 +284,9 @@ codes! {
         Settling = 1,
         /// Submitted; outcome unknown.
         Unknown = 2,
-        /// The money has moved, and what it pays for was granted.
+        /// The money has moved, and the purchase was granted.
         Settled = 3,
-        /// It can never move money any more, and has not.
+        /// The authorization can never move money any more, and has not.
         Dead = 4,
         /// Refused before submission; nothing moved.
         Refused = 5,
@@ -296,7 +296,7 @@ codes! {
 }
 
 codes! {
-    /// What a row of the change feed refers to.
+    /// The subject of a row of the change feed.
     ChangeKind {
         /// An account's status, class or cache scope.
         Account = 1,
@@ -310,22 +310,22 @@ codes! {
         Credit = 5,
         /// A message that waits for delivery.
         Message = 6,
-        /// All cached answers removed by an operator; the subject says nothing.
+        /// All cached answers removed by an operator; the subject is unused.
         Cache = 7,
-        /// Those of a model removed; the subject is the beginning of the BLAKE3 digest of its id.
+        /// The cached answers of a model removed; the subject is the beginning of the BLAKE3 digest of the model's id.
         CacheOfModel = 8,
-        /// One removed; the subject is its id.
+        /// A cached answer removed; the subject is the answer's id.
         CacheEntry = 9,
     }
 }
 
 impl Endpoint {
-    /// Whether it is an endpoint family, whose operations are completions.
+    /// Whether the endpoint is an endpoint family, whose operations are completions.
     pub const fn is_family(self) -> bool {
         matches!(self, Endpoint::Chat | Endpoint::Completions)
     }
 
-    /// The endpoints of stored numbers. For a table that is made at compile time, where an unknown number is an error.
+    /// The endpoints of stored numbers. For a table built at compile time, where an unknown number is an error.
     pub const fn table<const N: usize>(codes: [i64; N]) -> [Endpoint; N] {
         let mut table = [Endpoint::Chat; N];
         let mut at = 0;
@@ -341,7 +341,7 @@ impl Endpoint {
 }
 
 impl Route {
-    /// Its name in responses, logs and references.
+    /// The route's name in responses, logs and references.
     pub const fn word(self) -> &'static str {
         match self {
             Route::X402 => "x402",
@@ -351,7 +351,7 @@ impl Route {
 }
 
 impl EntryKind {
-    /// The contra account of this kind.
+    /// The contra account of the kind.
     pub const fn contra(self) -> Contra {
         match self {
             EntryKind::Hold | EntryKind::Release | EntryKind::Carry => Contra::None,
@@ -364,7 +364,7 @@ impl EntryKind {
         }
     }
 
-    /// Its name for people, and in JSON.
+    /// The kind's name for people, and in JSON.
     pub const fn word(self) -> &'static str {
         match self {
             EntryKind::Hold => "hold",
@@ -381,7 +381,7 @@ impl EntryKind {
         }
     }
 
-    /// 0 for an entry that opens an operation (or is all of it), 1 for one that resolves a hold.
+    /// 0 for an entry that opens an operation (or is the whole operation), 1 for an entry that resolves a hold.
     pub const fn phase(self) -> i64 {
         match self {
             EntryKind::Settle | EntryKind::Release => 1,

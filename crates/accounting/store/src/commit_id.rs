@@ -1,20 +1,20 @@
-//! The id of a journal row: node, epoch and number of its commit in one integer, ascending within a node.
+//! The id of a journal row: node, epoch and number of its commit in a single integer, ascending within a node.
 
 /// The layout: seven bits of node, twenty-two of epoch, thirty-four of number.
 const NODE: u32 = 56;
 const EPOCH: u32 = 34;
 
-/// The greatest epoch that fits.
+/// The greatest possible epoch.
 pub(crate) const EPOCH_MAX: i64 = (1 << (NODE - EPOCH)) - 1;
 
-/// The first number of a node that has allotments: parts of the accounts' credit. The numbers below are of nodes that are alone and have all
-/// of it.
+/// The first number of a node with allotments (parts of the accounts' credit). Smaller numbers belong to lone nodes, which have the whole
+/// credit.
 pub(crate) const FIRST_OF_MANY: i64 = 16;
 
-/// The greatest number of a node: the fencing tokens of idempotency keys have six bits for one of several.
+/// The greatest number of a node: the fencing tokens of idempotency keys have six bits for a cluster node.
 pub(crate) const NODE_MAX: i64 = FIRST_OF_MANY + 62;
 
-/// Whether a node is one of several, with allotments.
+/// Whether a node belongs to a cluster, with allotments.
 pub fn has_allotments(node: i64) -> bool {
     node >= FIRST_OF_MANY
 }

@@ -1,4 +1,4 @@
-//! Credits that returned payments owe: held or spent when the payment was returned, and to be taken back.
+//! Credits owed for returned payments: held or spent when the payment was returned, and to be taken back.
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, PaymentId, TopUpId};
@@ -7,7 +7,7 @@ use crate::plan::{PaymentRow, PlanPart};
 use crate::topup::{TopUpPart, TopUpRow};
 use crate::unit::Part;
 
-/// The payment that a debt is of.
+/// The payment of a debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DebtKey {
     /// A purchase of credits.
@@ -16,21 +16,21 @@ pub enum DebtKey {
     Plan(PaymentId),
 }
 
-/// Credits that a returned payment owes. They are not spendable: what the account has available goes to them first.
+/// Credits owed for a returned payment. Owed credits are not spendable: the account's available credit goes to the debt first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debt {
     /// The payment.
     pub key: DebtKey,
-    /// Its account.
+    /// The payment's account.
     pub account: AccountId,
-    /// Credits that are still owed; zero where all are taken back.
+    /// Owed credits; zero when every credit is taken back.
     pub credits: Micros,
-    /// When that was last changed.
+    /// Time of the debt's last change.
     pub at: Timestamp,
 }
 
 impl TopUpRow {
-    /// What the purchase owes.
+    /// The debt of the purchase.
     pub fn debt(&self) -> Debt {
         Debt {
             key: DebtKey::TopUp(self.id),
@@ -42,7 +42,7 @@ impl TopUpRow {
 }
 
 impl PaymentRow {
-    /// What the payment owes.
+    /// The debt of the payment.
     pub fn debt(&self) -> Debt {
         Debt {
             key: DebtKey::Plan(self.id),
@@ -54,7 +54,7 @@ impl PaymentRow {
 }
 
 impl Part {
-    /// What the payment that this part changes owes from now on.
+    /// The new debt of the payment that the part changes.
     pub fn debt(&self) -> Option<Debt> {
         match self {
             Part::TopUp(part) => match &**part {

@@ -1,5 +1,5 @@
-//! Double-entry ledger entries, and the parts that write them. Only the crate `tollgate-ledger` builds these parts: it has verified that
-//! the credit is available.
+//! Double-entry ledger entries, and the parts that write entries. Only the crate `tollgate-ledger` builds these parts, after checking the
+//! available credit.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::codes::{Contra, EntryKind};
 pub use crate::journal::{Body, DecodeError, Record};
 use crate::rows::{UsageRecord, UsageRow};
 
-/// One ledger entry: append-only, never changed.
+/// A ledger entry: append-only, never changed.
 ///
-/// It adds `d_available` and `d_held` to its account and `-(d_available + d_held)` to the contra account, so that each row is a complete
-/// double entry.
+/// An entry adds `d_available` and `d_held` to its account and `-(d_available + d_held)` to the contra account. A row is therefore a
+/// complete double entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The operation; together with the phase of `kind` the key of the entry.
     pub operation: OperationId,
-    /// What the entry does.
+    /// The effect of the entry.
     pub kind: EntryKind,
     /// The account whose balance changes.
     pub account: AccountId,
@@ -31,16 +31,16 @@ pub struct Entry {
     pub contra: Contra,
     /// The reference chosen by the operator or a payment route; unique per account.
     pub reference: Option<Arc<str>>,
-    /// The price version that the operation is billed at.
+    /// The price version of the operation's bill.
     pub price_version: Option<i64>,
-    /// Its time.
+    /// The entry's time.
     pub at: Timestamp,
 }
 
 impl Entry {
-    /// The entry that a part writes; a charge of zero writes none.
+    /// The entry of a part; `None` for a charge of zero.
     pub fn of(part: &LedgerPart) -> Option<Entry> {
-        // Wraps on amounts that only a damaged record can contain: its seal shows the damage.
+        // Wraps on amounts that only a damaged record can contain: the record's seal shows the damage.
         let less = |amount: Micros| Micros::new(amount.get().wrapping_neg());
         let row = |operation,
                    kind: EntryKind,
@@ -156,18 +156,18 @@ impl Entry {
         })
     }
 
-    /// 0 for an entry that opens an operation (or is all of it), 1 for one that resolves a hold.
+    /// 0 for an entry that opens an operation (or is the whole operation), 1 for an entry that resolves a hold.
     pub fn phase(&self) -> i64 {
         self.kind.phase()
     }
 }
 
-/// Summary of one commit, hash-chained to the previous one so that lost or edited history is detected.
+/// Summary of one commit, hash-chained to the previous summary: lost or edited history is detected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seal {
-    /// The node that committed.
+    /// The node of the commit.
     pub node: i64,
-    /// The run of that node.
+    /// The run of the node.
     pub epoch: i64,
     /// 1, 2, 3 ... within node and epoch.
     pub number: i64,
@@ -177,11 +177,11 @@ pub struct Seal {
     pub sum_available: Micros,
     /// The sum of their `d_held`.
     pub sum_held: Micros,
-    /// The hash of the previous seal of the same node, across epochs; zero for the very first.
+    /// The hash of the node's previous seal, across epochs; zero for the very first seal.
     pub previous: [u8; 32],
     /// BLAKE3 over `previous`, the numbers above and below, and the commit's body in the journal.
     pub hash: [u8; 32],
-    /// Its time.
+    /// The time of the commit.
     pub at: Timestamp,
 }
 
@@ -198,43 +198,43 @@ pub enum LedgerPart {
         amount: Micros,
         /// The price version fixed for the operation.
         price_version: Option<i64>,
-        /// Its time.
+        /// Time of the hold.
         at: Timestamp,
-        /// When it is to end, by the wall clock at its time. Recorded only: the process that placed it decides by its monotonic clock, and
-        /// the next run of its node releases it in any case.
+        /// The planned end, by the wall clock at the time of the hold. Only recorded: the process that placed the hold decides by its
+        /// monotonic clock. The next run of the node releases the hold in any case.
         expires_at: Timestamp,
     },
-    /// Resolves a hold by charging what the operation cost.
+    /// Resolves a hold by charging the operation's cost.
     Settle {
         /// The operation.
         operation: OperationId,
         /// The account.
         account: AccountId,
-        /// The amount of its hold.
+        /// The amount of the hold.
         held: Micros,
-        /// The amount charged: from the hold, and beyond it from the available balance.
+        /// The amount charged, from the hold, and beyond the hold from the available balance.
         charged: Micros,
-        /// Cost of the operation beyond that.
+        /// Cost of the operation beyond the charge.
         written_off: Micros,
         /// The price version fixed at the hold.
         price_version: Option<i64>,
         /// Usage of the operation.
         usage: UsageRecord,
-        /// Its time.
+        /// Time of the settlement.
         at: Timestamp,
     },
-    /// Resolves a hold by returning it in full.
+    /// Resolves a hold by returning the full amount.
     Release {
         /// The operation.
         operation: OperationId,
         /// The account.
         account: AccountId,
-        /// The amount of its hold.
+        /// The amount of the hold.
         held: Micros,
-        /// Its time.
+        /// Time of the release.
         at: Timestamp,
     },
-    /// Charges a cost that had no hold. With nothing to charge it is a usage record alone.
+    /// Charges a cost that had no hold. A charge of zero is only a usage record.
     Charge {
         /// The operation.
         operation: OperationId,
@@ -242,13 +242,13 @@ pub enum LedgerPart {
         account: AccountId,
         /// The amount charged.
         charged: Micros,
-        /// Cost of the operation beyond that.
+        /// Cost of the operation beyond the charge.
         written_off: Micros,
-        /// The price version it was billed at.
+        /// The price version of the charge.
         price_version: Option<i64>,
         /// Usage of the operation.
         usage: UsageRecord,
-        /// Its time.
+        /// Time of the charge.
         at: Timestamp,
     },
     /// Moves credit in or out, idempotent by reference.
@@ -263,35 +263,35 @@ pub enum LedgerPart {
         amount: Micros,
         /// The idempotency reference, unique within the account.
         reference: Arc<str>,
-        /// Its time.
+        /// Time of the booking.
         at: Timestamp,
     },
     /// Moves credit from the account's shared balance to the node, or back with a negative amount. Written by the store for an
     /// [`crate::AllotmentPart`].
     Allot {
-        /// An id of its own.
+        /// A new id.
         operation: OperationId,
         /// The account.
         account: AccountId,
         /// The amount.
         amount: Micros,
-        /// Its time.
+        /// Time of the move.
         at: Timestamp,
     },
     /// Seals the carried state after a removal of exported commits. Written by the store for a [`crate::CarryPart`].
     Carry {
-        /// An id of its own.
+        /// A new id.
         operation: OperationId,
         /// The number of the removal: 1, 2, 3 ... over all nodes.
         number: i64,
         /// The sum of the digests of all rows of the carried state.
         digest: [u8; 32],
-        /// Its time.
+        /// Time of the removal.
         at: Timestamp,
     },
 }
 
-/// The account in the head of a record that belongs to none.
+/// The account in the head of a record without an account.
 pub(crate) const NO_ACCOUNT: AccountId = AccountId::from_bytes([0; 16]);
 
 /// One line for an operator: `req_... of acct_...: settlement of 1.5 (2 held)`.
@@ -318,7 +318,7 @@ impl fmt::Display for LedgerPart {
 }
 
 impl LedgerPart {
-    /// The operation of this part.
+    /// The part's operation.
     pub fn operation(&self) -> OperationId {
         match *self {
             LedgerPart::Hold { operation, .. }
@@ -331,7 +331,7 @@ impl LedgerPart {
         }
     }
 
-    /// The account of this part; zero for a carry, which has none.
+    /// The part's account; zero for a carry, which has no account.
     pub fn account(&self) -> AccountId {
         match *self {
             LedgerPart::Hold { account, .. }
@@ -344,7 +344,7 @@ impl LedgerPart {
         }
     }
 
-    /// The usage record that it writes: a settlement's or a charge's.
+    /// The part's usage record, for a settlement or a charge.
     pub fn usage(&self) -> Option<UsageRow> {
         match *self {
             LedgerPart::Settle {
@@ -379,7 +379,7 @@ impl LedgerPart {
         }
     }
 
-    /// Whether it reads or writes nothing but the journal and the balances of its node.
+    /// Whether the part reads or writes only the node's journal and balances.
     pub(crate) fn is_of_node(&self) -> bool {
         matches!(
             self,
@@ -390,12 +390,12 @@ impl LedgerPart {
         )
     }
 
-    /// Whether it moves credit under a reference, rather than for one operation.
+    /// Whether the part moves credit under a reference, rather than for an operation.
     pub fn is_credit(&self) -> bool {
         matches!(self, LedgerPart::Credit { .. })
     }
 
-    /// Its time.
+    /// The part's time.
     pub fn at(&self) -> Timestamp {
         match self {
             LedgerPart::Hold { at, .. }

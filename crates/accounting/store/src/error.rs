@@ -13,7 +13,7 @@ use crate::codes::EntryKind;
 use crate::idempotency::{KeyQuota, KeyUse};
 use crate::oauth::OAuthRefusal;
 
-/// The remedy for a database that another gateway has.
+/// The remedy for a database in use by another gateway.
 pub(crate) const STOP_THE_OTHER: &str =
     "stop that gateway first, or give this one another database";
 
@@ -28,10 +28,10 @@ pub enum OpenError {
         path: PathBuf,
         /// `process 1234`, or `another process` when the lock file has no process id.
         holder: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// A process runs as the node of this name.
+    /// A process already runs as the node of this name.
     #[error(
         "node `{name}` of `{database}` runs already, as {holder}; stop that gateway first, or give this one another `store.node`"
     )]
@@ -40,7 +40,7 @@ pub enum OpenError {
         database: String,
         /// The node's name.
         name: String,
-        /// `process 1234`, or where it runs.
+        /// `process 1234`, or the process's location.
         holder: String,
     },
     /// The file has further hard links and cannot be locked reliably.
@@ -56,7 +56,7 @@ pub enum OpenError {
     /// Another process has opened the file in the meantime.
     #[error(transparent)]
     Stopped(Failure),
-    /// The file lacks commits that were durable, by the record of the last one.
+    /// The file lacks commits that were durable, by the record of the last commit.
     #[error(
         "`{path}` has lost {lost}; `{record}` has the last one. The log beside the database (`{path}-wal`) is missing, cut, damaged or older, or a copy of the database was put in its place. Keep all files as they are, and put the right log back, or a newer copy of the database; `tollgate repair --accept-loss` goes on without what is lost, as after the restore of a backup", path = path.display(), record = record.display()
     )]
@@ -65,10 +65,10 @@ pub enum OpenError {
         path: PathBuf,
         /// The record.
         record: PathBuf,
-        /// What is lost.
+        /// The extent of the loss.
         lost: LostCommits,
     },
-    /// There is no file, and there was one, by the record of its last commit.
+    /// The file is missing, but a record of its last commit exists.
     #[error(
         "there is no `{path}`, and `{record}` has the last commit of one; put the database back with its log (`{path}-wal`), or a backup; to begin with an empty store, move `{record}` away too", path = path.display(), record = record.display()
     )]
@@ -102,14 +102,14 @@ pub enum OpenError {
         /// The schema version of this release.
         known: i64,
     },
-    /// Written by an earlier release and not yet opened for writing by this one.
+    /// Written by an earlier release and not yet opened for writing by this release.
     #[error(
         "`{path}` has schema {found}, and this version reads {known}; start the gateway once, which brings it up to date", path = path.display()
     )]
     Older {
         /// The file.
         path: PathBuf,
-        /// Its schema version.
+        /// The file's schema version.
         found: i64,
         /// The schema version required for reading.
         known: i64,
@@ -132,20 +132,20 @@ pub enum OpenError {
         /// The database file.
         path: PathBuf,
     },
-    /// There is no store at that path, and the caller asked not to create one.
+    /// The path has no store, and the caller asked not to create a store.
     #[error("there is no store at `{path}`; start the gateway once to make it, or correct `store.url`", path = path.display())]
     Missing {
         /// The database file.
         path: PathBuf,
     },
-    /// The store that was at that path is in a database now. An empty one would sell nothing that was bought, and sell it anew.
+    /// The path's store was migrated to a database. An empty store would not honour purchases and would sell purchased items again.
     #[error(
         "the store of `{path}` was migrated to a PostgreSQL database, and its file is `{moved}` now; set `store.url` to that database, or give the file its name again to go back", path = path.display(), moved = moved.display()
     )]
     Migrated {
         /// The database file.
         path: PathBuf,
-        /// What became of it.
+        /// The file's new path.
         moved: PathBuf,
     },
     /// The database server cannot be reached, or refuses the connection.
@@ -161,18 +161,19 @@ pub enum OpenError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The database server has refused a statement of the start: it may have room, memory or another resource for it later.
+    /// The database server has refused a statement of the start: the server lacks space, memory or another resource, perhaps only for a
+    /// time.
     #[error(
         "`{database}` is short of room, memory or another resource; free it on the database server"
     )]
     Short {
         /// The database.
         database: String,
-        /// Which.
+        /// The server's error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Nodes of the other kind have left something in the database: a node that is alone and one of several do not use it at once.
+    /// A lone node and a cluster node do not use a database at once. Nodes of the other kind have left data in the database.
     #[error(
         "in `{database}` {} did not end cleanly: open holds, credit or unposted records remain; run `tollgate nodes recover NAME` first, and where that fails restore a backup",
         node_list(nodes)
@@ -180,13 +181,13 @@ pub enum OpenError {
     Unrecovered {
         /// The database.
         database: String,
-        /// The numbers of these nodes.
+        /// The numbers of the nodes.
         nodes: Vec<i64>,
     },
-    /// What a node had left could not be returned.
+    /// The data that a node had left could not be returned.
     #[error("node {node} could not be recovered")]
     Recovery {
-        /// Its number.
+        /// The node's number.
         node: i64,
         /// Why.
         #[source]
@@ -195,12 +196,12 @@ pub enum OpenError {
     /// The spool cannot be used.
     #[error("`{path}` {problem}", path = path.display())]
     Spool {
-        /// Its file.
+        /// The spool's file.
         path: PathBuf,
         /// The problem and its remedy, as a predicate.
         problem: String,
     },
-    /// The node's process may still end answers, whose charges are in its spool.
+    /// The node's process may still end answers, whose charges are in the spool.
     #[error(
         "node `{name}` is cut off from `{database}` and may end answers for {seconds} seconds more; start it with its own spool folder, or run `tollgate nodes recover {name}` once its process has ended"
     )]
@@ -209,10 +210,10 @@ pub enum OpenError {
         database: String,
         /// The node.
         name: String,
-        /// Until others may recover it.
+        /// Seconds until other nodes may recover the node.
         seconds: u64,
     },
-    /// The database server does not keep what it confirms, or lacks what a store needs.
+    /// The database server does not keep confirmed commits, or lacks a feature that a store needs.
     #[error("`{database}` {problem}")]
     UnfitServer {
         /// The database.
@@ -244,18 +245,18 @@ pub enum OpenError {
     },
 }
 
-/// Commits that a file lacks, by the record of the last one. After a loss of power the record may lag, so there may be more.
+/// Commits that a file lacks, by the record of the last commit. After a loss of power the record may lag: more commits may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostCommits {
     /// Number of commits, at least one.
     pub commits: i64,
-    /// Number of entries of the ledger in them: holds, charges, credits.
+    /// Number of ledger entries in the commits: holds, charges, credits.
     pub entries: i64,
-    /// Epoch and number of the last commit with entries that is there, if there is one.
+    /// Epoch and number of the last present commit with entries, if any.
     pub last: Option<(i64, i64)>,
-    /// Epoch and number of the last commit with entries that the record has.
+    /// Epoch and number of the last recorded commit with entries.
     pub recorded: (i64, i64),
-    /// The time of that commit.
+    /// The time of the last recorded commit.
     pub at: Timestamp,
 }
 
@@ -288,7 +289,7 @@ impl OpenError {
         )
     }
 
-    /// Whether the same opening may succeed later: the server was not reached, is short of a resource, or does not accept connections of gateways
+    /// Whether a later attempt may succeed: the server was not reached, is short of a resource, or does not accept connections of gateways
     /// now.
     pub fn is_transient(&self) -> bool {
         matches!(
@@ -323,7 +324,7 @@ pub enum ReadError {
         /// The problem.
         problem: String,
     },
-    /// A stored value that no version up to this one writes.
+    /// A stored value that no version up to this version writes.
     #[error(
         "{what} in the store has the value `{value}`, which this version does not know; run the version that wrote it"
     )]
@@ -335,7 +336,7 @@ pub enum ReadError {
     },
 }
 
-/// Why a unit was not queued. Nothing of it was or will be written.
+/// Why a unit was not queued. No part of the unit was or will be written.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
@@ -366,7 +367,8 @@ pub enum CommitError {
         /// Units in the queue.
         waiting: usize,
     },
-    /// The database does not answer: the unit was refused, or its caller does not wait for it any more. Reported to the downstream as a 503 with `Retry-After`.
+    /// The database does not answer: the unit was refused, or the caller no longer waits for the unit. Reported to the downstream as a 503
+    /// with `Retry-After`.
     #[error("the database does not answer; try again when it does")]
     CutOff,
     /// The store has stopped for good. Whether the unit is durable is known only after a restart.
@@ -394,13 +396,13 @@ pub enum Refusal {
     /// The account does not exist.
     #[error("there is no account `{0}`")]
     NoAccount(AccountId),
-    /// A credential with this id or digest is stored.
+    /// A credential with the id or digest is stored.
     #[error("credential `{0}` exists already")]
     CredentialExists(CredentialId),
     /// The credential does not exist.
     #[error("there is no credential `{0}`")]
     NoCredential(CredentialId),
-    /// The credential was changed, revoked or has expired since it was read, or is another account's.
+    /// The credential was changed or revoked or has expired since the read, or belongs to another account.
     #[error("credential `{0}` was changed meanwhile, or cannot be changed any more")]
     CredentialConflict(CredentialId),
     /// The address belongs to a login.
@@ -409,7 +411,7 @@ pub enum Refusal {
         /// The address.
         address: Arc<str>,
     },
-    /// The operation has an entry of this phase, or a usage record.
+    /// The operation has an entry of the phase, or a usage record.
     #[error("operation `{0}` is already in the ledger")]
     OperationExists(OperationId),
     /// The hold was resolved already, or never existed.
@@ -425,7 +427,7 @@ pub enum Refusal {
         /// The booked amount.
         amount: Micros,
     },
-    /// A purchase with this id, order or payment exists.
+    /// A purchase with the id, order or payment exists.
     #[error("purchase `{0}`, its order or its payment is stored already")]
     TopUpExists(TopUpId),
     /// The purchase was changed concurrently.
@@ -440,7 +442,7 @@ pub enum Refusal {
     /// The checkout exists already, or was changed concurrently.
     #[error("checkout `{0}` was changed meanwhile")]
     CheckoutConflict(CheckoutId),
-    /// A mandate with this id or provider subscription exists, or the account has another one in progress.
+    /// A mandate with the id or provider subscription exists, or another mandate of the account is in progress.
     #[error("mandate `{0}`, its subscription, or another mandate of its account is stored already")]
     MandateExists(MandateId),
     /// The mandate was changed concurrently.
@@ -464,7 +466,7 @@ pub enum Refusal {
     /// The idempotency key is in use.
     #[error("the key is not free: {0:?}")]
     KeyInUse(KeyUse),
-    /// The account has as many idempotency keys, or bytes of recorded responses, as it may.
+    /// The account has reached its limit of idempotency keys, or of bytes of recorded responses.
     #[error("the account has reached its limit of idempotency keys: {0:?}")]
     KeyQuota(KeyQuota),
     /// A request, code, token or grant is not in the state that the change requires.
@@ -496,7 +498,7 @@ pub enum Refusal {
 pub struct Failure {
     /// Kind of failure.
     pub kind: FailureKind,
-    /// What happened and what to do, for the log.
+    /// The event and the remedy, for the log.
     pub message: Arc<str>,
 }
 
@@ -510,23 +512,23 @@ impl Failure {
     }
 }
 
-/// What kind of failure stopped the store.
+/// The kind of failure that stopped the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
     /// The disk is full.
     DiskFull,
-    /// A write or a sync failed; what the page cache holds can no longer be trusted.
+    /// A write or a sync failed; the content of the page cache can no longer be trusted.
     Io,
     /// The file is damaged.
     Damaged,
     /// Another process has since opened the store, in a newer epoch of the node.
     Fenced,
-    /// The path of the file leads to another file, or to none.
+    /// The path of the file leads to another file, or to no file.
     Replaced,
     /// Another program kept the file locked.
     Locked,
-    /// A balance in the file differs from the one that decisions were based on.
+    /// A balance in the file differs from the balance that decisions were based on.
     Inconsistent,
     /// Closed by the owner; not a failure.
     Closed,

@@ -7,8 +7,8 @@
 //! end      = 0 (1), number of commits (8), BLAKE3 of all bytes before it (32)
 //! ```
 //!
-//! Integers are little-endian. A file has its name once it is complete and durable. A reader verifies every seal, the chain between the commits
-//! of the file, and its end.
+//! Integers are little-endian. A file gets its name when the file is complete and durable. A reader verifies every seal, the chain between
+//! the commits of the file, and the file's end.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -22,15 +22,15 @@ use crate::store::BatchRows;
 
 const MAGIC: &[u8; 19] = b"tollgate journal 1\n";
 
-/// The end of the name of each export file.
+/// The end of the name of an export file.
 pub const EXPORT_SUFFIX: &str = ".journal.zst";
 
-/// The end of the name of one that is being written.
+/// The end of the name of an unfinished export file.
 const PART_SUFFIX: &str = ".part";
 
 const LEVEL: i32 = 3;
 
-/// Maximum length of a body that is read: much more than a commit can have.
+/// Maximum length of a body: far beyond the length of any commit.
 const BODY_MAX: u32 = 1 << 30;
 
 /// Why an export file was not written or read.
@@ -46,15 +46,15 @@ pub enum ExportError {
         #[source]
         source: io::Error,
     },
-    /// The file differs from what was written.
+    /// The file was changed after writing.
     #[error("export file `{path}` {problem}; restore it from a copy")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         problem: &'static str,
     },
-    /// The file has the commits of another store, which may be nowhere else any more.
+    /// The file has the commits of another store, perhaps the only copy.
     #[error(
         "export file `{path}` has other commits, of another store; give each store a folder of its own (`store.exports`)"
     )]
@@ -73,8 +73,8 @@ pub(crate) struct ExportWriter {
 }
 
 impl ExportWriter {
-    /// Begins a file of commits from `first` on. One with its name that begins with the same commit is replaced: the export was interrupted
-    /// after it.
+    /// Begins a file of commits from `first` on. An existing file with an equal name and first commit is replaced: the earlier export was
+    /// interrupted.
     pub(crate) fn create(path: PathBuf, first: &Seal) -> Result<ExportWriter, ExportError> {
         if fs::exists(&path).map_err(failed(&path))? {
             let found = ExportReader::open(&path)?.next()?;
@@ -85,7 +85,7 @@ impl ExportWriter {
         let mut part = path.clone().into_os_string();
         part.push(PART_SUFFIX);
         let part = PathBuf::from(part);
-        // One left by a process that ended is written again.
+        // A partial file of an ended process is written again.
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true);
         #[cfg(unix)]
@@ -135,7 +135,7 @@ impl ExportWriter {
         written.map_err(failed(&self.path))
     }
 
-    /// Completes the file, waits until it is durable, and gives it its name.
+    /// Completes the file, waits for durability, and renames the file to its name.
     pub(crate) fn finish(mut self) -> Result<PathBuf, ExportError> {
         let commits = self.commits.to_le_bytes();
         self.write(&[&[0], &commits])?;
@@ -178,7 +178,7 @@ impl ExportReader {
         ExportReader::of(path, Box::new(opened.map_err(failed(path))?))
     }
 
-    /// The same of what the file has after its decompression.
+    /// [`ExportReader::open`] for a decompressed file.
     pub(crate) fn of(
         path: &Path,
         input: Box<dyn Read + Send>,
@@ -198,7 +198,7 @@ impl ExportReader {
         Ok(reader)
     }
 
-    /// The next commit, `None` after the last one.
+    /// The next commit, `None` after the last commit.
     pub(crate) fn next(&mut self) -> Result<Option<BatchRows>, ExportError> {
         if self.is_over {
             return Ok(None);
@@ -277,7 +277,7 @@ impl ExportReader {
     }
 }
 
-/// A stream, and the hash of what has passed through it.
+/// A stream, and the hash of the passed bytes.
 struct Hashed<S> {
     inner: S,
     hasher: blake3::Hasher,

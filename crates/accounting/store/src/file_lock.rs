@@ -1,4 +1,4 @@
-//! A file that is locked (flock) until it is dropped.
+//! A file that is locked (flock) until its drop.
 
 use std::fs::{File, TryLockError};
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use std::ops::Deref;
 pub(crate) struct LockedFile(File);
 
 impl LockedFile {
-    /// Takes the exclusive lock, without waiting for it.
+    /// Takes the exclusive lock, without waiting.
     pub(crate) fn of(file: File) -> Result<LockedFile, TryLockError> {
         file.try_lock()?;
         Ok(LockedFile(file))
@@ -24,7 +24,7 @@ impl Deref for LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Closing is not sufficient: a child process that is being started has a copy of the descriptor until it executes its program.
+        // Closing is not sufficient: a starting child process has a copy of the descriptor until it executes its program.
         if let Err(error) = self.0.unlock() {
             tracing::warn!(%error, "releasing the lock of a file failed");
         }

@@ -1,4 +1,4 @@
-//! Entry points of fuzzing: the decoders of journal rows, of the spool and of export files, each called with any bytes.
+//! Entry points of fuzzing: the decoders of journal rows, of the spool and of export files, called with any bytes.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::export::ExportReader;
 use crate::journal::Body;
 use crate::spool;
 
-/// The body of a journal row, which may be damaged.
+/// The body of a journal row, perhaps damaged.
 pub fn journal_row(input: &[u8]) {
     let Ok(body) = Body::read(input) else { return };
     let _ = body.note();
@@ -22,12 +22,12 @@ pub fn journal_row(input: &[u8]) {
     }
 }
 
-/// The spool of a run that has ended: the input as the file's head and frames, and as the content of a frame with a valid checksum.
+/// The spool of an ended run: the input as the file's head and frames, and as the content of a frame with a valid checksum.
 pub fn spool(input: &[u8]) {
     spool::fuzz(input);
 }
 
-/// An export file: its content, compressed and not.
+/// An export file: its content, compressed and uncompressed.
 pub fn export(input: &[u8]) {
     let path = Path::new("input.journal.zst");
     let whole = Cursor::new(input.to_owned());

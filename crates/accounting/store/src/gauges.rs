@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// Counts of values by powers of two: bucket `i` counts values `v` with `2^(i-1) < v <= 2^i`, the first one 0 and 1, the last one
-/// everything beyond.
+/// Counts of values by powers of two. Bucket `i` counts values `v` with `2^(i-1) < v <= 2^i`. The first bucket counts 0 and 1, the last
+/// bucket every greater value.
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [AtomicU64; Histogram::BUCKETS],
@@ -15,7 +15,7 @@ impl Histogram {
     /// Number of buckets; the last upper bound is `2^(BUCKETS - 2)`.
     pub const BUCKETS: usize = 24;
 
-    /// Counts one value.
+    /// Counts a value.
     pub fn record(&self, value: u64) {
         let bits = u64::BITS - value.saturating_sub(1).leading_zeros();
         let bucket = (bits as usize).min(Histogram::BUCKETS - 1);
@@ -44,18 +44,19 @@ impl Histogram {
 pub struct Gauges {
     /// Units currently in the queue.
     pub queue_depth: AtomicU64,
-    /// The depth from which on new units are refused.
+    /// The queue depth at which new units are refused.
     pub queue_admits: AtomicU64,
     /// Units refused because the queue was full (load shedding).
     pub overloads: AtomicU64,
-    /// Whether another program's lock on the database has been waited for in vain, for the engine's time-out, and is waited for again.
-    /// Set within a second of the commit that waits.
+    /// Whether the engine's wait for another program's lock on the database has timed out, and the wait is repeated. Set within a second of
+    /// the waiting commit.
     pub is_locked: AtomicBool,
     /// Whether the file system has less free space than new work needs: set by the owner of the store, refuses new units.
     pub is_disk_low: AtomicBool,
-    /// The damage that the inspection of a file at the start has found.
+    /// The damage found by the inspection of a file at the start.
     pub damage: OnceLock<String>,
-    /// Up to when the changes of other nodes are known here, in microseconds of the monotonic clock; 0 before the first read of the feed.
+    /// The time up to which the changes of other nodes are known here, in microseconds of the monotonic clock; 0 before the first read of
+    /// the feed.
     pub feed_read_us: AtomicU64,
     /// When the last good renewal of the node's lease began, in microseconds of the monotonic clock; 0 without a lease.
     pub lease_renewed_us: AtomicU64,
@@ -65,40 +66,40 @@ pub struct Gauges {
     pub spool_units: AtomicU64,
     /// Whether the last attempt to write the spool has failed.
     pub is_spool_failing: AtomicBool,
-    /// Spooled charges that were booked late: the node had been recovered by another one.
+    /// Spooled charges that were booked late, after another node's recovery of this node.
     pub late_charges: AtomicU64,
-    /// Micro-credits of spooled charges that the account did not have any more.
+    /// Micro-credits of spooled charges beyond the account's credit.
     pub late_written_off: AtomicU64,
-    /// When the commit under way began, in microseconds of the monotonic clock; 0 without one.
+    /// Begin of the commit under way, in microseconds of the monotonic clock; 0 without a commit.
     pub commit_began_us: AtomicU64,
     /// Units per commit.
     pub batch_size: Histogram,
     /// Microseconds per commit, from the first statement to the completed sync.
     pub commit_us: Histogram,
-    /// Microseconds of a commit's last statement alone, which waits for the disk, or for the server of the database; included in
+    /// Microseconds of a commit's last statement alone, which waits for the disk, or for the database's server; included in
     /// [`Gauges::commit_us`].
     pub sync_us: Histogram,
-    /// Microseconds that a posting of balances, holds and records took, with its commit. With a file it is part of a commit of units, and of
-    /// [`Gauges::commit_us`]; with a server it is a transaction of its own.
+    /// Microseconds of a posting of balances, holds and records, with its commit. With a file the posting is part of a commit of units, and
+    /// of [`Gauges::commit_us`]; with a server the posting is a separate transaction.
     pub posting_us: Histogram,
-    /// Microseconds in which the writer itself checkpointed the log into the main file, between two commits.
+    /// Microseconds of the writer's own checkpoints of the log into the main file, between two commits.
     pub checkpoint_us: Histogram,
-    /// Holds coalesced with their settlement in one commit into one entry.
+    /// Holds coalesced with their settlement into one entry of one commit.
     pub coalesced: AtomicU64,
     /// Ledger entries written.
     pub entries: AtomicU64,
-    /// Bytes of the database, and those of them that are free for new rows, as the owner of the store has read them last; 0 before.
+    /// Bytes of the database and free bytes for new rows, as last read by the owner of the store; 0 before the first read.
     pub database_bytes: AtomicU64,
-    /// See [`Gauges::database_bytes`]; always 0 on a server, which does not say it.
+    /// See [`Gauges::database_bytes`]; always 0 on a server, since a server does not report free bytes.
     pub database_free_bytes: AtomicU64,
-    /// One more than the seconds for which the journal has had commits that are to be removed, as the owner of the store has read it last; 0
-    /// before, and where nothing is removed.
+    /// Seconds plus 1 for which the journal has had commits due for removal, as last read by the owner of the store; 0 before the first
+    /// read, and where nothing is removed.
     pub retention_overdue_secs: AtomicU64,
-    /// Micro-credits of all accounts, as the owner of the store has read them last, and whether it has.
+    /// Micro-credits of all accounts, as last read by the owner of the store, and whether a read was made.
     pub owed: AtomicI64,
-    /// See [`Gauges::owed`]; not on nodes that are not the leader.
+    /// See [`Gauges::owed`]; only on the leader.
     pub is_owed_known: AtomicBool,
-    /// Nodes whose lease and grace have ended and whose recovery has failed, as this node has tried it last; 0 that are not the leader.
+    /// Nodes whose lease and grace have ended and whose last recovery by this node has failed; 0 on a node that is not the leader.
     pub unrecovered_nodes: AtomicU64,
     /// Bytes of the log that are not yet in the main file, as of the last checkpoint.
     pub wal_bytes: AtomicU64,

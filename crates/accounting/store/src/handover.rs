@@ -1,9 +1,9 @@
-//! Handover of a store to a successor: what requests that are still open write, sent to the process that writes the database now.
+//! Handover of a store to a successor: units of open requests, sent to the process that writes the database now.
 //!
 //! One process writes at any moment. In an upgrade the old process makes its queue durable, closes the database, and passes the locks on.
-//! The requests that it still serves have their holds on the disk; how each of them ends is sent to the new process as a unit of work and is
-//! acknowledged when it is durable there. That takes few kinds of parts: the end of a hold, the usage of a request without cost, and
-//! the end of an idempotency key's claim. Any other unit is refused like one that the queue has no room for.
+//! The old process still finishes open requests, whose holds are on the disk. The end of an open request is sent to the new process as a
+//! unit of work. The unit is acknowledged when it is durable in the new process. The end of a request needs few kinds of parts: the end of
+//! a hold, the usage of a request without cost, and the end of an idempotency key's claim. Any other unit is refused, as for a full queue.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -27,27 +27,27 @@ pub type Answers = Vec<Result<Receipt, Refusal>>;
 
 /// The connection to the process that writes the database now.
 pub trait Successor: Send {
-    /// Commits units in order; returns when each is durable or refused.
+    /// Commits units in order; returns when every unit is durable or refused.
     ///
     /// # Errors
     ///
-    /// The connection is lost. Whether the units are durable is not known here; the successor releases the holds that it does not know to
-    /// have ended.
+    /// The connection is lost. Whether the units are durable is unknown here. The successor releases every hold whose end it has not
+    /// received.
     fn commit(&mut self, units: &[&UnitOfWork]) -> Result<Answers, Failure>;
 }
 
 /// A store whose database is closed, for its successor.
 #[derive(Debug)]
 pub struct Handover {
-    /// Open files whose locks the successor takes over; none for a database on a server.
+    /// Open files whose locks the successor takes over; empty for a database on a server.
     pub files: Vec<File>,
     pub(crate) to: SyncSender<Box<dyn Successor>>,
 }
 
 impl Handover {
-    /// Sends the units that wait, and all later ones, to the successor. A handover that is dropped instead stops the store.
+    /// Sends the waiting units, and all later units, to the successor. Dropping the handover stops the store.
     pub fn forward(self, successor: Box<dyn Successor>) {
-        // The writer's thread waits for it, unless it has panicked, which has stopped the store.
+        // The writer's thread waits for the successor, unless a panic has stopped the thread and the store.
         let _ = self.to.send(successor);
     }
 }
@@ -73,7 +73,7 @@ pub(crate) fn is_forwarded(unit: &UnitOfWork) -> bool {
 #[derive(Debug)]
 pub struct SuccessorLink<S>(pub S);
 
-/// Units of the kinds that are sent to a successor, as bytes.
+/// Encodes units of the kinds that are sent to a successor.
 pub(crate) fn encode_units<'u>(units: impl ExactSizeIterator<Item = &'u UnitOfWork>) -> Vec<u8> {
     let mut message = Message::default();
     message.number(units.len() as u64);
@@ -81,7 +81,7 @@ pub(crate) fn encode_units<'u>(units: impl ExactSizeIterator<Item = &'u UnitOfWo
     message.0
 }
 
-/// The units of such bytes.
+/// Decodes units.
 pub(crate) fn decode_units(bytes: &[u8]) -> io::Result<Vec<UnitOfWork>> {
     let mut fields = Fields(bytes);
     let count = fields.number()?;
@@ -109,12 +109,12 @@ impl<S: Read + Write + Send> Successor for SuccessorLink<S> {
     }
 }
 
-/// Receives units of a predecessor until it closes the connection, and answers each message when `commit` has returned. `goes_on` is asked
-/// before each message: with `false` the next one is left unread, for another process that gets the connection.
+/// Receives units of a predecessor until the predecessor closes the connection. Answers a message when `commit` has returned. `goes_on` is
+/// asked before every message: with `false` the next message is left unread, for another process that gets the connection.
 ///
 /// # Errors
 ///
-/// When the connection breaks, `commit` fails, or the predecessor sends what this release cannot read.
+/// When the connection breaks, `commit` fails, or the predecessor sends a message that this release cannot read.
 pub fn serve_predecessor<S: Read + Write>(
     stream: &mut S,
     mut goes_on: impl FnMut(&S) -> io::Result<bool>,
@@ -195,7 +195,7 @@ impl Message {
     }
 }
 
-/// The fields of a message that are not read yet.
+/// The unread fields of a message.
 struct Fields<'m>(&'m [u8]);
 
 impl<'m> Fields<'m> {

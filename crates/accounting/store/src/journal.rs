@@ -6,8 +6,8 @@
 //! record  = length (2 bytes), kind (1), operation (16), account (16), time (8), what the kind needs
 //! ```
 //!
-//! The head of a record has fixed places, so that a reader searching for one account or one operation skips the other records without
-//! decoding them. Numbers after it are LEB128, signed ones zigzag first. All other integers are little-endian.
+//! The head of a record has fixed places: a reader searching for an account or an operation skips other records without decoding. Numbers
+//! after the head are LEB128, signed numbers zigzag first. All other integers are little-endian.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::rows::{UsageFlags, UsageRecord};
 
 const VERSION: u8 = 1;
 
-/// Maximum number of recent words compared with a new one.
+/// Maximum number of recent words compared with a new word.
 const WORDS_COMPARED: usize = 32;
 
 const OPERATION: usize = 1;
@@ -28,12 +28,12 @@ const ACCOUNT: usize = 17;
 const AT: usize = 33;
 const HEAD: usize = 41;
 
-/// Why a body, or a record in it, cannot be decoded. No version writes such data: the file was damaged or edited.
+/// Why a body, or a record in a body, cannot be decoded. No version writes undecodable data: the file was damaged or edited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DecodeError(&'static str);
 
-/// Packs ledger parts, in the order they are pushed.
+/// Packs ledger parts, in the order of the pushes.
 #[derive(Debug, Default)]
 pub(crate) struct Packer {
     words: Vec<Arc<str>>,
@@ -50,7 +50,7 @@ pub(crate) struct Mark {
 }
 
 impl Packer {
-    /// Adds one part.
+    /// Adds a part.
     pub(crate) fn push(&mut self, part: &LedgerPart) {
         let (kind, operation, account, at) = match *part {
             LedgerPart::Hold {
@@ -109,7 +109,7 @@ impl Packer {
             } => {
                 self.signed(amount.get());
                 self.optional(*price_version);
-                // Wraps, so that every pair of times is read back.
+                // Wraps: every pair of times can be read back.
                 self.signed(expires_at.as_micros().wrapping_sub(at.as_micros()));
             }
             LedgerPart::Settle {
@@ -155,7 +155,7 @@ impl Packer {
         self.end_record(begin);
     }
 
-    /// Copies a record of another body unchanged, except that its words refer to positions in this body.
+    /// Copies a record of another body unchanged, except that the words refer to positions in this body.
     pub(crate) fn copy(&mut self, record: &Record<'_>) -> Result<(), DecodeError> {
         let begin = self.records.len();
         self.records.extend_from_slice(&[0, 0]);
@@ -211,9 +211,9 @@ impl Packer {
         }
     }
 
-    /// The index of a word, which is added when it is new.
+    /// The index of a word; adds a new word.
     fn word(&mut self, word: &Arc<str>) -> u64 {
-        // Newest first, since neighbouring records share words, and only some of them: a word may be stored twice.
+        // Newest first, since neighbouring records share words. Only recent words are compared: a word may be stored twice.
         let recent = self.words.len().saturating_sub(WORDS_COMPARED);
         let known = self.words[recent..]
             .iter()
@@ -289,7 +289,7 @@ impl Packer {
         body
     }
 
-    /// The same, written into `body` in place of its content.
+    /// [`Packer::finish`] into `body`, in place of the content.
     pub(crate) fn finish_into(&mut self, body: &mut Vec<u8>) {
         self.write_into(body);
         self.words.clear();
@@ -348,13 +348,13 @@ impl<'b> Body<'b> {
         })
     }
 
-    /// The note of a commit without records: a repair writes one.
+    /// The note of a commit without records, written by a repair.
     pub fn note(&self) -> Option<&str> {
         let is_empty = self.records.is_empty();
         self.words.first().filter(|_| is_empty).map(|note| &**note)
     }
 
-    /// Its records, in the order they were packed.
+    /// The body's records, in the order of packing.
     pub fn records(&self) -> impl Iterator<Item = Result<Record<'_>, DecodeError>> {
         let mut rest = Fields(self.records);
         std::iter::from_fn(move || {
@@ -363,7 +363,7 @@ impl<'b> Body<'b> {
             }
             let record = rest.record(&self.words);
             if record.is_err() {
-                // The start of the next one is unknown too.
+                // The start of the next record is unknown too.
                 rest.0 = &[];
             }
             Some(record)
@@ -371,7 +371,7 @@ impl<'b> Body<'b> {
     }
 }
 
-/// One record, of which only the head has been decoded.
+/// A record with only the head decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'b> {
     bytes: &'b [u8],
@@ -395,14 +395,14 @@ impl Record<'_> {
         AccountId::from_bytes(self.id(ACCOUNT))
     }
 
-    /// Its time.
+    /// The record's time.
     pub fn at(&self) -> Timestamp {
         let mut at = [0; 8];
         at.copy_from_slice(&self.bytes[AT..HEAD]);
         Timestamp::from_micros(i64::from_le_bytes(at))
     }
 
-    /// Whether an account's owner sees it: balance changes and usage. Holds, releases, moves between nodes and carries are not
+    /// Whether the account's owner sees the record: balance changes and usage. Holds, releases, moves between nodes and carries are not
     /// shown.
     pub fn is_owner_visible(&self) -> bool {
         ![
@@ -414,12 +414,12 @@ impl Record<'_> {
         .contains(&i64::from(self.bytes[0]))
     }
 
-    /// Whether it seals a removal of commits.
+    /// Whether the record seals a removal of commits.
     pub(crate) fn is_carry(&self) -> bool {
         i64::from(self.bytes[0]) == EntryKind::Carry.code()
     }
 
-    /// The indices of its words, separate from the rest; `None` for a kind without words.
+    /// The indices of the record's words, separate from the rest; `None` for a kind without words.
     fn split_words(&self) -> Result<Option<SplitWords<'_>>, DecodeError> {
         let kind = EntryKind::from_code(i64::from(self.bytes[0])).ok_or(UNKNOWN_KIND)?;
         let mut fields = Fields(&self.bytes[HEAD..]);
@@ -523,9 +523,9 @@ impl Record<'_> {
 /// A record with the indices of its words located.
 struct SplitWords<'b> {
     before: &'b [u8],
-    /// The index of its model or reference.
+    /// The index of the record's model or reference.
     word: u64,
-    /// The index of its provider as stored: one more, zero for none. Not a field of all kinds.
+    /// The stored index of the record's provider: the index plus 1, zero for no provider. Not a field of all kinds.
     upstream: Option<u64>,
     after: &'b [u8],
 }

@@ -1,4 +1,4 @@
-//! Loads of values that are kept in memory: single flight for each key, bounded in concurrent reads and in time.
+//! Loads of values that are kept in memory: single flight per key, with limits on concurrent reads and on time.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use tollgate_flight::{Abandoned, Joined, Rules, SingleFlight, value};
 
 use crate::error::ReadError;
 
-/// Concurrent reads for loads. Not those of pages, which may read much and for long.
+/// Concurrent reads for loads. Reads of pages have another limit, since page reads may be long.
 const READS_MAX: usize = 8;
 static READERS: Semaphore = Semaphore::const_new(READS_MAX);
 
-/// Loads of one kind that are under way or wait for a read. More are refused: those before them take some tenths of a second, and a client
-/// that presents keys which do not exist must not make others wait for longer.
+/// Maximum number of loads of one kind that run or wait for a read. Further loads are refused: the earlier loads take some tenths of a
+/// second, and a client that presents unknown keys must not delay other clients for longer.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// How long a request waits for a load, and for the loads before it.
+/// How long a request waits for a load, and for the loads before the load.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Why a value was not loaded. All are over after a moment: a 503 with `Retry-After`.
+/// Why a value was not loaded. Every reason is temporary: a 503 with `Retry-After`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The database has not answered in time, in which case the load goes on without its caller, or the load has failed.
+    /// The database has not answered in time, and the load goes on without its caller; or the load has failed.
     #[error("the database has not answered within {} s; try again", WAIT_MAX.as_secs())]
     TimedOut,
-    /// As many other values are being loaded as may be.
+    /// The maximum number of loads is reached.
     #[error("too much is being loaded from the database; try again")]
     Overloaded,
-    /// The value has changed each time while it was read.
+    /// The value has changed during every read.
     #[error("the value changed while it was loaded; try again")]
     Changed,
     /// The database could not be read.
@@ -44,7 +44,7 @@ impl From<ReadError> for LoadError {
     }
 }
 
-/// The loads of one kind that are under way, by what they load.
+/// The loads of one kind that are under way, by key.
 #[derive(Debug)]
 pub struct Loads<K: Copy + Eq + Hash, V> {
     flights: Arc<LoadFlight<K, V>>,
@@ -52,7 +52,7 @@ pub struct Loads<K: Copy + Eq + Hash, V> {
 
 type LoadFlight<K, V> = SingleFlight<K, Result<V, LoadError>>;
 
-/// A read that panics ends its load for all that wait.
+/// A panic in a read ends its load for all waiting callers.
 const FLIGHTS: Rules = Rules {
     shards: 1,
     abandoned: Abandoned::EndAll,
@@ -71,8 +71,8 @@ where
     K: Copy + Eq + Hash + Send + 'static,
     V: Clone + Send + 'static,
 {
-    /// Runs `read` on a blocking thread and waits for its result, or for that of the load of this key that is under way. A load ends
-    /// without its callers if they are dropped, and its value is in memory then.
+    /// Runs `read` on a blocking thread and waits for the result, or joins the load of the key that is under way (single flight). A load
+    /// whose callers are dropped continues, and its value is in memory afterwards.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ where
         }
     }
 
-    /// Whether a load of this key is under way.
+    /// Whether a load of the key is under way.
     pub fn has(&self, key: &K) -> bool {
         self.flights.has(key)
     }

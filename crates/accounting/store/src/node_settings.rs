@@ -1,16 +1,17 @@
-//! What nodes know of each other's settings: each records a digest of those that all must have in common, and reads which others differ.
+//! Detection of different settings in a cluster. A node records a digest of the settings that all nodes must share, and reads the digests
+//! of the other nodes.
 
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::Timestamp;
 
-/// What a node has recorded of its settings.
+/// The recorded settings of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedSettings {
-    /// The form of the digest, `-`, and the digest: equal for equal settings. Digests of different forms say nothing of each other.
+    /// The form of the digest, `-`, and the digest: equal for equal settings. Digests of different forms are not comparable.
     pub digest: String,
-    /// Since when it has had these, by the clock of the database.
+    /// Since when the node has had the settings, by the clock of the database.
     pub since: Timestamp,
 }
 
@@ -22,16 +23,16 @@ impl RecordedSettings {
     }
 }
 
-/// A running node whose settings differ from those of this one.
+/// A running node whose settings differ from this node's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherSettings {
-    /// Its name.
+    /// The node's name.
     pub node: String,
-    /// Whether it has had its settings for a shorter time than this node has had its own.
+    /// Whether the other node's settings are newer than this node's settings.
     pub are_newer: bool,
 }
 
-/// The digest of this node's settings, and the nodes that have another one.
+/// The digest of this node's settings, and the nodes with another digest.
 #[derive(Default)]
 pub(crate) struct NodeSettings {
     state: Mutex<State>,
@@ -44,7 +45,7 @@ struct State {
 }
 
 impl NodeSettings {
-    /// Sets the digest that is to be recorded.
+    /// Sets the digest to record.
     pub(crate) fn record(&self, digest: &str) {
         self.state().own = Some(Arc::from(digest));
     }

@@ -9,32 +9,32 @@ use tollgate_money::{AccountId, CredentialId, GrantId};
 /// A client that has registered, or that a person has granted access (RFC 7591).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRow {
-    /// Its client id: issued here, or the URL of its metadata document.
+    /// The client id: issued here, or the URL of the client's metadata document.
     pub id: Arc<str>,
-    /// Its self-declared name.
+    /// The client's self-declared name.
     pub name: Option<Arc<str>>,
-    /// Its redirect URIs. None contains a line break.
+    /// The client's redirect URIs, without line breaks.
     pub redirect_uris: Vec<Arc<str>>,
-    /// Whether it registered for refresh tokens.
+    /// Whether the client registered for refresh tokens.
     pub refresh: bool,
-    /// Whether its id is the URL of its metadata document.
+    /// Whether the client id is the URL of a metadata document.
     pub document: bool,
-    /// When it was registered.
+    /// Time of registration.
     pub created_at: Timestamp,
-    /// When it was last granted access or issued a token; `None` before the first time.
+    /// Time of the last grant or token; `None` before the first grant or token.
     pub used_at: Option<Timestamp>,
 }
 
 /// A validated authorization request that waits for a person's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingRow {
-    /// Random: the first session that presents it may decide.
+    /// Random id: the first session that presents the id may decide.
     pub id: [u8; 16],
     /// The client.
     pub client: Arc<str>,
     /// The client's self-declared name.
     pub client_name: Option<Arc<str>>,
-    /// Whether it registered for refresh tokens.
+    /// Whether the client registered for refresh tokens.
     pub refresh: bool,
     /// Whether the client's id is the URL of its metadata document.
     pub document: bool,
@@ -44,77 +44,77 @@ pub struct PendingRow {
     pub state: Option<Arc<str>>,
     /// `BASE64URL(SHA256(verifier))` (RFC 7636 section 4.2).
     pub challenge: Arc<str>,
-    /// Bit set with the one resource.
+    /// Bit set with the single resource.
     pub resource: u32,
     /// The resource as the client wrote it.
     pub asked: Option<Arc<str>>,
     /// Bit set of the requested scopes.
     pub scopes: u32,
-    /// Digest of the session that may decide; `None` until a session has opened it.
+    /// Digest of the session that may decide; `None` until a session has opened the request.
     pub session: Option<[u8; 32]>,
-    /// When it was made.
+    /// Time of the request.
     pub created_at: Timestamp,
-    /// When it expires.
+    /// The request's expiry.
     pub expires_at: Timestamp,
 }
 
-/// The access a person has granted a client. The head of a token family: code, access tokens and refresh tokens belong to it and end with
-/// it.
+/// The access a person has granted a client. The head of a token family: code, access tokens and refresh tokens belong to the grant and end
+/// with the grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantRow {
     /// The id.
     pub id: GrantId,
-    /// The account that granted it, and pays.
+    /// The account of the person, which pays.
     pub account: AccountId,
     /// The client.
     pub client: Arc<str>,
-    /// The client's self-declared name at that time.
+    /// The client's self-declared name at the time of the grant.
     pub client_name: Option<Arc<str>>,
-    /// Whether refresh tokens are issued from it.
+    /// Whether refresh tokens are issued from the grant.
     pub refresh: bool,
     /// The redirect URI used.
     pub redirect_uri: Arc<str>,
-    /// Bit set with the one resource.
+    /// Bit set with the single resource.
     pub resource: u32,
     /// The resource as the client wrote it.
     pub asked: Option<Arc<str>>,
     /// Bit set of the granted scopes.
     pub scopes: u32,
-    /// When it was granted.
+    /// Time of the grant.
     pub created_at: Timestamp,
-    /// When a token of it was last accepted, with a precision of minutes; the time of the grant before the first one.
+    /// When a token of the grant was last accepted, with a precision of minutes; the time of the grant before the first acceptance.
     pub used_at: Timestamp,
-    /// When everything in it has expired.
+    /// When everything in the grant has expired.
     pub ends_at: Timestamp,
-    /// When it was revoked; `None` while it is valid.
+    /// Time of revocation; `None` while the grant is valid.
     pub revoked_at: Option<Timestamp>,
 }
 
 /// An authorization code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeRow {
-    /// The grant it belongs to.
+    /// The grant of the code.
     pub grant: GrantRow,
     /// The PKCE code challenge.
     pub challenge: Arc<str>,
-    /// Number of refused requests that named it.
+    /// Number of refused requests that named the code.
     pub refusals: u32,
-    /// When it expires.
+    /// The code's expiry.
     pub expires_at: Timestamp,
-    /// When it was used; `None` while it is unused.
+    /// Time of use; `None` while the code is unused.
     pub used_at: Option<Timestamp>,
 }
 
 /// A refresh token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefreshRow {
-    /// The grant it belongs to.
+    /// The grant of the token.
     pub grant: GrantRow,
-    /// When it expires.
+    /// The token's expiry.
     pub expires_at: Timestamp,
-    /// When it was spent; `None` while it is unspent.
+    /// Time of spending; `None` while the token is unspent.
     pub spent_at: Option<Timestamp>,
-    /// Whether its successor is spent as well.
+    /// Whether the token's successor is spent as well.
     pub successor_spent: bool,
 }
 
@@ -123,40 +123,40 @@ pub struct RefreshRow {
 pub enum OAuthPart {
     /// Stores a client.
     InsertClient {
-        /// The client. Replaces an existing one.
+        /// The client. Replaces a stored client with its id.
         client: ClientRow,
-        /// Digest of the network that it was registered from; `None` where none is counted.
+        /// Digest of the network that sent the registration; `None` where no network is counted.
         network: Option<[u8; 16]>,
-        /// Maximum number of clients without a grant. Above it the network with the most of them loses its oldest, but none with a request that
-        /// waits for a decision.
+        /// Maximum number of clients without a grant. Above the maximum the network with the most such clients loses its oldest client. A
+        /// client with a request that waits for a decision stays.
         unused_max: u32,
     },
     /// Marks a client as granted. Refused when the client does not exist.
     UseClient {
-        /// Which.
+        /// The client's id.
         id: Arc<str>,
-        /// When it is granted.
+        /// Time of the grant.
         at: Timestamp,
     },
     /// Stores a request.
     InsertPending {
         /// The request.
         pending: PendingRow,
-        /// Maximum number of requests; the oldest above it are deleted.
+        /// Maximum number of requests; the oldest requests beyond the maximum are deleted.
         pending_max: u32,
     },
-    /// Binds a request to the first session that opens it. Refused for every other session.
+    /// Binds a request to the first session that opens it. Refused for every later session.
     BindPending {
-        /// Which.
+        /// The request's id.
         id: [u8; 16],
         /// Digest of the session.
         session: [u8; 32],
         /// The time of the request.
         now: Timestamp,
     },
-    /// Removes a decided request. Refused when it does not exist, or belongs to another session.
+    /// Removes a decided request. Refused when the request does not exist, or belongs to another session.
     TakePending {
-        /// Which.
+        /// The request's id.
         id: [u8; 16],
         /// Digest of the session.
         session: [u8; 32],
@@ -173,7 +173,7 @@ pub enum OAuthPart {
         grant: GrantId,
         /// The PKCE code challenge.
         challenge: Arc<str>,
-        /// When it expires.
+        /// The code's expiry.
         expires_at: Timestamp,
     },
     /// Counts a refused request that named a code.
@@ -181,29 +181,29 @@ pub enum OAuthPart {
         /// SHA-256 of the code.
         hash: [u8; 32],
     },
-    /// Uses a code. Refused when it is used already, expired, over its attempt limit, or its grant is revoked.
+    /// Uses a code. Refused for a used or expired code, beyond the attempt limit, or after the grant's revocation.
     TakeCode {
         /// SHA-256 of the code.
         hash: [u8; 32],
-        /// Number of refusals after which it is invalid.
+        /// Number of refusals after which the code is invalid.
         refusals_max: u32,
         /// The time of the request.
         at: Timestamp,
     },
-    /// Stores a refresh token of a grant. An existing one stays unchanged.
+    /// Stores a refresh token of a grant. A stored token stays unchanged.
     InsertRefresh {
         /// SHA-256 of the token.
         hash: [u8; 32],
         /// The grant.
         grant: GrantId,
-        /// When it expires.
+        /// The token's expiry.
         expires_at: Timestamp,
     },
-    /// Spends a refresh token. Refused when it is expired, its grant revoked, or it was spent before and the grace period is over.
+    /// Spends a refresh token. Refused for an expired token, after the grant's revocation, or after an earlier use beyond the grace period.
     SpendRefresh {
         /// SHA-256 of the token.
         hash: [u8; 32],
-        /// SHA-256 of its successor.
+        /// SHA-256 of the token's successor.
         successor: [u8; 32],
         /// Grace period within which a spent token may be spent again, while its successor is unspent.
         grace: Duration,
@@ -212,42 +212,42 @@ pub enum OAuthPart {
     },
     /// Extends the expiry of a grant.
     ProlongGrant {
-        /// Which.
+        /// The grant's id.
         id: GrantId,
-        /// The time until which something of it is valid.
+        /// Expiry of the last token of the grant.
         ends_at: Timestamp,
     },
-    /// Revokes a grant with everything issued from it. Revoking it again changes nothing; nor does revoking an unknown one.
+    /// Revokes a grant with everything issued from the grant. No effect on a revoked or unknown grant.
     RevokeGrant {
-        /// Which.
+        /// The grant's id.
         id: GrantId,
         /// The account.
         account: AccountId,
-        /// When it is revoked.
+        /// Time of revocation.
         at: Timestamp,
     },
-    /// Revokes the grants of an account, with everything issued from them.
+    /// Revokes the grants of an account, with everything issued from the grants.
     RevokeGrants {
         /// The account.
         account: AccountId,
-        /// Those of this client; `None` for all.
+        /// The client whose grants are revoked; `None` for every client.
         client: Option<Arc<str>>,
-        /// When they are revoked.
+        /// Time of revocation.
         at: Timestamp,
     },
     /// Records when credentials were last accepted.
     NoteUses(Vec<(CredentialId, Timestamp)>),
-    /// Deletes rows that are no longer needed, at most `limit` of each kind.
+    /// Deletes obsolete rows, at most `limit` per kind.
     Forget {
-        /// The time by which requests have expired.
+        /// The present time, for the expiry of requests.
         now: Timestamp,
-        /// Clients without a grant, nor a request that waits for a decision, that are older than this.
+        /// Registration time below which a client without a grant, and without a request that waits for a decision, is deleted.
         unused_before: Timestamp,
-        /// Clients that were last used before this.
+        /// Time of last use below which a client is deleted.
         used_before: Timestamp,
-        /// Grants and tokens that ended before this.
+        /// Time of ending below which grants and tokens are deleted.
         ended_before: Timestamp,
-        /// Maximum number of rows of one kind.
+        /// Maximum number of rows per kind.
         limit: u32,
     },
 }

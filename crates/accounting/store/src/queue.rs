@@ -19,10 +19,10 @@ pub(crate) struct Item {
     pub(crate) done: Done,
 }
 
-/// Units in the order they were queued in.
+/// Units in the order of queueing.
 ///
-/// Units of [`Admission::Normal`] are refused from three quarters of the bound, those of [`Admission::Always`] never: each belongs to one
-/// started earlier, and refusing it would lose money to save memory.
+/// Units of [`Admission::Normal`] are refused from three quarters of the bound. Units of [`Admission::Always`] are never refused: an
+/// `Always` unit belongs to a started operation, and a refusal would lose money to save memory.
 pub(crate) struct Queue {
     state: Mutex<State>,
     waiting: Condvar,
@@ -32,12 +32,12 @@ pub(crate) struct Queue {
     gauges: Arc<Gauges>,
 }
 
-/// How long best-effort units wait for further units. They are written a hundred at a time instead of a few, and a crash loses no more than
-/// these.
+/// How long best-effort units wait for further units. A commit then has a hundred best-effort units instead of a few. A crash loses no
+/// units beyond this wait.
 const BEST_EFFORT_WAIT: Duration = Duration::from_millis(10);
 
-/// How long a batch is held open for the callers of the previous commit to return: requests come in bursts, since those committed together
-/// continue together. Long enough for some hundred of them, and short compared with a model's response time.
+/// How long a batch is held open for the callers of the previous commit to return. Requests come in bursts: callers whose units were
+/// committed together continue together. Long enough for some hundred callers, and short compared with a model's response time.
 const LINGER: Duration = Duration::from_millis(2);
 
 fn is_best_effort(item: &Item) -> bool {
@@ -48,15 +48,15 @@ fn is_best_effort(item: &Item) -> bool {
 struct State {
     items: VecDeque<Item>,
     writer_idle: bool,
-    /// The queue has only best-effort units; the writer waits for more of them or for a unit with a waiting caller.
+    /// The queue has only best-effort units; the writer waits for further best-effort units or for a unit with a waiting caller.
     writer_gathers: bool,
-    /// The batch size that the writer waits for, unless a caller waits for a first byte; zero when it does not wait.
+    /// The batch size that the writer waits for, unless a caller waits for a first byte; zero when the writer does not wait.
     writer_target: usize,
     stopped: Option<Failure>,
     failed: bool,
-    /// The database does not answer: what starts something is refused.
+    /// The database does not answer: units that start an operation are refused.
     is_cut_off: bool,
-    /// The writer is to end when the queue is empty, and units are accepted all the same: another writer continues with them.
+    /// The writer should end when the queue is empty. Units are still accepted, for another writer.
     changes_writer: bool,
 }
 
@@ -77,7 +77,7 @@ impl Queue {
         let mut state = self.lock();
         match (&state.stopped, unit.admission) {
             (_, Admission::Normal) => self.admits(&state)?,
-            // Nothing is promised by it.
+            // A best-effort unit carries no promise.
             (_, Admission::BestEffort) => self.has_room(&state)?,
             (Some(failure), _) => return Err(SubmitError::Stopped(failure.clone())),
             (None, _) => {}
@@ -95,8 +95,8 @@ impl Queue {
 
     /// Whether a unit of [`Admission::Normal`] would be accepted now.
     ///
-    /// Called for every request. It is answered from a value published under the lock, without taking the lock, which the writer and all
-    /// workers contend for; only a refusal is verified under the lock.
+    /// Called for every request. Answered from a value published under the lock, without taking the contended lock of the writer and all
+    /// workers. Only a refusal is verified under the lock.
     pub(crate) fn admit(&self) -> Result<(), SubmitError> {
         let waiting = self.gauges.queue_depth.load(Relaxed);
         let is_disk_low = self.gauges.is_disk_low.load(Relaxed);
@@ -126,17 +126,16 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for units and moves at most `max` of them into `batch`. `acknowledged` is the number of callers notified a moment ago: the
-    /// batch waits for as many further units, for a short time, and not while a caller waits for the first byte of a response. `false` when
-    /// the queue has stopped: after a failure at once, after [`Queue::stop`] once it is empty.
+    /// Waits for units and moves at most `max` units into `batch`. `acknowledged` is the number of callers notified a moment ago: the batch
+    /// waits for as many further units, for a short time, and not while a caller waits for the first byte of a response. `false` when the
+    /// queue has stopped: after a failure at once, after [`Queue::stop`] once the queue is empty.
     pub(crate) fn take(&self, max: usize, acknowledged: usize, batch: &mut Vec<Item>) -> bool {
         let mut state = self.lock();
         let is_normal = |item: &Item| item.unit.admission == Admission::Normal;
         let target = (state.items.len() + acknowledged).min(max);
         if state.items.len() < target && !state.items.iter().any(is_normal) {
             state.writer_target = target;
-            // One wait, ended by the unit that completes the batch: each additional wake-up would cost as much processor time as a unit
-            // does.
+            // One wait, ended by the unit that completes the batch: every additional wake-up would cost as much processor time as a unit.
             state = (self.waiting).wait_within(&self.state, state, LINGER, |state| {
                 state.writer_target > 0 && state.stopped.is_none() && !state.changes_writer
             });
@@ -168,7 +167,8 @@ impl Queue {
         true
     }
 
-    /// Moves at most `max` of the units that wait now into `batch`; `false` without any. Units of best effort alone are left to wait for more.
+    /// Moves at most `max` of the waiting units into `batch`; `false` without units. Best-effort units alone are left to wait for further
+    /// units.
     pub(crate) fn take_waiting(&self, max: usize, batch: &mut Vec<Item>) -> bool {
         let mut state = self.lock();
         if state.items.len() < max && state.items.iter().all(is_best_effort) {
@@ -185,7 +185,7 @@ impl Queue {
         self.gauges.queue_depth.store(waiting as u64, Relaxed);
     }
 
-    /// Ends the writer when the queue is empty; `false` when it ends anyway.
+    /// Ends the writer when the queue is empty; `false` when the writer ends anyway.
     pub(crate) fn change_writer(&self) -> bool {
         let mut state = self.lock();
         if state.stopped.is_some() {
@@ -210,7 +210,7 @@ impl Queue {
         self.lock().changes_writer = false;
     }
 
-    /// Accepts no more units. Queued ones are still handed out. The first reason is kept.
+    /// Accepts no more units. Queued units are still handed out. The first reason is kept.
     pub(crate) fn stop(&self, failure: Failure) {
         let mut state = self.lock();
         state.stopped.get_or_insert(failure);
@@ -223,7 +223,7 @@ impl Queue {
     pub(crate) fn fail(&self, failure: Failure) -> bool {
         let mut state = self.lock();
         let first = !std::mem::replace(&mut state.failed, true);
-        // A failure overrides a mere close: what was queued when the store closed is lost after all.
+        // A failure overrides a mere close: the units queued at the close of the store are lost after all.
         if state.stopped.is_none() || first {
             state.stopped = Some(failure.clone());
         }
@@ -249,7 +249,7 @@ impl Queue {
 }
 
 impl State {
-    /// Whether the writer waits for the unit that was just queued; it is woken once.
+    /// Whether the writer waits for the unit that was just queued; the writer is woken once.
     fn wakes_for(&mut self, admission: Admission) -> bool {
         let is_complete = match admission {
             // A caller waits for the first byte.
@@ -349,8 +349,8 @@ mod tests {
             assert!(writer.take(64, 0, &mut batch));
             batch.len()
         });
-        // Either the writer waits and this wakes it, or it has not checked the queue yet; in both cases everything is one batch, or the
-        // wait is over.
+        // Either the writer waits and the push wakes the writer, or the writer has not checked the queue yet. In both cases the units are
+        // one batch, or the wait is over.
         push(&queue, Admission::Always).expect("an open queue");
         let first = taken.join().expect("no panic");
         assert!(first == 3 || first == 2, "{first}");

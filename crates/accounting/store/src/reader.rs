@@ -1,4 +1,4 @@
-//! Reads of committed data: the connections of an engine, the reader that runs each read on one of them, and the store that has a reader.
+//! Reads of committed data: the connections of an engine, the reader that runs a read on a connection, and the store that has a reader.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,32 +6,32 @@ use std::sync::Arc;
 use crate::engine::{Reading as _, RowError, Sql};
 use crate::error::ReadError;
 
-/// Connections that reads use, of one engine.
+/// Connections of an engine, for reads.
 pub(crate) trait Connections: Send + Sync {
-    /// Authenticates connections from now on with another password, those of the writer too. A file has none.
+    /// Authenticates later connections with another password, including the writer's connections. No effect for a file.
     fn replace_password(&self, _: Option<&[u8]>) {}
 
-    /// An idle connection, or a new one for a read of `what`.
+    /// An idle connection, or a new connection for a read of `what`.
     fn connection(&self, what: &'static str) -> Result<Box<dyn View + '_>, ReadError>;
 
-    /// A connection in a transaction, whose reads all see one state of the database. The first of them fixes that state.
+    /// A connection in a transaction whose reads all see one state of the database. The first read fixes the state.
     fn snapshot(&self, what: &'static str) -> Result<Box<dyn View + '_>, ReadError>;
 }
 
-/// A connection for one read. At the drop its transaction ends, and it is kept for the next read.
+/// A connection for one read. The drop ends the connection's transaction, and keeps the connection for the next read.
 pub(crate) trait View {
     /// The connection.
     fn sql(&self) -> &dyn Sql;
 
-    /// Drops it, and returns the error of an engine that could not end the transaction.
+    /// Drops the view, and returns the error of an engine that could not end the transaction.
     fn end(self: Box<Self>) -> Result<(), RowError> {
         Ok(())
     }
 }
 
-/// Reads of committed data. Every method blocks until the engine has answered: call it where blocking is allowed.
+/// Reads of committed data. Every method blocks until the engine has answered: call a method only where blocking is allowed.
 ///
-/// The methods are in `reads/` for accounts and the ledger, and beside the statements of their table in `tables/` for the others.
+/// The methods for accounts and the ledger are in `reads/`. The other methods are in `tables/`, beside the statements of their table.
 pub struct Reader {
     pub(crate) connections: Arc<dyn Connections>,
 }
@@ -41,7 +41,7 @@ impl Reader {
         Reader { connections }
     }
 
-    /// Reads by statements that are independent of each other.
+    /// Reads by independent statements.
     pub(crate) fn with<T>(
         &self,
         what: &'static str,
@@ -50,7 +50,7 @@ impl Reader {
         run(self.connections.connection(what)?, what, read)
     }
 
-    /// Reads by several statements that need one snapshot.
+    /// Reads by several statements that need a common snapshot.
     pub(crate) fn with_view<T>(
         &self,
         what: &'static str,
@@ -71,7 +71,7 @@ fn run<T>(
     done.map_err(|error| error.reading(what))
 }
 
-/// A store that this process writes to. `W` is the handle of its writer.
+/// A store that the process writes to. `W` is the handle of the store's writer.
 pub(crate) struct OpenedStore<W> {
     pub(crate) reader: Reader,
     pub(crate) writing: W,

@@ -16,11 +16,11 @@ pub struct NewAccount {
     pub id: AccountId,
     /// The class whose limits apply.
     pub class: Arc<str>,
-    /// Its completion cache scope.
+    /// The account's completion cache scope.
     pub cache_scope: CacheScope,
     /// How far below zero `available` may go; never negative.
     pub credit_limit: Micros,
-    /// When it is created.
+    /// Time of creation.
     pub created_at: Timestamp,
 }
 
@@ -29,11 +29,11 @@ pub struct NewAccount {
 pub struct AccountRow {
     /// The id; its text form is the public id.
     pub id: AccountId,
-    /// Whether it may spend.
+    /// Whether the account may spend.
     pub status: AccountStatus,
     /// The class whose limits apply.
     pub class: Arc<str>,
-    /// Its completion cache scope.
+    /// The account's completion cache scope.
     pub cache_scope: CacheScope,
     /// The available balance.
     pub available: Micros,
@@ -41,18 +41,18 @@ pub struct AccountRow {
     pub held: Micros,
     /// How far below zero `available` may go.
     pub credit_limit: Micros,
-    /// The class that the plan gives in place of [`AccountRow::class`], and when that ends.
+    /// The plan's class, in place of [`AccountRow::class`], and the plan's end.
     pub plan: Option<(Arc<str>, Timestamp)>,
-    /// Whether it has ever paid: for credit, or for the plan. Derived from the bookings and the payments.
+    /// Whether the account has ever paid for credit or for the plan. Derived from the bookings and the payments.
     pub has_paid: bool,
-    /// When it was created.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
 impl AccountRow {
-    /// The class whose limits apply at `now`: that of the plan until it ends, then its own.
+    /// The class whose limits apply at `now`: the plan's class until the plan ends, then the account's class.
     pub fn class_at(&self, now: Timestamp) -> &Arc<str> {
         match &self.plan {
             Some((class, until)) if now < *until => class,
@@ -68,29 +68,29 @@ pub struct NewCredential {
     pub id: CredentialId,
     /// SHA-256 of the secret.
     pub hash: [u8; 32],
-    /// Its kind.
+    /// The credential's kind.
     pub kind: CredentialKind,
     /// The paying account.
     pub account: AccountId,
-    /// The OAuth client it was issued to.
+    /// The OAuth client of the credential.
     pub client_id: Option<Arc<str>>,
-    /// The OAuth grant it was issued from.
+    /// The OAuth grant of the credential.
     pub grant_id: Option<[u8; 16]>,
     /// Bit set of the permitted resources.
     pub resource: u32,
-    /// Bit set of its scopes.
+    /// Bit set of the scopes.
     pub scopes: u32,
-    /// Its name, given by its owner.
+    /// The name given by the owner.
     pub label: Option<Arc<str>>,
     /// The displayable part of the secret (first and last characters).
     pub hint: Option<Arc<str>>,
-    /// The only permitted models; `None` for all. A model id has no line break.
+    /// The only permitted models; `None` for all models. A model id has no line break.
     pub models: Option<Arc<[Arc<str>]>>,
-    /// Its spending cap; `None` for no cap.
+    /// The spending cap; `None` for no cap.
     pub spending_cap: Option<SpendingCap>,
-    /// When it was issued.
+    /// Time of issue.
     pub created_at: Timestamp,
-    /// When it expires; `None` when it does not.
+    /// The expiry; `None` for no expiry.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -99,11 +99,11 @@ pub struct NewCredential {
 pub struct CredentialRow {
     /// The row as created, or last changed.
     pub made: NewCredential,
-    /// When it was revoked; `None` while it is valid.
+    /// Time of revocation; `None` while the credential is valid.
     pub revoked_at: Option<Timestamp>,
-    /// When it was last used, with a precision of a minute or two; `None` before its first use.
+    /// Time of the last use, with a precision of a minute or two; `None` before the first use.
     pub used_at: Option<Timestamp>,
-    /// The number of its changes.
+    /// The number of changes.
     pub version: i64,
 }
 
@@ -112,15 +112,15 @@ pub struct CredentialRow {
 pub struct NewLogin {
     /// The id.
     pub id: LoginId,
-    /// The account it signs in to.
+    /// The account of the login.
     pub account: AccountId,
     /// The kind of address.
     pub kind: LoginKind,
-    /// The address in its canonical form; one login per kind and address.
+    /// The address in canonical form; one login per kind and address.
     pub address: Arc<str>,
-    /// When it was verified by a one-time code; `None` until then.
+    /// Time of verification by a one-time code; `None` before verification.
     pub verified_at: Option<Timestamp>,
-    /// When it was added.
+    /// Time of addition.
     pub created_at: Timestamp,
 }
 
@@ -130,19 +130,19 @@ pub type LoginRow = NewLogin;
 /// An open hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenHold {
-    /// The operation it was placed for.
+    /// The operation of the hold.
     pub operation: OperationId,
     /// The account.
     pub account: AccountId,
     /// The amount.
     pub amount: Micros,
-    /// The node that placed it.
+    /// The node that placed the hold.
     pub node: i64,
-    /// The run of that node; holds of an older run are orphans.
+    /// The run of the node; holds of an older run are orphans.
     pub epoch: i64,
-    /// When it was placed.
+    /// Time of placement.
     pub created_at: Timestamp,
-    /// When it was to end. Releases before this had a clock of their process here, which means nothing to another.
+    /// The hold's planned end. Earlier releases stored a time of a process-local clock here, which is meaningless to another process.
     pub expires_at: Timestamp,
 }
 
@@ -161,14 +161,14 @@ impl UsageFlags {
     pub const STREAMED: UsageFlags = UsageFlags(1 << 2);
     /// Cut short: the downstream disconnected, or the upstream failed, after output had started.
     pub const INCOMPLETE: UsageFlags = UsageFlags(1 << 3);
-    /// The upstream failed. Not set in records older than this flag.
+    /// The upstream failed. Not set in records older than the flag.
     pub const CUT_UPSTREAM: UsageFlags = UsageFlags(1 << 4);
-    /// An answer from the cache saves the price of the version that the record names, which was durable before. Without this flag, which records
-    /// older than it do not have, it saves the price that is the last to be in force at its time: another one for a request that began before a
-    /// change of the price, or after a return to an earlier price.
+    /// An answer from the cache saves the price of the version that the record names. The version was durable before the record. Records
+    /// older than the flag save the last price in force at the record's time. The last price differs for a request that began before a
+    /// price change, or after a return to an earlier price.
     pub const PRICE_OF_VERSION: UsageFlags = UsageFlags(1 << 5);
 
-    /// The bits, as they are stored.
+    /// The bits, as stored.
     pub const fn bits(self) -> u32 {
         self.0
     }
@@ -178,7 +178,7 @@ impl UsageFlags {
         UsageFlags(bits)
     }
 
-    /// Whether all of `other` is in this set.
+    /// Whether the set contains every flag of `other`.
     pub const fn contains(self, other: UsageFlags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -198,7 +198,7 @@ impl std::ops::BitOrAssign for UsageFlags {
     }
 }
 
-/// Usage of one operation: everything but its cost, which the ledger adds.
+/// Usage of one operation, without its cost: the ledger adds the cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageRecord {
     /// The credential used.
@@ -213,7 +213,7 @@ pub struct UsageRecord {
     pub prompt_tokens: u64,
     /// Output tokens.
     pub completion_tokens: u64,
-    /// Its flags.
+    /// The record's flags.
     pub flags: UsageFlags,
     /// The status of the response to the downstream.
     pub http_status: u16,
@@ -234,11 +234,11 @@ pub struct UsageRow {
     pub usage: UsageRecord,
     /// The amount charged.
     pub cost: Micros,
-    /// The cost beyond that, lost to the operator.
+    /// The cost beyond the charge, lost to the operator.
     pub written_off: Micros,
-    /// The price version that it was billed at.
+    /// The price version of the cost.
     pub price_version: Option<i64>,
-    /// Its time.
+    /// The record's time.
     pub at: Timestamp,
 }
 
@@ -261,7 +261,7 @@ pub struct UsageTotal {
     pub written_off: Micros,
 }
 
-/// One line of an account's statement: an entry that changed its balance, with the usage it paid for.
+/// One line of an account's statement: an entry that changed the balance, with the usage behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerLine {
     /// The entry.
@@ -270,7 +270,7 @@ pub struct LedgerLine {
     pub usage: Option<UsageRow>,
 }
 
-/// The price of a model at one version. Written once and never changed: charges name the version they were calculated with.
+/// The price of a model at one version. Written once and never changed: charges name the version of their price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriceRow {
     /// The version.
@@ -279,11 +279,11 @@ pub struct PriceRow {
     pub model: Arc<str>,
     /// The amounts.
     pub price: Price,
-    /// When it was first in force.
+    /// The time when the price was first in force.
     pub valid_from: Timestamp,
 }
 
-/// 32 random bytes made at first start, from which other secrets are derived. Not printable.
+/// 32 random bytes made at first start, the source of other secrets. Not printable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RootSecret(pub [u8; 32]);
 

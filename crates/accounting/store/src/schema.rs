@@ -1,14 +1,14 @@
 //! Schema migrations: the numbered steps from an empty file to the schema of this version.
 //!
-//! Forward only. A release may add what the previous one does not know, and change nothing that the previous one needs: the previous
-//! release must run on the next schema during an upgrade. The fifth step, which removes the first ledger tables, predates the first
-//! release.
+//! Forward only. A release may add data that the previous release does not know. A release changes nothing that the previous release needs:
+//! the previous release must run on the next schema during an upgrade. The fifth step, which removes the first ledger tables, predates the
+//! first release.
 
 /// The schema that this version writes.
 pub(crate) const SCHEMA: i64 = MIGRATIONS.len() as i64;
 
-/// The oldest schema whose release can use a store of this one: no step after it changes or removes what is there. A release before 16 refuses
-/// an SQLite file of a later schema all the same.
+/// The oldest schema whose release can use a store of the present schema: no later step changes or removes existing data. A release before
+/// 16 still refuses an SQLite file of a later schema.
 pub(crate) const COMPATIBLE_FROM: i64 = 12;
 
 const MIGRATIONS: &[&str] = &[

@@ -1,4 +1,4 @@
-//! The hash chain over commits (BLAKE3): each seal covers a commit's body and the previous seal.
+//! The hash chain over commits (BLAKE3): a seal covers a commit's body and the previous seal.
 
 use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
@@ -6,7 +6,7 @@ use tollgate_money::Micros;
 use crate::entries::{Entry, LedgerPart, Seal};
 use crate::journal::{Body, DecodeError};
 
-/// Sums the entries of one commit, for its seal.
+/// Sums the entries of a commit, for its seal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums {
     pub(crate) entries: i64,
@@ -16,14 +16,14 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Any part, whether it writes an entry or not.
+    /// Any part, with or without an entry.
     pub(crate) fn see(&mut self, part: &LedgerPart) {
         self.at = self.at.max(part.at());
     }
 
     pub(crate) fn add(&mut self, entry: &Entry) {
         self.entries += 1;
-        // The sums of a damaged file may be arbitrary; they are compared, not relied on.
+        // The sums of a damaged file may be arbitrary; the sums are compared, not relied on.
         self.available = self.available.wrapping_add(entry.d_available.get());
         self.held = self.held.wrapping_add(entry.d_held.get());
     }
@@ -67,7 +67,7 @@ impl Seal {
         }
     }
 
-    /// Whether this is the seal of the bytes of `body`, which are not decoded.
+    /// Whether this is the seal of the bytes of `body`. Does not decode the bytes.
     pub fn covers(&self, body: &[u8]) -> bool {
         let sums = Sums {
             entries: self.entries,
@@ -79,7 +79,7 @@ impl Seal {
         Seal::over(key, self.previous, &sums, body).hash == self.hash
     }
 
-    /// Recomputes the seal at this position for `body`: equal to this one in an unedited journal.
+    /// Recomputes the seal at its position for `body`: equal to the old seal in an unedited journal.
     pub fn reseal(&self, body: &[u8]) -> Result<Seal, DecodeError> {
         Seal::of(((self.node, self.epoch, self.number), self.previous), body)
     }

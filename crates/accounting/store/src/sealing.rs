@@ -1,6 +1,6 @@
 //! Encryption of values at rest (AEAD with a synthetic IV), under keys derived from the store's root secret.
 //!
-//! A holder of the plain value could act with it: submit a payment, or sign as the service. So it is not in the tables in clear: a single
+//! A holder of the plain value could submit a payment, or sign as the service. The value is therefore not in the tables in clear: a single
 //! table, a page of the file, or a log of statements reveals nothing. A reader of the whole database has the root secret too.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::rows::RootSecret;
 
-/// Bytes of a text's synthetic IV: its MAC.
+/// Bytes of a text's synthetic IV: the text's MAC.
 const SIV_BYTES: usize = 32;
 
 /// Seals texts of one kind (ChaCha20-Poly1305, RFC 8439).
@@ -21,15 +21,15 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// A sealer whose keys are derived from the store's root secret; `kind` separates them from those of other kinds of texts.
+    /// A sealer whose keys are derived from the store's root secret; `kind` separates the keys from the keys of other kinds of texts.
     pub fn new(root: &RootSecret, kind: &str) -> Sealer {
         Sealer {
             root: Zeroizing::new(mac(&root.0, &[kind.as_bytes()])),
         }
     }
 
-    /// Seals a text. `name` identifies its row, and `digest` what else has to be the same when it is opened, such as the content that a
-    /// wallet signed. Each text has a key of its own, derived from its MAC (a synthetic IV, as in RFC 8452), so no random number is needed.
+    /// Seals a text. `name` identifies the text's row. `digest` covers further data that must be equal at the opening, such as the content
+    /// that a wallet signed. A text has a separate key, derived from its MAC (a synthetic IV, as in RFC 8452): no random number is needed.
     /// The MAC precedes the ciphertext.
     pub fn seal(&self, name: &[u8], digest: &[u8; 32], text: &[u8]) -> Vec<u8> {
         let siv = mac(&self.root, &[b"mark", name, digest, text]);
@@ -40,7 +40,7 @@ impl Sealer {
         [&siv[..], &sealed].concat()
     }
 
-    /// Opens a text that was sealed under the same name and digest; `None` for anything else.
+    /// Opens a text that was sealed under an equal name and digest; `None` for any other text.
     pub fn open(&self, name: &[u8], digest: &[u8; 32], sealed: &[u8]) -> Option<Vec<u8>> {
         let (siv, sealed) = sealed.split_at_checked(SIV_BYTES)?;
         let mut text = sealed.to_vec();
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(other.open(b"one", &[1; 32], &sealed), None);
         let other = Sealer::new(&RootSecret([7; 32]), "other tests");
         assert_eq!(other.open(b"one", &[1; 32], &sealed), None);
-        // The same signature in another envelope: two texts never share a key, which would reveal how they differ.
+        // The signature in another envelope: two texts never share a key, since a shared key would reveal the texts' difference.
         let twin = sealer.seal(b"one", &[1; 32], b"a Payment");
         let differ = |at: usize| sealed[SIV_BYTES + at] ^ twin[SIV_BYTES + at];
         assert!((0..9).any(|at| differ(at) != b"a payment"[at] ^ b"a Payment"[at]));

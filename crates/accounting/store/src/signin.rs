@@ -23,7 +23,7 @@ impl Mailbox {
         format!("{}@{}", self.local, self.domain)
     }
 
-    /// Whether an address is of this mailbox.
+    /// Whether an address belongs to the mailbox.
     pub(crate) fn has(&self, address: &str) -> bool {
         address.rsplit_once('@').is_some_and(|(local, domain)| {
             let tag = local.strip_prefix(&*self.local);
@@ -36,38 +36,38 @@ impl Mailbox {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SigninPart {
-    /// Starts a session, replacing an earlier one of the same browser.
+    /// Starts a session and replaces an earlier session of the browser.
     StartSession {
         /// The session.
         session: NewSession,
         /// The digest of the replaced session.
         replaces: Option<[u8; 32]>,
     },
-    /// Refuses the unit when a session has ended: [`crate::Refusal::SessionEnded`]. Precedes parts that grant more than the session itself,
-    /// so that a request in progress when its session was ended has no effect.
+    /// Refuses the unit when a session has ended: [`crate::Refusal::SessionEnded`]. Precedes parts that grant more than the session. A
+    /// request in progress when its session was ended has no effect.
     RequireSession {
-        /// Its digest.
+        /// The session's digest.
         hash: [u8; 32],
-        /// The time at which it has to be valid.
+        /// The time at which the session has to be valid.
         at: Timestamp,
     },
-    /// Records the use of a session, so that its idle timeout restarts.
+    /// Records the use of a session. The session's idle timeout restarts.
     SeeSession {
-        /// Its digest.
+        /// The session's digest.
         hash: [u8; 32],
         /// The time of the use.
         at: Timestamp,
     },
-    /// Stores a form with a session, or deletes the stored one.
+    /// Stores a form with a session, or deletes the stored form.
     KeepDraft {
         /// The session's digest.
         hash: [u8; 32],
         /// The form.
         draft: Option<Draft>,
     },
-    /// Ends a session. Ending it again changes nothing and is no error.
+    /// Ends a session. No error for a session that has ended.
     EndSession {
-        /// Its digest.
+        /// The session's digest.
         hash: [u8; 32],
     },
     /// Ends every session of an account.
@@ -75,23 +75,23 @@ pub enum SigninPart {
         /// The account.
         account: AccountId,
     },
-    /// Counts one message against several limits: [`crate::Refusal::TooMany`] when one of them is reached.
+    /// Counts a message against several limits. [`crate::Refusal::TooMany`] when a limit is reached.
     CountSend {
         /// The limits.
         limits: Vec<SendLimit>,
         /// The time of the message.
         at: Timestamp,
     },
-    /// Records a sign-in by a key, that of an address and a network.
+    /// Records a sign-in under the key of an address and a network.
     RecordSignIn {
         /// The key.
         key: [u8; 32],
         /// The time of the sign-in.
         at: Timestamp,
     },
-    /// Stores a code, replacing the browser's earlier one.
+    /// Stores a code and replaces the browser's earlier code.
     PutCode(NewLoginCode),
-    /// Counts an attempt before it is verified: [`crate::Refusal::CodeUnusable`] when the code has no attempts left, or has expired.
+    /// Counts an attempt before the code is verified. [`crate::Refusal::CodeUnusable`] when the code has expired or has no attempts left.
     TryCode {
         /// The code.
         id: LoginCodeId,
@@ -107,9 +107,9 @@ pub enum SigninPart {
     },
     /// Counts a failure.
     CountFailure {
-        /// The key it is counted by.
+        /// The key under which the failure is counted.
         key: [u8; 32],
-        /// When it is forgotten, and its effect until then.
+        /// The count's window, and the lockout.
         rule: FailureRule,
         /// The time of the failure.
         at: Timestamp,
@@ -123,36 +123,36 @@ pub enum SigninPart {
     QueueMessage(NewMessage),
     /// Queues a notice.
     QueueNotice(NewNotice),
-    /// Refuses the unit when a credential was revoked: [`crate::Refusal::CredentialConflict`]. Precedes the revocation in a unit that only the first
-    /// of several equal requests may write.
+    /// Refuses the unit when a credential was revoked: [`crate::Refusal::CredentialConflict`]. Precedes the revocation in a unit that only
+    /// the first of several equal requests may write.
     RequireUnrevoked {
         /// The credential.
         credential: CredentialId,
     },
     /// A message or notice was delivered, or never will be.
     DropMessage {
-        /// Which.
+        /// The message.
         id: MessageId,
     },
-    /// Claims a message or notice for one attempt, before it: [`crate::Refusal::MessageClaimed`] when another attempt has been made since it was read, or
-    /// it is gone. It is due again only when it has expired, or after [`SigninPart::DelayMessage`].
+    /// Claims a message or notice for one attempt, before the attempt. [`crate::Refusal::MessageClaimed`] after another attempt since the
+    /// read, or for a removed message. A claimed message is due again after its expiry, or after [`SigninPart::DelayMessage`].
     ClaimMessage {
-        /// Which.
+        /// The message.
         id: MessageId,
-        /// The attempts of which its reader knows.
+        /// The number of attempts at the time of the read.
         tries: i64,
     },
-    /// The receiver did not accept a message, and it is retried. Changes nothing after another attempt.
+    /// Schedules the retry of a message that the receiver did not accept. No effect after another attempt.
     DelayMessage {
-        /// Which.
+        /// The message.
         id: MessageId,
-        /// The attempts up to this one.
+        /// The number of attempts, including the failed attempt.
         tries: i64,
-        /// When it is tried again.
+        /// The time of the retry.
         next_at: Timestamp,
     },
-    /// Promises signup credits to a new account, unless its address has had some, its mailbox is a login of another account, or a limit is
-    /// reached: then it changes nothing.
+    /// Promises signup credits to a new account. No effect when the address has had credits, when the mailbox is a login of another
+    /// account, or when a limit is reached.
     OweGrant {
         /// The account.
         account: AccountId,
@@ -160,9 +160,9 @@ pub enum SigninPart {
         amount: Micros,
         /// Digest of the address without its tag.
         address: [u8; 32],
-        /// The spellings of the mailbox; empty for a number, which is a login of one account.
+        /// The spellings of the mailbox; empty for a phone number, since a number is a login of one account.
         mailboxes: Vec<Mailbox>,
-        /// Limits by other keys.
+        /// Limits under other keys.
         limits: Vec<SendLimit>,
         /// The time of the promise.
         at: Timestamp,
@@ -174,21 +174,21 @@ pub enum SigninPart {
     },
     /// Deletes expired sessions, codes, counters and messages.
     Sweep {
-        /// The time by which they have expired.
+        /// The present time, for expiry.
         now: Timestamp,
-        /// Sessions not used since then have ended too.
+        /// Sessions without a use since this time have ended too.
         idle_before: Timestamp,
-        /// Messages sent before then count against no limit.
+        /// Messages sent before this time count against no limit.
         sent_before: Timestamp,
-        /// Sign-ins before then are forgotten.
+        /// Sign-ins before this time are forgotten.
         signed_in_before: Timestamp,
-        /// Maximum number of rows of each kind.
+        /// Maximum number of rows per kind.
         limit: i64,
     },
 }
 
 impl SigninPart {
-    /// The id and the time of the message or notice that this part queues; `None` for another part.
+    /// The id and the time of the message or notice that the part queues; `None` for another part.
     pub fn queued(&self) -> Option<(MessageId, Timestamp)> {
         match self {
             SigninPart::QueueMessage(message) => Some((message.id, message.created_at)),
@@ -202,7 +202,7 @@ impl SigninPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LoginCodeId(pub [u8; 16]);
 
-/// The id of a message: also the key by which receivers deduplicate it.
+/// The id of a message, also the receivers' deduplication key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageId(pub [u8; 16]);
 
@@ -216,9 +216,9 @@ impl fmt::Display for MessageId {
 /// A new session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSession {
-    /// SHA-256 of its value.
+    /// SHA-256 of the session value.
     pub hash: [u8; 32],
-    /// The account that is signed in.
+    /// The signed-in account.
     pub account: AccountId,
     /// The address used for sign-in.
     pub login: LoginId,
@@ -237,30 +237,30 @@ pub struct NewSession {
 /// A submitted form, stored until its sender has confirmed their identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
-    /// The page it belongs to.
+    /// The path of the form's page.
     pub path: String,
-    /// Its fields, as a browser sends them.
+    /// The form's fields, as a browser sends them.
     pub form: String,
 }
 
 /// A stored session, with data of its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
-    /// The account that is signed in.
+    /// The signed-in account.
     pub account: AccountId,
-    /// Its status.
+    /// The account's status.
     pub status: AccountStatus,
     /// The login used.
     pub login: LoginId,
-    /// Its kind.
+    /// The login's kind.
     pub kind: LoginKind,
-    /// Its address.
+    /// The login's address.
     pub address: Arc<str>,
     /// Time of sign-in.
     pub started_at: Timestamp,
     /// Time of the last verified code.
     pub confirmed_at: Timestamp,
-    /// When its use was last recorded.
+    /// Time of the last recorded use.
     pub seen_at: Timestamp,
     /// Absolute expiry.
     pub expires_at: Timestamp,
@@ -271,23 +271,23 @@ pub struct SessionRow {
 /// A new one-time code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewLoginCode {
-    /// Its id.
+    /// The code's id.
     pub id: LoginCodeId,
-    /// SHA-256 of the browser's session value: no other browser can use it.
+    /// SHA-256 of the browser's session value: the code is valid in no other browser.
     pub session_hash: [u8; 32],
-    /// Its purpose.
+    /// The code's purpose.
     pub purpose: CodePurpose,
-    /// The kind of address it was sent to.
+    /// The kind of the recipient's address.
     pub kind: LoginKind,
     /// The address.
     pub address: Arc<str>,
-    /// The login it signs in to, if the address has one.
+    /// The login of the address, if the address has a login.
     pub login: Option<LoginId>,
     /// The code's keyed digest.
     pub code_hash: [u8; 32],
     /// Now.
     pub created_at: Timestamp,
-    /// Its expiry.
+    /// The code's expiry.
     pub expires_at: Timestamp,
 }
 
@@ -296,16 +296,16 @@ pub struct NewLoginCode {
 pub struct LoginCodeRow {
     /// The row as stored.
     pub code: NewLoginCode,
-    /// Attempts so far.
+    /// Number of attempts.
     pub attempts: i64,
 }
 
-/// A limit: a maximum number of messages, or of promised signup credits, within a window, counted under one key.
+/// A limit on messages, or on promised signup credits, under a key. The limit is a maximum number within a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendLimit {
     /// The counted key.
     pub key: [u8; 32],
-    /// Count and window; all of them apply.
+    /// Count and window; every rule applies.
     pub rules: Vec<(i64, Duration)>,
 }
 
@@ -316,7 +316,7 @@ pub struct FailureRule {
     pub window: Duration,
     /// Number of failures without a consequence.
     pub free: i64,
-    /// Lockout after the first failure above them; each further one doubles it.
+    /// Lockout after the first failure beyond `free`; every further failure doubles the lockout.
     pub delay: Duration,
     /// Maximum lockout.
     pub delay_max: Duration,
@@ -325,19 +325,19 @@ pub struct FailureRule {
 /// A message to be queued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMessage {
-    /// Its id.
+    /// The message's id.
     pub id: MessageId,
     /// The delivery channel.
     pub kind: LoginKind,
-    /// The recipient. Empty for a message that is not sent, which is stored like all others so that storing takes the same time.
+    /// The recipient. Empty for a message that is not sent: storing a message always takes as long.
     pub recipient: Arc<str>,
-    /// Its subject.
+    /// The message's subject.
     pub purpose: CodePurpose,
-    /// Its content, sealed.
+    /// The message's content, sealed.
     pub sealed: Vec<u8>,
-    /// When it was queued.
+    /// The time of queueing.
     pub created_at: Timestamp,
-    /// The time after which it is not delivered any more.
+    /// The time after which the message is not delivered.
     pub expires_at: Timestamp,
 }
 
@@ -346,38 +346,38 @@ pub struct NewMessage {
 pub struct MessageRow {
     /// The message as queued.
     pub message: NewMessage,
-    /// Attempts begun so far.
+    /// Number of attempts begun.
     pub tries: i64,
 }
 
 /// A notice to be queued, by mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNotice {
-    /// Its id.
+    /// The notice's id.
     pub id: MessageId,
-    /// What it is about.
+    /// The notice's subject.
     pub kind: NoticeKind,
-    /// The login whose address gets it.
+    /// The login whose address receives the notice.
     pub login: LoginId,
-    /// The credential that it is about.
+    /// The credential in question.
     pub credential: CredentialId,
-    /// When it was queued: also the time of the event.
+    /// The time of queueing, also the time of the event.
     pub created_at: Timestamp,
-    /// The time after which it is not delivered any more.
+    /// The time after which the notice is not delivered.
     pub expires_at: Timestamp,
 }
 
-/// A stored notice, with what it says.
+/// A stored notice with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeRow {
     /// The notice as queued.
     pub notice: NewNotice,
-    /// The address that gets it.
+    /// The recipient's address.
     pub recipient: Arc<str>,
     /// The label of the credential.
     pub label: Option<Arc<str>>,
     /// The displayable part of the credential.
     pub hint: Option<Arc<str>>,
-    /// Attempts begun so far.
+    /// Number of attempts begun.
     pub tries: i64,
 }

@@ -5,12 +5,12 @@ use tollgate_money::{CredentialId, Micros};
 
 use crate::entries::Entry;
 
-/// Charges for one credential on one day, from one credit of that day to the next: so the balance after each credit is the one that was.
+/// Charges for a credential on a day, between two credits of the day: the shown balance after a credit is the actual balance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaySpending {
-    /// The time of the last of them.
+    /// The time of the last charge.
     pub last_at: Timestamp,
-    /// The credential; `None` for use without one.
+    /// The credential; `None` for use without a credential.
     pub credential: Option<CredentialId>,
     /// Number of operations with a cost.
     pub requests: u64,
@@ -25,12 +25,12 @@ pub struct Statement {
     pub available: Micros,
     /// The held balance now.
     pub held: Micros,
-    /// Change of `available + held` since the end of these days.
+    /// Change of `available + held` since the end of the days.
     pub changed_since: Micros,
-    /// The entries that moved credit under a reference in these days, newest first.
+    /// The entries that moved credit under a reference in the days, newest first.
     pub credits: Vec<Entry>,
-    /// The charges of these days, newest first.
+    /// The charges of the days, newest first.
     pub spending: Vec<DaySpending>,
-    /// The time of the last entry before these days, if there is one.
+    /// The time of the last entry before the days, if any.
     pub older: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! The store's traits (`Submit`, `Store`, `Observer`), independent of an engine, and the values of its reads.
+//! The store's traits (`Submit`, `Store`, `Observer`), independent of an engine, and the values of the store's reads.
 
 use std::ops::Deref;
 use std::sync::{Arc, mpsc};
@@ -23,9 +23,9 @@ use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
 /// The size of the database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSize {
-    /// Its bytes.
+    /// The store's size in bytes.
     pub bytes: u64,
-    /// Bytes of removed rows that new ones will use; 0 for a server, which does not say it.
+    /// Free bytes of removed rows, to be reused; 0 for a server, since a server does not report free bytes.
     pub free_bytes: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct StoreSize {
 pub struct Replayed {
     /// Their number.
     pub commits: u64,
-    /// Whether the carried state is what they leave behind.
+    /// Whether the exported commits produce the carried state.
     pub is_carried: bool,
 }
 
@@ -43,9 +43,9 @@ pub struct Replayed {
 pub struct RetainedJournal {
     /// The node.
     pub node: i64,
-    /// Its removed commits, if there are any.
+    /// The node's removed commits, if any.
     pub carried: Option<OpeningNode>,
-    /// Epoch and number of its last posted commit, if there is one.
+    /// Epoch and number of the node's last posted commit, if any.
     pub posted: Option<(i64, i64)>,
 }
 
@@ -58,14 +58,14 @@ pub struct BatchRows {
     pub body: Vec<u8>,
 }
 
-/// A change that a node of a cluster has committed, of what other nodes keep in memory.
+/// A change committed by a node of a cluster. Other nodes keep the changed data in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeRow {
-    /// Its number: greater than that of each change committed before.
+    /// The change's number, greater than the number of every earlier change.
     pub number: i64,
-    /// What has changed.
+    /// The kind of the changed data.
     pub kind: ChangeKind,
-    /// The id of that account, credential or grant.
+    /// The id of the account, credential or grant.
     pub subject: [u8; 16],
 }
 
@@ -74,53 +74,53 @@ pub struct ChangeRow {
 pub struct OperationRows {
     /// The operation.
     pub id: OperationId,
-    /// Its entries in the order of their phases: at most two.
+    /// The operation's entries in the order of their phases: at most two.
     pub entries: Vec<Entry>,
-    /// Its open hold.
+    /// The operation's open hold.
     pub hold: Option<OpenHold>,
-    /// Its usage record.
+    /// The operation's usage record.
     pub usage: Option<UsageRow>,
-    /// An operation id was used more than once; each is used once.
+    /// Whether the operation id was used more than once, against the rules.
     pub is_duplicate: bool,
 }
 
-/// Accepts units of work: the store, or what adds parts to each unit on its way there.
+/// Accepts units of work: the store, or a layer before the store that adds parts to every unit.
 pub trait Submit: Send + Sync {
-    /// Queues a unit of work and returns at once. `done` is called when the unit is durable, refused, or lost with the store; it
-    /// is not called when this method returns an error.
+    /// Queues a unit of work and returns at once. `done` is called when the unit is durable, refused, or lost with the store. `done` is not
+    /// called when `submit` returns an error.
     ///
-    /// Units become durable in queue order: none is without all those before it.
+    /// Units become durable in queue order: no unit is durable before an earlier unit.
     fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError>;
 }
 
-/// A store that this process may write to. Only one process at a time has one. It dereferences to the reader of its data.
+/// A store that the process may write to. At most one process at a time has the store. A `Store` dereferences to the reader of its data.
 pub trait Store: Deref<Target = Reader> + Submit {
-    /// Whether a unit that starts something would be accepted now.
+    /// Whether a unit that starts an operation would be accepted now.
     fn admit(&self) -> Result<(), SubmitError>;
 
-    /// Calls `observer` for every part committed from now on, except entries of single operations (holds, settlements, releases and
-    /// charges), which their callers know.
+    /// Calls `observer` for every part committed from now on, except entries of single operations. The callers know the entries of single
+    /// operations (holds, settlements, releases and charges).
     fn observe(&self, observer: Arc<dyn Observer>);
 
-    /// Passes the changes of other nodes to the observers from now on, those since the store was opened first.
+    /// Passes the changes of other nodes to the observers from now on, beginning with the changes since the store was opened.
     fn follow_changes(&self);
 
-    /// Whether this node is the leader of the cluster, which runs the jobs of all nodes, such as the delivery of messages. A lone node is
-    /// always the leader.
+    /// Whether the node is the leader of the cluster. The leader runs the jobs of all nodes, such as the delivery of messages. A lone node
+    /// is always the leader.
     fn is_leader(&self) -> bool;
 
-    /// This node's number.
+    /// The node's number.
     fn node(&self) -> i64;
 
-    /// Whether this node is one of several, which have allotments of each account's credit.
+    /// Whether the node belongs to a cluster. The nodes of a cluster have allotments of an account's credit.
     fn has_allotments(&self) -> bool {
         crate::commit_id::has_allotments(self.node())
     }
 
-    /// The number of this run of the node; holds of a smaller one are orphans.
+    /// The number of the node's run; holds of an earlier run are orphans.
     fn epoch(&self) -> i64;
 
-    /// The number of the first run whose requests may still be open: this one, or the one that has handed its store over to it.
+    /// The number of the first run whose requests may still be open: the present run, or the run that has handed over the store.
     fn earliest_epoch(&self) -> i64;
 
     /// 32 random bytes generated when the store was created.
@@ -129,73 +129,72 @@ pub trait Store: Deref<Target = Reader> + Submit {
     /// The metrics of the writer.
     fn gauges(&self) -> &Gauges;
 
-    /// Authenticates connections to the server of the database from now on with another password; open ones stay. A file has none.
+    /// Authenticates later connections to the database's server with another password; open connections stay. No effect for a file.
     fn replace_password(&self, password: Option<&[u8]>);
 
-    /// What is known of the database's answers; `None` for a file.
+    /// The state of the database's answers; `None` for a file.
     fn outage(&self) -> Option<&Outage> {
         None
     }
 
-    /// The units that an earlier run of this node has left in its spool and that are not in the journal, in their order. Once.
+    /// The units in the spool of the node's earlier run that are not in the journal, in order. Empty after the first call.
     fn take_spooled(&self) -> Vec<SpooledUnit> {
         Vec::new()
     }
 
-    /// Everything that [`Store::take_spooled`] has returned is durable or void, and is removed from the spool.
+    /// Removes the units of [`Store::take_spooled`] from the spool: every unit is durable or void.
     fn spooled_is_durable(&self) {}
 
-    /// Records what digest the settings in force have that all nodes must have in common, with the next renewal of the lease. A node that is alone
-    /// records nothing.
+    /// Records the digest of the settings that all nodes must share, with the next renewal of the lease. A lone node records nothing.
     fn record_settings(&self, _digest: &str) {}
 
-    /// The running nodes whose settings differ from those of this node, as of the last renewal of its lease.
+    /// The running nodes whose settings differ from the node's settings, as of the last renewal of the lease.
     fn other_settings(&self) -> Vec<OtherSettings> {
         Vec::new()
     }
 
-    /// Why the store has stopped, if it has.
+    /// Why the store has stopped, if the store has stopped.
     fn failure(&self) -> Option<Failure>;
 
-    /// Makes the queued units durable and closes the database for another process, without giving up the locks on its files. Units that are
-    /// queued from then on wait for [`Handover::forward`]. Blocks.
+    /// Makes the queued units durable and closes the database for another process, without giving up the locks on the files. Later units
+    /// wait for [`Handover::forward`]. Blocks.
     ///
     /// # Errors
     ///
     /// When the store has stopped.
     fn hand_over(&self) -> Result<Handover, Failure>;
 
-    /// Accepts no more units, makes the queued ones durable, and releases the file. Blocks; a second call does nothing.
+    /// Accepts no more units, makes the queued units durable, and releases the file. Blocks; a second call does nothing.
     fn close(&self);
 }
 
 /// An observer that keeps stored data in memory up to date.
 pub trait Observer: Send + Sync {
-    /// A part is durable. Called on the writer's thread, in commit order, before any caller waiting for the part is notified: what a caller
-    /// reads afterwards includes it. Must not block.
+    /// A part is durable. Called on the writer's thread, in commit order, before a waiting caller is notified: the caller's next read
+    /// includes the part. Must not block.
     fn committed(&self, part: &Part, effect: Effect);
 
-    /// A node has changed what this one keeps in memory. Called on a thread of the store, in commit order and some time after the commit, for
-    /// the changes of this node too. May read from the store.
+    /// A node has changed data that this node keeps in memory. Called on a thread of the store, in commit order and some time after the
+    /// commit, for the changes of this node too. May read from the store.
     ///
     /// # Errors
     ///
-    /// What is needed could not be read: the change is repeated, and no later one comes before it.
+    /// A necessary read has failed: the change is repeated, before any later change.
     fn changed(&self, _change: &ChangeRow) -> Result<(), ReadError> {
         Ok(())
     }
 
-    /// All changes that were read at once have been passed: for what is read once for all of them.
+    /// All changes of one read have been passed. For reads that are needed once per batch of changes.
     ///
     /// # Errors
     ///
-    /// What is needed could not be read. It is called again, after further changes perhaps.
+    /// A necessary read has failed. The call is repeated, perhaps after further changes.
     fn changes_ended(&self) -> Result<(), ReadError> {
         Ok(())
     }
 }
 
-/// Queues a unit and waits until it is durable; blocks.
+/// Queues a unit and waits until the unit is durable; blocks.
 pub fn commit_blocking(store: &dyn Submit, unit: UnitOfWork) -> Result<Receipt, CommitError> {
     let (sender, wait) = mpsc::sync_channel(1);
     let done: Done = Box::new(move |result| {
@@ -207,7 +206,7 @@ pub fn commit_blocking(store: &dyn Submit, unit: UnitOfWork) -> Result<Receipt, 
     threads::receive(&wait).unwrap_or_else(closed)
 }
 
-/// Queues a unit and waits until it is durable. Dropping the future does not undo it.
+/// Queues a unit and waits until the unit is durable. Dropping the future does not undo the unit.
 pub async fn commit(store: &dyn Submit, unit: UnitOfWork) -> Result<Receipt, CommitError> {
     let (sender, wait) = oneshot::channel();
     let done: Done = Box::new(move |result| {
@@ -219,8 +218,8 @@ pub async fn commit(store: &dyn Submit, unit: UnitOfWork) -> Result<Receipt, Com
         .unwrap_or_else(|_| Err(CommitError::Stopped(Failure::closed())))
 }
 
-/// The same for a request that nothing was promised to yet: refused with [`CommitError::CutOff`] when the database stops answering meanwhile. The
-/// unit stays in the queue then, and the caller queues what undoes it.
+/// [`commit`] for a request without a promise to its client. Refused with [`CommitError::CutOff`] when the database stops answering
+/// meanwhile. The unit stays in the queue, and the caller queues a unit that undoes the effect.
 pub async fn commit_unless_cut_off(
     store: &dyn Store,
     unit: UnitOfWork,
@@ -239,8 +238,8 @@ pub async fn commit_unless_cut_off(
 /// Concurrent readers in total: pages of history read a lot, and must leave processor time to paid completions.
 static READERS: Semaphore = Semaphore::const_new(8);
 
-/// Reads on a blocking thread, for callers that must not block. Refused while the database does not answer new operations, also when that
-/// begins meanwhile: each read would wait for its time limit, and the others for it.
+/// Reads on a blocking thread, for callers that must not block. Refused while the database does not answer new operations, also when an
+/// outage begins during the read. Otherwise every read would wait for its time limit, and later reads for the earlier reads.
 pub async fn reading<T: Send + 'static>(
     store: &Arc<dyn Store>,
     read: impl FnOnce(&Reader) -> Result<T, ReadError> + Send + 'static,
@@ -251,7 +250,7 @@ pub async fn reading<T: Send + 'static>(
     };
     let of_store = Arc::clone(store);
     let reading = async {
-        // A caller that is dropped while it waits here has read nothing.
+        // A caller that is dropped during this wait has read nothing.
         let permit = READERS.acquire().await;
         let ended = threads::blocking(move || {
             let _permit = permit;

@@ -1,4 +1,5 @@
-//! The threads of a store and what they wait by. Under a simulation they take turns, and its clock advances instead of being waited for.
+//! The threads of a store and their waits. Under a simulation the threads take turns, and the simulation's clock advances instead of a
+//! wait.
 
 use std::future::Future;
 use std::io;
@@ -34,7 +35,7 @@ pub(crate) fn join(thread: JoinHandle<()>) -> std::thread::Result<()> {
     thread.join()
 }
 
-/// Waits for what announces nothing: a database that starts again, a lease that ends.
+/// Waits for a change without a notification: a database that starts again, a lease that ends.
 #[expect(
     clippy::disallowed_methods,
     reason = "a database that starts again, or a lease that ends, sends no event"
@@ -70,7 +71,7 @@ pub(crate) fn receive_within<T>(
     messages.recv_timeout(time)
 }
 
-/// Runs `body` where it may block.
+/// Runs `body` on a thread that may block.
 pub(crate) async fn blocking<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, tokio::task::JoinError> {
@@ -81,7 +82,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(body).await
 }
 
-/// Runs a future to its end, with timers, on a thread of its own; blocks, also within a runtime.
+/// Runs a future to its end, with timers, on a separate thread; blocks, also within a runtime.
 ///
 /// # Errors
 ///
@@ -117,7 +118,7 @@ impl Condvar {
         self.0.notify_one();
     }
 
-    /// Waits while `condition` holds. The guard is one of `mutex`.
+    /// Waits while `condition` holds. `guard` must belong to `mutex`.
     pub(crate) fn wait_while<'m, T>(
         &self,
         mutex: &'m Mutex<T>,
@@ -133,7 +134,7 @@ impl Condvar {
         guard
     }
 
-    /// The same, at most for a time.
+    /// [`Condvar::wait_while`], at most for a time.
     pub(crate) fn wait_within<'m, T>(
         &self,
         mutex: &'m Mutex<T>,

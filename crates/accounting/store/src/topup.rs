@@ -1,4 +1,4 @@
-//! Credit purchases, and the notifications a payment provider sends about them.
+//! Credit purchases, and a payment provider's notifications about purchases.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ pub struct TopUpRow {
     pub account: AccountId,
     /// State of the purchase.
     pub state: TopUpState,
-    /// Row version from 0, for optimistic locking: a change names the version it is based on.
+    /// Row version from 0, for optimistic locking: a change names the version of the row it changes.
     pub version: i64,
     /// The price.
     pub price: Usd,
-    /// The credits booked for it: fixed when the purchase starts.
+    /// The booked credits, fixed at the start of the purchase.
     pub credits: Micros,
     /// The idempotency key for creating the order at the provider.
     pub create_key: Arc<str>,
-    /// The provider's order; `None` until it is known.
+    /// The provider's order; `None` before the order is known.
     pub order: Option<Arc<str>>,
     /// The URL of the provider's approval page.
     pub approve_url: Option<Arc<str>>,
@@ -36,43 +36,43 @@ pub struct TopUpRow {
     pub declines: u32,
     /// The amount returned to the buyer so far.
     pub returned: Usd,
-    /// Credits already taken back for it.
+    /// Credits of the purchase already taken back.
     pub taken_back: Micros,
-    /// Credits still to be taken back: they were held or spent when the payment was returned.
+    /// Credits still to be taken back, since the credits were held or spent when the payment was returned.
     pub owed: Micros,
-    /// Why it ended or what is unresolved, in the provider's words or ours.
+    /// The reason of the end, or the unresolved problem, in the provider's or the gateway's words.
     pub note: Option<Arc<str>>,
     /// Reconciliation attempts since the last change.
     pub attempts: u32,
-    /// When the next attempt is due; `None` when no change is expected any more.
+    /// Time of the next attempt; `None` when no change is expected any more.
     pub next_attempt_at: Option<Timestamp>,
     /// Notifications received (column `rings`).
     pub notifications: i64,
-    /// Notifications that a reconciliation has covered (column `heard`).
+    /// Notifications covered by a reconciliation (column `heard`).
     pub acknowledged: i64,
-    /// When it was started.
+    /// Time of the start.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
 /// A change of a purchase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopUpPart {
-    /// Stores a new purchase: [`crate::Refusal::TopUpExists`] when its id is taken.
+    /// Stores a new purchase: [`crate::Refusal::TopUpExists`] when the id is taken.
     Begin(TopUpRow),
-    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::TopUpConflict`] after a concurrent change. Its
-    /// `notifications` stay as they are stored.
+    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::TopUpConflict`] after a concurrent change. The
+    /// stored `notifications` stay.
     Change(TopUpRow),
-    /// Counts a notification about a purchase. An unknown purchase changes nothing.
+    /// Counts a notification about a purchase. No effect for an unknown purchase.
     Notify(TopUpSubject),
-    /// Records a notification id: [`crate::Refusal::DuplicateNotification`] when it was received before.
+    /// Records a notification id: [`crate::Refusal::DuplicateNotification`] for an id that was received before.
     Notice {
         /// The provider's id of the event.
         id: Arc<str>,
         /// The event type.
         kind: Arc<str>,
-        /// When it was received.
+        /// Time of receipt.
         at: Timestamp,
     },
     /// Deletes notification ids received before `before`, at most `limit`.
@@ -87,10 +87,10 @@ pub enum TopUpPart {
 /// The purchase that a notification names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopUpSubject {
-    /// The purchase of this id.
+    /// The purchase with the id.
     TopUp(TopUpId),
-    /// The purchase with this provider order.
+    /// The purchase with the provider's order.
     Order(Arc<str>),
-    /// The purchase with this provider payment.
+    /// The purchase with the provider's payment.
     Capture(Arc<str>),
 }

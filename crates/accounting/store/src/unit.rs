@@ -34,18 +34,18 @@ pub enum Part {
     ChangeAccount(Box<AccountChange>),
     /// Stores a credential.
     InsertCredential(Box<NewCredential>),
-    /// Revokes a credential. Revoking it again changes nothing and is no error.
+    /// Revokes a credential. No effect and no error for a revoked credential.
     RevokeCredential {
-        /// Which.
+        /// The credential.
         id: CredentialId,
-        /// When it is revoked.
+        /// Time of revocation.
         at: Timestamp,
     },
-    /// Changes what an owner may change of an API key.
+    /// Changes the fields of an API key that its owner may change.
     ChangeCredential(Box<CredentialChange>),
     /// Stores a login address of an account.
     InsertLogin(Box<NewLogin>),
-    /// Stores a version of a price. Repeating it with the same amounts changes nothing.
+    /// Stores a version of a price. A repetition with equal amounts changes nothing.
     RecordPrice(Box<PriceRow>),
     /// Changes an idempotency key.
     Idempotency(Box<IdempotencyPart>),
@@ -65,70 +65,71 @@ pub enum Part {
     Signin(Box<SigninPart>),
     /// Changes an account at a certificate authority, or a certificate.
     Acme(Box<AcmePart>),
-    /// Adds refused requests, and deletes what is beyond the number that an account keeps.
+    /// Adds refused requests, and deletes requests beyond the number that an account keeps.
     RecordRefusals(Vec<RefusalRow>),
-    /// Adds a record to the audit log. In a unit that books a reference again, its outcome becomes that of a repetition.
+    /// Adds a record to the audit log. In a unit that books a reference again, the record's outcome becomes the outcome of a repetition.
     Audit(Box<AuditEvent>),
-    /// Announces to the nodes of a cluster that cached answers are removed. Stores nothing but the change.
+    /// Announces the removal of cached answers to the nodes of a cluster. Stores only the change.
     PurgeCache {
         /// `Cache`, `CacheOfModel` or `CacheEntry`.
         kind: ChangeKind,
-        /// What the kind refers to.
+        /// The subject of the kind.
         subject: [u8; 16],
         /// When.
         at: Timestamp,
     },
-    /// Removes what is personal of an account that is being deleted: addresses, sessions, names of keys, refused requests, and the data of
-    /// buyers. Its rows of money stay. The unit closes the account and ends its credentials by parts of their own.
+    /// Removes the personal data of an account that is being deleted: addresses, sessions, names of keys, refused requests, and the data of
+    /// buyers. Ledger rows stay. Other parts of the unit close the account and end its credentials.
     EraseAccount(AccountId),
-    /// Removes from the feed of changes what every node has read.
+    /// Removes the changes that every node has read from the feed of changes.
     PruneChanges,
-    /// Moves credit or a part of a key's cap between what nodes share and this node, counts charges beyond a cap, or answers all recalls. Only for a
-    /// node with allotments.
+    /// Moves credit or a part of a key's cap between the nodes' shared pool and this node, counts charges beyond a cap, or answers all
+    /// recalls. Only for a node with allotments.
     Allotment(AllotmentPart),
     /// Removes exported commits from the journal.
     Carry(Box<CarryPart>),
     /// Writes ledger entries.
     Ledger(LedgerPart),
-    /// Reads an account for a ledger that has to keep it in memory: [`Receipt::loaded`]. Writes nothing. Alone in its unit.
+    /// Reads an account for a ledger that has to keep the account in memory: [`Receipt::loaded`]. Writes nothing. The only part of its
+    /// unit.
     Load(AccountId),
 }
 
-/// New values for some fields of an account; `None` leaves a field as it is.
+/// New values for some fields of an account; `None` leaves a field unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountChange {
     /// The account.
     pub id: AccountId,
-    /// Whether it may spend.
+    /// Whether the account may spend.
     pub status: Option<AccountStatus>,
     /// The class whose limits apply.
     pub class: Option<Arc<str>>,
     /// The completion cache scope.
     pub cache_scope: Option<CacheScope>,
-    /// When it is changed.
+    /// Time of the change.
     pub at: Timestamp,
 }
 
-/// New values of an API key that is neither revoked nor expired: all of them, also those that stay.
+/// New values of an API key that is neither revoked nor expired: every field, also unchanged fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialChange {
     /// The key.
     pub id: CredentialId,
-    /// Its account: a key of another one is not found.
+    /// The key's account: a key of another account is not found.
     pub account: AccountId,
     /// The version that the change is based on: [`crate::Refusal::CredentialConflict`] after a concurrent change.
     pub version: i64,
-    /// Its name.
+    /// The key's name.
     pub label: Arc<str>,
-    /// The only permitted models; `None` for all.
+    /// The only permitted models; `None` for all models.
     pub models: Option<Arc<[Arc<str>]>>,
-    /// Its spending cap; `None` for no cap.
+    /// The key's spending cap; `None` for no cap.
     pub spending_cap: Option<SpendingCap>,
-    /// What already counts against the cap. Not stored: for those who count in memory.
+    /// The amount that already counts against the cap. Not stored: for counters in memory.
     pub spent: Micros,
-    /// When it expires; `None` when it does not.
+    /// The key's expiry; `None` for no expiry.
     pub expires_at: Option<Timestamp>,
-    /// When it is changed.
+    /// Time of the change.
     pub at: Timestamp,
 }
 
@@ -137,10 +138,9 @@ pub struct CredentialChange {
 pub enum Admission {
     /// Starts something: refused once three quarters of the queue are in use, while the disk is low, and while the database does not answer.
     Normal,
-    /// Best effort, without a waiting caller: refused like `Normal`, but not during an outage, and delayed briefly so that several are written
-    /// together.
+    /// Best effort, without a waiting caller. Refused like `Normal`, but not during an outage. Delayed briefly, for a group commit.
     BestEffort,
-    /// Finishes something already started: always accepted. There are never more of these than started operations.
+    /// Finishes a started operation: always accepted. There are never more `Always` units than started operations.
     Always,
 }
 
@@ -149,11 +149,11 @@ pub enum Admission {
 pub struct UnitOfWork {
     pub(crate) parts: SmallVec<[Part; 1]>,
     pub(crate) admission: Admission,
-    /// Of a unit whose caller may be notified before it is committed.
+    /// Of a unit whose caller may be notified before the commit.
     pub(crate) acceptance: Option<Arc<Acceptance>>,
 }
 
-/// Whether the ledger part of a unit was accepted for the spool, or the store has refused the unit: whichever is decided first.
+/// Whether the ledger part of a unit was accepted for the spool, or the store has refused the unit. The first decision counts.
 #[derive(Debug, Default)]
 pub(crate) struct Acceptance(OnceLock<bool>);
 
@@ -163,7 +163,7 @@ impl Acceptance {
         *self.0.get_or_init(|| true)
     }
 
-    /// Refuses the unit; `false` where its ledger part was accepted.
+    /// Refuses the unit; `false` after the acceptance of its ledger part.
     pub(crate) fn refuse(&self) -> bool {
         !*self.0.get_or_init(|| false)
     }
@@ -179,7 +179,7 @@ impl UnitOfWork {
         }
     }
 
-    /// A unit of several parts, applied in order. An empty unit is committed with the units before it, which makes it a barrier.
+    /// A unit of several parts, applied in order. An empty unit is committed with the units before it: a barrier.
     pub fn of_all(parts: impl IntoIterator<Item = Part>, admission: Admission) -> UnitOfWork {
         UnitOfWork {
             parts: parts.into_iter().collect(),
@@ -188,14 +188,14 @@ impl UnitOfWork {
         }
     }
 
-    /// The same unit with one more part, the last.
+    /// Adds a last part.
     #[must_use]
     pub fn with(mut self, part: Part) -> UnitOfWork {
         self.parts.push(part);
         self
     }
 
-    /// The same unit, whose ledger part was accepted: where the store refuses another part, it is committed without that.
+    /// Marks the ledger part as accepted. When the store refuses another part, the unit is committed without the other part.
     #[must_use]
     pub fn accepted(mut self) -> UnitOfWork {
         let acceptance = || Arc::new(Acceptance(OnceLock::from(true)));
@@ -203,7 +203,7 @@ impl UnitOfWork {
         self
     }
 
-    /// Whether the store has refused it: its caller is notified after the commit.
+    /// Whether the store has refused the unit: the caller is notified after the commit.
     pub(crate) fn is_refused(&self) -> bool {
         let acceptance = self.acceptance.as_ref();
         acceptance.is_some_and(|acceptance| acceptance.0.get() == Some(&false))
@@ -220,9 +220,9 @@ impl UnitOfWork {
 pub enum Effect {
     /// The part was written.
     Applied,
-    /// The same reference was booked before with the same kind and amount; nothing was written.
+    /// The reference was booked before with an equal kind and amount; nothing was written.
     Repeated {
-        /// The operation it was booked under.
+        /// The operation of the earlier booking.
         operation: OperationId,
     },
 }
@@ -232,29 +232,29 @@ pub enum Effect {
 pub struct Receipt {
     /// The operation that booked the unit's reference before, if any.
     pub repeated: Option<OperationId>,
-    /// What the unit's take has got, if it has one.
+    /// The result of the unit's take, if the unit has a take.
     pub taken: Option<TakeResult>,
-    /// The account that the unit has loaded, if it exists.
+    /// The account loaded by the unit, if the account exists.
     pub loaded: Option<LoadedAccount>,
 }
 
-/// An account after every unit that was queued before its load, and after every part of which the observers have been notified.
+/// An account after every unit queued before its load, and after every part of which the observers have been notified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadedAccount {
-    /// Available to this node: for one of several nodes what it has of the account.
+    /// Available to the node. For a node of a cluster: the node's allotment.
     pub available: Micros,
-    /// The open holds of this node.
+    /// The open holds of the node.
     pub held: Micros,
-    /// How far below zero the account may go. For one of several nodes that is said of its shared balance.
+    /// How far below zero the account may go. In a cluster the limit applies to the shared balance.
     pub credit_limit: Micros,
-    /// For one of several nodes: what the account has beyond this node, held too, as of the last posting of the others.
+    /// In a cluster: the account's credit beyond the node, including held credit, as of the other nodes' last posting.
     pub elsewhere: Micros,
-    /// For one of several nodes: the number of the recall in force, 0 for none.
+    /// In a cluster: the number of the recall in force, 0 for no recall.
     pub recall: i64,
     /// Whether the account has ever paid.
     pub has_paid: bool,
 }
 
-/// Called once, on a thread of the store, after the unit is durable or will never be; durable is also what ends an operation and is in the
-/// spool. Must not block.
+/// Called once, on a thread of the store, when the unit is durable or lost. A unit that ends an operation is also durable in the spool.
+/// Must not block.
 pub type Done = Box<dyn FnOnce(Result<Receipt, CommitError>) + Send>;

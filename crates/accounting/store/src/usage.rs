@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
-/// Usage of one account, model and credential on one day.
+/// Usage of an account, model and credential on one day.
 ///
-/// Every displayed period is a sum of these: by day, by model, by credential, or all of them.
+/// A displayed period is a sum of usage days: by day, by model, by credential, or in total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageDay {
     /// The start of the day, UTC.
@@ -18,9 +18,9 @@ pub struct UsageDay {
     pub credential: Option<CredentialId>,
     /// Number of operations.
     pub requests: u64,
-    /// Number of them served from the completion cache.
+    /// Number of requests answered from the completion cache.
     pub cache_hits: u64,
-    /// Number of them that were cut short.
+    /// Number of requests that were cut short.
     pub incomplete: u64,
     /// Input tokens.
     pub prompt_tokens: u64,
@@ -28,9 +28,9 @@ pub struct UsageDay {
     pub completion_tokens: u64,
     /// The amount charged.
     pub cost: Micros,
-    /// The cost of cached responses beyond the amount charged for them, at the price version of each.
+    /// The cost of cached responses beyond the charge, at the price version of the response.
     pub saved: Micros,
-    /// The cost beyond what was charged, lost to the operator.
+    /// The cost beyond the charge, lost to the operator.
     pub written_off: Micros,
 }
 
@@ -43,9 +43,9 @@ pub struct RequestsQuery {
     pub from: Timestamp,
     /// Exclusive.
     pub to: Timestamp,
-    /// Only those for this model.
+    /// Only requests for the model.
     pub model: Option<Arc<str>>,
-    /// Only those with this credential.
+    /// Only requests with the credential.
     pub credential: Option<CredentialId>,
     /// The position in the period.
     pub cursor: PageCursor,
@@ -58,17 +58,17 @@ pub struct RequestsQuery {
 pub enum PageCursor {
     /// Starting with the newest of the period.
     Newest,
-    /// Starting with the first that is older than this one.
+    /// A page that starts with the first request older than the position.
     OlderThan(RequestPosition),
-    /// Ending with the last that is newer than this one.
+    /// A page that ends with the last request newer than the position.
     NewerThan(RequestPosition),
 }
 
-/// The position of one request in the order of time. Two may share an instant, hence the id.
+/// The position of a request in the order of time. Two requests may share an instant: the id breaks the tie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestPosition {
-    /// Its time.
+    /// The request's time.
     pub at: Timestamp,
-    /// The request at that instant.
+    /// The request at the instant.
     pub operation: OperationId,
 }

@@ -1,4 +1,4 @@
-//! Signed transfers (x402): each is stored, so that none counts twice and none is lost.
+//! Signed transfers (x402). Every transfer is stored: no transfer counts twice, and no transfer is lost.
 
 use std::sync::Arc;
 
@@ -23,68 +23,70 @@ pub struct AuthorizationKey {
 /// A stored signed transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizationRow {
-    /// Which.
+    /// The transfer's key.
     pub key: AuthorizationKey,
-    /// The account that presented it first and receives what it pays for.
+    /// The account that first presented the transfer and receives the purchase.
     pub account: AccountId,
     /// State of the transfer.
     pub state: AuthorizationState,
-    /// Row version from 0, for optimistic locking: a change names the version it is based on.
+    /// Row version from 0, for optimistic locking: a change names the version of the row it changes.
     pub version: i64,
-    /// A digest of the complete payment: another signature for the same transfer is another payment.
+    /// A digest of the complete payment: another signature for the transfer is another payment.
     pub digest: [u8; 32],
-    /// The sealed payload for submission to the chain; `None` once it is not needed any more.
+    /// The sealed payload for submission to the chain; `None` after the payload is no longer needed.
     pub sealed: Option<Arc<[u8]>>,
-    /// The chain accepts it before this.
+    /// The chain accepts the transfer before this time.
     pub valid_before: Timestamp,
-    /// The transaction, once known. Its result is given by the state.
+    /// The transaction, once known. The state gives the transaction's result.
     pub transaction: Option<[u8; 32]>,
     /// The receipt given to the buyer, once the money has moved.
     pub receipt: Option<Arc<str>>,
-    /// Why it was refused, or its last known status.
+    /// Why the transfer was refused, or the last known status.
     pub note: Option<Arc<str>>,
     /// Reconciliation attempts since the last change.
     pub attempts: u32,
-    /// When the next reconciliation is due; `None` when no change is expected any more.
+    /// Time of the next reconciliation; `None` when no change is expected any more.
     pub next_attempt_at: Option<Timestamp>,
-    /// When it was stored.
+    /// Time of storing.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
 /// A change of a signed transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorizationPart {
-    /// Stores a new one: [`crate::Refusal::AuthorizationConflict`] when it is stored already.
+    /// Stores a new transfer: [`crate::Refusal::AuthorizationConflict`] when the transfer is stored already.
     Begin(AuthorizationRow),
     /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::AuthorizationConflict`] after a concurrent
     /// change.
     Change(AuthorizationRow),
-    /// The same, before submission: also refused ([`crate::Refusal::AuthorizationOpen`]) while another of the account may move money, and
-    /// when the account's subscription does not have this version any more, or, with `None`, when there is one.
+    /// [`AuthorizationPart::Change`] before submission. Also refused ([`crate::Refusal::AuthorizationOpen`]) while another transfer of the
+    /// account may move money. Also refused when the account's subscription has another version, or, with `None`, when the account has a
+    /// subscription.
     Send {
         /// The row.
         row: AuthorizationRow,
         /// The expected version of the subscription.
         subscription: Option<i64>,
     },
-    /// The same, for one that has paid: also refused ([`crate::Refusal::TransactionUsed`]) when its transaction has paid for another one,
-    /// unless the transaction contains the transfer with this nonce on the chain: one transaction may settle several.
+    /// [`AuthorizationPart::Change`] for a transfer that has paid. Also refused ([`crate::Refusal::TransactionUsed`]) when the transaction
+    /// has paid for another transfer, unless the transaction contains the transfer with this nonce on the chain: a transaction may settle
+    /// several transfers.
     Settle {
         /// The row.
         row: AuthorizationRow,
-        /// Whether the chain proves it.
+        /// Whether the chain proves that the transaction contains the transfer.
         is_proven: bool,
     },
-    /// Forgets those that the chain takes no more, at most `limit` of each kind: those that were never sent, and those that were sent and
-    /// refused and that are kept for the operator for longer.
+    /// Forgets transfers that the chain no longer accepts, at most `limit` per kind: transfers that were never sent, and transfers that
+    /// were sent and refused. Refused transfers are kept for the operator for longer.
     Forget {
-        /// Of those that were never sent, the ones that the chain took before this only.
+        /// Of the transfers that were sent and refused, only transfers with an earlier `valid_before` and an earlier time of storing.
         before: Timestamp,
-        /// The same for those that were sent and refused.
+        /// Of the transfers that were sent and refused, only transfers with an earlier `valid_before`.
         refused_before: Timestamp,
-        /// The most that go at once.
+        /// Maximum number of rows per kind.
         limit: u32,
     },
 }

@@ -12,23 +12,23 @@ pub struct Backoff {
     pub base: Duration,
     /// The longest, before jitter.
     pub max: Duration,
-    /// The part that is left to chance.
+    /// The random part of a wait.
     pub jitter: Jitter,
 }
 
 /// The random part of a wait: calls that failed together do not retry together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
-    /// None: the waits are exact.
+    /// No jitter: the waits are exact.
     None,
-    /// A wait is shorter by up to one part in this number.
+    /// A wait is shorter by up to 1/n, for the number n.
     Shorter(u32),
-    /// A wait is longer by up to one part in this number.
+    /// A wait is longer by up to 1/n, for the number n.
     Longer(u32),
 }
 
 impl Backoff {
-    /// The wait after so many failures before the last one, without jitter.
+    /// The wait after the last failure, with `failures` failures before the last failure, without jitter.
     pub fn exact(self, failures: u32) -> Duration {
         let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
         self.base.saturating_mul(factor).min(self.max)
@@ -39,7 +39,7 @@ impl Backoff {
         self.with(failures, u16::from_le_bytes(entropy.bytes()))
     }
 
-    /// The wait, with jitter that is derived from a key: stored work waits as long in each run.
+    /// The wait, with jitter derived from a key: the wait of stored work is equal in every run.
     pub fn derived(self, failures: u32, key: impl Hash) -> Duration {
         let mut hasher = DefaultHasher::new();
         (key, failures).hash(&mut hasher);
@@ -59,7 +59,7 @@ impl Backoff {
     }
 }
 
-/// The failures in a row of something that is tried until it succeeds.
+/// Counts consecutive failures of a retried call.
 #[derive(Clone, Copy, Debug)]
 pub struct Failures {
     backoff: Backoff,
@@ -72,7 +72,7 @@ impl Failures {
         Failures { backoff, count: 0 }
     }
 
-    /// Counts one more, and returns the wait after it.
+    /// Counts a failure, and returns the wait after the failure.
     pub fn next(&mut self, entropy: &Entropy) -> Duration {
         let wait = self.backoff.random(self.count, entropy);
         self.count = self.count.saturating_add(1);

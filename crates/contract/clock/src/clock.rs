@@ -8,7 +8,7 @@ use crate::Timestamp;
 
 /// The gateway's only source of time: a wall clock for recorded times and a monotonic clock for durations and deadlines.
 ///
-/// Cheap to clone. Every component that needs the time receives one, so a test can stop or advance time.
+/// Cheap to clone. Every component that needs the time receives a clock: a test can stop or advance time.
 #[derive(Clone, Debug)]
 pub struct Clock {
     source: Source,
@@ -49,11 +49,11 @@ impl Clock {
         }
     }
 
-    /// A stopped clock that its handle advances, starting at `now`.
+    /// A stopped clock that starts at `now` and is advanced by its handle.
     pub fn manual(now: Timestamp) -> (Clock, ManualClock) {
         let manual = Arc::new(Manual {
             unix_micros: AtomicI64::new(now.as_micros()),
-            // Not zero: a reading of zero would hide an uninitialised one.
+            // Not zero: a reading of zero would hide an uninitialised reading.
             elapsed_nanos: AtomicU64::new(1_000_000_000),
         });
         (
@@ -74,7 +74,7 @@ impl Clock {
         }
     }
 
-    /// Time since this clock was created. Monotonic.
+    /// Time since the clock was created. Monotonic.
     pub fn elapsed(&self) -> Duration {
         match &self.source {
             Source::System { start } => start.elapsed(),
@@ -84,8 +84,8 @@ impl Clock {
         }
     }
 
-    /// Time since the machine was started, with the time in which it was suspended (CLOCK_BOOTTIME). For what other machines decide by their
-    /// own clocks, which go on meanwhile.
+    /// Time since the start of the machine, including suspensions (CLOCK_BOOTTIME). For deadlines that other machines decide by their
+    /// clocks, which go on during a suspension.
     pub fn since_boot(&self) -> Duration {
         match &self.source {
             Source::System { .. } => {
@@ -107,7 +107,7 @@ impl Clock {
     }
 }
 
-/// A system clock before 1970 is wrong; reading it as 1970 keeps ids and rows writable.
+/// A system clock before 1970 is wrong; reading the time as 1970 keeps ids and rows writable.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the type that the ban points to"

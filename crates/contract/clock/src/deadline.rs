@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// A point on the monotonic clock of this process ([`crate::Clock::elapsed`]): a jump of the wall clock does not move it.
+/// A point on the process's monotonic clock ([`crate::Clock::elapsed`]): a jump of the wall clock does not move a deadline.
 ///
-/// Meaningless in another process. So it has no numeric form, and cannot be stored or sent.
+/// Meaningless in another process: a deadline has no numeric form, and cannot be stored or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Duration);
 
@@ -17,12 +17,12 @@ impl Deadline {
         Deadline(elapsed.saturating_add(lifetime))
     }
 
-    /// Whether it has passed at a reading of [`crate::Clock::elapsed`]. At the deadline itself it has.
+    /// Whether the deadline has passed at a reading of [`crate::Clock::elapsed`]; true at the deadline itself.
     pub fn has_passed(self, elapsed: Duration) -> bool {
         elapsed >= self.0
     }
 
-    /// The time left at a reading of [`crate::Clock::elapsed`]; zero when it has passed.
+    /// The time left at a reading of [`crate::Clock::elapsed`]; zero after the deadline.
     pub fn remaining(self, elapsed: Duration) -> Duration {
         self.0.saturating_sub(elapsed)
     }

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes fetched from the system at once, so that an id does not need a system call.
+/// Bytes fetched from the system at once: an id does not need a system call.
 const POOL_BYTES: usize = 512;
 
-/// The hash of a table whose keys clients choose, and which each request reads: SipHash takes five times as long. Each table has a random
-/// key of its own, which decides nothing but the order of its entries.
+/// The hash of a table whose keys clients choose, and which every request reads. SipHash takes five times as long. A table has a random
+/// key, which decides only the order of the table's entries.
 pub type RandomKeyHash = ahash::RandomState;
 
 /// The gateway's only source of randomness.
@@ -52,7 +52,7 @@ impl Entropy {
     ///
     /// # Panics
     ///
-    /// When the operating system provides no randomness: no id and no secret may be generated then.
+    /// When the operating system provides no randomness: no id and no secret may be generated without randomness.
     pub fn fill(&self, out: &mut [u8]) {
         match &self.source {
             Source::System if out.len() > POOL_BYTES => system(out),

@@ -9,7 +9,7 @@ const DAY_SECS: i64 = 86_400;
 pub struct Month(i64);
 
 impl Month {
-    /// The month of that count.
+    /// The month with the count.
     pub const fn from_number(number: i64) -> Month {
         Month(number)
     }
@@ -22,7 +22,7 @@ impl Month {
     /// The month of an instant.
     pub fn of(at: Timestamp) -> Month {
         let day = at.as_secs().div_euclid(DAY_SECS);
-        // The first estimate is never late, as no month is longer than 31 days; then month by month.
+        // The first estimate is never late, as no month is longer than 31 days; the loop adds single months.
         let mut month = Month(1970 * 12 + day.div_euclid(31).min(day.div_euclid(28)));
         while month.next().first_day() <= day {
             month = month.next();
@@ -35,15 +35,15 @@ impl Month {
         Month(self.0 + 1)
     }
 
-    /// Its first instant.
+    /// The month's first instant.
     pub fn start(self) -> Timestamp {
         Timestamp::from_secs(self.first_day().saturating_mul(DAY_SECS))
     }
 
-    /// Its first day, counted from 1970-01-01.
+    /// The month's first day, counted from 1970-01-01.
     fn first_day(self) -> i64 {
         const BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-        /// Days from the first day of year 0 to that of 1970.
+        /// Days from the first day of year 0 to the first day of 1970.
         const EPOCH: i64 = 719_528;
         let (year, month) = (self.0.div_euclid(12), self.0.rem_euclid(12));
         let leaps =

@@ -10,7 +10,7 @@ const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SEC;
 
 /// A point of wall-clock time: microseconds since 1970-01-01T00:00:00Z.
 ///
-/// For recorded times. A lifetime within this process ends at a [`crate::Deadline`], which does not move when the wall clock is set.
+/// For recorded times. A lifetime within the process ends at a [`crate::Deadline`], which does not move when the wall clock is set.
 /// Arithmetic saturates: a time beyond the range means "never" or "always", and must not wrap to its opposite.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
@@ -25,12 +25,12 @@ impl Timestamp {
     /// The latest time.
     pub const MAX: Timestamp = Timestamp(i64::MAX);
 
-    /// A time from microseconds since 1970, as it is stored.
+    /// A time from microseconds since 1970, as stored.
     pub const fn from_micros(micros: i64) -> Timestamp {
         Timestamp(micros)
     }
 
-    /// A time from seconds since 1970, as protocols write it.
+    /// A time from seconds since 1970, as written by protocols.
     pub const fn from_secs(secs: i64) -> Timestamp {
         Timestamp(secs.saturating_mul(MICROS_PER_SEC))
     }
@@ -50,18 +50,18 @@ impl Timestamp {
         self.0.div_euclid(MICROS_PER_SEC)
     }
 
-    /// The time since an earlier one; zero when that one is later.
+    /// The time since `earlier`; zero when `earlier` is later.
     pub const fn duration_since(self, earlier: Timestamp) -> Duration {
         let micros = self.0.saturating_sub(earlier.0);
         Duration::from_micros(if micros > 0 { micros.unsigned_abs() } else { 0 })
     }
 
-    /// The time between two, in either order.
+    /// The time between two timestamps, in either order.
     pub const fn abs_diff(self, other: Timestamp) -> Duration {
         Duration::from_micros(self.0.abs_diff(other.0))
     }
 
-    /// Midnight of its day, UTC.
+    /// Midnight of the day, UTC.
     pub const fn start_of_day(self) -> Timestamp {
         let day = self.0.div_euclid(MICROS_PER_DAY);
         Timestamp(day.saturating_mul(MICROS_PER_DAY))
@@ -79,7 +79,8 @@ impl Timestamp {
         Some(time.into())
     }
 
-    /// RFC 3339 text in UTC, in whole seconds: `2026-01-31T23:59:59Z`. A time outside of the calendar is written as its first or last.
+    /// RFC 3339 text in UTC, in whole seconds: `2026-01-31T23:59:59Z`. A time outside of the calendar is written as the calendar's first or
+    /// last time.
     pub fn rfc3339(self) -> String {
         let range = jiff::Timestamp::MIN.as_second()..=jiff::Timestamp::MAX.as_second();
         let secs = self.as_secs().clamp(*range.start(), *range.end());
@@ -134,7 +135,7 @@ impl From<jiff::Timestamp> for Timestamp {
     }
 }
 
-/// For calendar arithmetic. A time outside of the calendar becomes its first or last.
+/// For calendar arithmetic. A time outside of the calendar becomes the calendar's first or last time.
 impl From<Timestamp> for jiff::Timestamp {
     fn from(time: Timestamp) -> jiff::Timestamp {
         let limit = match time.0 < 0 {

@@ -12,17 +12,17 @@ pub use samples::{Samples, Source};
 
 /// The label of [`Counters`]: an enum made by [`labels!`].
 pub trait Label: Copy + Debug + 'static {
-    /// One cell for each value.
+    /// A cell per value.
     type Cells: AsRef<[AtomicU64]> + Debug + Default;
 
-    /// The values as the metrics write them, in the order of the cells.
+    /// The values as written by the metrics, in the order of the cells.
     const WORDS: &'static [&'static str];
 
-    /// The cell of this value.
+    /// The cell of the value.
     fn index(self) -> usize;
 }
 
-/// Monotonic counters, one for each value of a label. No method takes a lock.
+/// Monotonic counters, a counter per value of a label. No method takes a lock.
 #[derive(Debug)]
 pub struct Counters<L: Label> {
     cells: L::Cells,
@@ -37,7 +37,7 @@ impl<L: Label> Default for Counters<L> {
 }
 
 impl<L: Label> Counters<L> {
-    /// Counts one event.
+    /// Counts an event.
     pub fn inc(&self, label: L) {
         self.inc_by(label, 1);
     }
@@ -59,7 +59,7 @@ impl<L: Label> Counters<L> {
     }
 }
 
-/// Defines an enum that is a [`Label`], each value with its word in the metrics.
+/// Defines an enum that is a [`Label`]; a value has its word in the metrics.
 #[macro_export]
 macro_rules! labels {
     ($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$of:meta])* $one:ident = $word:literal,)+ }) => {

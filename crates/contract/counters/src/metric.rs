@@ -2,17 +2,17 @@
 
 /// A metric.
 ///
-/// Labels are bounded by the settings and by lists in the program: route patterns, models, providers, classes, statuses, endings. Never an
-/// account, a key, an address or other text from a client. Money is counted in whole micro-credits.
+/// Labels are bounded by the settings and by lists in the program: route patterns, models, providers, classes, statuses, endings. A label
+/// never contains an account, a key, an address or other text from a client. Money is counted in whole micro-credits.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Its name.
+    /// The metric's name.
     pub name: &'static str,
-    /// Its kind.
+    /// The metric's kind.
     pub kind: Kind,
-    /// The names of its labels.
+    /// The names of the labels.
     pub labels: &'static [&'static str],
-    /// Its meaning, a sentence.
+    /// The metric's meaning, a sentence.
     pub help: &'static str,
 }
 
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// Defines metrics as constants, and `METRICS`, the list of them in this order.
+/// Defines metrics as constants, and `METRICS`, the ordered list of the metrics.
 #[macro_export]
 macro_rules! metrics {
     ($($id:ident = $name:literal, $kind:ident, [$($label:literal),*], $help:literal;)*) => {

@@ -1,4 +1,4 @@
-//! Samples of one scrape: the values that parts of the program keep themselves, read when the metrics are.
+//! Samples of a scrape: values kept by parts of the program, read at the scrape.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, MetricFami
 
 use crate::{Kind, Metric};
 
-/// A source of values, called at each scrape.
+/// A source of values, called at every scrape.
 pub type Source = Box<dyn Fn(&mut Samples) + Send + Sync>;
 
-/// The values of the sources at one scrape.
+/// The values of the sources at a scrape.
 #[derive(Debug, Default)]
 pub struct Samples {
     families: Vec<MetricFamily>,
@@ -21,13 +21,13 @@ impl Samples {
         self.family(metric, vec![sample(metric.kind, Vec::new(), number(value))]);
     }
 
-    /// Adds the value of a metric without labels that is a time.
+    /// Adds the value of a metric without labels, for a time.
     pub fn seconds(&mut self, metric: Metric, value: Duration) {
         let seconds = value.as_secs_f64();
         self.family(metric, vec![sample(metric.kind, Vec::new(), seconds)]);
     }
 
-    /// Adds the values of a metric with one label.
+    /// Adds the values of a metric with a single label.
     pub fn numbers<'a>(
         &mut self,
         metric: Metric,
@@ -55,7 +55,7 @@ impl Samples {
         self.family(metric, values.collect());
     }
 
-    /// Adds a histogram without labels: upper bounds with counts that are not cumulative, a count above them all, and the sum.
+    /// Adds a histogram without labels: upper bounds with non-cumulative counts, a count above the last bound, and the sum.
     pub fn histogram(
         &mut self,
         metric: Metric,
@@ -80,7 +80,7 @@ impl Samples {
         self.family(metric, vec![sample]);
     }
 
-    /// All values, as the exposition takes them.
+    /// All values, for the exposition.
     pub fn into_families(self) -> Vec<MetricFamily> {
         self.families
     }
@@ -99,7 +99,7 @@ impl Samples {
     }
 }
 
-/// The format has floating point numbers only; whole ones are exact up to 2^53.
+/// The format has only floating point numbers; whole numbers are exact up to 2^53.
 fn number(value: impl Into<i128>) -> f64 {
     value.into() as f64
 }

@@ -5,25 +5,25 @@ use crate::{Resource, Scope, Scopes};
 /// The access that a credential must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequiredAccess {
-    /// The resource it must be bound to (RFC 8707).
+    /// The resource that the credential must be bound to (RFC 8707).
     pub resource: Resource,
-    /// The scopes of which it must have at least one.
+    /// The credential must have at least one of these scopes.
     pub any_of: Scopes,
 }
 
 /// Scopes that cannot be combined on one route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    /// There is none, so no credential could be admitted.
+    /// No scope: no credential could be admitted.
     #[error("no scope is named; name at least one")]
     NoScope,
-    /// They belong to different resources, and a credential is bound to one.
+    /// The scopes belong to different resources, but a credential is bound to a single resource.
     #[error("`{0}` and `{1}` belong to different resources; name scopes of one")]
     Mixed(&'static str, &'static str),
 }
 
 impl RequiredAccess {
-    /// The access that an operation of this scope requires: every scope belongs to one resource.
+    /// The access required by an operation of the scope; a scope belongs to a single resource.
     pub fn of(scope: Scope) -> RequiredAccess {
         RequiredAccess {
             resource: scope.resource(),
@@ -31,7 +31,7 @@ impl RequiredAccess {
         }
     }
 
-    /// The access to a route that any one of these scopes opens, and that checks the scope of each operation itself.
+    /// The access to a route that any of the scopes opens. The route checks the scope of an operation itself.
     pub fn any_of(scopes: Scopes) -> Result<RequiredAccess, AccessError> {
         let mut all = scopes.iter();
         let first = all.next().ok_or(AccessError::NoScope)?;

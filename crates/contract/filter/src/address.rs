@@ -1,12 +1,12 @@
-//! Client addresses: the source address of a request, and its prefix for rate limits.
+//! Client addresses: the source address of a request, and the address's prefix for rate limits.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The client address of a request.
 ///
-/// It is that of the connection, or, for a connection from a trusted proxy, the one that the proxy reports. IPv4 addresses inside IPv6
-/// (`::ffff:a.b.c.d`) are IPv4 addresses here.
+/// The client address is the connection's address, or, for a connection from a trusted proxy, the address that the proxy reports. IPv4
+/// addresses inside IPv6 (`::ffff:a.b.c.d`) are IPv4 addresses here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
     ip: IpAddr,
@@ -25,7 +25,7 @@ impl ClientAddress {
         }
     }
 
-    /// The address of a connection from a trusted proxy, as long as no other address is known.
+    /// The address of a connection from a trusted proxy, before another address is known.
     pub fn of_proxy(peer: IpAddr) -> ClientAddress {
         ClientAddress {
             is_trusted: true,
@@ -33,7 +33,8 @@ impl ClientAddress {
         }
     }
 
-    /// The address that a trusted proxy reports for a request on this connection. `is_trusted` when it is itself a trusted proxy.
+    /// The address that a trusted proxy reports for a request on the connection. `is_trusted` when the reported address is also a trusted
+    /// proxy.
     pub fn reported(self, ip: IpAddr, is_trusted: bool) -> ClientAddress {
         ClientAddress {
             ip: ip.to_canonical(),
@@ -42,8 +43,9 @@ impl ClientAddress {
         }
     }
 
-    /// The address of a connection that a trusted proxy passes on byte by byte: the source that its PROXY protocol header names, if it names
-    /// one. `is_trusted` when that is a trusted one itself. The connection is local only if the proxy and the source are.
+    /// The address of a connection that a trusted proxy passes on byte by byte: the source in the proxy's PROXY protocol header, if the
+    /// header names a source. `is_trusted` when the source is also a trusted proxy. The connection is local only if both the proxy and the
+    /// source are local.
     pub fn passed_on(self, source: Option<IpAddr>, is_trusted: bool) -> ClientAddress {
         let client = source.map_or(self, |ip| self.reported(ip, is_trusted));
         ClientAddress {
@@ -57,7 +59,7 @@ impl ClientAddress {
         self.ip
     }
 
-    /// The address for rate limits and for providers; `None` for a trusted proxy's own, which many clients may share.
+    /// The address for rate limits and for providers; `None` for a trusted proxy's address, which many clients may share.
     pub fn limited(&self) -> Option<IpAddr> {
         (!self.is_trusted).then_some(self.ip)
     }
@@ -67,14 +69,14 @@ impl ClientAddress {
         self.limited().map(AddressPrefix::of)
     }
 
-    /// Whether the connection comes from this machine. Addresses in header fields are ignored: the proxy that reports them ends TLS itself and is
-    /// the peer.
+    /// Whether the connection comes from this machine. Addresses in header fields are ignored: a proxy that reports addresses ends TLS
+    /// itself and is the peer.
     pub fn is_local(&self) -> bool {
         self.is_local
     }
 }
 
-/// A client address reduced to what one subscriber controls: the whole IPv4 address, the first 64 bits of an IPv6 address.
+/// A client address reduced to the part that a subscriber controls: the whole IPv4 address, the first 64 bits of an IPv6 address.
 ///
 /// An IPv4 address embedded in IPv6 (`::ffff:a.b.c.d`, RFC 4291 section 2.5.5.2) counts as the IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,7 +88,7 @@ pub enum AddressPrefix {
 }
 
 impl AddressPrefix {
-    /// Its number: no other prefix has it.
+    /// The prefix's unique number.
     pub fn number(self) -> u128 {
         match self {
             AddressPrefix::V4(address) => address.into(),
@@ -172,7 +174,7 @@ mod tests {
                 let proxy = ClientAddress::of_proxy(ip(proxy));
                 let client = proxy.passed_on(source.map(ip), is_trusted);
                 assert_eq!(client.is_local(), is_local, "{proxy:?} {source:?}");
-                // Fields behind the header change nothing.
+                // Fields behind the header have no effect.
                 let reported = client.reported(ip("127.0.0.1"), false);
                 assert_eq!(reported.is_local(), is_local, "{proxy:?} {source:?}");
             }

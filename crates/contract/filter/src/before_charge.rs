@@ -2,15 +2,15 @@
 
 use crate::{Exchange, Tokens};
 
-/// The work of one filter when another is about to charge for a whole response: everything is known but the amount. Left on the exchange,
-/// and called once by the filter that charges; not called when nothing is charged, or for a partial response.
+/// The work of a filter before another filter charges for a whole response. Only the amount is still unknown. Left on the exchange, and
+/// called once by the filter that charges. Not called when nothing is charged, or for a partial response.
 ///
-/// It puts on the exchange what has to be durable together with the charge, as a type that the charging filter knows.
+/// The work puts data on the exchange that has to be durable together with the charge, as a type that the charging filter knows.
 pub struct BeforeCharge(Box<Act>);
 
 type Act = dyn FnOnce(&mut Exchange, Tokens, Estimated) + Send + Sync;
 
-/// Whether tokens were counted by us because the provider did not report them.
+/// Whether the gateway counted the tokens because the provider did not report them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimated(pub bool);
 
@@ -22,7 +22,7 @@ impl BeforeCharge {
         BeforeCharge(Box::new(act))
     }
 
-    /// Runs it: the charge will be for these tokens.
+    /// Runs the work: the charge will be for `tokens`.
     pub fn act(self, exchange: &mut Exchange, tokens: Tokens, estimated: Estimated) {
         (self.0)(exchange, tokens, estimated);
     }

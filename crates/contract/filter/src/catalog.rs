@@ -20,8 +20,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// A catalog of these models; `default` names the one that serves requests without a model. `None` when `default` is not among them or
-    /// an id is duplicated.
+    /// A catalog of models; `default` names the model for requests without a model. `None` when `default` is not in the catalog or an id is
+    /// duplicated.
     pub fn new(models: Vec<Arc<Model>>, default: Option<&str>) -> Option<Catalog> {
         let by_id: HashMap<Arc<str>, usize> = models
             .iter()
@@ -42,7 +42,7 @@ impl Catalog {
         })
     }
 
-    /// The model with this id.
+    /// The model with the id.
     pub fn get(&self, id: &str) -> Option<&Arc<Model>> {
         self.by_id.get(id).map(|&at| &self.models[at])
     }
@@ -58,20 +58,20 @@ impl Catalog {
     }
 }
 
-/// One model of the catalog.
+/// A model of the catalog.
 #[derive(Debug)]
 pub struct Model {
-    /// Its public id.
+    /// The model's public id.
     pub id: Arc<str>,
-    /// Its display name.
+    /// The model's display name.
     pub name: Option<String>,
-    /// Its creator; the service's own name where the settings have none.
+    /// The model's creator; the service's name where the settings name no creator.
     pub owned_by: String,
-    /// When it was added to the catalog.
+    /// When the model was added to the catalog.
     pub created: Option<Timestamp>,
-    /// Its price, at [`Model::price_version`].
+    /// The model's price, at [`Model::price_version`].
     pub price: Price,
-    /// The price version, stored with each charge.
+    /// The price version, stored with every charge.
     pub price_version: i64,
     /// Sizes.
     pub limits: ModelLimits,
@@ -79,36 +79,36 @@ pub struct Model {
     pub output_modalities: Vec<String>,
     /// Hold amounts for non-text parts of a request.
     pub part_ceilings: PartCeilings,
-    /// Factor, in millionths, from counted o200k tokens to this model's own.
+    /// Factor, in millionths, from counted o200k tokens to the model's tokens.
     pub token_factor_ppm: u32,
-    /// Its providers.
+    /// The model's providers.
     pub providers: Vec<ProviderModel>,
-    /// Whether a text request that has a `system` is sent as chat, although a provider supports text requests.
+    /// Whether a text request with a `system` is sent as chat, even if a provider supports text requests.
     pub system_as_chat: bool,
-    /// How a cap is written into a request without one.
+    /// The member for an added cap, in a request without a cap.
     pub cap_member: CapMember,
     /// Provider selection and fallback.
     pub routing: Routing,
-    /// What happens to a stream after its client has disconnected, where it differs from the default.
+    /// Handling of a stream after its client has disconnected, where the handling differs from the default.
     pub after_leaving: Option<AfterLeaving>,
-    /// Whether any of its providers is healthy, as far as known.
+    /// Whether a provider of the model is healthy, as far as known.
     pub working: AtomicBool,
 }
 
 impl Model {
-    /// Whether any of its providers is healthy, as far as known.
+    /// Whether a provider of the model is healthy, as far as known.
     pub fn is_working(&self) -> bool {
         self.working.load(Ordering::Relaxed)
     }
 
-    /// Whether any provider offers it through `api`.
+    /// Whether a provider offers the model through `api`.
     pub fn speaks(&self, api: Api) -> bool {
         self.providers.iter().any(|place| place.apis.has(api))
     }
 }
 
-/// The maximum cost of a non-text part of a request, by kind, where the operator has set one; without it a part may be as many tokens as the
-/// model's context has. The actual cost follows from the tokens that the provider reports for it.
+/// The maximum cost of a non-text part of a request, by kind, where the operator has set a maximum. Without a maximum a part counts as the
+/// model's whole context. The actual cost follows from the tokens that the provider reports for the part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartCeilings {
     /// An image.
@@ -124,7 +124,7 @@ pub struct PartCeilings {
 }
 
 impl PartCeilings {
-    /// The same for every kind.
+    /// One ceiling for every kind.
     pub fn all(ceiling: Micros) -> PartCeilings {
         PartCeilings {
             image: Some(ceiling),
@@ -143,7 +143,8 @@ pub struct ModelLimits {
     pub context_length: Option<NonZeroU64>,
     /// Output of a request without a cap, per choice: the amount held.
     pub output_tokens_default: NonZeroU64,
-    /// Whether the operator guarantees that no such response is longer: then no more is charged for.
+    /// Whether the operator guarantees that no response without a cap is longer. With the guarantee the charge covers at most
+    /// `output_tokens_default` tokens.
     pub output_tokens_bound: bool,
 }
 
@@ -152,8 +153,8 @@ pub struct ModelLimits {
 pub struct Routing {
     /// The selection policy among healthy providers.
     pub choice: Choice,
-    /// Ids of the fallback models whose providers are called, in this order, when none of the model's own can serve. The price stays that
-    /// of the requested model.
+    /// Ids of the fallback models, in order. A fallback model's providers are called when no provider of the requested model can serve. The
+    /// price stays the requested model's price.
     pub fallback: Vec<Arc<str>>,
 }
 
@@ -163,7 +164,7 @@ pub enum Choice {
     /// Weighted random.
     #[default]
     Weighted,
-    /// Least requests: the one with the fewest calls in flight relative to its weight.
+    /// Least requests: the provider with the fewest calls in flight relative to its weight.
     LeastBusy,
 }
 
@@ -174,7 +175,7 @@ impl Words for Choice {
     ];
 }
 
-/// A model as offered by one provider.
+/// A model as offered by a provider.
 #[derive(Clone, Debug)]
 pub struct ProviderModel {
     /// The provider's name in the settings.
@@ -183,20 +184,21 @@ pub struct ProviderModel {
     pub address: Arc<str>,
     /// The provider's id of the model.
     pub model: Arc<str>,
-    /// The operations that the provider offers for this model.
+    /// The operations that the provider offers for the model.
     pub apis: Apis,
-    /// Its share of the calls, relative to the weights of the others; 0 for a fallback that is called only when no other can serve.
+    /// The provider's share of the calls, relative to the weights of other providers. 0 for a fallback, which is called only when no other
+    /// provider can serve.
     pub weight: u32,
     /// Names of top-level members removed from requests to the provider.
     pub removed_members: Arc<[Box<str>]>,
-    /// Names of top-level members that make a request refused if it could go to the provider.
+    /// Names of top-level members that make a request refused if the request could go to the provider.
     pub refused_members: Arc<[Box<str>]>,
-    /// Whether the provider knows the role `developer`; one that does not gets `system`.
+    /// Whether the provider knows the role `developer`; other providers get `system`.
     pub developer_role: bool,
 }
 
 impl ProviderModel {
-    /// A model at a provider that offers every operation for it and accepts every member of a request.
+    /// A model at a provider that offers every operation for the model and accepts every member of a request.
     pub fn new(provider: &str, model: &str) -> ProviderModel {
         ProviderModel {
             provider: provider.into(),
@@ -211,13 +213,13 @@ impl ProviderModel {
     }
 }
 
-/// What happens to a stream after its client has disconnected.
+/// Handling of a stream after its client has disconnected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterLeaving {
-    /// Drain: the provider is read for a while longer, for the usage it reports at the end.
+    /// Drain: the provider is read for a while longer, for the usage at the end of the stream.
     #[default]
     Drain,
-    /// Abort: the provider's connection is closed at once, which is cheaper where the provider then stops working, and the usage has to be
+    /// Abort: the provider's connection is closed at once. Cheaper where the provider stops working at the close, but the usage has to be
     /// counted.
     Stop,
 }
@@ -240,7 +242,7 @@ impl Api {
     /// Every operation, at its number.
     pub const ALL: [Api; 2] = [Api::Chat, Api::Text];
 
-    /// Its name in settings.
+    /// The operation's name in settings.
     pub fn name(self) -> &'static str {
         match self {
             Api::Chat => "chat",
@@ -265,13 +267,13 @@ impl Apis {
     /// Every operation.
     pub const ALL: Apis = Apis((1 << Api::ALL.len()) - 1);
 
-    /// This set and `api`.
+    /// Adds `api` to the set.
     #[must_use]
     pub const fn with(self, api: Api) -> Apis {
         Apis(self.0 | 1 << api as u8)
     }
 
-    /// Whether `api` is among them.
+    /// Whether the set contains `api`.
     pub const fn has(self, api: Api) -> bool {
         self.0 & 1 << api as u8 != 0
     }

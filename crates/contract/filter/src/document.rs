@@ -19,16 +19,16 @@ const COMPRESSED_BYTES_MIN: usize = 1024;
 
 /// A document that is sent to every client: discovery, descriptions of the service, style sheets.
 ///
-/// It has a strong `ETag` for each coding and supports conditional requests with 304 (RFC 9110 sections 8.8.3 and 13.1.2). Text is sent
-/// with gzip to clients that accept it. Nothing of a session may be in it: a compressed response reveals by its length whether a secret
-/// is equal to text that an attacker chose (BREACH).
+/// A document has a strong `ETag` per coding and supports conditional requests with 304 (RFC 9110 sections 8.8.3 and 13.1.2). Text is sent
+/// with gzip to clients that accept gzip. A document must contain no session data: a compressed response reveals by its length whether a
+/// secret equals a text chosen by an attacker (BREACH).
 #[derive(Clone)]
 pub struct Document {
     /// Fields of every 200, `Content-Type` included.
     headers: HeaderMap,
     body: Bytes,
     etag: HeaderValue,
-    /// The body and its `ETag` with gzip, compressed at the first request for it; `None` for what is small or compressed already.
+    /// The body and its `ETag` with gzip, compressed at the first request for gzip; `None` for a small or already compressed body.
     gzip: Option<Arc<OnceLock<(Bytes, HeaderValue)>>>,
 }
 
@@ -41,7 +41,7 @@ impl Document {
         Document::with_headers(headers, body.into())
     }
 
-    /// A document with these fields, `Content-Type` and `Cache-Control` among them.
+    /// A document with the fields, `Content-Type` and `Cache-Control` among them.
     pub fn with_headers(headers: HeaderMap, body: Bytes) -> Document {
         let media_type = headers.get(header::CONTENT_TYPE);
         let media_type = media_type.and_then(|value| value.to_str().ok());

@@ -1,6 +1,6 @@
 //! The closed list of endings: every way an exchange can end, and every kind of upstream fault.
 
-/// Every way an exchange can end. Each gets exactly one of these, at `on_end`, in the access log and in the metrics.
+/// Every way an exchange can end. An exchange gets exactly one ending, at `on_end`, in the access log and in the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
     /// The whole response of the upstream was sent.
@@ -17,7 +17,7 @@ pub enum Ending {
     GoneBefore,
     /// The client disconnected, or stopped reading, in the middle of the response.
     GoneDuring,
-    /// The response was ready, but its charge could not be made durable, so it was not delivered.
+    /// The response was ready, but its charge could not be made durable: the response was not delivered.
     Unsettled,
     /// A panic, or the process stopped before the exchange was finished.
     Aborted,
@@ -53,7 +53,7 @@ impl Ending {
     ];
 }
 
-/// The kind of upstream failure, as far as the client and the metrics need it.
+/// The kind of upstream failure, for the client and the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UpstreamFault {
     /// No connection: refused, no route, name not resolved, TLS not trusted.
@@ -64,9 +64,9 @@ pub enum UpstreamFault {
     Cut,
     /// A response that is no completion: invalid data, an unknown status, a body above its limit.
     Invalid,
-    /// The upstream reported an error of its own.
+    /// The upstream reported an error.
     Error,
-    /// The upstream refused the request as the client's fault (its 400, 413 or 422).
+    /// The upstream refused the request as the client's fault (status 400, 413 or 422).
     BadRequest,
     /// The upstream's rate limit.
     RateLimited,

@@ -1,6 +1,6 @@
 //! Client errors: codes, statuses and the error body.
 //!
-//! One table, [`CODES`], holds every code with its status and type; responses and the documentation are built from it.
+//! The table [`CODES`] holds every code with its status and type. Responses and the documentation are built from the table.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,7 @@ use tollgate_money::Micros;
 use crate::FilterCode;
 use crate::settings::Words;
 
-/// Above this wait a client library that obeys `Retry-After` without a maximum would hang, so the response says not to retry automatically.
+/// Above this wait the response says not to retry automatically: a client library that obeys `Retry-After` without a maximum would hang.
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(60);
 
 macro_rules! codes {
@@ -38,7 +38,7 @@ macro_rules! codes {
                 match self { $(ErrorCode::$name => $word,)* ErrorCode::OfFilter(code) => code.word }
             }
 
-            /// Its HTTP status.
+            /// The HTTP status of the code.
             pub fn status(self) -> StatusCode {
                 let status: u16 = match self {
                     $(ErrorCode::$name => $status,)*
@@ -47,7 +47,7 @@ macro_rules! codes {
                 StatusCode::from_u16(status).expect("the table holds statuses")
             }
 
-            /// Its meaning, as a sentence for the documentation.
+            /// The code's meaning, as a sentence for the documentation.
             pub fn means(self) -> &'static str {
                 let means = match self {
                     $(ErrorCode::$name => concat!($($doc),*),)*
@@ -56,7 +56,7 @@ macro_rules! codes {
                 means.trim_ascii()
             }
 
-            /// Its category (`error.type`).
+            /// The code's category (`error.type`).
             pub fn kind(self) -> ErrorType {
                 match self {
                     $(ErrorCode::$name => ErrorType::$kind,)*
@@ -268,10 +268,10 @@ pub enum ErrorShape {
     Envelope,
     /// `{"error","error_description"}` (RFC 6749 section 5.2)
     OAuth,
-    /// The envelope, with additional `code`, `content` and, where a credential is required, `messages`, which platforms of the Universal
-    /// Commerce Protocol read (version 2026-04-08, Overview, "Error Handling").
+    /// The envelope, with additional `code` and `content`, and with `messages` where a credential is required. Read by platforms of the
+    /// Universal Commerce Protocol (version 2026-04-08, Overview, "Error Handling").
     Ucp,
-    /// A page, rendered by the [`crate::ErrorPage`] on the exchange; the envelope where there is none.
+    /// A page, rendered by the [`crate::ErrorPage`] on the exchange; the envelope without an `ErrorPage`.
     Page,
 }
 
@@ -284,7 +284,7 @@ impl Words for ErrorShape {
     ];
 }
 
-/// Retry delay of a request that finds no memory: most requests end within it.
+/// Retry delay of a request that finds no memory: most requests end within this delay.
 const MEMORY_WAIT: Duration = Duration::from_secs(5);
 
 /// A refusal or failure, before it is written in the route's format.
@@ -302,7 +302,7 @@ pub struct ApiError {
     pub credits: Option<Box<Credits>>,
     /// Further fields, such as `WWW-Authenticate` and `Allow`.
     pub headers: Option<Box<HeaderMap>>,
-    /// On a 429 of another limit than the quotas of the account: its name in the rate limit fields.
+    /// On a 429 of a limit other than the account's quotas: the limit's name in the rate limit fields.
     pub limit: Option<&'static str>,
     /// Whether the connection is closed after the response.
     pub close: bool,
@@ -334,13 +334,13 @@ impl ApiError {
         }
     }
 
-    /// A refusal for lack of memory; `what` does not fit, which is a sentence.
+    /// A refusal for lack of memory. `what` is a sentence about the bytes that do not fit.
     pub fn no_memory(what: &str) -> ApiError {
         let remedy = "Send fewer requests at once, or shorter ones; try again in a few seconds.";
         ApiError::new(ErrorCode::Overloaded, format!("{what} {remedy}")).retry_after(MEMORY_WAIT)
     }
 
-    /// Names the limit that refused the request: its state replaces that of the account's quotas in the rate limit fields.
+    /// Names the limit that refused the request. The limit's state replaces the account's quotas in the rate limit fields.
     #[must_use]
     pub fn limit(mut self, name: &'static str) -> ApiError {
         self.limit = Some(name);
@@ -387,7 +387,7 @@ impl ApiError {
         self.code.status()
     }
 
-    /// Adds the fields of this error to those of the response.
+    /// Adds the error's fields to the response's fields.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
         headers.insert(
             header::CONTENT_TYPE,
@@ -417,9 +417,9 @@ impl ApiError {
         }
     }
 
-    /// Replaces the rate limit fields with the state of the limit that refused, if it is another one than the account's quotas.
+    /// Replaces the rate limit fields with the state of the refusing limit, if the refusing limit is not an account quota.
     ///
-    /// Of such a limit only the wait is known: one request after it is its policy.
+    /// Only the wait of such a limit is known: its policy reads as one request per wait.
     pub fn write_limit(&self, headers: &mut HeaderMap) {
         let Some(name) = self.limit else {
             return;
@@ -473,7 +473,7 @@ impl ApiError {
         }
     }
 
-    /// The error code for OAuth clients, which know those of RFC 6749 section 5.2 and related RFCs.
+    /// The error code for OAuth clients, which know the codes of RFC 6749 section 5.2 and related RFCs.
     fn oauth_word(&self) -> &'static str {
         match self.code {
             ErrorCode::InvalidGrant
@@ -577,7 +577,7 @@ fn number(amount: Micros) -> Box<RawValue> {
     RawValue::from_string(amount.to_string()).expect("a decimal text is a JSON number")
 }
 
-/// A wait in whole seconds, rounded up: rounding down would invite a retry that is refused again (RFC 9110 section 10.2.3).
+/// A wait in whole seconds, rounded up. Rounding down would invite a retry that is refused again (RFC 9110 section 10.2.3).
 fn whole_seconds(wait: Duration) -> u64 {
     wait.as_nanos()
         .div_ceil(1_000_000_000)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{ApiError, Reply};
 
-/// Renders an error as a page. Left on the exchange of a browser request; without it the error has the route's format.
+/// Renders an error as a page. Left on the exchange of a browser request; without an `ErrorPage` the error has the route's format.
 #[derive(Clone)]
 pub struct ErrorPage(Arc<Draw>);
 
@@ -13,7 +13,7 @@ pub struct ErrorPage(Arc<Draw>);
 type Draw = dyn Fn(&ApiError, &str) -> Reply + Send + Sync;
 
 impl ErrorPage {
-    /// A renderer that calls this function.
+    /// A renderer that calls a function.
     pub fn new(draw: impl Fn(&ApiError, &str) -> Reply + Send + Sync + 'static) -> ErrorPage {
         ErrorPage(Arc::new(draw))
     }

@@ -1,4 +1,4 @@
-//! The events of a response: each is sent, held back or dropped by the filters.
+//! The events of a response: an event is sent, held back or dropped by the filters.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use crate::Ending;
 /// The kind of an [`Event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// A `data:` event of a stream, other than the last.
+    /// A `data:` event of a stream, other than the last event.
     Data,
     /// `data: [DONE]`.
     Done,
@@ -16,18 +16,19 @@ pub enum EventKind {
     Whole,
 }
 
-/// The disposition of an event after the filters have seen it.
+/// The disposition of an event after the filters have seen the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// Send it as soon as possible.
+    /// Send the event as soon as possible.
     Send,
-    /// Hold it back until another event of the stream is sent or held, or until the tail. Whole responses and `[DONE]` are always held.
+    /// Hold the event back until another event of the stream is sent or held, or until the tail. Whole responses and `[DONE]` are always
+    /// held.
     Hold,
-    /// Never send it.
+    /// Never send the event.
     Drop,
 }
 
-/// One whole piece of a response, borrowed from the read buffer until a filter replaces it.
+/// A whole piece of a response, borrowed from the read buffer until a filter replaces the piece.
 #[derive(Debug)]
 pub struct Event<'a> {
     kind: EventKind,
@@ -39,7 +40,7 @@ pub struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// An event as the upstream sent it: for a stream the payload after `data: `.
+    /// An event as the upstream sent the event: for a stream the payload after `data: `.
     pub fn new(kind: EventKind, data: &'a [u8]) -> Event<'a> {
         let disposition = if kind == EventKind::Data {
             Disposition::Send
@@ -73,7 +74,7 @@ impl<'a> Event<'a> {
         self.replaced.as_deref().unwrap_or(self.data)
     }
 
-    /// The current text, for keeping. It is copied only where it is part of a larger buffer.
+    /// The current text, for keeping. Copied only if the text is part of a larger buffer.
     pub fn bytes(&self) -> Bytes {
         match (&self.replaced, self.whole) {
             (Some(bytes), _) => bytes.clone(),
@@ -99,7 +100,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The text, if a filter replaced it.
+    /// The text, if a filter replaced the text.
     pub fn into_replaced(self) -> Option<Bytes> {
         self.replaced
     }
@@ -114,10 +115,10 @@ pub struct HeldEvent {
     pub data: Bytes,
 }
 
-/// The tail of a response: the rest to be sent when everything about it is known.
+/// The tail of a response: the rest to be sent at the end, when the outcome is known.
 #[derive(Debug)]
 pub struct Tail {
-    /// The pieces that were held back, in order.
+    /// The held pieces, in order.
     pub held: SmallVec<[HeldEvent; 2]>,
     ending: Ending,
     /// Whether the client can still be written to.
@@ -125,7 +126,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// A tail of these pieces.
+    /// A tail of held pieces.
     pub fn new(held: SmallVec<[HeldEvent; 2]>, ending: Ending, deliverable: bool) -> Tail {
         Tail {
             held,
@@ -134,8 +135,8 @@ impl Tail {
         }
     }
 
-    /// How the response ended: [`Ending::Complete`], [`Ending::Answered`], [`Ending::UpstreamCut`] or [`Ending::GoneDuring`] (and
-    /// [`Ending::GoneBefore`] when the client disconnected before the first byte but the upstream was read to its end).
+    /// The response's end: [`Ending::Complete`], [`Ending::Answered`], [`Ending::UpstreamCut`] or [`Ending::GoneDuring`]. Also
+    /// [`Ending::GoneBefore`] when the client disconnected before the first byte but the upstream was read to its end.
     pub fn ending(&self) -> Ending {
         self.ending
     }
@@ -145,7 +146,7 @@ impl Tail {
         self.deliverable
     }
 
-    /// The piece that carries metadata about the whole response: the body, or the last data event before `[DONE]`.
+    /// The piece for metadata about the whole response: the body, or the last data event before `[DONE]`.
     pub fn last_data(&mut self) -> Option<&mut HeldEvent> {
         self.held
             .iter_mut()

@@ -1,4 +1,4 @@
-//! The exchange: one request, its response, and the filters' shared state.
+//! The exchange: a request, its response, and the filters' shared state.
 
 use std::time::Duration;
 
@@ -21,17 +21,17 @@ const EMPTY: HeaderValue = HeaderValue::from_static("");
 /// Capacity of the response's header map before its memory has to grow.
 const REPLY_FIELDS: usize = 24;
 
-/// One request and the state of its response.
+/// A request and the state of its response.
 pub struct Exchange {
     /// The request.
     pub request: Request,
-    /// Fields set on every response, refusals included. They are overridden by those of [`Exchange::defer_headers`], then by those of the
-    /// response itself, then by those that every response has.
+    /// Fields set on every response, refusals included. Later sources override `reply_headers`: first [`Exchange::defer_headers`], then the
+    /// response's fields, then the fields that every response has.
     pub reply_headers: HeaderMap,
     deferred_headers: SmallVec<[Box<dyn DeferredHeaders>; 3]>,
     /// Facts for the access log and the metrics.
     pub record: Record,
-    /// The bytes that its body and its buffers hold. Without a limit until the driver sets one.
+    /// The bytes of the request's body and buffers. Without a limit until the driver sets a limit.
     pub memory: MemoryUse,
     time: Time,
     slots: Slots,
@@ -60,12 +60,13 @@ impl Exchange {
         exchange
     }
 
-    /// Adds deferred fields to every response, written with its head: after those of `reply_headers`, in the order of these calls.
+    /// Adds deferred fields to every response. Deferred fields are written with the response's head: after `reply_headers`, in the order of
+    /// the calls.
     pub fn defer_headers(&mut self, fields: impl DeferredHeaders + 'static) {
         self.deferred_headers.push(Box::new(fields));
     }
 
-    /// Takes all fields set for every response. For the response's head: afterwards there are none.
+    /// Takes all fields set for every response, for the response's head. No fields remain.
     pub fn take_reply_headers(&mut self) -> HeaderMap {
         let mut headers = std::mem::take(&mut self.reply_headers);
         headers.reserve(REPLY_FIELDS);
@@ -75,24 +76,24 @@ impl Exchange {
         headers
     }
 
-    /// [`Clock::elapsed`] as last read by any filter, if nothing has been awaited since. For a filter that decides at once.
+    /// The cached [`Clock::elapsed`] of the filters' last reading, if no wait has followed. For a filter that decides at once.
     pub fn elapsed(&mut self, clock: &Clock) -> Duration {
         self.time.elapsed(clock)
     }
 
-    /// [`Clock::now`] as of the same reading. A change of that clock is followed within a second.
+    /// [`Clock::now`] as of the cached reading. A change of the wall clock is followed within a second.
     pub fn now(&mut self, clock: &Clock) -> Timestamp {
         self.time.now(clock)
     }
 
-    /// [`Clock::now`] at a reading of [`Clock::elapsed`] that was just made.
+    /// [`Clock::now`] at a fresh reading of [`Clock::elapsed`].
     pub fn now_at(&self, elapsed: Duration, clock: &Clock) -> Timestamp {
         let extrapolated = self.time.extrapolated(elapsed);
         extrapolated.unwrap_or_else(|| clock.now())
     }
 
-    /// Invalidates the cached time after a wait: the next reading is fresh. The driver calls it for its own waits, and for every step that
-    /// a filter completes later; a filter has to call it for waits in the middle of such a step.
+    /// Invalidates the cached time after a wait: the next reading is fresh. The driver invalidates the time after its own waits, and after
+    /// every step that a filter completes later. A filter has to invalidate the time after waits in the middle of a step.
     pub fn invalidate_now(&mut self) {
         self.time.invalidate();
     }
@@ -103,39 +104,39 @@ impl Exchange {
         self.time.elapsed(clock)
     }
 
-    /// Adds a field to the exchange's line in the access log, as `filter.FILTER.NAME`. At most 16 for all filters, texts of at most 128
-    /// bytes; what exceeds that is dropped. Never a secret, nor text of a client that may contain one.
+    /// Adds a field to the exchange's line in the access log, as `filter.FILTER.NAME`. At most 16 fields for all filters, with texts of at
+    /// most 128 bytes; more is dropped. Never log a secret, or a client's text that may contain a secret.
     pub fn log(&mut self, filter: &'static str, name: &'static str, value: impl Into<LogValue>) {
         self.record.log.set(filter, name, value.into());
     }
 
-    /// Stores a value for later phases and other filters; at most one of each type. Returns the previous value.
+    /// Stores a value for later phases and later filters, at most one value per type. Returns the previous value.
     pub fn put<T: Send + Sync + 'static>(&mut self, value: T) -> Option<T> {
         self.slots.put(value)
     }
 
-    /// The same for a boxed value, which is not moved. For large ones, as with [`Exchange::take_boxed`].
+    /// [`Exchange::put`] for a boxed value, which is not moved. For large values, as with [`Exchange::take_boxed`].
     pub fn put_boxed<T: Send + Sync + 'static>(&mut self, value: Box<T>) -> Option<Box<T>> {
         self.slots.put_boxed(value)
     }
 
-    /// The value of this type, if there is one.
+    /// The value of the type, if stored.
     pub fn get<T: 'static>(&self) -> Option<&T> {
         self.slots.find()
     }
 
-    /// The value of this type, mutable.
+    /// The value of the type, mutable.
     pub fn get_mut<T: 'static>(&mut self) -> Option<&mut T> {
         self.slots.find_mut()
     }
 
-    /// Removes the value of this type.
+    /// Removes the value of the type.
     pub fn take<T: 'static>(&mut self) -> Option<T> {
         self.slots.take()
     }
 
-    /// Removes the value of this type without moving it. For large, rarely used values: those with a field of their own in every exchange
-    /// have to be moved into a box for this.
+    /// Removes the value of the type without moving the value. For large, rarely used values. A value with a dedicated field in every
+    /// exchange has to be moved into a box.
     pub fn take_boxed<T: 'static>(&mut self) -> Option<Box<T>> {
         self.slots.take_boxed()
     }
@@ -154,23 +155,23 @@ pub struct Request {
     pub query: Option<Box<str>>,
     /// The header fields.
     pub headers: HeaderMap,
-    /// The body; empty until it was read for a filter whose contract requires it.
+    /// The body; empty until the body was read for a filter whose contract requires a body.
     pub body: Bytes,
     /// The client address.
     pub client: ClientAddress,
-    /// Whether it arrived over TLS.
+    /// Whether the request arrived over TLS.
     pub tls: bool,
     /// The protocol's version.
     pub protocol: Protocol,
 }
 
 impl Request {
-    /// Frees the head, of which only the access log needs anything any more: before a wait for the client to read its answer.
+    /// Frees the head before a wait for the client to read the answer. Keeps only the fields for the access log.
     #[cold]
     pub fn free_head(&mut self) {
         let mut kept = HeaderMap::new();
         for name in LOGGED {
-            // A field that occurs several times is logged as little as none.
+            // A repeated field is not logged, like a missing field.
             if let (Some(value), true) = (self.headers.get(name), self.single(name).is_some()) {
                 kept.insert(
                     name,
@@ -183,7 +184,7 @@ impl Request {
         self.query = None;
     }
 
-    /// Bytes of its head: names, values and target.
+    /// Bytes of the request's head: names, values and target.
     pub fn head_bytes(&self) -> usize {
         let fields = self.headers.iter();
         let fields = fields.map(|(name, value)| name.as_str().len() + value.len());
@@ -191,7 +192,7 @@ impl Request {
         self.path.len() + query + fields.sum::<usize>()
     }
 
-    /// The value of a singleton field: `None` when it is missing, duplicated or not visible ASCII.
+    /// The value of a singleton field: `None` for a missing or repeated field, or a value that is not visible ASCII.
     pub fn single(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
         match (values.next(), values.next()) {
@@ -201,7 +202,7 @@ impl Request {
     }
 }
 
-/// Set on an exchange whose connection negotiated a TLS version before 1.3, for endpoints that require more.
+/// Set on an exchange whose connection negotiated a TLS version before 1.3, for endpoints that require TLS 1.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OldTls;
 
@@ -233,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// Sets each value, replacing or appending.
+    /// Sets every value, replacing or appending.
     struct Deferred(&'static [(&'static str, &'static str, bool)]);
 
     impl DeferredHeaders for Deferred {

@@ -7,25 +7,26 @@ use std::pin::Pin;
 
 use crate::{ApiError, Ending, Event, Exchange, Reply, Tail};
 
-/// One step of a chain.
+/// A step of a chain.
 ///
-/// Every phase has a default that does nothing; [`Contract::phases`] lists the ones the chain calls. A phase returns a [`Step`]: at once
-/// where it can (no allocation), later where it must wait.
+/// Every phase has a default that does nothing; [`Contract::phases`] lists the phases that the chain calls. A phase returns a [`Step`]: at
+/// once where possible (no allocation), later where the phase must wait.
 pub trait Filter: Send + Sync {
-    /// Its name in the settings, in logs and in metrics.
+    /// The filter's name in the settings, in logs and in metrics.
     fn name(&self) -> &'static str;
 
     /// The filter's requirements and guarantees; read once, when a chain is built.
     fn contract(&self) -> Contract;
 
-    /// The head has been read and the filters before the first one that requires the body have admitted the request: its body is read next.
-    /// The place to refuse what needs no body. Called once, also for filters behind that one, and only where a filter requires the body.
+    /// The head has been read, and the request was admitted by every filter before the first filter that requires the body. The body is
+    /// read next. The place for refusals that need no body. Called once for every filter of the chain, and only where a filter requires the
+    /// body.
     fn on_head<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let _ = exchange;
         Step::now(Outcome::Continue)
     }
 
-    /// The head has been read, and the body too when the contract requires it.
+    /// The head has been read, and the body too when the contract requires the body.
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let _ = exchange;
         Step::now(Outcome::Continue)
@@ -40,28 +41,29 @@ pub trait Filter: Send + Sync {
 
     /// The request is refused before the upstream was called, and nothing was sent. May replace `error` with another refusal.
     ///
-    /// Called when a filter refuses in [`Filter::on_request`] or [`Filter::on_forward`], when one of them returns an error under
-    /// [`FailureMode::Deny`], and when the driver itself refuses while it reads a body that a filter asks for (its length, time, framing or
-    /// media type). Not called for refusals in [`Filter::before_first_byte`] and [`Filter::before_tail`], nor for errors of the upstream.
+    /// Called when a filter refuses in [`Filter::on_request`] or [`Filter::on_forward`], and when a filter returns an error from these
+    /// phases under [`FailureMode::Deny`]. Also called when the driver refuses while reading a body for a filter (the body's length, time,
+    /// framing or media type). Not called for refusals in [`Filter::before_first_byte`] and [`Filter::before_tail`], nor for errors of the
+    /// upstream.
     fn on_refusal(&self, exchange: &mut Exchange, error: &mut ApiError) {
         let _ = (exchange, error);
     }
 
     /// The first piece of a stream is about to be sent. May wait for durable work, and may still turn the response into an error. Not
-    /// called for whole responses: they are sent after [`Filter::before_tail`], which waits for more.
+    /// called for whole responses, which are sent after [`Filter::before_tail`], with its longer waits.
     fn before_first_byte<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let _ = exchange;
         Step::now(Outcome::Continue)
     }
 
-    /// One whole piece of a successful response: an event of a stream, or the body of a whole response. Called for every piece, also when
+    /// A whole piece of a successful response: an event of a stream, or the body of a whole response. Called for every piece, even after
     /// the client has disconnected and the rest is only read for its usage.
     fn on_event(&self, exchange: &mut Exchange, event: &mut Event<'_>) {
         let _ = (exchange, event);
     }
 
-    /// The response is complete or has failed ([`Tail::ending`] says which), and its last bytes are not sent. The place to settle, stamp
-    /// and store. An error keeps the tail from being sent.
+    /// The response is complete or has failed (see [`Tail::ending`]), and its last bytes are not sent. The place to settle, stamp and
+    /// store. An error keeps the tail from being sent.
     fn before_tail<'a>(
         &'a self,
         exchange: &'a mut Exchange,
@@ -71,9 +73,9 @@ pub trait Filter: Send + Sync {
         Step::now(Outcome::Continue)
     }
 
-    /// Called exactly once on every exit, for each filter whose `on_request` was called. Not for one that has
-    /// only seen the head. Before a response without success is sent, with the intended ending, so that what the request reserved is
-    /// released by then; after any other response. Must not block and must not panic.
+    /// Called exactly once on every exit, for every filter whose `on_request` was called, but not for a filter that has only seen the head.
+    /// For a response without success: called before the response is sent, with the intended ending, to release the request's reservations
+    /// in time. For any other response: called after the response. Must not block and must not panic.
     fn on_end(&self, exchange: &mut Exchange, ending: Ending) {
         let _ = (exchange, ending);
     }
@@ -139,7 +141,7 @@ impl<'a, T> Step<'a, T> {
 
 /// A filter failure: the store is down, an invariant is broken. Not a refusal.
 ///
-/// [`Contract::on_failure`] says whether the exchange continues; where it does not, the client gets `answer`, and the log the cause.
+/// [`Contract::on_failure`] says whether the exchange continues. If the exchange ends, the client gets `answer`, and the log the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{answer}")]
 pub struct FilterError {
@@ -176,21 +178,21 @@ pub struct Contract {
 pub enum Body {
     /// Not read.
     Unread,
-    /// Required as JSON. More bytes than this, or than the route allows, are refused with 413 before it is called, and other media types or
-    /// encodings with 415.
+    /// Required as JSON. Before the filter is called, a body beyond `bytes_max` or the route's limit is refused with 413, and another media
+    /// type or encoding with 415.
     Json {
         /// Maximum size in bytes.
         bytes_max: usize,
     },
-    /// Required in any media type and encoding: forms, and bodies whose refusal has a special format. More bytes than this, or than the
-    /// route allows, are refused with 413 before it is called.
+    /// Required in any media type and encoding: forms, and bodies whose refusal has a special format. Before the filter is called, a body
+    /// beyond `bytes_max` or the route's limit is refused with 413.
     Bytes {
         /// Maximum size in bytes.
         bytes_max: usize,
     },
 }
 
-/// The failure mode: what the chain does when a filter fails.
+/// The failure mode: the chain's reaction to a filter's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureMode {
     /// Fail closed: the exchange ends with the error. For access and money.
@@ -199,7 +201,7 @@ pub enum FailureMode {
     Allow,
 }
 
-/// One phase.
+/// A phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {

@@ -1,10 +1,10 @@
-//! Error codes of filters of other programs: each with its status, type and prefix.
+//! Error codes of filters of other programs, with their status, type and prefix.
 
 use std::borrow::Cow;
 
 use crate::{ApiError, ErrorCode, ErrorType};
 
-/// An error code of a filter: `price-limit.too_expensive`. The gateway's own codes have no dot, so that none of them can be replaced.
+/// An error code of a filter: `price-limit.too_expensive`. The gateway's codes have no dot: a filter cannot replace a gateway code.
 ///
 /// ```
 /// use tollgate_filter::{ErrorShape, ErrorType, FilterCode};
@@ -26,7 +26,7 @@ pub struct FilterCode {
 }
 
 impl FilterCode {
-    /// A code: the name of the filter, a dot and a word, with its status and type. In a `static`, an invalid one does not compile:
+    /// A code: the name of the filter, a dot and a word, with its status and type. In a `static`, an invalid code does not compile:
     ///
     /// ```compile_fail
     /// # use tollgate_filter::{ErrorType, FilterCode};
@@ -53,7 +53,7 @@ impl FilterCode {
         }
     }
 
-    /// Tells clients that a retry is of no use (`x-should-retry: false`). Without it they decide by the status.
+    /// Reports to clients that a retry is of no use (`x-should-retry: false`). Without the report clients decide by the status.
     #[must_use]
     pub const fn never_retry(self) -> FilterCode {
         FilterCode {
@@ -62,7 +62,7 @@ impl FilterCode {
         }
     }
 
-    /// Tells clients that a retry may succeed (`x-should-retry: true`), whatever the status; when, says `ApiError::retry_after`.
+    /// Reports to clients that a retry may succeed (`x-should-retry: true`), whatever the status. `ApiError::retry_after` gives the time.
     #[must_use]
     pub const fn may_retry(self) -> FilterCode {
         FilterCode {
@@ -71,7 +71,7 @@ impl FilterCode {
         }
     }
 
-    /// An error of this code with a message for the client's developer: what is wrong, where, and what to do.
+    /// An error of this code with a message for the client's developer: the problem, its place, and the remedy.
     pub fn error(&'static self, message: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(ErrorCode::OfFilter(self), message)
     }

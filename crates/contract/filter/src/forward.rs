@@ -12,15 +12,15 @@ use crate::{Api, Exchange, Model, ProviderModel};
 pub struct Forward {
     /// The requested model.
     pub model: Arc<Model>,
-    /// The called operation; only providers that offer it for this model can serve the request.
+    /// The called operation; only providers that offer the operation for the model can serve the request.
     pub api: Api,
-    /// The operation that the client called. Where it differs from `api`, the response is translated into this one's format.
+    /// The operation that the client called. Where `asked` differs from `api`, the response is translated into the format of `asked`.
     pub asked: Api,
     /// Whether the client requested a stream.
     pub stream: bool,
-    /// Estimated maximum of tokens of the request, in and out; 0 until it was computed.
+    /// Estimated maximum of tokens of the request, in and out; 0 before the computation.
     pub tokens_max: u64,
-    /// The quote, the highest price that the request can have; none until it was computed, and where requests are not charged.
+    /// The quote, the highest possible price of the request; `None` before the computation, and where requests are not charged.
     pub quote: Option<Micros>,
     /// The body.
     pub body: Box<dyn ForwardBody>,
@@ -36,37 +36,37 @@ impl std::fmt::Debug for Forward {
     }
 }
 
-/// The client's body with the few members changed that the gateway owns.
+/// The client's body, with changes to the few members that the gateway owns.
 pub trait ForwardBody: Send + Sync {
-    /// The body for a model at one provider, built from the exchange: the client's body, and its parsed form.
+    /// The body for a model at a provider, built from the exchange: the client's body, and its parsed form.
     fn render(&self, exchange: &Exchange, at: &ProviderModel) -> Bytes;
 
-    /// The bodies of the calls that the request needs, where it is sent through another operation than the client's ([`Forward::asked`]):
-    /// several prompts are several chats. With the cap, if there is one. Empty where this body is the only one.
+    /// The bodies of the calls of a request that is sent through another operation than the client's operation ([`Forward::asked`]):
+    /// several prompts are several chats. With the cap, if any. Empty where this body is the only body.
     fn parts(&self) -> Vec<Box<dyn ForwardBody>> {
         Vec::new()
     }
 
-    /// Caps the output, for a request without a cap and an account that cannot pay for the default one.
+    /// Caps the output, for a request without a cap and an account that cannot pay for the default cap.
     fn cap_output(&mut self, cap: OutputCap);
 }
 
-/// A cap on the output of each choice, and its member name.
+/// A cap on the output of a choice, and the cap's member name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputCap {
     /// Tokens.
     pub tokens: u64,
-    /// The member of a chat request that carries it.
+    /// The member of a chat request for the cap.
     pub member: CapMember,
 }
 
 /// The two members of a chat request that cap its output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CapMember {
-    /// `max_tokens`, the older one, which nearly every provider supports; the only one in a text request.
+    /// `max_tokens`, the older member, supported by nearly every provider; the only cap member in a text request.
     #[default]
     MaxTokens,
-    /// `max_completion_tokens`, for models that refuse the older one.
+    /// `max_completion_tokens`, for models that refuse `max_tokens`.
     MaxCompletionTokens,
 }
 
@@ -77,11 +77,12 @@ impl Words for CapMember {
     ];
 }
 
-/// The prompts of a request with more than one: each counts as a concurrent request. Put on the exchange by the filter that validated the request.
+/// The prompts of a request with more than one prompt: a prompt counts as a concurrent request. Put on the exchange by the filter that
+/// validated the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prompts(pub u64);
 
-/// Marks a request whose output was capped at what its account can pay. Put on the exchange in `on_forward`, which runs after the cache
-/// lookup: a response shortened for lack of credit is not valid for other accounts and is not stored.
+/// Marks a request whose output was capped at the account's credit. Put on the exchange in `on_forward`, after the cache lookup: a response
+/// shortened for lack of credit is not valid for other accounts and is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clamped;

@@ -1,4 +1,4 @@
-//! Fields of filters in the access log: few, short, and in memory only for exchanges that have some.
+//! Fields of filters in the access log: few, short, and in memory only for exchanges with log fields.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ const FIELDS_MAX: usize = 16;
 /// The maximum length of a text in bytes; the rest is cut off.
 const TEXT_BYTES_MAX: usize = 128;
 
-/// The log fields of an exchange. Nothing is allocated before the first.
+/// The log fields of an exchange. Nothing is allocated before the first field.
 #[derive(Clone, Debug, Default)]
 pub struct LogFields(Option<Box<Fields>>);
 
@@ -19,7 +19,7 @@ struct Fields {
     dropped: u32,
 }
 
-/// One field.
+/// A field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogField {
     /// The name of the filter.
@@ -48,7 +48,7 @@ pub enum LogValue {
 }
 
 impl LogFields {
-    /// Sets a field, in place of an earlier one of the same name of the same filter. The seventeenth is dropped and counted.
+    /// Sets a field, in place of an earlier field of the filter with the name. The seventeenth field is dropped and counted.
     pub fn set(&mut self, filter: &'static str, name: &'static str, value: LogValue) {
         let Fields { fields, dropped } = &mut **self.0.get_or_insert_default();
         let known = |field: &LogField| (field.filter, field.name) == (filter, name);
@@ -57,7 +57,7 @@ impl LogFields {
         } else if fields.len() == FIELDS_MAX {
             *dropped += 1;
         } else {
-            // Fields of one filter stand together, as they are written.
+            // Fields of a filter stand together, in the order of writing.
             let behind = fields.iter().rposition(|field| field.filter == filter);
             let at = behind.map_or(fields.len(), |at| at + 1);
             let field = LogField {
@@ -69,12 +69,12 @@ impl LogFields {
         }
     }
 
-    /// The fields, those of one filter together; empty for nearly every exchange.
+    /// The fields, grouped by filter; empty for nearly every exchange.
     pub fn fields(&self) -> &[LogField] {
         self.0.as_ref().map_or(&[], |fields| &fields.fields)
     }
 
-    /// The number of fields that were dropped.
+    /// The number of dropped fields.
     pub fn dropped(&self) -> u32 {
         self.0.as_ref().map_or(0, |fields| fields.dropped)
     }

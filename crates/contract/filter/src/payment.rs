@@ -3,21 +3,22 @@
 use std::fmt;
 
 /// The payment credential of a request: the value after `Payment` (the `Payment` scheme of HTTP authentication). Put on the exchange by the
-/// filter that distinguishes it from the account's credential; not verified. It is a secret, so there is no way to print it.
+/// filter that distinguishes the payment credential from the account's credential; not verified. The credential is secret: it cannot be
+/// printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PaymentCredential {
     /// The value after the scheme, trimmed; may be empty.
     pub text: Box<str>,
-    /// Its header field.
+    /// The credential's header field.
     pub field: PaymentField,
 }
 
-/// The fields that can carry a payment proof.
+/// The header fields for a payment proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaymentField {
     /// `Authorization`, in the place of the account's credential.
     Authorization,
-    /// `Payment-Authorization`, in addition to it.
+    /// `Payment-Authorization`, in addition to the account's credential.
     PaymentAuthorization,
 }
 

@@ -5,50 +5,50 @@ use std::sync::Arc;
 
 use tollgate_money::{AccountId, CredentialId, SpendingCap};
 
-/// The authenticated party of one exchange. Put there by `auth`.
+/// The authenticated party of an exchange. Put on the exchange by `auth`.
 #[derive(Clone, Debug)]
 pub struct Principal {
     /// The account that owns the credential, and pays.
     pub account: AccountId,
     /// The credential.
     pub credential: CredentialId,
-    /// Its kind.
+    /// The credential's kind.
     pub kind: CredentialKind,
-    /// Its scopes.
+    /// The credential's scopes.
     pub scopes: Scopes,
     /// The rate class of the account.
     pub class: Arc<str>,
     /// The models the credential may use.
     pub models: ModelAccess,
-    /// The accounts it shares cached responses with.
+    /// The accounts that share cached responses with the account.
     pub sharing: CacheSharing,
     /// The credential's spending cap, if any.
     pub spending_cap: Option<SpendingCap>,
 }
 
-/// Which accounts share cached responses with an account.
+/// The accounts that share cached responses with an account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CacheSharing {
-    /// Every account that shares too, within the limits of the service's own setting.
+    /// Every account with `Shared`, within the limits of the service's setting.
     #[default]
     Shared,
-    /// None: it receives only what was stored for itself.
+    /// No other account: the account receives only its own stored responses.
     Account,
-    /// No caching: nothing is stored for it or served to it.
+    /// No caching: no response of the account is stored, and no stored response is sent to the account.
     Off,
 }
 
-/// A later check whether an exchange may go on, for long-lived exchanges. Put there by `auth`: where requests are relayed, whether the credential is
-/// still valid; for the API, whose responses end by themselves, whether the account is still active.
+/// A later check whether a long-lived exchange may go on. Put on the exchange by `auth`. For relayed requests: whether the credential is
+/// still valid. For the API, whose responses end by themselves: whether the account is still active.
 pub struct CredentialCheck(Box<dyn Fn() -> bool + Send + Sync>);
 
 impl CredentialCheck {
-    /// A check that calls this function.
+    /// A check that calls a function.
     pub fn new(check: impl Fn() -> bool + Send + Sync + 'static) -> CredentialCheck {
         CredentialCheck(Box::new(check))
     }
 
-    /// Whether it may go on now. In memory, and fast.
+    /// Whether the exchange may go on now. In memory, and fast.
     pub fn is_valid(&self) -> bool {
         (self.0)()
     }
@@ -69,12 +69,12 @@ pub enum ModelAccess {
     /// Every model.
     #[default]
     All,
-    /// These ids alone.
+    /// Only the models with these ids.
     Only(Arc<[Arc<str>]>),
 }
 
 impl ModelAccess {
-    /// Whether the model of this id may be used.
+    /// Whether the model with the id may be used.
     pub fn allows(&self, id: &str) -> bool {
         match self {
             ModelAccess::All => true,
@@ -83,7 +83,7 @@ impl ModelAccess {
     }
 }
 
-/// One scope (RFC 6749 section 3.3).
+/// A scope (RFC 6749 section 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Scope {
@@ -136,7 +136,7 @@ impl Scope {
         }
     }
 
-    /// The one resource at which it is valid.
+    /// The only resource where the scope is valid.
     pub const fn resource(self) -> Resource {
         match self {
             Scope::ApiModels
@@ -149,13 +149,13 @@ impl Scope {
         }
     }
 
-    /// The scope of this name.
+    /// The scope with the name.
     pub fn named(name: &str) -> Option<Scope> {
         Scope::ALL.into_iter().find(|scope| scope.name() == name)
     }
 }
 
-/// A set of scopes. The bits are stored, so a scope's number never changes.
+/// A set of scopes. The bits are stored: a scope's number never changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Scopes(u32);
 
@@ -170,7 +170,7 @@ impl Scopes {
         .with(Scope::CommerceSubscribe)
         .with(Scope::CheckoutManage);
 
-    /// A set from its stored bits. Bits without a scope are kept, so an older version writes back what a newer one granted.
+    /// A set from its stored bits. Bits without a scope are kept: an older version writes back the scopes that a newer version granted.
     pub const fn from_bits(bits: u32) -> Scopes {
         Scopes(bits)
     }
@@ -212,7 +212,7 @@ impl Scopes {
         Scopes(self.0 & !(1 << scope as u8))
     }
 
-    /// The set without the scopes of the other.
+    /// Removes the scopes of `others`.
     #[must_use]
     pub const fn less(self, others: Scopes) -> Scopes {
         Scopes(self.0 & !others.0)
@@ -262,7 +262,7 @@ impl Resource {
         }
     }
 
-    /// Its scopes.
+    /// The resource's scopes.
     pub fn scopes(self) -> Scopes {
         Scope::ALL
             .into_iter()
@@ -270,7 +270,7 @@ impl Resource {
             .fold(Scopes::NONE, Scopes::with)
     }
 
-    /// The default scopes of a client that requests none: all but buying, which is granted only on explicit request.
+    /// The default scopes of a client that requests no scopes: every scope except buying, which is granted only on explicit request.
     pub fn default_scopes(self) -> Scopes {
         self.scopes().less(Scopes::BUYING)
     }
@@ -284,12 +284,12 @@ impl Resources {
     /// The API alone.
     pub const API: Resources = Resources::only(Resource::Api);
 
-    /// One resource alone, for an access token bound to it.
+    /// A single resource, for an access token bound to the resource.
     pub const fn only(resource: Resource) -> Resources {
         Resources(1 << resource as u8)
     }
 
-    /// The set with one more.
+    /// Adds a resource.
     #[must_use]
     pub const fn with(self, resource: Resource) -> Resources {
         Resources(self.0 | 1 << resource as u8)

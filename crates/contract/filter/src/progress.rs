@@ -5,35 +5,36 @@ use std::fmt;
 
 use crate::UpstreamFault;
 
-/// State of the response, from the filter that parses it. Put on the exchange in `on_request`, updated in `on_event`, read by the driver.
+/// State of the response, from the filter that parses the response. Put on the exchange in `on_request`, updated in `on_event`, read by the
+/// driver.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerProgress {
-    /// Every requested choice has its finish reason, so a stream that ends now is complete even without `[DONE]`.
+    /// Every requested choice has its finish reason: a stream that ends now is complete even without `[DONE]`.
     pub finished: bool,
-    /// A choice has begun, and every one that has begun has its finish reason: with `[DONE]` the stream is complete. Less than `finished`
-    /// where a provider sends fewer choices than were requested.
+    /// A choice has begun, and every begun choice has its finish reason: with `[DONE]` the stream is complete. Weaker than `finished` where
+    /// a provider sends fewer choices than requested.
     pub ended: bool,
-    /// Each of them ended by itself, none at a limit on its tokens: a higher limit would not have changed the response.
+    /// Every choice ended by itself, no choice at a limit on its tokens: a higher limit would not have changed the response.
     pub stopped: bool,
-    /// Why a complete response is none for later requests.
+    /// Why a complete response is unfit for later requests.
     pub unfit: Option<Unfit>,
-    /// The response's defect, if any: the driver stops and sends an error, or ends the stream with one.
+    /// The response's defect, if any: the driver stops and sends an error, or ends the stream with an error.
     pub fault: Option<AnswerFault>,
     /// Set by the driver once the client has disconnected: the rest is read for its usage and sent to no client.
     pub client_gone: bool,
     /// Set by the driver where the provider has neither sent `[DONE]` nor closed the response properly. A response that is complete without
-    /// either is charged, and never stored for other requests.
+    /// a proper end is charged, and never stored for other requests.
     pub unclosed: bool,
 }
 
 /// Why a complete response is not kept for later requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// A choice broke off, or was withheld, by its finish reason; or it has none.
+    /// A choice broke off, was withheld by its finish reason, or has no finish reason.
     Incomplete,
     /// A choice has no output.
     Empty,
-    /// A member is in it twice, of which a client may have the one or the other.
+    /// A repeated member: a client may read the first or the second value.
     Ambiguous,
 }
 
@@ -48,27 +49,27 @@ pub struct AnswerFault {
     pub detail: String,
 }
 
-/// The statements of an answer about itself, for the trace of its request. Put on the exchange of a traced request, and filled by the filter
-/// that parses the response when its choices have ended.
+/// The statements of an answer about itself, for the trace of its request. Put on the exchange of a traced request. The filter that parses
+/// the response fills the fields when the choices have ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerIdentity {
     /// The provider's id of the answer.
     pub id: Option<String>,
-    /// The model that the provider says has answered.
+    /// The answering model, as reported by the provider.
     pub model: Option<String>,
-    /// Of each choice that has one.
+    /// Of every choice with a finish reason.
     pub finish_reasons: Vec<&'static str>,
 }
 
-/// The usage of a response so far. Put on the exchange in `on_request` and updated in `on_event` by the filter that parses the response,
-/// read in `before_tail` by the one that charges for it.
+/// The usage of a response so far. Put on the exchange in `on_request` and updated in `on_event` by the filter that parses the response.
+/// Read in `before_tail` by the filter that charges for the response.
 #[derive(Debug, Default)]
 pub struct AnswerUsage {
     /// The last usage reported by the provider.
     pub reported: Option<Tokens>,
-    /// The text of the response, all choices joined: counted when no usage was reported.
+    /// The text of the response, all choices joined. Counted when no usage was reported.
     pub text: String,
-    /// Bytes of images and audio in the response, as encoded in it.
+    /// Bytes of images and audio in the response, as encoded in the response.
     pub media_bytes: u64,
     /// A visitor of every event of a stream in the client's operation, before the gateway's own changes.
     pub copy: Option<Box<dyn AnswerCopy>>,
@@ -81,13 +82,13 @@ impl AnswerUsage {
     }
 }
 
-/// A visitor that copies a stream while it passes. Put into [`AnswerUsage`] by a filter that does not parse responses itself.
+/// A visitor that copies a passing stream. Put into [`AnswerUsage`] by a filter that does not parse responses itself.
 pub trait AnswerCopy: Any + fmt::Debug + Send + Sync {
-    /// The data of one event, other than `[DONE]`. Synchronous and cheap.
+    /// The data of an event, other than `[DONE]`. Synchronous and cheap.
     fn event(&mut self, data: &[u8]);
 }
 
-/// Tokens of one exchange.
+/// Tokens of an exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
     /// Input tokens.

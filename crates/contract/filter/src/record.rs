@@ -9,18 +9,18 @@ use tollgate_money::Micros;
 
 use crate::{ErrorCode, LogFields, Tokens};
 
-/// Facts of one exchange, set by filters and the gateway during it.
+/// Facts of an exchange, set by filters and the gateway during the exchange.
 ///
-/// Nothing in it is secret, and no decision is based on it, except for [`Record::cache`].
+/// The record contains no secret. No decision is based on the record, except on [`Record::cache`].
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// The model, once it was found in the catalog.
+    /// The model, once found in the catalog.
     pub model: Option<Arc<str>>,
     /// Whether a stream was requested.
     pub stream: bool,
     /// The provider that responded or failed last.
     pub provider: Option<Arc<str>>,
-    /// The fallback model whose provider was called last, when it is not the requested one.
+    /// The fallback model whose provider was called last, if other than the requested model.
     pub served_by: Option<Arc<str>>,
     /// The rate class that counted the request.
     pub class: Option<Arc<str>>,
@@ -28,11 +28,11 @@ pub struct Record {
     pub prompt_tokens: u64,
     /// Tokens as billed.
     pub completion_tokens: u64,
-    /// Whether the tokens were counted by us because the provider did not report them.
+    /// Whether the gateway counted the tokens because the provider did not report them.
     pub estimated: bool,
     /// The amount charged.
     pub charged: Micros,
-    /// The cache status. Reported to the client, and used for charging: a hit has its own price.
+    /// The cache status. Reported to the client, and used for charging: a hit has a separate price.
     pub cache: Option<CacheStatus>,
     /// The cache entry that was read or written.
     pub cache_entry: Option<CacheEntryId>,
@@ -40,9 +40,9 @@ pub struct Record {
     pub error: Option<ErrorCode>,
     /// Fields of filters, for the access log alone.
     pub log: LogFields,
-    /// The status sent; zero when nothing was.
+    /// The status sent; zero when nothing was sent.
     pub status: u16,
-    /// Upstream calls made for this exchange.
+    /// Upstream calls made for the exchange.
     pub upstream_calls: u32,
     /// Body bytes of the response.
     pub bytes_sent: u64,
@@ -65,11 +65,11 @@ pub enum CacheStatus {
     Hit,
     /// The response was stored.
     Stored,
-    /// The request disabled the cache, or there is none.
+    /// The request disabled the cache, or no cache exists.
     Bypass,
     /// A response of a kind that is never stored.
     Uncacheable,
-    /// The request makes the provider read something outside of it.
+    /// The request makes the provider read external data.
     External,
     /// The response broke off, by its finish reason.
     Incomplete,
@@ -95,7 +95,7 @@ impl CacheStatus {
         CacheStatus::Error,
     ];
 
-    /// The status of a name; `None` for an unknown one.
+    /// The status of a name; `None` for an unknown name.
     pub fn from_word(word: &str) -> Option<CacheStatus> {
         CacheStatus::ALL
             .into_iter()
@@ -118,7 +118,7 @@ impl CacheStatus {
     }
 }
 
-/// The id of a stored response: random, so that it reveals nothing of the request.
+/// The id of a stored response. Random: the id reveals nothing of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheEntryId(pub [u8; 16]);
 
@@ -160,14 +160,14 @@ impl FromStr for CacheEntryId {
 )]
 pub struct NoCacheEntryId;
 
-/// The charge of an exchange, as reported to the client. Put on the exchange when it is durable.
+/// The charge of an exchange, as reported to the client. Put on the exchange when the charge is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// The amount charged for this exchange.
+    /// The amount charged for the exchange.
     pub used: Micros,
-    /// The available balance after it.
+    /// The available balance after the charge.
     pub remaining: Micros,
-    /// The tokens it was computed from.
+    /// The charged tokens.
     pub tokens: Tokens,
     /// Whether the tokens were counted by us.
     pub estimated: bool,

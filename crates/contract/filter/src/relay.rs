@@ -9,8 +9,8 @@ use rustls_pki_types::CertificateDer;
 
 use crate::settings::BaseUrl;
 
-/// A request to be relayed as a stream in both directions: neither side is buffered, inspected or charged for. Put on the exchange by the
-/// deciding filter, in place of a [`crate::Forward`].
+/// A request to be relayed as a stream in both directions, without buffering, inspection or charges. Put on the exchange by the deciding
+/// filter, in place of a [`crate::Forward`].
 #[derive(Clone, Debug)]
 pub struct Relay {
     /// The upstream's name in the settings, such as `mcp.general`.
@@ -38,11 +38,11 @@ pub struct RelayUpstreams(pub Arc<[Arc<RelayUpstream>]>);
 /// A server that requests are relayed to.
 #[derive(Clone, PartialEq)]
 pub struct RelayUpstream {
-    /// Its name in logs and metrics: that of its section.
+    /// The server's name in logs and metrics: the name of its section.
     pub name: Arc<str>,
-    /// Its address.
+    /// The server's address.
     pub url: BaseUrl,
-    /// The path of its endpoint, as written.
+    /// The path of the server's endpoint, as written.
     pub path: String,
     /// Roots to trust instead of the system's.
     pub roots: Option<Vec<CertificateDer<'static>>>,
@@ -75,8 +75,8 @@ impl fmt::Debug for RelayUpstream {
     }
 }
 
-/// Hop-by-hop fields: those about one connection and not about the message (RFC 9110 section 7.6.1), and those that earlier programs
-/// treated as such.
+/// Hop-by-hop fields: fields about one connection and not about the message (RFC 9110 section 7.6.1), and fields that earlier programs
+/// treated as hop-by-hop.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -89,9 +89,9 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// The end-to-end fields of a message: all but the hop-by-hop ones, and those that `Connection` names.
+/// The end-to-end fields of a message: every field except the hop-by-hop fields and the fields that `Connection` names.
 ///
-/// Fields of the gateway have to be added afterwards, so that no sender can remove them by naming them.
+/// Fields of the gateway have to be added afterwards: a sender could remove an earlier field by naming the field in `Connection`.
 pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut kept = headers.clone();
     for value in headers.get_all(header::CONNECTION) {

@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-/// A response of a filter. It passes the later phases of every filter that has seen the request.
+/// A response of a filter. The response passes the later phases of every filter that has seen the request.
 #[derive(Debug)]
 pub struct Reply {
     /// The status.
     pub status: StatusCode,
-    /// Fields of this response, overriding those of [`crate::Exchange::take_reply_headers`].
+    /// Fields of the response, overriding the fields of [`crate::Exchange::take_reply_headers`].
     pub headers: HeaderMap,
     /// The body.
     pub body: ReplyBody,
@@ -16,10 +16,10 @@ pub struct Reply {
 
 /// Deferred response fields, written with the head.
 ///
-/// Between the request and the head of its response the gateway serves others, for as long as the provider takes: what was written before
-/// has left the processor's caches, and a few numbers occupy less of them than fields do.
+/// Between the request and the head of its response the gateway handles other requests, for as long as the provider takes. Fields written
+/// before the wait have left the processor's caches. A few numbers occupy less cache than fields.
 pub trait DeferredHeaders: Send + Sync {
-    /// Writes the fields, adding to or replacing existing ones. Called at most once.
+    /// Writes the fields, adding to or replacing existing fields. Called at most once.
     fn write(&self, headers: &mut HeaderMap);
 }
 
@@ -28,7 +28,7 @@ pub trait DeferredHeaders: Send + Sync {
 pub enum ReplyBody {
     /// The whole body.
     Whole(Bytes),
-    /// JSON texts, each sent as an event of a stream; `[DONE]` is added.
+    /// JSON texts, sent as events of a stream; `[DONE]` is added.
     Events(Vec<Bytes>),
 }
 

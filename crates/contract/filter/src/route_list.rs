@@ -1,4 +1,4 @@
-//! The routes of the gateway as modules see them: what pages and documents state of each.
+//! The routes of the gateway for modules: the facts that pages and documents state of a route.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::RequiredAccess;
 #[derive(Clone, Debug, Default)]
 pub struct RouteList(pub Arc<[RouteFacts]>);
 
-/// One route.
+/// A route.
 #[derive(Clone, Debug)]
 pub struct RouteFacts {
     /// The pattern of the path.
@@ -22,17 +22,17 @@ pub struct RouteFacts {
     pub body_bytes_max: usize,
     /// The access that a credential must have, where the route names scopes.
     pub access: Option<RequiredAccess>,
-    /// Its lifecycle, where an end is planned.
+    /// The route's lifecycle, where an end is planned.
     pub lifecycle: Option<RouteLifecycle>,
 }
 
 /// The lifecycle of a route (RFC 9745, RFC 8594).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteLifecycle {
-    /// The time of its deprecation, past or future.
+    /// The time of the deprecation, past or future.
     pub deprecated_at: Option<Timestamp>,
-    /// The time from which it may be gone.
+    /// The time from which the route may be gone.
     pub sunset_at: Option<Timestamp>,
-    /// The address of its successor.
+    /// The address of the successor.
     pub successor: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! Settings validation: from the raw form, with positions in the file, to the validated one.
+//! Settings validation: from the raw form, with positions in the file, to the validated form.
 //!
 //! The raw form of a section is a `Raw...` type whose values are [`At`] (a value and its position in the file). Validation adds a
-//! [`Problem`] for every error and continues, so that an operator sees all of them at once.
+//! [`Problem`] for every error and continues: an operator sees all errors at once.
 
 mod described;
 mod url;
@@ -70,21 +70,21 @@ impl<T: JsonSchema> JsonSchema for At<T> {
     }
 }
 
-/// The time limits of whole calls to the providers, for checks of what has to outlive a call.
+/// The time limits of whole calls to the providers, for checks of values that have to outlive a call.
 #[derive(Clone, Debug)]
 pub struct CallTimeouts {
-    /// Those that are written: key, and value in seconds.
+    /// The written time limits: key, and value in seconds.
     pub written: Arc<[(String, At<u64>)]>,
     /// The longest, defaults included.
     pub longest: Option<Duration>,
 }
 
-/// One error in the settings.
+/// An error in the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The key as a path: `limits.classes.free.window_secs`.
     pub key: String,
-    /// Its position, if it is in the file.
+    /// The key's position, if the key is in the file.
     pub span: Option<Range<usize>>,
     /// The error, with the value, and the correction.
     pub message: String,
@@ -145,7 +145,7 @@ impl Problems {
         });
     }
 
-    /// The warnings, in order, which are removed.
+    /// Removes and returns the warnings, in order.
     pub fn take_warnings(&mut self) -> Vec<Warning> {
         std::mem::take(&mut self.warnings)
     }
@@ -160,7 +160,7 @@ impl Problems {
         self.found
     }
 
-    /// Parses a text value such as a price; adds a problem where it cannot be parsed.
+    /// Parses a text value such as a price; adds a problem where the text cannot be parsed.
     pub fn parse<T>(&mut self, key: impl Into<String>, at: &At<String>) -> Option<T>
     where
         T: std::str::FromStr,
@@ -175,7 +175,7 @@ impl Problems {
         }
     }
 
-    /// Checks that a number is in a range; adds a problem and returns `None` where it is not.
+    /// Checks that a number is in a range; adds a problem and returns `None` outside the range.
     pub fn within<T>(
         &mut self,
         key: impl Into<String>,

@@ -1,4 +1,4 @@
-//! Values that a filter shares with others when the gateway is built, so that no filter names another.
+//! Values that a filter shares with other filters at the build of the gateway: no filter has to name another filter.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::{ApiError, Resources};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrandName(pub Arc<str>);
 
-/// The price of a stored answer, in millionths of the normal one.
+/// The price of a stored answer, in millionths of the normal price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitPrice(pub u32);
 
@@ -24,7 +24,7 @@ pub struct RateClasses(pub Arc<[RateClass]>);
 /// The limits of a rate class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateClass {
-    /// Its name.
+    /// The class's name.
     pub name: Arc<str>,
     /// Requests in a window.
     pub requests: u32,
@@ -45,7 +45,7 @@ impl RateClasses {
 }
 
 impl RateClass {
-    /// Its request quota in words: `600 requests a minute`.
+    /// The class's request quota in words: `600 requests a minute`.
     pub fn quota_text(&self) -> String {
         let requests = grouped(self.requests);
         match self.window_secs {
@@ -70,17 +70,17 @@ fn grouped(number: u32) -> String {
     text
 }
 
-/// Whether permission to buy is a checkbox of its own on the consent page.
+/// Whether permission to buy has a separate checkbox on the consent page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConsentCheckbox(pub bool);
 
-/// What an account without credits meets at a request for access to the API.
+/// The step for an account without credits at a request for access to the API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CreditsStep {
     /// A notice on the consent page.
     #[default]
     Notice,
-    /// A page of its own, before the consent page.
+    /// A separate page before the consent page.
     Required,
 }
 
@@ -91,11 +91,11 @@ impl Words for CreditsStep {
     ];
 }
 
-/// The resources that are configured. The others are answered with 503, and no document names them.
+/// The configured resources. Other resources are answered with 503, and no document names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfferedResources(pub Resources);
 
-/// The URL of the refund policy, if there is one.
+/// The URL of the refund policy, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefundUrl(pub Option<Arc<str>>);
 
@@ -103,7 +103,7 @@ pub struct RefundUrl(pub Option<Arc<str>>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UncachedModels(pub Arc<HashSet<Arc<str>>>);
 
-/// On an exchange whose account cannot pay, found on its head: the refusal, unless the answer is recorded under its `Idempotency-Key`. Its
+/// On an exchange whose account cannot pay, found on its head: the refusal, unless the answer is recorded under the `Idempotency-Key`. The
 /// body counts for the share of requests without credit.
 #[derive(Clone, Debug)]
 pub struct Unpaid(pub ApiError);
@@ -112,12 +112,11 @@ pub struct Unpaid(pub ApiError);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit(pub u64);
 
-/// The longest lifetime of a hold, and so of a request that is charged.
+/// The longest lifetime of a hold, and therefore of a charged request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldLifetime(pub Duration);
 
-/// Whether requests to a route of this path carry a payment credential in `Authorization`, so that the account's credential is in another
-/// field.
+/// Whether requests to a route of the path carry a payment credential in `Authorization`. The account's credential is in another field.
 #[derive(Clone, Copy, Debug)]
 pub struct PaymentPaths(pub fn(&str) -> bool);
 

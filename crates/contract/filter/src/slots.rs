@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 
 use crate::{AnswerProgress, AnswerUsage, Charge, Forward, Principal};
 
-/// A small map from a type to one value of it.
+/// A small map from a type to a value of the type.
 ///
-/// Types that nearly every completion uses, and often, have a field of their own: the compiler resolves the field from the type, so nothing
-/// is searched and nothing allocated. The rest are a handful in a short array, in which a scan is faster than hashing.
+/// Types that nearly every completion uses often have a dedicated field. The compiler resolves the field from the type, without a search or
+/// an allocation. The few other types are in a short array, in which a scan is faster than hashing.
 #[derive(Default)]
 pub(crate) struct Slots {
     principal: Option<Principal>,
@@ -20,13 +20,13 @@ pub(crate) struct Slots {
     others: SmallVec<[(TypeId, Box<dyn Any + Send + Sync>); 6]>,
 }
 
-/// The slot itself, if it is one for values of type `T`. Resolved at compile time.
+/// The slot, if the slot is for values of type `T`. Resolved at compile time.
 #[inline(always)]
 fn place<A: 'static, T: 'static>(place: &Option<A>) -> Option<&Option<T>> {
     (place as &dyn Any).downcast_ref()
 }
 
-/// The same, mutable.
+/// [`place`], mutable.
 #[inline(always)]
 fn place_mut<A: 'static, T: 'static>(place: &mut Option<A>) -> Option<&mut Option<T>> {
     (place as &mut dyn Any).downcast_mut()
@@ -86,7 +86,7 @@ impl Slots {
         }
     }
 
-    /// The field for values of this type, if they have one.
+    /// The field for values of type `T`, if the type has a field.
     #[inline(always)]
     fn field<T: 'static>(&self) -> Option<&Option<T>> {
         place(&self.principal)
@@ -96,7 +96,7 @@ impl Slots {
             .or_else(|| place(&self.charge))
     }
 
-    /// The same, mutable.
+    /// [`Slots::field`], mutable.
     #[inline(always)]
     fn field_mut<T: 'static>(&mut self) -> Option<&mut Option<T>> {
         place_mut(&mut self.principal)

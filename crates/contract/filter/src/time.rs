@@ -1,16 +1,16 @@
-//! The cached time of an exchange: one clock reading shared by all phases until the next wait.
+//! The cached time of an exchange: a clock reading shared by all phases until the next wait.
 
 use std::time::Duration;
 
 use tollgate_clock::{Clock, Reading, Timestamp};
 
-/// After this long the wall clock is read again: it may have been set, or the machine may have been suspended.
+/// After this time the wall clock is read again: the clock may have been set, or the machine may have been suspended.
 const WALL_MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The time of the last clock reading.
 ///
-/// Decisions without a wait take microseconds, and reading a clock is a large part of one. So the phases of an exchange share their
-/// readings, until one of them has waited. The wall clock is read once a second at most, and extrapolated from there.
+/// A decision without a wait takes microseconds, and a clock reading is a large part of a decision. The phases of an exchange therefore
+/// share their readings, until a phase has waited. The wall clock is read once a second at most, and extrapolated.
 #[derive(Debug, Default)]
 pub(crate) struct Time {
     /// `None` when the clock was not read since the last wait.
@@ -40,7 +40,7 @@ impl Time {
         now
     }
 
-    /// The wall clock at a reading of the monotonic one, if it was read shortly before.
+    /// The wall clock at a reading of the monotonic clock, if the wall clock was read shortly before.
     pub(crate) fn extrapolated(&self, elapsed: Duration) -> Option<Timestamp> {
         let wall = self.wall?;
         let since = elapsed.checked_sub(wall.elapsed)?;

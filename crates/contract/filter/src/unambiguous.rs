@@ -8,8 +8,8 @@ use serde_json::{Map, Number, Value};
 
 /// A value in which no object has duplicate names, at any depth.
 ///
-/// Of two members with one name some programs take the first and some the last: a payment that is verified here and settled elsewhere must
-/// have the same meaning for both.
+/// Of two members with an equal name some programs take the first and some the last. A payment that is verified here and settled elsewhere
+/// must have a single meaning.
 #[derive(Debug)]
 pub struct Unambiguous(
     /// The value.

@@ -1,7 +1,7 @@
-//! The memory of open requests, with a share for each client address.
+//! The memory of open requests, with a share per client address.
 //!
-//! A request that waits (for its client, for a provider, at the closed gate of an upgrade) holds its decoded head and its task, however few
-//! bytes its client has sent. Counted without a lock: two counters at its start, and two at its end.
+//! A waiting request (for its client, for a provider, at the closed gate of an upgrade) holds its decoded head and its task, however few
+//! bytes its client has sent. The memory is counted without a lock: two counters at the start of a request, and two at its end.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,22 +12,22 @@ use tokio::sync::Notify;
 
 use crate::{FREE_PER_OWNER, MemoryBudget, OverBudget};
 
-/// Bytes of an open request without its head: its task, its session, its stream.
+/// Bytes of an open request without its head: task, session, stream.
 pub const REQUEST_BYTES: usize = 24 * 1024;
 
-/// Bytes of an HTTP/2 connection: its task, its buffers, the tables of its streams and fields.
+/// Bytes of an HTTP/2 connection: task, buffers, tables of streams and fields.
 pub const CONNECTION_BYTES: usize = 64 * 1024;
 
-/// The part of the open requests' memory that only addresses with few open requests may have.
+/// The reserve: the part of the open requests' memory for addresses with few open requests.
 const RESERVE_DIVISOR: usize = 8;
 
-/// An address with at most this many bytes may have some of the reserve.
+/// An address with at most this many bytes may use the reserve.
 const FEW_BYTES: usize = 4 * REQUEST_BYTES;
 
 /// No prefix of an address has this number.
 const NO_ADDRESS: u128 = u128::MAX;
 
-/// While less than half is free, the addresses above their share are searched once in so many requests.
+/// While less than half is free, the addresses above their share are searched once per this number of requests.
 const SEARCH_EVERY: usize = 16;
 
 /// The memory of all open requests.
@@ -55,7 +55,7 @@ impl OpenRequests {
         self.bytes.load(Relaxed)
     }
 
-    /// Whether an address may have `own` bytes where all requests have `all`.
+    /// Whether an address may have `own` bytes when all requests together have `all` bytes.
     fn fits(&self, own: usize, all: usize) -> bool {
         let free = self.bytes_max.saturating_sub(all);
         let reserve = match own {
@@ -71,7 +71,7 @@ impl OpenRequests {
         taken.is_multiple_of(SEARCH_EVERY)
     }
 
-    /// Ends one stalled write of each address above its share.
+    /// Ends a stalled write of every address above its share.
     #[cold]
     fn reclaim(&self) {
         // Collected, as dropping the last use of an address takes the lock.
@@ -85,24 +85,24 @@ impl OpenRequests {
     }
 
     fn addresses(&self) -> MutexGuard<'_, HashMap<u128, Weak<AddressMemory>>> {
-        // Each change is one call of the map.
+        // A change is a single call of the map.
         self.addresses.lock()
     }
 }
 
-/// The memory of the open requests of one client address.
+/// The memory of the open requests of a client address.
 #[derive(Debug)]
 pub struct AddressMemory {
     budget: MemoryBudget,
     address: u128,
-    /// Clients that are not limited by their address have none.
+    /// `false` for clients that are not limited by their address.
     has_share: bool,
     bytes: AtomicUsize,
     stalled: Notify,
 }
 
 impl MemoryBudget {
-    /// The open requests of an address, by the number of its prefix; `None` for all clients that are not limited by their address.
+    /// The open requests of an address, by the number of its prefix; `None` for clients without a limit by address.
     pub fn address(&self, prefix: Option<u128>) -> Arc<AddressMemory> {
         let address = prefix.unwrap_or(NO_ADDRESS);
         let mut addresses = self.open_requests().addresses();
@@ -122,11 +122,11 @@ impl MemoryBudget {
 }
 
 impl AddressMemory {
-    /// Counts an open request with so many bytes in addition to [`REQUEST_BYTES`].
+    /// Counts an open request with `bytes` in addition to [`REQUEST_BYTES`].
     ///
     /// # Errors
     ///
-    /// They do not fit. One stalled write of the address ends, so that a later request fits.
+    /// The bytes do not fit. A stalled write of the address ends, to make room for a later request.
     #[inline]
     pub fn open(self: &Arc<Self>, bytes: usize) -> Result<RequestMemory, OverBudget> {
         self.take(REQUEST_BYTES.saturating_add(bytes))
@@ -136,12 +136,12 @@ impl AddressMemory {
     ///
     /// # Errors
     ///
-    /// They do not fit. One stalled write of the address ends.
+    /// The bytes do not fit. A stalled write of the address ends.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Result<RequestMemory, OverBudget> {
         let requests = self.budget.open_requests();
         let own = self.bytes.fetch_add(bytes, Relaxed) + bytes;
         let all = requests.bytes.fetch_add(bytes, Relaxed) + bytes;
-        // Returns the bytes when it is dropped.
+        // Returns the bytes when dropped.
         let memory = RequestMemory {
             address: Some(self.clone()),
             bytes,
@@ -157,7 +157,7 @@ impl AddressMemory {
         Ok(memory)
     }
 
-    /// Counts a request, or a connection, that is refused since it did not fit.
+    /// Counts the refusal of a request or a connection that did not fit.
     pub fn count_refusal(&self) {
         self.budget.count_refusal();
     }
@@ -166,7 +166,7 @@ impl AddressMemory {
     fn refused(&self, own: usize, all: usize) {
         self.stalled.notify_one();
         let requests = self.budget.open_requests();
-        // An address that is refused for its own requests alone must not make all others be searched each time.
+        // An address that is refused only for its own requests must not cause a search of all addresses.
         if own <= FEW_BYTES || all > requests.bytes_max / 2 && requests.is_search_due() {
             requests.reclaim();
         }
@@ -179,7 +179,7 @@ impl AddressMemory {
         !self.fits(own, all)
     }
 
-    /// Whether the address may have `own` bytes where all requests have `all`.
+    /// Whether the address may have `own` bytes when all requests together have `all` bytes.
     fn fits(&self, own: usize, all: usize) -> bool {
         let requests = self.budget.open_requests();
         match self.has_share {
@@ -193,14 +193,14 @@ impl Drop for AddressMemory {
     fn drop(&mut self) {
         let mut addresses = self.budget.open_requests().addresses();
         let known = addresses.get(&self.address);
-        // Another one may have been made for the address meanwhile.
+        // A newer entry of the address may exist.
         if known.is_some_and(|one| one.strong_count() == 0) {
             addresses.remove(&self.address);
         }
     }
 }
 
-/// The counted bytes of one open request. Dropping it returns them.
+/// The counted bytes of an open request. Dropping the value returns the bytes.
 #[derive(Debug, Default)]
 pub struct RequestMemory {
     /// `None`: nothing is counted.
@@ -209,7 +209,7 @@ pub struct RequestMemory {
 }
 
 impl RequestMemory {
-    /// The bytes that are counted.
+    /// The counted bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -296,7 +296,7 @@ mod tests {
         let address = budget.address(Some(1));
         let mut held = greedy(&address, 0);
         let last = held.pop().expect("some");
-        // The refusal that ended the loop is remembered for the first that stalls.
+        // The refusal that ended the loop is kept for the first request that stalls.
         let mut first = Box::pin(last.short());
         assert!(is_ready(&mut pin!(&mut first)));
         drop(first);

@@ -11,25 +11,25 @@ use address::OpenRequests;
 pub use address::{AddressMemory, CONNECTION_BYTES, REQUEST_BYTES, RequestMemory};
 use parking_lot::{Mutex, MutexGuard};
 
-/// Bytes that each request may hold without being counted.
+/// Bytes that a request may hold without being counted.
 pub const FREE_BYTES: usize = 16 * 1024;
 
-/// Bytes are taken in steps of this size, so that a request that grows takes the lock rarely.
+/// Bytes are taken in steps of this size: a growing request rarely takes the lock.
 const STEP_BYTES: usize = 64 * 1024;
 
-/// The part of the budget that open requests have in addition to it.
+/// The open requests' memory, as a part of the budget and in addition to the budget.
 const OPEN_REQUESTS_DIVISOR: usize = 2;
 
-/// Four times the bytes of an owner must fit into what is left free.
+/// Four times the bytes of an owner must fit into the free rest.
 const FREE_PER_OWNER: usize = 4;
 
-/// The part of the budget that requests of one kind without a paying account may have.
+/// The part of the budget for requests of a kind without a paying account.
 const UNPAID_DIVISOR: usize = 16;
 
 /// Copies of a body or a whole answer that exist at once.
 pub const COPIES: usize = 2;
 
-/// The party that bytes are counted for.
+/// The owner of counted bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// All requests without an account.
@@ -45,7 +45,7 @@ pub enum Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverBudget;
 
-/// A budget that all requests share.
+/// A budget shared by all requests.
 #[derive(Clone, Debug)]
 pub struct MemoryBudget(Arc<Budget>);
 
@@ -97,7 +97,7 @@ impl MemoryBudget {
         self.0.refused.load(Relaxed)
     }
 
-    /// The most bytes that one owner can have when no other has any.
+    /// The maximum of an owner's bytes when no other owner has bytes.
     pub fn share_max(&self, owner: Owner) -> usize {
         let share = self.0.bytes_max / (FREE_PER_OWNER + 1);
         match owner {
@@ -146,7 +146,7 @@ impl MemoryBudget {
     }
 }
 
-/// The bytes that one request holds. Dropping it returns them.
+/// The bytes of a request. Dropping the value returns the bytes.
 #[derive(Debug, Default)]
 pub struct MemoryUse {
     /// `None`: nothing is limited.
@@ -158,7 +158,7 @@ pub struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// A request that holds nothing yet.
+    /// A request that holds no bytes yet.
     pub fn within(budget: &MemoryBudget) -> MemoryUse {
         MemoryUse {
             budget: Some(budget.clone()),
@@ -166,7 +166,7 @@ impl MemoryUse {
         }
     }
 
-    /// Another use for the same owner: of buffers that outlive a call with the request, and are counted by another holder.
+    /// Another use for the owner: for buffers that outlive a call with the request, and are counted by another holder.
     #[must_use]
     pub fn another(&self) -> MemoryUse {
         MemoryUse {
@@ -176,7 +176,7 @@ impl MemoryUse {
         }
     }
 
-    /// Whether so many bytes fit into the owner's share when nothing else is held.
+    /// Whether `bytes` fit into the owner's share when nothing else is held.
     pub fn can_ever_hold(&self, bytes: usize) -> bool {
         self.share_max().is_none_or(|share| bytes <= share)
     }
@@ -186,7 +186,7 @@ impl MemoryUse {
         Some(budget.share_max(self.owner).saturating_add(FREE_BYTES))
     }
 
-    /// Counts for this owner from now on. Before anything is taken.
+    /// Counts for the owner from now on. Only before bytes are taken.
     pub fn set_owner(&mut self, owner: Owner) {
         debug_assert_eq!(self.taken, 0, "the owner of taken bytes is final");
         self.owner = owner;
@@ -201,7 +201,7 @@ impl MemoryUse {
     ///
     /// # Errors
     ///
-    /// They do not fit; nothing was added.
+    /// The bytes do not fit; nothing was added.
     #[inline]
     pub fn grow(&mut self, bytes: usize) -> Result<(), OverBudget> {
         let all = self.bytes.saturating_add(bytes);
@@ -212,7 +212,7 @@ impl MemoryUse {
         Ok(())
     }
 
-    /// Removes bytes that are freed.
+    /// Removes freed bytes.
     pub fn shrink(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
         let needed = steps(self.bytes);
@@ -256,7 +256,7 @@ impl Drop for MemoryUse {
     }
 }
 
-/// What is taken for a request that holds `bytes`.
+/// The bytes taken for a request that holds `bytes`.
 fn steps(bytes: usize) -> usize {
     bytes
         .saturating_sub(FREE_BYTES)
@@ -275,7 +275,7 @@ mod tests {
         memory
     }
 
-    /// As much as one owner gets, in steps.
+    /// An owner's maximum, in steps.
     fn greedy(budget: &MemoryBudget, owner: Owner) -> Vec<MemoryUse> {
         let mut all = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! What a module reads from and adds to while the gateway is built.
+//! The services that a module reads, and the parts that a module adds, while the gateway is built.
 
 use std::any::{TypeId, type_name};
 use std::collections::HashMap;
@@ -19,28 +19,28 @@ use crate::services::Services;
 pub type BuildFilter =
     Box<dyn Fn(&RouteContext<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync>;
 
-/// A short periodic call, such as the removal of expired entries. It must not block.
+/// A short periodic call, such as the removal of expired entries. Must not block.
 pub type Sweep = Box<dyn Fn() + Send + Sync>;
 
-/// A future that runs from the start of the gateway until it stops.
+/// A future that runs from the start of the gateway until its stop.
 pub type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Makes the future of a leader job: work that one node does for all nodes, such as the delivery of messages. It is dropped when another node takes it
-/// over, and made again when it comes back. For some seconds after a jump of the database's clock two nodes may run it: its effects must be
-/// idempotent.
+/// Makes the future of a leader job: work that one node does for all nodes, such as the delivery of messages. The future is dropped when
+/// another node takes over the job, and made again when the job comes back. For some seconds after a jump of the database's clock two nodes
+/// may run the job: the job's effects must be idempotent.
 pub type LeaderJob = Box<dyn Fn() -> BackgroundTask + Send>;
 
 /// Makes the future that a graceful stop waits for.
 pub type LastWork = Box<dyn Fn() -> BackgroundTask + Send + Sync>;
 
-/// The services and parts of all modules built so far.
+/// The services and parts of the modules built so far.
 #[derive(Default)]
 pub struct Built {
     /// The services.
     pub services: Services,
     /// The filters, by their names in chains.
     pub filters: Vec<(&'static str, BuildFilter)>,
-    /// Services that a module looked for and did not find, with its name.
+    /// Services that a module looked for and did not find, with the module's name.
     missed: HashMap<TypeId, &'static str>,
     /// The sources of metrics.
     pub metrics: Vec<Source>,
@@ -48,7 +48,7 @@ pub struct Built {
     pub sweeps: Vec<Sweep>,
     /// Futures to run once the gateway serves.
     pub tasks: Vec<BackgroundTask>,
-    /// Futures to run while this node is the leader of the cluster.
+    /// Futures to run while the node is the leader of the cluster.
     pub leader_jobs: Vec<LeaderJob>,
     /// Futures to wait for at a graceful stop.
     pub last_work: Vec<LastWork>,
@@ -59,7 +59,7 @@ impl Built {
     ///
     /// # Errors
     ///
-    /// It could not be built, or did not add a filter that it names.
+    /// The module could not be built, or did not add a filter that it names.
     pub fn module(&mut self, module: &dyn Module) -> Result<(), BuildError> {
         let mut build = Build {
             module: module.name(),
@@ -86,7 +86,7 @@ impl Built {
 /// The context in which a module is built.
 pub struct Build<'a> {
     module: &'static str,
-    /// The names of the filters that it has added.
+    /// The names of the filters added by the module.
     added: Vec<&'static str>,
     /// A service that an earlier module has looked for in vain.
     misplaced: Option<BuildError>,
@@ -98,17 +98,17 @@ impl Build<'_> {
     ///
     /// # Errors
     ///
-    /// No module before this one has provided it.
+    /// No earlier module has provided the service.
     pub fn get<T: Service>(&self) -> Result<T, BuildError> {
         self.built.services.get(self.module)
     }
 
-    /// All services so far, for what is put together from several of them.
+    /// The services so far, for a part that is built from several services.
     pub fn services(&self) -> &Services {
         &self.built.services
     }
 
-    /// The service of a type; `None` where it is not part of this gateway. A later module cannot provide it then.
+    /// The service of a type; `None` for a service outside of this gateway. After `None` a later module cannot provide the service.
     pub fn find<T: Service>(&mut self) -> Option<T> {
         let found = self.built.services.find();
         if found.is_none() {
@@ -117,7 +117,7 @@ impl Build<'_> {
         found
     }
 
-    /// Adds a service for the modules after this one. It is an error if an earlier one has looked for it and worked without it.
+    /// Adds a service for later modules. An error if an earlier module has looked for the service and worked without the service.
     pub fn provide<T: Service>(&mut self, service: T) {
         if let Some(earlier) = self.built.missed.get(&TypeId::of::<T>()) {
             self.misplaced = Some(BuildError::new(format!(
@@ -129,7 +129,7 @@ impl Build<'_> {
         self.built.services.provide(service);
     }
 
-    /// Adds a filter that chains can name, in place of an earlier one of the same name.
+    /// Adds a filter that chains can name. Replaces an earlier filter of the name.
     pub fn filter(
         &mut self,
         name: &'static str,
@@ -140,7 +140,7 @@ impl Build<'_> {
         self.built.filters.push((name, Box::new(build)));
     }
 
-    /// Adds a filter that is the same for all routes.
+    /// Adds a filter that is shared by all routes.
     pub fn shared_filter(&mut self, name: &'static str, filter: Arc<dyn Filter>) {
         self.filter(name, move |_| Ok(filter.clone()));
     }
@@ -150,17 +150,17 @@ impl Build<'_> {
         self.built.metrics.push(source);
     }
 
-    /// Adds a short call to make every ten seconds. It must not block.
+    /// Adds a short call to make every ten seconds. The call must not block.
     pub fn sweep(&mut self, sweep: impl Fn() + Send + Sync + 'static) {
         self.built.sweeps.push(Box::new(sweep));
     }
 
-    /// Adds a future to run once the gateway serves, until it stops.
+    /// Adds a future to run from the start of serving until the gateway's stop.
     pub fn background(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.built.tasks.push(Box::pin(task));
     }
 
-    /// Adds a leader job: a future to run on one node of a cluster at a time, and on a node that is alone until it stops.
+    /// Adds a leader job: a future to run on a single node of a cluster at a time, and on a lone node until its stop.
     pub fn leader_job<F: Future<Output = ()> + Send + 'static>(
         &mut self,
         task: impl Fn() -> F + Send + 'static,
@@ -170,7 +170,7 @@ impl Build<'_> {
             .push(Box::new(move || Box::pin(task())));
     }
 
-    /// Adds a future that a graceful stop waits for, within its grace period: it ends what is under way, and begins nothing.
+    /// Adds a future that a graceful stop waits for, within its grace period. The future ends running work and begins nothing.
     pub fn before_stop<F: Future<Output = ()> + Send + 'static>(
         &mut self,
         work: impl Fn() -> F + Send + Sync + 'static,
@@ -194,10 +194,10 @@ mod tests {
     /// Works with and without the discount.
     struct PricedModule;
 
-    /// Provides it.
+    /// Provides the discount.
     struct DiscountModule;
 
-    /// Names a filter that it does not add.
+    /// Names a filter that the module does not add.
     struct Careless;
 
     impl Module for PricedModule {

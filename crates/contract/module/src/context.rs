@@ -1,4 +1,4 @@
-//! What the check of a section reads besides the section: files, variables, and the settings that were checked before it.
+//! The inputs of a section's check besides the section: files, variables, and the settings that were checked before.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::services::Services;
 
 /// The files and the environment, as the settings name them.
 pub trait Inputs {
-    /// A path of the settings, which is relative to the folder of their file.
+    /// A path of the settings, relative to the folder of the settings file.
     fn path(&self, text: &str) -> PathBuf;
 
     /// The value of an environment variable.
@@ -21,21 +21,21 @@ pub trait Inputs {
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// The file cannot be read.
     fn file(&self, text: &str) -> io::Result<Vec<u8>>;
 
     /// Whether every user of the machine may read the file at a path of the settings.
     fn is_world_readable(&self, text: &str) -> bool;
 
-    /// The certificates of a PEM file at a path of the settings; at least one.
+    /// The certificates of a PEM file at a path of the settings; at least one certificate.
     ///
     /// # Errors
     ///
-    /// Why they cannot be used, and the remedy.
+    /// Why the certificates cannot be used, and the remedy.
     fn certificates(&self, text: &str) -> Result<Vec<CertificateDer<'static>>, String>;
 }
 
-/// No files and no variables, for sections that need none.
+/// No files and no variables, for sections that need no inputs.
 pub struct NoInputs;
 
 impl Inputs for NoInputs {
@@ -81,18 +81,19 @@ impl<'a> SectionContext<'a> {
         }
     }
 
-    /// The path of a key of the section, for problems with it.
+    /// The path of a key of the section, for problems with the key.
     pub fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.section)
     }
 
-    /// Settings that were checked before: those of the gateway (service, models, timeouts), and the sections of earlier modules. `None` also
-    /// where they have problems of their own, which are reported there.
+    /// Settings that were checked before: the settings of the gateway (service, models, timeouts), and the sections of earlier modules.
+    /// Also `None` for settings with problems, which their own check reports.
     pub fn find<T: Service>(&self) -> Option<T> {
         self.checked.find()
     }
 
-    /// The certificates of the file that a key of the section names; `None` without one, or after noting why they cannot be used.
+    /// The certificates of the file that a key of the section names. `None` without a file, or after noting why the certificates cannot be
+    /// used.
     pub fn certificates(
         &self,
         name: &str,

@@ -10,9 +10,9 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug)]
 enum Cause {
-    /// A message of ours, with what caused it.
+    /// A message of the module, with its cause.
     Message(String, Option<AnyError>),
-    /// An error that already says what to do.
+    /// An error that already names the remedy.
     Other(AnyError),
 }
 

@@ -1,8 +1,8 @@
-//! Names of filters with their order constraints, which the check of the settings enforces for every chain.
+//! Names of filters with their order constraints. The check of the settings enforces the constraints for every chain.
 
-/// A filter by its name in chains, and its place among the others.
+/// A filter by its name in chains, and its place in the chain.
 ///
-/// The constraints name other filters. A filter declared [`FilterType::in_place_of`] another counts as that one too.
+/// The constraints name other filters. A filter declared [`FilterType::in_place_of`] another filter also counts as the other filter.
 #[derive(Clone, Copy, Debug)]
 pub struct FilterType {
     name: &'static str,
@@ -13,7 +13,7 @@ pub struct FilterType {
 }
 
 impl FilterType {
-    /// A filter of this name, which may stand anywhere.
+    /// A filter of the name, without order constraints.
     pub const fn named(name: &'static str) -> FilterType {
         FilterType {
             name,
@@ -24,26 +24,27 @@ impl FilterType {
         }
     }
 
-    /// It comes after these, and each of them has to be in the chain: it cannot decide without the values that they put on the exchange.
+    /// The filter comes after the `needs` filters, and the chain must contain every `needs` filter. The filter cannot decide without the
+    /// values that the `needs` filters put on the exchange.
     #[must_use]
     pub const fn needs(self, needs: &'static [&'static str]) -> FilterType {
         FilterType { needs, ..self }
     }
 
-    /// It comes after these where they are in the chain.
+    /// The filter comes after the named filters that are in the chain.
     #[must_use]
     pub const fn after(self, after: &'static [&'static str]) -> FilterType {
         FilterType { after, ..self }
     }
 
-    /// It comes before these where they are in the chain.
+    /// The filter comes before the named filters that are in the chain.
     #[must_use]
     pub const fn before(self, before: &'static [&'static str]) -> FilterType {
         FilterType { before, ..self }
     }
 
-    /// It does what these do, so that a filter that needs one of them is satisfied by it: a second way to authenticate, for example, in place
-    /// of `auth`.
+    /// The filter can replace the named filters: a filter that needs a named filter is satisfied by this filter. Example: a second way to
+    /// authenticate, in place of `auth`.
     #[must_use]
     pub const fn in_place_of(self, in_place_of: &'static [&'static str]) -> FilterType {
         FilterType {
@@ -52,7 +53,7 @@ impl FilterType {
         }
     }
 
-    /// Its name in chains.
+    /// The filter's name in chains.
     pub const fn name(&self) -> &'static str {
         self.name
     }
@@ -71,14 +72,14 @@ impl From<&'static str> for FilterType {
 /// A filter in the wrong place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misplaced {
-    /// Its position in the chain, from 0.
+    /// The filter's position in the chain, from 0.
     pub position: usize,
     /// Both filters and the remedy.
     pub message: String,
 }
 
-/// The filters of a chain that stand in the wrong place; of a pair in the wrong order only the filter whose constraint it is, or the first
-/// where both have it. None for a chain with an unknown or a repeated name, which is an error of its own.
+/// The filters of a chain that stand in the wrong place. Of a pair in the wrong order: the filter with the constraint, or the first filter
+/// where both filters have the constraint. Empty for a chain with an unknown or a repeated name, which is a separate error.
 pub fn misplaced(chain: &[&str], filters: &[FilterType]) -> Vec<Misplaced> {
     let types: Vec<FilterType> = chain
         .iter()
@@ -86,7 +87,7 @@ pub fn misplaced(chain: &[&str], filters: &[FilterType]) -> Vec<Misplaced> {
         .collect();
     let is_repeated = (1..chain.len()).any(|at| chain[..at].contains(&chain[at]));
     if types.len() < chain.len() || is_repeated {
-        // Reported where it stands; a name without a filter may be meant as the one that is missing.
+        // Reported at the position of the name; an unknown name may be meant as the missing filter.
         return Vec::new();
     }
     let mut found = Vec::new();

@@ -11,38 +11,39 @@ use crate::snapshot::Reload;
 
 /// A part of the gateway that builds itself.
 pub trait Module: Send + Sync {
-    /// Its name in diagnostics.
+    /// The module's name in diagnostics.
     fn name(&self) -> &'static str;
 
-    /// The filters that it adds, with their order constraints, for the check of the settings.
+    /// The filters added by the module, with their order constraints, for the check of the settings.
     fn filters(&self) -> Vec<FilterType> {
         Vec::new()
     }
 
-    /// The sections of the settings file that it reads.
+    /// The sections of the settings file that the module reads.
     fn sections(&self) -> Vec<SectionType> {
         Vec::new()
     }
 
-    /// The metrics that it adds, for the reference.
+    /// The metrics added by the module, for the reference.
     fn metrics(&self) -> &'static [Metric] {
         &[]
     }
 
-    /// Adds its services, filters, metrics and tasks to the gateway that is being built. Called once.
+    /// Adds the module's services, filters, metrics and tasks to the gateway that is being built. Called once.
     ///
     /// # Errors
     ///
-    /// A missing service, or settings that cannot be served.
+    /// A missing service, or settings that cannot be applied.
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError>;
 
-    /// Prepares new settings while the gateway runs, and changes nothing. `running` are the services of the running gateway, `settings` the
-    /// same with the sections of the new file. A module keeps what may change behind a [`Snapshot`](crate::Snapshot), or reads it where a
-    /// filter is built, as the filters of all routes are built again. The default: every setting is fixed at the start.
+    /// Prepares new settings while the gateway runs, and changes nothing. `running` are the services of the running gateway; `settings` are
+    /// the running services with the sections of the new file. A module keeps changeable settings behind a [`Snapshot`](crate::Snapshot),
+    /// or reads the settings at the build of a filter, as the filters of all routes are built again. The default: every setting is fixed at
+    /// the start.
     ///
     /// # Errors
     ///
-    /// The module was not built, its section was not read, or the new settings cannot be served.
+    /// The module was not built, its section was not read, or the new settings cannot be applied.
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
         let _ = (running, settings);
         Ok(Reload::Fixed)

@@ -1,12 +1,12 @@
-//! A route that a program adds to the route table, or changes in it.
+//! A route that a program adds to the route table, or changes in the table.
 
-/// A route of a program, in the words of `[[route_change]]` in the settings: a route that the table has not is added, and of one that it has
+/// A route of a program, with the keys of `[[route_change]]` in the settings. A route that is not in the table is added; in a known route
 /// the given values are changed.
 #[derive(Clone, Debug, Default)]
 pub struct RouteChange {
     /// The pattern of the path.
     pub path: String,
-    /// The methods. Those of a route to change may be left out.
+    /// The methods. Optional for a route to change.
     pub methods: Option<Vec<String>>,
     /// Names of filters, outermost first.
     pub chain: Option<Vec<String>>,
@@ -16,7 +16,7 @@ pub struct RouteChange {
     pub scope: Option<String>,
     /// Scopes of which a credential must have at least one, in place of `scope`.
     pub scopes_any: Option<Vec<String>>,
-    /// The rate class for requests to this route.
+    /// The rate class for requests to the route.
     pub class: Option<String>,
     /// The CORS policy.
     pub cors: Option<String>,
@@ -25,7 +25,7 @@ pub struct RouteChange {
 }
 
 impl RouteChange {
-    /// A change at this path. Its other fields are set directly, or by the calls below.
+    /// A change at the path. Further fields are set directly, or by the calls below.
     pub fn of(path: &str) -> RouteChange {
         RouteChange {
             path: path.to_owned(),

@@ -7,23 +7,23 @@ use tollgate_filter::settings::{At, Problems};
 
 use crate::context::Inputs;
 
-/// The two settings that can reference one secret: a variable, or a file.
+/// The two settings that can reference a secret: a variable, or a file.
 pub struct Named<'a> {
-    /// The section that contains them.
+    /// The section of the two settings.
     pub section: &'a str,
-    /// Name and value of the one for a variable.
+    /// Name and value of the setting for a variable.
     pub variable: (&'a str, Option<&'a At<String>>),
-    /// Name and value of the one for a file.
+    /// Name and value of the setting for a file.
     pub file: (&'a str, Option<&'a At<String>>),
 }
 
 impl Named<'_> {
-    /// The secret, which problems call a key; `None` where none is referenced, or the reference is empty, which is recorded as a problem.
+    /// The secret, called a key in problems. `None` without a reference, or for an empty reference, which is recorded as a problem.
     pub fn secret(&self, inputs: &dyn Inputs, problems: &mut Problems) -> Option<SecretString> {
         self.read("key", inputs, problems)
     }
 
-    /// As [`Named::secret`]; problems call it by this noun.
+    /// [`Named::secret`] with another noun in problems.
     pub fn read(
         &self,
         noun: &str,
@@ -39,7 +39,7 @@ impl Named<'_> {
         )
     }
 
-    /// A secret of any text, without the space around it; otherwise as [`Named::secret`].
+    /// [`Named::secret`] for a secret of any text, without surrounding space.
     pub fn passphrase(&self, inputs: &dyn Inputs, problems: &mut Problems) -> Option<SecretString> {
         self.text(
             ("secret", "a text that is not empty"),
@@ -66,7 +66,7 @@ impl Named<'_> {
                 return None;
             }
             (Some(at), None) => {
-                // The text is not repeated: it is likely the key itself.
+                // The text is not repeated: the text is likely the key itself.
                 if !is_variable(at) {
                     problems.note(
                         key(variable),
@@ -144,7 +144,7 @@ pub fn world_readable(path: &Path) -> String {
     )
 }
 
-/// Whether a text is between two quotes, as a shell would have it.
+/// Whether a text is between two quotes, as in a shell.
 fn is_quoted(text: &str) -> bool {
     text.len() >= 2
         && ['"', '\'']
@@ -152,7 +152,7 @@ fn is_quoted(text: &str) -> bool {
             .any(|quote| text.starts_with(*quote) && text.ends_with(*quote))
 }
 
-/// Whether this can be the name of an environment variable.
+/// Whether a text can be the name of an environment variable.
 pub fn is_variable(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|letter: char| letter.is_ascii_digit())

@@ -15,28 +15,28 @@ use crate::filter_type::FilterType;
 use crate::route_change::RouteChange;
 use crate::services::Services;
 
-/// A section as written. Its fields are [`At`] values, all optional; the comments are the descriptions in the JSON Schema.
+/// A section as written. The fields are [`At`] values, all optional; the comments are the descriptions in the JSON Schema.
 pub trait Section: DeserializeOwned + JsonSchema + Default + 'static {
-    /// Its name in the file: `idempotency`, or `filter.NAME` for a filter of another program.
+    /// The section's name in the file: `idempotency`, or `filter.NAME` for a filter of another program.
     const NAME: &'static str;
 
     /// The checked settings, a service for the module.
     type Settings: Service + fmt::Debug;
 
-    /// The checked settings, or `None` after noting every problem with them.
+    /// The checked settings, or `None` after noting every problem of the settings.
     fn check(
         &self,
         context: &SectionContext<'_>,
         problems: &mut Problems,
     ) -> Option<Self::Settings>;
 
-    /// Makes the checked settings a service, and what later sections and modules need to know of them.
+    /// Makes the checked settings a service, with the facts that later sections and modules need.
     fn provide(settings: Self::Settings, services: &mut Services) {
         services.provide(settings);
     }
 }
 
-/// A [`Section`] without its type: what reading the file needs to know of it.
+/// A [`Section`] without its type: the data needed to read the file.
 #[derive(Clone, Copy)]
 pub struct SectionType {
     name: &'static str,
@@ -48,7 +48,7 @@ type ReadSection =
     fn(Spanned<DeTable<'_>>, (&Services, &dyn Inputs), &mut Problems) -> Option<CheckedSection>;
 
 impl SectionType {
-    /// The section of this type.
+    /// The section of the type.
     pub const fn of<S: Section>() -> SectionType {
         SectionType {
             name: S::NAME,
@@ -57,18 +57,18 @@ impl SectionType {
         }
     }
 
-    /// Its name in the file.
+    /// The section's name in the file.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Its JSON Schema.
+    /// The section's JSON Schema.
     pub fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
         (self.schema)(generator)
     }
 
-    /// Reads and checks the section with what was checked before it; `None` after noting every problem with it. Positions in the table are
-    /// those in the file.
+    /// Reads and checks the section with the settings that were checked before; `None` after noting every problem. Positions in the table
+    /// are positions in the file.
     pub fn read(
         &self,
         table: Spanned<DeTable<'_>>,
@@ -131,7 +131,7 @@ fn read<S: Section>(
     })
 }
 
-/// Reads and checks the text of one section by itself, with what was checked before it: for tests of sections.
+/// Reads and checks the text of a single section, with the settings that were checked before. For tests of sections.
 ///
 /// # Errors
 ///
@@ -139,7 +139,7 @@ fn read<S: Section>(
 ///
 /// # Panics
 ///
-/// The text is not TOML, or has keys that are not of this section.
+/// The text is not TOML, or has keys of another section.
 pub fn check_text<S: Section>(text: &str, checked: &Services) -> Result<S::Settings, Vec<Problem>> {
     let raw = toml::from_str::<S>(text).expect("TOML of the section");
     let mut problems = Problems::default();
@@ -151,14 +151,14 @@ pub fn check_text<S: Section>(text: &str, checked: &Services) -> Result<S::Setti
     settings.filter(|_| found.is_empty()).ok_or(found)
 }
 
-/// What modules and the program declare to the settings: the filters that chains may name, sections and routes.
+/// The declarations of modules and program to the settings: the filters that chains may name, sections and routes.
 #[derive(Clone, Debug, Default)]
 pub struct Declarations {
     /// The filters, with their order constraints.
     pub filters: Vec<FilterType>,
     /// The sections.
     pub sections: Vec<SectionType>,
-    /// Routes of the program, which the route table gets.
+    /// Routes of the program, added to the route table.
     pub routes: Vec<RouteChange>,
 }
 

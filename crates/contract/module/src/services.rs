@@ -16,20 +16,20 @@ pub struct Services {
 }
 
 impl Services {
-    /// Adds a service, in place of an earlier one of its type.
+    /// Adds a service, in place of an earlier service of its type.
     pub fn provide<T: Service>(&mut self, service: T) {
         self.by_type
             .insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(service)));
     }
 
-    /// Adds the services of `others`, in place of those of their types.
+    /// Adds the services of `others`, in place of services of their types.
     pub fn extend(&mut self, others: &Services) {
         let others = others.by_type.iter();
         self.by_type
             .extend(others.map(|(id, service)| (*id, service.clone())));
     }
 
-    /// The service of a type, if it was provided.
+    /// The service of a type, if provided.
     pub fn find<T: Service>(&self) -> Option<T> {
         let (_, service) = self.by_type.get(&TypeId::of::<T>())?;
         service.downcast_ref::<T>().cloned()
@@ -39,7 +39,7 @@ impl Services {
     ///
     /// # Errors
     ///
-    /// It was not provided. `needed_by` is the name of the module that needs it.
+    /// The service was not provided. `needed_by` is the name of the module that needs the service.
     pub fn get<T: Service>(&self, needed_by: &str) -> Result<T, BuildError> {
         self.find().ok_or_else(|| {
             if T::PROVIDER == needed_by {

@@ -1,4 +1,4 @@
-//! Settings in force, as one value that a reload replaces as a whole: reading it costs one atomic load.
+//! Settings in force, as a single value that a reload replaces as a whole: a read costs one atomic load.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::module::Module;
 use crate::section::{Section, check_text};
 use crate::services::Services;
 
-/// The settings of a running module. Cheap to clone; all clones see a replacement. A decision that has loaded the settings keeps them; the next one of the same request may see others.
+/// The settings of a running module. Cheap to clone; all clones see a replacement. A decision keeps the settings that it has loaded; the
+/// request's next decision may see other settings.
 #[derive(Debug)]
 pub struct Snapshot<T>(Arc<ArcSwap<T>>);
 
@@ -48,24 +49,25 @@ impl<T: Provided> Service for Snapshot<T> {
     const PROVIDER: &'static str = T::PROVIDER;
 }
 
-/// New settings of a module, prepared. Nothing has changed yet, so that those of all modules take effect together or not at all.
+/// Prepared new settings of a module. Nothing has changed yet: the settings of all modules take effect together or not at all.
 #[must_use]
 pub enum Reload {
-    /// Puts them in force for the next request. It cannot fail.
+    /// Puts the settings in force for the next request. Cannot fail.
     Ready(Box<dyn FnOnce() + Send>),
-    /// The keys that differ and are fixed at the start: those of the module's first section, or keys with the name of one of its sections.
+    /// The differing keys that are fixed at the start: keys of the module's first section, or keys prefixed with the name of a section of
+    /// the module.
     NeedsRestart(Vec<&'static str>),
     /// All settings of the module are fixed at the start.
     Fixed,
 }
 
 impl Reload {
-    /// New settings that this call puts in force.
+    /// New settings that `apply` puts in force.
     pub fn ready(apply: impl FnOnce() + Send + 'static) -> Reload {
         Reload::Ready(Box::new(apply))
     }
 
-    /// The refusal of those of these settings that differ, by their keys; `None` where none does.
+    /// The refusal of the differing keys; `None` where no key differs.
     pub fn refused(fixed: impl IntoIterator<Item = (&'static str, bool)>) -> Option<Reload> {
         let differing = fixed.into_iter().filter(|(_, differs)| *differs);
         let keys: Vec<_> = differing.map(|(key, _)| key).collect();
@@ -76,7 +78,7 @@ impl Reload {
     ///
     /// # Errors
     ///
-    /// The keys that need a restart; none where all do.
+    /// The keys that need a restart; empty where every key needs a restart.
     pub fn apply(self) -> Result<(), Vec<&'static str>> {
         match self {
             Reload::Ready(apply) => {
@@ -99,9 +101,9 @@ impl fmt::Debug for Reload {
     }
 }
 
-/// The settings of a module that a [`Snapshot`] holds, of which some may be fixed at the start.
+/// The settings of a module in a [`Snapshot`]. Some settings may be fixed at the start.
 pub trait Reloadable: Provided + Clone {
-    /// The keys of the section that are fixed at the start, each with whether its value differs in `new`.
+    /// The keys of the section that are fixed at the start, with whether their value differs in `new`.
     fn fixed(&self, new: &Self) -> Vec<(&'static str, bool)>;
 }
 
@@ -120,8 +122,8 @@ pub fn reload_snapshot<T: Reloadable>(
     Ok(refused.unwrap_or_else(|| Reload::ready(move || snapshot.replace(new))))
 }
 
-/// Reloads a module, for its tests: each of `fixed`, a line with one key, is refused with that key and changes nothing; `free` is in force
-/// afterwards.
+/// Reloads a module, for its tests. Every text of `fixed`, a line with one key, is refused with the key and changes nothing; `free` is in
+/// force afterwards.
 ///
 /// # Panics
 ///

@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
-/// A type that one module provides: itself where it can be cloned, or in an `Arc`.
+/// A type that a module provides: the type where the type can be cloned, or an `Arc` of the type.
 pub trait Provided: Send + Sync + 'static {
-    /// The name of the module that provides it.
+    /// The name of the providing module.
     const PROVIDER: &'static str;
 }
 
-/// A value that one module provides and others use: a [`Provided`] type, or an `Arc` or an `Option` of one. Cheap to clone.
+/// A value that a module provides for other modules. The value is a [`Provided`] type, or an `Arc` or an `Option` of a `Provided` type.
+/// Cheap to clone.
 pub trait Service: Clone + Send + Sync + 'static {
-    /// The name of the module that provides it.
+    /// The name of the providing module.
     const PROVIDER: &'static str;
 }
 
@@ -23,12 +24,12 @@ impl<T: Provided + ?Sized> Service for Arc<T> {
     const PROVIDER: &'static str = T::PROVIDER;
 }
 
-/// A value that may be absent although its provider is there, such as the settings of a section that is not written.
+/// An absent value of an existing provider, such as the settings of a section that is not written.
 impl<T: Provided + Clone> Service for Option<T> {
     const PROVIDER: &'static str = T::PROVIDER;
 }
 
-/// The name of the gateway, which provides settings and shared state before any module is built.
+/// The name of the gateway, which provides settings and shared state before the build of any module.
 pub const GATEWAY: &str = "gateway";
 
 /// Declares the provider of types, as `"module" => [Type, ...];`.

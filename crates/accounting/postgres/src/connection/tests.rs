@@ -63,7 +63,7 @@ fn other_statements_run_while_the_rows_of_a_large_result_are_visited() {
         });
         visited.expect("a read");
         assert_eq!(sum, 10_000 * 10_001);
-        // One that ends early leaves nothing behind.
+        // A portal that ends early leaves no messages behind.
         let first = connection.first(many, &[], |row| row.get::<i64>(0));
         assert_eq!(first.expect("a row"), Some(1));
         let last = connection.number("SELECT 7", &[]);
@@ -78,7 +78,7 @@ fn statements_that_are_sent_together_are_all_run_and_the_first_error_is_returned
         .run_all("CREATE TABLE t (id BIGINT PRIMARY KEY, body BYTEA NOT NULL)")
         .expect("a table");
     let insert = "INSERT INTO t (id, body) VALUES (?1, ?2)";
-    // More than both sides buffer.
+    // More bytes than both sides buffer.
     let body = vec![7; 1000];
     let ids = |ids: std::ops::Range<i64>| {
         connection.execute_each(insert, &mut |run| {
@@ -114,14 +114,14 @@ fn queued_statements_run_before_the_next_one_whose_result_says_that_they_failed(
     };
     let count = || connection.number("SELECT count(*) FROM t", &[]);
     let rollback = || connection.run("ROLLBACK", &[]).expect("a transaction");
-    // What is not prepared yet is not queued.
+    // A statement that is not prepared yet is not queued.
     for _ in 0..2 {
         queue("BEGIN", Expected::Success);
         queue(
             "INSERT INTO t SELECT generate_series(1, 100)",
             Expected::Change,
         );
-        // More rows than are fetched at once: in the transaction that has not begun.
+        // More rows than a fetch returns, in a transaction that has not begun.
         let all = connection.all("SELECT id FROM t", &[], |row| row.get::<i64>(0));
         assert_eq!(all.expect("rows").len(), 100);
         assert_eq!(count().expect("a count"), 100, "it goes on");
@@ -205,7 +205,8 @@ fn any_number_of_rows_is_written_by_few_statements() {
     assert_eq!(found.expect("a count"), 100);
 }
 
-/// A posting that was sent behind a row for which the server had no memory: its own error says that the row is missing, and ended the node.
+/// A posting was sent behind a row for which the server had no memory. The posting's error says that the row is missing, and ended the
+/// node.
 #[test]
 fn a_transaction_that_fails_with_one_before_it_has_the_error_of_that_one() {
     let connection = connect(&Postgres::shared().database());
@@ -227,7 +228,7 @@ fn a_transaction_that_fails_with_one_before_it_has_the_error_of_that_one() {
     connection
         .send("COMMIT", [].into_iter(), Expected::Commit)
         .expect("it is sent");
-    // What is prepared meanwhile reads the results of both.
+    // The preparation of a statement reads the results of both transactions.
     let error = match connection.prepared("SELECT 1") {
         Ok(_) => panic!("the transaction is open"),
         Err(error) => error,
@@ -249,7 +250,7 @@ fn transactions_that_are_sent_are_run_in_order_and_each_has_its_own_result() {
         .run_all("CREATE TABLE t (id BIGINT PRIMARY KEY)")
         .expect("a table");
     let insert = "INSERT INTO t VALUES (?1)";
-    // What is prepared meanwhile would read the results of what is queued.
+    // The preparation of a statement would read the results of queued statements.
     let twice = "INSERT INTO t VALUES (2), (2)";
     let all = ["BEGIN", "COMMIT", twice, "DELETE FROM t"];
     for sql in all
@@ -280,7 +281,7 @@ fn transactions_that_are_sent_are_run_in_order_and_each_has_its_own_result() {
         queue("DELETE FROM t");
         end("COMMIT", Expected::Commit);
         if is_read_before {
-            // A new statement, which is prepared after them, and reads what they have made durable.
+            // A new statement is prepared after the sent transactions, and reads their durable rows.
             let found = connection.number("SELECT 100 + count(*) FROM t", &[]);
             assert_eq!(found.expect("a count"), 100);
         }
@@ -295,7 +296,7 @@ fn transactions_that_are_sent_are_run_in_order_and_each_has_its_own_result() {
             [None, key, fenced, None, key, aborted],
             "{is_read_before}"
         );
-        // A failed transaction is open until then.
+        // The failed transaction is open until the rollback.
         connection.run("ROLLBACK", &[]).expect("a transaction");
     }
     assert!(

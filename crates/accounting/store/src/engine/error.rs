@@ -37,20 +37,20 @@ impl Reading for RowError {
 /// Why a part could not be written.
 #[derive(Debug)]
 pub(crate) enum WriteError {
-    /// The data does not permit it.
+    /// The data does not permit the write.
     Refused(Refusal),
     /// The engine failed.
     Engine(EngineError),
     /// A row that the write depends on could not be read.
     Row(RowError),
-    /// A balance differs from the one that decisions were based on.
+    /// A balance differs from the balance that decisions were based on.
     Inconsistent(String),
-    /// This run has lost the store.
+    /// The run has lost the store.
     Stopped(Failure),
 }
 
 impl WriteError {
-    /// What the engine has reported, if it has.
+    /// The fault reported by the engine, if any.
     pub(crate) fn fault(&self) -> Option<Fault> {
         match self {
             WriteError::Engine(error) | WriteError::Row(RowError::Engine(error)) => {

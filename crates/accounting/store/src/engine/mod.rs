@@ -1,4 +1,4 @@
-//! The boundary between the store and a database engine: SQL on its connections, the session of its writer, and the errors that it reports.
+//! The boundary between the store and a database engine: SQL on the engine's connections, the session of its writer, and its errors.
 
 mod codes;
 mod error;

@@ -1,4 +1,4 @@
-//! Bodies are read back as they were packed or copied, and damaged ones are detected.
+//! Bodies are read back as packed or copied, and damaged bodies are detected.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn words() -> impl Strategy<Value = Arc<str>> {
 
 fn usage() -> impl Strategy<Value = UsageRecord> {
     let counts = (any::<u64>(), any::<u64>(), any::<u32>(), any::<u16>());
-    // The last number stands for all greater ones.
+    // The last number stands for all greater numbers.
     let durations = prop::option::of(0..u64::MAX);
     let credential = prop::option::of(any::<[u8; 16]>());
     (
@@ -167,7 +167,7 @@ proptest! {
         prop_assert_eq!(packer.count(), parts.len());
         let body = packer.finish();
         prop_assert_eq!(unpacked(&body), Ok(parts.clone()));
-        // The same bytes as if they had been packed into it one by one.
+        // The bytes equal the bytes of a body whose records were packed one by one.
         prop_assert_eq!(body, packed(&parts));
     }
 
@@ -182,7 +182,7 @@ proptest! {
         } else {
             body[at] = byte;
         }
-        // Whatever the result, there is no panic, and the head of each record can be read.
+        // Whatever the result, decoding does not panic, and the head of every record can be read.
         if let Ok(body) = Body::read(&body) {
             for record in body.records().flatten() {
                 let _ = (record.operation(), record.account(), record.at(), record.is_owner_visible(), record.part());
@@ -197,7 +197,7 @@ proptest! {
     }
 }
 
-/// Indices of one byte become indices of two, and vice versa.
+/// Indices of one byte become indices of two bytes, and vice versa.
 #[test]
 fn a_copied_record_refers_to_the_new_positions_of_its_words() {
     let part = |number: u32| LedgerPart::Credit {

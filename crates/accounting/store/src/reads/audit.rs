@@ -1,4 +1,4 @@
-//! Reads of the audit: all operations, and the differences between the journal and what was derived from it.
+//! Reads of the audit: all operations, and the differences between the journal and the derived data.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -52,7 +52,7 @@ impl<'r> Snapshot<'r> {
         Operations::walk(self.0.sql(), each).map_err(|error| error.reading("operations"))
     }
 
-    /// Every node, with run and number of its last posted commit, if there is one.
+    /// Every node, with run and number of its last posted commit, if any.
     pub fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError> {
         let mut mark = |node, posted| {
             let (_, epoch, number) = commit_id::numbers(posted);
@@ -61,7 +61,7 @@ impl<'r> Snapshot<'r> {
         (tables::marks::posted(self.0.sql(), &mut mark)).map_err(|error| error.reading("nodes"))
     }
 
-    /// A node's parts of accounts, as of its last posting.
+    /// A node's parts of accounts, as of the node's last posting.
     pub fn allotments(
         &self,
         node: i64,
@@ -71,7 +71,7 @@ impl<'r> Snapshot<'r> {
             .map_err(|error| error.reading("allotments"))
     }
 
-    /// Every spending cap that nodes have parts of.
+    /// Every spending cap with parts of nodes.
     pub fn caps(&self, each: &mut dyn FnMut(CapShares)) -> Result<(), ReadError> {
         caps::shares(self.0.sql(), each).map_err(|error| error.reading("allotments of caps"))
     }
@@ -102,11 +102,11 @@ impl<'r> Snapshot<'r> {
         carry::read(self.0.sql()).map_err(|error| error.reading("carried rows"))
     }
 
-    /// Replays the exported commits of all nodes, each from its first on, and compares them with the carried state.
+    /// Replays the exported commits of all nodes from their first commit on, and compares the result with the carried state.
     ///
     /// # Errors
     ///
-    /// Those of `next`, and a commit that does not follow the one before or differs from its seal.
+    /// The errors of `next`, and a commit that does not follow the previous commit or differs from its seal.
     pub fn replayed(
         &self,
         next: &mut dyn FnMut() -> Result<Option<BatchRows>, ReadError>,
@@ -118,7 +118,7 @@ impl<'r> Snapshot<'r> {
         });
         marks.map_err(|error| error.reading("carried rows"))?;
         while let Some(commit) = next()? {
-            // A file may have commits that are still in the journal: those of an interrupted run.
+            // A file of an interrupted run may have commits that are still in the journal.
             let place = (commit.seal.epoch, commit.seal.number);
             if removed
                 .get(&commit.seal.node)
@@ -143,9 +143,9 @@ impl<'r> Snapshot<'r> {
     }
 }
 
-/// Assembles operations from the journal, in the order in which they end; unfinished ones come last.
+/// Assembles operations from the journal, in the order of their ends; unfinished operations come last.
 struct Operations {
-    /// Every operation that has begun, to find a second start.
+    /// Every begun operation, to find a second start.
     begun: KeySet,
     open: HashMap<OperationId, Entry>,
     holds: HashMap<OperationId, OpenHold>,
@@ -264,7 +264,7 @@ fn posting_differences(sql: &dyn Sql, each: &mut dyn FnMut(AccountId)) -> Result
         other => other?,
     }
     added?;
-    // Those of a release without usage totals are derived at the next start.
+    // Totals of a release without usage totals are derived at the next start.
     if tables::marks::are_days_posted(sql)? {
         for (account, day) in totals.each() {
             let digest = digests.entry(account).or_default();
@@ -275,7 +275,7 @@ fn posting_differences(sql: &dyn Sql, each: &mut dyn FnMut(AccountId)) -> Result
             digest.add(format!("{day:?}").as_bytes(), -1);
         })?;
     }
-    // What pages have of removed records counts as if they were in the journal.
+    // Removed records on pages count as if the records were in the journal.
     tables::carry::pages(sql, &mut |account, carried| {
         let digest = digests.entry(account).or_default();
         digest.records = digest.records.wrapping_add(carried.records);

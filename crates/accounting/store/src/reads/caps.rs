@@ -1,4 +1,4 @@
-//! What keys were charged, as their spending caps count it: by the month in which a request began.
+//! Charges of keys, as counted by spending caps: in the month in which a request began.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::tables;
 /// No request takes longer: the greatest lifetime of a hold.
 const REQUEST_MAX: Duration = Duration::from_secs(86_400);
 
-/// Commits after the removed ones of a node whose times say how late the removed ones can be.
+/// Number of commits read after a node's removed commits: their times bound the times of the removed commits.
 const NEXT: usize = 16;
 
-/// What keys were charged in commits that are not posted: node, month and sum.
+/// Charges of keys in unposted commits: node, month and sum.
 pub(crate) type UnpostedCharges = HashMap<CredentialId, Vec<(i64, Month, i64)>>;
 
 /// The account of a credential, and its cap.
@@ -34,13 +34,13 @@ pub(crate) fn owner_and_cap(
     Ok(found)
 }
 
-/// The cap that is in force, if it is of the same kind of period.
+/// The cap in force, if its kind of period matches.
 pub(crate) fn in_force(cap: KeyCap, set: Option<SpendingCap>) -> Option<Micros> {
     let set = set.filter(|set| (set.period == CapPeriod::Total) == cap.month.is_none());
     set.map(|set| set.max)
 }
 
-/// Visits what keys were charged by a commit, with the month in which the request began.
+/// Visits the charges of a commit by key, with the month in which the request began.
 pub(crate) fn each_charge(
     body: &[u8],
     each: &mut dyn FnMut(CredentialId, i64, Month),
@@ -58,7 +58,7 @@ pub(crate) fn each_charge(
     Ok(())
 }
 
-/// What keys were charged in commits that are not posted.
+/// The charges of keys in unposted commits.
 pub(crate) fn unposted_charges(sql: &dyn Sql) -> Result<UnpostedCharges, RowError> {
     let mut found = HashMap::new();
     tables::journal::bodies(sql, JournalRows::Unposted, &mut |id, body| {
@@ -77,7 +77,7 @@ pub(crate) fn unposted_charges(sql: &dyn Sql) -> Result<UnpostedCharges, RowErro
     Ok(charges)
 }
 
-/// Those that count against a cap, by node.
+/// The unposted charges that count against a cap, by node.
 pub(crate) fn unposted_of_cap(charges: &UnpostedCharges, cap: KeyCap) -> Vec<(i64, i64)> {
     let of_credential = charges.get(&cap.credential).into_iter().flatten();
     of_credential
@@ -98,7 +98,7 @@ pub(crate) fn posted(sql: &dyn Sql, account: AccountId, cap: KeyCap) -> Result<i
             sum = sum.saturating_add(day.cost.get());
         }
     })?;
-    // The totals of days have a charge in the month in which it was made.
+    // The totals of days have a charge in the month of the charge.
     if let Some(month) = cap.month {
         sum -= of_another_month(sql, account, cap, month)?;
         sum += of_another_month(sql, account, cap, month.next())?;
@@ -106,8 +106,8 @@ pub(crate) fn posted(sql: &dyn Sql, account: AccountId, cap: KeyCap) -> Result<i
     Ok(sum)
 }
 
-/// Posted charges of a key that were made in a month for requests that began before it: those that a cap of this month does not count, or those
-/// that one of the month before does.
+/// Posted charges of a key in a month for requests that began in an earlier month. For the cap's month: the charges that the cap does not
+/// count. For the next month: the charges that the cap counts.
 fn of_another_month(
     sql: &dyn Sql,
     account: AccountId,
@@ -129,8 +129,8 @@ fn of_another_month(
     Ok(sum)
 }
 
-/// Visits every cap that nodes have parts of, except those of months of which commits are removed: the totals of days remain of these, in which
-/// a charge is in the month in which it was made, and of the records that say in which month the request began only some.
+/// Visits every cap with parts of nodes, except the caps of months with removed commits. For such a month only the totals of days and some
+/// records remain. A total has a charge in the month of the charge; only a record has the month in which the request began.
 pub(crate) fn shares(sql: &dyn Sql, each: &mut dyn FnMut(CapShares)) -> Result<(), RowError> {
     let mut nodes = vec![SPENT_BEFORE];
     tables::marks::posted(sql, &mut |node, _| nodes.push(node))?;

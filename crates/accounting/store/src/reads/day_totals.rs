@@ -1,4 +1,4 @@
-//! Usage totals by day: accumulated from the records of the journal, as they are posted and as a reader adds the unposted ones.
+//! Usage totals by day: accumulated from the records of the journal at their posting, and by a reader for unposted records.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use crate::rows::{PriceRow, UsageFlags, UsageRow};
 use crate::tables;
 use crate::usage::UsageDay;
 
-/// Totals kept in memory while all of them are derived again.
+/// Totals kept in memory while all totals are derived again.
 const TOTALS_MAX: usize = 65_536;
 
 type Key = (AccountId, Timestamp, Arc<str>, Option<CredentialId>);
@@ -23,12 +23,12 @@ type Key = (AccountId, Timestamp, Arc<str>, Option<CredentialId>);
 #[derive(Default)]
 pub(crate) struct DayTotals {
     days: BTreeMap<Key, UsageDay>,
-    /// Read with the first hit, whose savings need them.
+    /// Read with the first cache hit: the savings of a hit need the prices.
     prices: Option<Prices>,
 }
 
 impl DayTotals {
-    /// Adds one operation.
+    /// Adds an operation.
     pub(crate) fn add(&mut self, sql: &dyn Sql, used: &UsageRow) -> Result<(), RowError> {
         let usage = &used.usage;
         let is_hit = usage.flags.contains(UsageFlags::CACHE_HIT);
@@ -94,9 +94,10 @@ impl DayTotals {
     }
 }
 
-/// Usage of one account by day, model and credential.
+/// Usage of an account by day, model and credential.
 ///
-/// Whole days are read as totals, and cost no more with more requests; a range that begins or ends within a day is read request by request.
+/// Whole days are read as totals, at a cost independent of the number of requests. A range that begins or ends within a day is read request
+/// by request.
 pub(crate) fn days(sql: &dyn Sql, wanted: RecordQuery) -> Result<Vec<UsageDay>, RowError> {
     let is_whole =
         |at: Timestamp| matches!(at, Timestamp::MIN | Timestamp::MAX) || at == at.start_of_day();
@@ -155,7 +156,7 @@ pub(crate) fn rebuild_days(sql: &dyn Sql) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// The versions of the price of each model, in the order of their start.
+/// The versions of the price of a model, in the order of their start.
 struct Prices(HashMap<Arc<str>, Vec<PriceRow>>);
 
 impl Prices {
@@ -168,7 +169,7 @@ impl Prices {
         Ok(prices)
     }
 
-    /// The cost of a cached response beyond what was charged for it.
+    /// The cost of a cached response beyond the charge.
     fn saved(&self, used: &UsageRow) -> Micros {
         let usage = &used.usage;
         let Some(row) = self.of(used) else {
@@ -180,8 +181,8 @@ impl Prices {
         Micros::new(whole.get().saturating_sub(used.cost.get()).max(0))
     }
 
-    /// Whenever it is chosen it has to be the same one: when a record is posted, audited, removed, or read from an export file. A version that a
-    /// record names is there before the record; one that begins at a time may become durable after later records are posted.
+    /// The choice must be equal whenever a record is posted, audited, removed, or read from an export file. A version named by a record is
+    /// stored before the record. A version that begins at a time may become durable after later records are posted.
     fn of(&self, used: &UsageRow) -> Option<&PriceRow> {
         let versions = self.0.get(&used.usage.model)?;
         let named = used.price_version;

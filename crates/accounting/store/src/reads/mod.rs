@@ -1,4 +1,4 @@
-//! Reads of the ledger: what was posted, with the journal's unposted tail.
+//! Reads of the ledger: posted data, with the journal's unposted tail.
 
 mod audit;
 pub(crate) mod caps;

@@ -25,7 +25,7 @@ use crate::tables;
 use crate::usage::{RequestsQuery, UsageDay};
 
 impl Reader {
-    /// Visits every account, for a node that keeps them in memory.
+    /// Visits every account, for a node that keeps accounts in memory.
     pub fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
         self.with_view("accounts", |sql| tail::accounts(sql, Accounts::All, each))
     }
@@ -54,12 +54,12 @@ impl Reader {
         })
     }
 
-    /// One account.
+    /// An account.
     pub fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
         self.with_view("an account", |sql| tail::account(sql, id))
     }
 
-    /// Visits some accounts. The unposted rows are read once for all accounts.
+    /// Visits some accounts. Reads the unposted rows once for all accounts.
     pub fn accounts_of(
         &self,
         ids: &[AccountId],
@@ -77,7 +77,7 @@ impl Reader {
         })
     }
 
-    /// One account with the balance that was posted last: without what has been committed since. Everything else is as committed.
+    /// An account with its last posted balance, without later commits. Every other field is as committed.
     pub fn posted_account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
         self.with("an account", |sql| {
             let mut found = None;
@@ -86,19 +86,19 @@ impl Reader {
         })
     }
 
-    /// The credit of all accounts, available and held, without those below zero. The database visits every account.
+    /// The credit of all accounts, available and held, without negative balances. The database visits every account.
     pub fn owed(&self) -> Result<Micros, ReadError> {
         self.with_view("the credit of all accounts", |sql| tail::owed(sql))
     }
 
-    /// Every rate class that an account has. Visits every account.
+    /// Every rate class of an account. Visits every account.
     pub fn account_classes(&self) -> Result<Vec<Arc<str>>, ReadError> {
         self.with("the rate classes of accounts", |sql| {
             tables::accounts::classes(sql)
         })
     }
 
-    /// The account that a login signs in to.
+    /// The account of a login.
     pub fn account_by_login(
         &self,
         kind: LoginKind,
@@ -126,7 +126,7 @@ impl Reader {
         })
     }
 
-    /// The logins of one account.
+    /// The logins of an account.
     pub fn logins(&self, account: AccountId) -> Result<Vec<LoginRow>, ReadError> {
         self.with("logins", |sql| {
             let mut found = Vec::new();
@@ -135,7 +135,7 @@ impl Reader {
         })
     }
 
-    /// The credentials of one account, also revoked and expired ones, oldest first.
+    /// The credentials of an account, including revoked and expired credentials, oldest first.
     pub fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError> {
         self.with("credentials", |sql| {
             let mut found = Vec::new();
@@ -162,7 +162,7 @@ impl Reader {
         })
     }
 
-    /// The credential whose secret has this digest, also revoked and expired ones.
+    /// The credential whose secret has the digest, even if revoked or expired.
     pub fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError> {
         self.with("a credential", |sql| {
             let mut found = None;
@@ -172,7 +172,7 @@ impl Reader {
         })
     }
 
-    /// The credential with this id, also a revoked or expired one.
+    /// The credential with the id, even if revoked or expired.
     pub fn credential(&self, id: CredentialId) -> Result<Option<CredentialRow>, ReadError> {
         self.with("a credential", |sql| {
             let mut found = None;
@@ -186,7 +186,7 @@ impl Reader {
         self.with("an idempotency key", |sql| tables::keys::read(sql, key))
     }
 
-    /// Usage of one account in `from <= at < to`, by day (UTC) and model.
+    /// Usage of an account in `from <= at < to`, by day (UTC) and model.
     pub fn usage_totals(
         &self,
         account: AccountId,
@@ -198,7 +198,7 @@ impl Reader {
         })
     }
 
-    /// Usage of one account in `from <= at < to`, by day (UTC), model and credential.
+    /// Usage of an account in `from <= at < to`, by day (UTC), model and credential.
     pub fn usage_days(
         &self,
         account: AccountId,
@@ -210,12 +210,12 @@ impl Reader {
         })
     }
 
-    /// Requests of one account with a usage record, newest first.
+    /// Requests of an account with a usage record, newest first.
     pub fn requests(&self, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, ReadError> {
         self.with_view("requests", |sql| usage::requests(sql, wanted))
     }
 
-    /// The last `limit` entries before `before` that changed the balance of one account, newest first: credits, settlements and charges,
+    /// The last `limit` entries before `before` that changed the balance of an account, newest first: credits, settlements and charges,
     /// with their usage. Holds and releases do not change a balance and are not listed.
     pub fn lines(
         &self,
@@ -239,7 +239,7 @@ impl Reader {
         })
     }
 
-    /// Everything stored about one operation. Scans the whole journal: for the investigation of one case, not for a request.
+    /// All stored data of an operation. Scans the whole journal: for an investigation, not for a request.
     pub fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError> {
         self.with_view("an operation", |sql| {
             let parts = tail::of_operation(sql, id)?;
@@ -256,7 +256,7 @@ impl Reader {
         })
     }
 
-    /// Visits the allotments of a node as they were last posted.
+    /// Visits the allotments of a node, as last posted.
     pub fn allotments(
         &self,
         node: i64,
@@ -267,7 +267,7 @@ impl Reader {
         })
     }
 
-    /// Visits a node's parts of the caps of keys, as of its last posting.
+    /// Visits a node's parts of the caps of keys, as of the node's last posting.
     pub fn cap_allotments(
         &self,
         node: i64,
@@ -278,7 +278,7 @@ impl Reader {
         })
     }
 
-    /// Visits the caps of keys whose changes some node has not read, of which other nodes have parts and this one has none.
+    /// Visits the caps of keys with a change that some node has not read, where other nodes have parts and the node has no part.
     pub fn changed_caps_without(
         &self,
         node: i64,
@@ -294,14 +294,14 @@ impl Reader {
         self.with("recalls", |sql| tables::allotment::recalls(sql, node, each))
     }
 
-    /// The number of the recall of a budget, 0 for none.
+    /// The number of the recall of a budget, 0 for no recall.
     pub fn recall(&self, budget: Budget) -> Result<i64, ReadError> {
         self.with("a recall", |sql| {
             Ok(tables::allotment::recall(sql, budget)?.number)
         })
     }
 
-    /// Visits some accounts with the number of the recall of each, 0 for none.
+    /// Visits some accounts with the number of the account's recall, 0 for no recall.
     pub fn recalls_of(
         &self,
         accounts: &[AccountId],
@@ -319,7 +319,7 @@ impl Reader {
         self.with("the size of the database", |sql| tables::size::size(sql))
     }
 
-    /// How much of each node's journal is in the store.
+    /// The extent of every node's journal in the store.
     pub fn retained(&self) -> Result<Vec<RetainedJournal>, ReadError> {
         self.with_view("the nodes", |sql| {
             let mut carried = HashMap::new();
@@ -339,7 +339,7 @@ impl Reader {
         })
     }
 
-    /// At most `limit` commits of a node after the one with an epoch and a number, in order; from the first on for `None`.
+    /// At most `limit` commits of a node in order, after the commit with an epoch and a number; from the first commit on for `None`.
     pub fn commits_after(
         &self,
         node: i64,
@@ -352,7 +352,7 @@ impl Reader {
         })
     }
 
-    /// A consistent snapshot until it is dropped, for the audit.
+    /// A consistent snapshot until its drop, for the audit.
     pub fn snapshot(&self) -> Result<Snapshot<'_>, ReadError> {
         Snapshot::begin(self)
     }

@@ -1,7 +1,7 @@
-//! Queries of one account's journal records: its postings and its unposted records.
+//! Queries of an account's journal records: its postings and its unposted records.
 //!
-//! A posting stores the times of its first and its last record, so that a reader skips those outside the requested time. The records of one
-//! posting may be older than some of the previous posting: times are passed in by callers.
+//! A posting stores the times of its first and its last record: a reader skips postings outside the requested time. Records of a posting
+//! may be older than records of the previous posting, since callers pass the times in.
 
 use std::ops::ControlFlow;
 
@@ -43,7 +43,7 @@ impl RecordQuery {
         self.each_posted(sql, each)
     }
 
-    /// Visits every record that is posted, in no order.
+    /// Visits every posted record, in no order.
     pub(crate) fn each_posted(
         &self,
         sql: &dyn Sql,
@@ -70,7 +70,7 @@ impl RecordQuery {
             found.offer(wanted, place, part);
         })?;
         tables::pages::of_account(sql, self.pages(PageOrder::NewestFirst), &mut |page| {
-            // All the following ones end no later than this one.
+            // Every following page ends no later than this page.
             if found.last().is_some_and(|(at, _)| page.at_max < at) {
                 return Ok(ControlFlow::Break(()));
             }
@@ -91,7 +91,7 @@ impl RecordQuery {
     ) -> Result<Vec<LedgerPart>, RowError> {
         let mut found = FirstN::new(limit, Position::cmp);
         tables::pages::of_account(sql, self.pages(PageOrder::OldestFirst), &mut |page| {
-            // One of the following may start before what has been found, although it ends later.
+            // A following page may start before the found records, although the page ends later.
             if found.last().is_some_and(|(at, _)| page.at_min > at) {
                 return Ok(ControlFlow::Continue(()));
             }
@@ -115,7 +115,7 @@ impl RecordQuery {
         }
     }
 
-    /// Visits every record that is not posted yet.
+    /// Visits every unposted record.
     pub(crate) fn each_unposted(
         &self,
         sql: &dyn Sql,
@@ -183,13 +183,13 @@ impl<C: Fn(&Position, &Position) -> std::cmp::Ordering> FirstN<C> {
     }
 
     fn cut(&mut self) {
-        // Stable: of two at the same position the first offered comes first.
+        // Stable: of two parts at equal positions the first offered part comes first.
         self.parts
             .sort_by(|(one, _), (other, _)| (self.order)(one, other));
         self.parts.truncate(self.limit);
     }
 
-    /// The position of the last one, once there are `limit`.
+    /// The position of the last part, once there are `limit` parts.
     fn last(&mut self) -> Option<Position> {
         if self.parts.len() < self.limit {
             return None;

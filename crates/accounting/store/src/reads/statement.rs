@@ -1,4 +1,4 @@
-//! An account's statement, read in one transaction so that it adds up.
+//! An account's statement, read in one transaction: the sums are consistent.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::rows::UsageRow;
 use crate::statement::{DaySpending, Statement};
 
 impl Reader {
-    /// The statement for `from <= at < to`; `None` when there is no such account.
+    /// The statement for `from <= at < to`; `None` for an unknown account.
     pub fn statement(
         &self,
         account: AccountId,
@@ -51,7 +51,7 @@ fn read(
             return;
         };
         if entry.at >= to {
-            // A settlement returns the hold: its change of both fields together is the cost.
+            // A settlement returns the hold: the change of both fields together is the cost.
             let changed = match part.usage() {
                 Some(usage) => usage.cost.get().wrapping_neg(),
                 None => entry.d_available.get().wrapping_add(entry.d_held.get()),
@@ -96,7 +96,7 @@ fn read(
     }))
 }
 
-/// Day, number of the credits of that day before, and credential.
+/// Day, number of earlier credits of the day, and credential.
 type SpentKey = (Timestamp, usize, Option<CredentialId>);
 
 #[derive(Default)]
@@ -106,7 +106,7 @@ struct Spent {
     cost: Micros,
 }
 
-/// Adds an operation after so many credits of its day. Operations without a cost have no line.
+/// Adds an operation after `after` credits of its day. Operations without a cost have no line.
 fn add(days: &mut BTreeMap<SpentKey, Spent>, after: usize, usage: &UsageRow) {
     if usage.cost <= Micros::ZERO {
         return;
@@ -118,7 +118,7 @@ fn add(days: &mut BTreeMap<SpentKey, Spent>, after: usize, usage: &UsageRow) {
     spent.cost = spent.cost.saturating_add(usage.cost);
 }
 
-/// Divides the spending of each day at the credits of that day. Only those days are read again.
+/// Divides the spending of a day at the credits of the day. Reads only days with credits again.
 fn split_at_credits(
     sql: &dyn Sql,
     account: AccountId,

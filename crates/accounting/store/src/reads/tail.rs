@@ -1,4 +1,4 @@
-//! The unposted tail of the journal, as readers add it to what was posted: balances and open holds.
+//! The unposted tail of the journal, which readers add to the posted data: balances and open holds.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
 use crate::rows::{AccountRow, OpenHold};
 use crate::tables;
 
-/// Visits every record of some rows, in commit order, with the id of its row.
+/// Visits every record of some rows, in commit order, with the id of the row.
 pub(crate) fn each_record(
     sql: &dyn Sql,
     which: JournalRows,
@@ -26,7 +26,7 @@ pub(crate) fn each_record(
     })
 }
 
-/// Every part of one operation. Scans the whole journal: for an operator's query, not for a request.
+/// Every part of an operation. Scans the whole journal: for an operator's query, not for a request.
 pub(crate) fn of_operation(
     sql: &dyn Sql,
     operation: OperationId,
@@ -41,18 +41,18 @@ pub(crate) fn of_operation(
     Ok(found)
 }
 
-/// What entries add to an account's stored fields.
+/// The change of an account's stored fields by entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BalanceDelta {
     pub(crate) available: i64,
     pub(crate) held: i64,
-    /// The time of the last of them.
+    /// The time of the last entry.
     pub(crate) at: Timestamp,
 }
 
 impl BalanceDelta {
     pub(crate) fn add(&mut self, entry: &Entry) {
-        // The order of addition differs from that of the decisions; the sum is in range even if partial sums are not.
+        // The order of addition differs from the order of the decisions; the sum is in range even if partial sums are out of range.
         self.available = self.available.wrapping_add(entry.d_available.get());
         self.held = self.held.wrapping_add(entry.d_held.get());
         self.at = self.at.max(entry.at);
@@ -83,8 +83,7 @@ fn deltas(
     Ok(deltas)
 }
 
-/// Visits accounts with everything committed since they were last posted. `rows` has to be in a transaction: both reads need the same
-/// snapshot.
+/// Visits accounts with every commit since the accounts' last posting. `sql` has to be in a transaction: both reads need a common snapshot.
 pub(crate) fn accounts(
     sql: &dyn Sql,
     which: Accounts<'_>,
@@ -101,7 +100,7 @@ pub(crate) fn accounts(
     })
 }
 
-/// The same for one account.
+/// [`accounts`] for a single account.
 pub(crate) fn account(sql: &dyn Sql, account: AccountId) -> Result<Option<AccountRow>, RowError> {
     let mut found = None;
     accounts(sql, Accounts::Of(&[account]), &mut |row| {
@@ -110,7 +109,7 @@ pub(crate) fn account(sql: &dyn Sql, account: AccountId) -> Result<Option<Accoun
     Ok(found)
 }
 
-/// The credit of all accounts, available and held, without those below zero.
+/// The credit of all accounts, available and held, without negative balances.
 pub(crate) fn owed(sql: &dyn Sql) -> Result<Micros, RowError> {
     let deltas = deltas(sql, Accounts::All)?;
     let mut owed = tables::loaded::owed(sql)?;

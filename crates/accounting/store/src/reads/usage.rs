@@ -1,4 +1,4 @@
-//! Queries for an account's usage: totals by model and credential, and cursor pagination over its requests.
+//! Queries for an account's usage: totals by model and credential, and cursor pagination over the account's requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::entries::LedgerPart;
 use crate::rows::{UsageRow, UsageTotal};
 use crate::usage::{PageCursor, RequestPosition, RequestsQuery};
 
-/// The smallest id: with an instant it precedes every request of that instant.
+/// The smallest id: with an instant it precedes every request of the instant.
 const FIRST: OperationId = OperationId::from_bytes([0; 16]);
 
-/// Requests of one account, newest first.
+/// Requests of an account, newest first.
 pub(crate) fn requests(sql: &dyn Sql, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, RowError> {
     let mut bounds = RecordQuery {
         account: wanted.account,
@@ -54,7 +54,7 @@ pub(crate) fn requests(sql: &dyn Sql, wanted: &RequestsQuery) -> Result<Vec<Usag
                 PageCursor::OlderThan(mark) => mark.min(newest),
                 _ => newest,
             };
-            // The cursor's own instant may have older ones in it.
+            // The cursor's instant may contain older requests.
             bounds.to = bounds.to.min(mark.at + Duration::from_micros(1));
             let mark = (mark.at, mark.operation);
             let is_older = |place, part: &LedgerPart| place < mark && is_asked_for(part);
@@ -64,7 +64,7 @@ pub(crate) fn requests(sql: &dyn Sql, wanted: &RequestsQuery) -> Result<Vec<Usag
     Ok(found.iter().filter_map(LedgerPart::usage).collect())
 }
 
-/// Usage of one account, by day and model.
+/// Usage of an account, by day and model.
 pub(crate) fn totals(sql: &dyn Sql, wanted: RecordQuery) -> Result<Vec<UsageTotal>, RowError> {
     let mut totals: BTreeMap<(Timestamp, Arc<str>), UsageTotal> = BTreeMap::new();
     for day in days(sql, wanted)? {
@@ -90,7 +90,7 @@ pub(crate) fn totals(sql: &dyn Sql, wanted: RecordQuery) -> Result<Vec<UsageTota
     Ok(totals.into_values().collect())
 }
 
-/// What a credential has spent from a time on.
+/// The spending of a credential from a time on.
 pub(crate) fn spent(
     sql: &dyn Sql,
     wanted: RecordQuery,

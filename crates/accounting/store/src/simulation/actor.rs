@@ -1,4 +1,4 @@
-//! The threads of a simulation, and what a blocking call does on one of them.
+//! The threads of a simulation, and the effect of a blocking call on a simulated thread.
 
 use std::cell::RefCell;
 use std::io;
@@ -22,7 +22,7 @@ thread_local! {
 /// How often a message is looked for.
 const LOOK_US: u64 = 500;
 
-/// A thread of a simulated process. The driver, which has no number, waits for nothing.
+/// A thread of a simulated process. The driver has no number and waits for nothing.
 #[derive(Clone)]
 pub(crate) struct Actor {
     pub(super) process: Arc<Process>,
@@ -30,12 +30,12 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// The actor that runs on this thread, within a simulation.
+    /// The actor of the current thread, within a simulation.
     pub(crate) fn current() -> Option<Actor> {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// Makes this thread the driver, until the guard is dropped.
+    /// Makes the current thread the driver, until the guard is dropped.
     pub(super) fn drive(process: &Arc<Process>) -> Driving {
         let driver = Actor {
             process: Arc::clone(process),
@@ -58,7 +58,7 @@ impl Actor {
         Ok(thread.expect("it was started just now"))
     }
 
-    /// Ends the turn, if this is not the driver.
+    /// Ends the turn, except for the driver.
     pub(super) fn wait(&self, wait: Wait) {
         match self.number {
             Some(number) => self.scheduler().wait(number, wait),
@@ -81,7 +81,7 @@ impl Actor {
 
     pub(crate) fn sleep(&self, time: Duration) {
         match self.is_dead() {
-            // Whatever it waits for does not come any more.
+            // The awaited event does not happen any more.
             true => {
                 self.process.hand.advance(Duration::from_secs(3600));
                 self.wait(Wait::Turn);
@@ -163,7 +163,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// This thread is the driver of a simulation, and again what it was before when this is dropped.
+/// The current thread is the driver of a simulation. Dropping the guard restores the thread's earlier actor.
 pub struct Driving(Option<Actor>);
 
 impl Drop for Driving {
@@ -176,7 +176,7 @@ impl Drop for Driving {
 pub(super) fn run(process: Arc<Process>, number: usize, body: impl FnOnce()) {
     let scheduler = Arc::clone(&process.world.scheduler);
     scheduler.until_turn(number);
-    /// Ends with the body, or with a panic there.
+    /// Ends with the body, or with a panic in the body.
     struct LastTurn(Arc<Scheduler>, usize);
     impl Drop for LastTurn {
         fn drop(&mut self) {

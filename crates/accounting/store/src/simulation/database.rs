@@ -1,8 +1,9 @@
-//! The model of a PostgreSQL database: what the store relies on, over an SQLite database in memory that runs the statements.
+//! The model of a PostgreSQL database: the properties that the store relies on, over an SQLite database in memory that runs the statements.
 //!
-//! A session's transaction is the list of its writes so far. They are in the SQLite database while the session is the active one, and are run
-//! again before its next statement when another session has been active in between. That is READ COMMITTED: a statement sees what is committed
-//! when it begins, and the writes of its own transaction, whose rows no other session can have changed since, for they are locked.
+//! A session's transaction is the list of its writes so far. The writes are in the SQLite database while the session is active. Before the
+//! session's next statement the writes are run again, if another session has been active in between. The result is READ COMMITTED: a
+//! statement sees the commits before its beginning, and the writes of its own transaction. The written rows are locked: no other session
+//! can have changed the rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,14 +17,14 @@ use crate::postgres;
 use crate::schema::{Dialect, SCHEMA};
 
 const DIALECT: Dialect = Dialect {
-    // The key of a row is its number, which the locks are by.
+    // The key of a row is its number. Locks are taken by the number.
     int: "INTEGER",
     bin: "BLOB",
     rows: "",
     keyed: "",
 };
 
-/// What the clock of the server is in, and what the store makes at its start.
+/// The table of the server's clock, and the table that the store makes at its start.
 const FURTHER_TABLES: &str = "
     CREATE TABLE schema_lock (id INTEGER PRIMARY KEY);
     CREATE TABLE server_clock (us INTEGER NOT NULL);
@@ -32,7 +33,7 @@ const FURTHER_TABLES: &str = "
 /// For how long a transaction may be idle, where the client has set a limit.
 const IDLE_MAX_US: u64 = 5_000_000;
 
-/// A row: its table and its number there.
+/// A row: its table and its number in the table.
 type RowKey = (String, i64);
 
 /// The result of a statement.
@@ -59,16 +60,16 @@ pub(super) enum Undone {
 #[derive(Default)]
 struct Session {
     is_in_transaction: bool,
-    /// Its transaction reads one snapshot, which the client reads without an interruption.
+    /// The transaction reads a snapshot, without interruption by another session.
     is_snapshot: bool,
-    /// An error has ended the transaction, but for its `ROLLBACK`.
+    /// An error has ended the transaction, except for its `ROLLBACK`.
     is_failed: bool,
     writes: Vec<(Arc<Translated>, Vec<Sqlite>)>,
     used_us: u64,
     idle_max_us: Option<u64>,
-    /// The sessions that it waits for.
+    /// The sessions that the session waits for.
     waits_for: HashSet<u64>,
-    /// Rows of the journal that it has written.
+    /// Rows of the journal written by the session.
     journal: Vec<i64>,
 }
 
@@ -87,10 +88,10 @@ pub(super) struct Database {
     /// The session whose writes are in the file's open transaction.
     active: Option<u64>,
     locks: HashMap<RowKey, RowLock>,
-    /// Rows that the statement under way has written.
+    /// Rows written by the statement under way.
     touched: Arc<Mutex<Vec<RowKey>>>,
     has_released: bool,
-    /// What must never happen, and did.
+    /// Violated invariants.
     pub(super) violations: Vec<String>,
 }
 
@@ -156,7 +157,7 @@ impl Database {
         std::mem::take(&mut self.has_released)
     }
 
-    /// Ends a session; what it has not committed is undone.
+    /// Ends a session and undoes its uncommitted writes.
     pub(super) fn close(&mut self, session: u64) {
         self.end_transaction(session);
         self.sessions.remove(&session);
@@ -185,7 +186,7 @@ impl Database {
         }
     }
 
-    /// The number of the last change of the cluster that is committed.
+    /// The number of the cluster's last committed change.
     pub(super) fn change(&mut self) -> i64 {
         self.committed("SELECT number FROM cluster WHERE id = 1")
     }
@@ -335,7 +336,7 @@ impl Database {
         })
     }
 
-    /// Takes locks for a session. For a statement that is a transaction of its own they only have to be free.
+    /// Takes locks for a session. For a single-statement transaction the locks only have to be free.
     fn acquire(
         &mut self,
         session: u64,
@@ -453,7 +454,7 @@ impl Database {
         self.active = None;
     }
 
-    /// No row of a run is committed once a later one has begun.
+    /// No row of a run is committed after the beginning of a later run.
     fn check_fence(&mut self, session: u64) {
         let open = self.sessions.get_mut(&session).expect("it is open");
         for row in std::mem::take(&mut open.journal) {
@@ -563,7 +564,7 @@ impl From<rusqlite::Error> for SqlError {
     }
 }
 
-/// Copies the empty database of the current schema, which is made once.
+/// Copies the empty database of the current schema, which is built only once.
 fn template(file: &mut rusqlite::Connection) {
     static MADE: Mutex<Option<rusqlite::Connection>> = Mutex::new(None);
     let mut made = MADE.lock();

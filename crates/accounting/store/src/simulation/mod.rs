@@ -1,10 +1,10 @@
-//! A deterministic simulation of several nodes on one database: the store of this crate, with clock, network and server replaced, and threads
-//! that take turns by a seed.
+//! A deterministic simulation of several nodes on one database: the store of this crate, with clock, network and server replaced. Threads
+//! take turns by a seed.
 //!
-//! What runs is the store itself, from the start of a node to the messages of the protocol on its connections. Replaced is what is below: the
-//! socket (`network`), the server (`server` speaks its side of the protocol; `database` is a model of what PostgreSQL does), the clocks of each
-//! process, and the scheduling of threads (`crate::threads` asks for the [`Actor`] of the thread; `scheduler`). See "Simulation" in the README.
-//! For tests: a feature of the crate, which no program has.
+//! The store itself runs, from the start of a node to the messages of the protocol on its connections. The layers below the store are
+//! replaced: the socket (`network`), the server (`server` speaks the protocol; `database` is a model of PostgreSQL's behaviour), the clocks
+//! of every process, and the scheduling of threads (`crate::threads` asks for the [`Actor`] of the thread; `scheduler`). See "Simulation"
+//! in the README. For tests: a feature of the crate, absent from every program.
 
 mod actor;
 mod database;
@@ -44,7 +44,8 @@ pub struct SimulatedProcess {
 }
 
 impl Simulation {
-    /// A run with an empty database. The timers of futures are those of a runtime whose clock the caller advances together with that of the run.
+    /// A run with an empty database. The timers of futures are the timers of a runtime. The caller advances the runtime's clock together
+    /// with the run's clock.
     pub fn new(seed: u64, timers: tokio::runtime::Handle) -> Simulation {
         let world = Arc::new(World::new(seed, timers));
         Simulation { world }
@@ -58,14 +59,14 @@ impl Simulation {
         SimulatedProcess { process }
     }
 
-    /// Makes this thread the driver, as a process whose network is never cut. To be called once.
+    /// Makes the current thread the driver, as a process whose network is never cut. To be called once.
     pub fn drive(&self, now: Timestamp) -> Driving {
         let driver = self.process("driver", now).process;
         *self.world.driver() = Some(Arc::clone(&driver));
         Actor::drive(&driver)
     }
 
-    /// Makes a thread of a process the driver for a moment: what it reads takes no part in the run.
+    /// Makes a thread of a process the driver for a moment: the thread's reads take no part in the run.
     pub fn observe(&self) -> Driving {
         let driver = self.world.driver().clone();
         Actor::drive(&driver.expect("there is a driver"))
@@ -81,12 +82,12 @@ impl Simulation {
         self.world.scheduler.below(end)
     }
 
-    /// `true` so many times of a thousand.
+    /// `true` with a probability of `permille` in a thousand.
     pub fn chance(&self, permille: u64) -> bool {
         self.world.scheduler.chance(permille)
     }
 
-    /// Runs threads for so many turns, or until none can run; whether one did.
+    /// Runs threads for `turns` turns, or until no thread can run; returns whether a thread ran.
     pub fn run(&self, turns: usize) -> bool {
         self.world.scheduler.run(turns)
     }
@@ -120,7 +121,7 @@ impl Simulation {
         self.world.server().tamper = Some(tamper);
     }
 
-    /// The server crashes and is there again.
+    /// Crashes and restarts the server.
     pub fn crash_database(&self) {
         self.note("the database crashes");
         let mut server = self.world.server();
@@ -128,34 +129,34 @@ impl Simulation {
         self.world.report(&mut server);
     }
 
-    /// The server runs nothing for a while.
+    /// Stalls the server for a while.
     pub fn stall_database(&self, us: u64) {
         self.note(&format!("the database stands still for {us} us"));
         let until_us = self.now_us() + us;
         self.world.server().stalled_until_us = until_us;
     }
 
-    /// Whether the server still runs what a lost client has sent.
+    /// Whether the server still runs statements of a lost client.
     pub fn has_late_statements(&self) -> bool {
         self.world.server().has_orphans()
     }
 
-    /// A number in the database as it is committed.
+    /// A committed number in the database.
     pub fn committed(&self, sql: &str) -> i64 {
         self.world.server().database.committed(sql)
     }
 
-    /// Whether something has happened in the database that must never happen.
+    /// Whether the database has violated an invariant.
     pub fn has_violations(&self) -> bool {
         !self.world.server().database.violations.is_empty()
     }
 
-    /// What must never happen in the database, and did.
+    /// The violated invariants of the database.
     pub fn violations(&self) -> Vec<String> {
         self.world.server().database.violations.clone()
     }
 
-    /// Lets those run that wait at a place.
+    /// Wakes the actors that wait at a place.
     pub fn notify(&self, place: usize) {
         self.world.scheduler.notify(place);
     }
@@ -165,7 +166,7 @@ impl Simulation {
         self.world.scheduler.note(line);
     }
 
-    /// The last lines of the trace, and a digest of all of them.
+    /// The last lines of the trace, and a digest of the whole trace.
     pub fn trace(&self) -> (Vec<String>, u64) {
         self.world.scheduler.trace()
     }
@@ -175,44 +176,44 @@ impl Simulation {
         self.world.scheduler.waiting()
     }
 
-    /// Ends the run: joins the threads, all of which have ended.
+    /// Ends the run: joins the threads, which must have ended.
     pub fn join(&self) {
         self.world.scheduler.join();
-        // They have the run, and the run has them.
+        // Breaks the reference cycle of processes and run.
         self.world.processes().clear();
         *self.world.driver() = None;
     }
 }
 
 impl SimulatedProcess {
-    /// Starts a thread of this process.
+    /// Starts a thread of the process.
     pub fn spawn(&self, what: &str, body: impl FnOnce() + Send + 'static) {
         let started = self.process.start_actor(what, body);
         started.expect("a thread of the simulation");
     }
 
-    /// Its clock.
+    /// The process's clock.
     pub fn clock(&self) -> &Clock {
         &self.process.clock
     }
 
-    /// Sets its wall clock.
+    /// Sets the process's wall clock.
     pub fn set_wall_clock(&self, now: Timestamp) {
         self.process.hand.jump_to(now);
     }
 
-    /// Stops the process (SIGSTOP), or continues it.
+    /// Stops the process (SIGSTOP), or continues the process.
     pub fn pause(&self, is_paused: bool) {
         let scheduler = &self.process.world.scheduler;
         scheduler.pause(self.process.number, is_paused);
     }
 
-    /// Stops its monotonic clock, which is to count the time of a suspension, or continues it.
+    /// Stops the process's monotonic clock, which should count the time of a suspension, or continues the clock.
     pub fn stop_clock(&self, is_stopped: bool) {
         self.process.has_stopped_clock.store(is_stopped, Relaxed);
     }
 
-    /// Cuts its network for a while.
+    /// Cuts the process's network for a while.
     pub fn cut_off(&self, us: u64) {
         let until_us = self.process.world.scheduler.now_us() + us;
         self.process.cut_off_until_us.store(until_us, Relaxed);
@@ -223,7 +224,7 @@ impl SimulatedProcess {
         self.process.on_lost_commit.lock().push(Box::new(callback));
     }
 
-    /// Ends the process (SIGKILL). Its threads run on, and get an error from everything.
+    /// Ends the process (SIGKILL). The process's threads run on, and get an error from every call.
     pub fn kill(&self) {
         self.process.is_dead.store(true, Relaxed);
         self.process.has_stopped_clock.store(false, Relaxed);
@@ -231,14 +232,14 @@ impl SimulatedProcess {
         self.process.world.scheduler.wake(self.process.number);
     }
 
-    /// Whether all its threads have ended.
+    /// Whether every thread of the process has ended.
     pub fn has_ended(&self) -> bool {
         let scheduler = &self.process.world.scheduler;
         scheduler.has_ended(self.process.number)
     }
 }
 
-/// Lets other threads run, on one of a simulated process.
+/// Lets other threads run, on a thread of a simulated process.
 pub fn take_turns() {
     if let Some(actor) = Actor::current() {
         actor.wait(Wait::Turn);

@@ -16,21 +16,21 @@ use super::server::{Progress, RELEASED};
 /// For how long a connection attempt waits.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How many of a thousand points let other actors run first.
+/// How many points in a thousand let other actors run first.
 const INTERLEAVED: u64 = 250;
 
-/// How many of a thousand waits for an answer end without it.
+/// How many waits in a thousand end without an answer.
 const SLOW: u64 = 300;
 
-/// When the server notices that a client is gone which it cannot reach.
+/// Delay until the server notices the end of an unreachable client.
 const KEPT_US: u64 = 20_000_000;
 
-/// Where an exchange loses its connection.
+/// The point at which an exchange loses its connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cut {
     /// The server receives nothing.
     Before,
-    /// The server runs it later, and its client is gone.
+    /// The server runs the statements later, without the client.
     During,
     /// The reply is lost.
     After,
@@ -45,7 +45,7 @@ pub(crate) struct SimulatedSocket {
     is_lost: bool,
 }
 
-/// Connects the simulated process that runs on this thread, if one does.
+/// Connects the simulated process of the current thread, if any.
 pub(crate) fn connect() -> Connected {
     let socket = SimulatedSocket::connect()?;
     Some(socket.map(|socket| Box::new(socket) as Box<dyn Transport>))
@@ -94,7 +94,7 @@ impl SimulatedSocket {
         Ok(())
     }
 
-    /// Has the server run what was sent, and takes its reply.
+    /// Has the server run the sent statements, and takes the reply.
     fn exchange(&mut self, actor: &Actor) -> io::Result<()> {
         let world = Arc::clone(&self.process.world);
         let scheduler = &world.scheduler;
@@ -223,7 +223,7 @@ impl Write for SimulatedSocket {
 }
 
 impl Drop for SimulatedSocket {
-    /// The server ends the session when it has run what it has received, and learns that the client is gone.
+    /// The server runs the received statements, notices the end of the client, and ends the session.
     fn drop(&mut self) {
         let now_us = self.process.world.scheduler.now_us();
         let is_reachable = self.process.unreachable_until_us().is_none();

@@ -1,4 +1,4 @@
-//! What a run has: a scheduler, a server, and processes with clocks of their own.
+//! The members of a run: a scheduler, a server, and processes with separate clocks.
 
 use std::io;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use super::server::{RELEASED, Server};
 /// A statement on its way to the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Statement<'s> {
-    /// The process that has sent it.
+    /// The process that has sent the statement.
     pub process: &'s str,
-    /// Its text, with parameters as `?1`.
+    /// The statement's text, with parameters as `?1`.
     pub sql: &'s str,
-    /// Whether it is one of several of a transaction.
+    /// Whether the statement belongs to a transaction of several statements.
     pub is_in_transaction: bool,
     /// The number of the last change of the cluster.
     pub change: i64,
 }
 
-/// Changes statements on their way to the server: a fault that a test puts in.
+/// Changes statements on their way to the server: fault injection by a test.
 pub type Tamper = Box<dyn FnMut(Statement<'_>) -> Option<String> + Send>;
 
-/// What the processes of a run share.
+/// The state shared by the processes of a run.
 pub(super) struct World {
     pub(super) scheduler: Arc<Scheduler>,
     server: Mutex<Server>,
@@ -57,7 +57,7 @@ impl World {
         self.server.lock()
     }
 
-    /// Passes on what a server has to say after it has run something.
+    /// Passes on the lines and notifications of a server after a statement.
     pub(super) fn report(&self, server: &mut Server) {
         for line in server.lines.drain(..) {
             self.scheduler.note(&line);
@@ -81,15 +81,15 @@ pub(super) struct Process {
     pub(super) world: Arc<World>,
     pub(super) number: usize,
     pub(super) name: String,
-    /// The process has ended: its threads get an error from everything.
+    /// The process has ended: its threads get an error from every call.
     pub(super) is_dead: AtomicBool,
     pub(super) clock: Clock,
     pub(super) hand: ManualClock,
     /// The clock stands while the process does, as CLOCK_MONOTONIC does on a suspended machine.
     pub(super) has_stopped_clock: AtomicBool,
-    /// Its network is cut until then.
+    /// The end of the network's cut.
     pub(super) cut_off_until_us: AtomicU64,
-    /// Called when it loses a connection with a commit under way.
+    /// Called when the process loses a connection with a commit under way.
     pub(super) on_lost_commit: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -101,7 +101,7 @@ impl Process {
         now: Timestamp,
     ) -> Arc<Process> {
         let (clock, hand) = Clock::manual(now);
-        // Since the boot, which all have in common.
+        // Since the boot, which all processes share.
         let booted = world.scheduler.now_us();
         hand.advance(Duration::from_micros(booted));
         hand.jump_to(now);
@@ -118,7 +118,7 @@ impl Process {
         })
     }
 
-    /// Starts a thread, which runs when it is its turn; its number.
+    /// Starts a thread, which runs when its turn comes; returns the thread's number.
     pub(super) fn start_actor(
         self: &Arc<Self>,
         what: &str,
@@ -135,7 +135,7 @@ impl Process {
         self.world.scheduler.note(&format!("{}: {line}", self.name));
     }
 
-    /// When the network of the process and the server answer again, if they do not now.
+    /// When the network of the process and the server answer again; `None` when both answer now.
     pub(super) fn unreachable_until_us(&self) -> Option<u64> {
         let now_us = self.world.scheduler.now_us();
         let stalled_us = self.world.server().stalled_until_us;

@@ -1,4 +1,4 @@
-//! The scheduler: one thread at a time runs, and which one is next follows from the seed.
+//! The scheduler: one thread at a time runs, and the seed decides the next thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::thread::{JoinHandle, ThreadId};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// Lines of the trace that are kept.
+/// Maximum number of kept lines of the trace.
 const TRACE_MAX: usize = 600;
 
 /// Pseudo-random numbers that follow from a seed: SplitMix64.
@@ -27,10 +27,10 @@ impl Random {
     }
 }
 
-/// What a thread waits for.
+/// The condition that a thread waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Its turn.
+    /// The thread's turn.
     Turn,
     /// A time.
     Until(u64),
@@ -54,11 +54,11 @@ struct State {
     random: Random,
     now_us: u64,
     actors: Vec<Waiting>,
-    /// The actor that runs; without one the driver does.
+    /// The running actor; `None` while the driver runs.
     running: Option<usize>,
     /// Turns until the driver runs.
     turns: usize,
-    /// Processes that are stopped (SIGSTOP).
+    /// Processes stopped by SIGSTOP.
     paused: Vec<usize>,
     trace: VecDeque<String>,
     /// Of all lines of the trace.
@@ -66,7 +66,7 @@ struct State {
 }
 
 impl State {
-    /// One of the actors that can run.
+    /// An actor that can run.
     fn pick(&mut self) -> Option<usize> {
         let is_ready = |actor: &Waiting| {
             !self.paused.contains(&actor.process)
@@ -88,7 +88,7 @@ impl State {
     }
 }
 
-/// Threads that take turns, the clock that they wait by, and the trace of a run.
+/// Threads that take turns, their clock, and the trace of a run.
 pub(super) struct Scheduler {
     state: Mutex<State>,
     driver: Condvar,
@@ -123,7 +123,7 @@ impl Scheduler {
         self.lock().random.below(end)
     }
 
-    /// `true` so many times of a thousand.
+    /// `true` with a probability of `permille` in a thousand.
     pub(super) fn chance(&self, permille: u64) -> bool {
         self.below(1000) < permille
     }
@@ -157,7 +157,7 @@ impl Scheduler {
         }
     }
 
-    /// Adds an actor, whose thread is started by `start` with its number.
+    /// Adds an actor; `start` starts the actor's thread with the actor's number.
     pub(super) fn add(
         &self,
         name: String,
@@ -180,7 +180,7 @@ impl Scheduler {
         Ok(number)
     }
 
-    /// Hands the thread of an actor to the one that will join it.
+    /// Hands the thread of an actor to the caller that will join the thread.
     pub(super) fn take_thread(&self, actor: usize) -> Option<JoinHandle<()>> {
         self.lock().actors[actor].thread.take()
     }
@@ -192,7 +192,7 @@ impl Scheduler {
             .position(|actor| actor.id == Some(thread))
     }
 
-    /// Blocks an actor's thread until it is its turn.
+    /// Blocks an actor's thread until the actor's turn.
     pub(super) fn until_turn(&self, actor: usize) {
         drop(self.turn(self.lock(), actor));
     }
@@ -203,7 +203,7 @@ impl Scheduler {
         state
     }
 
-    /// Ends the turn of the running actor until it is chosen again.
+    /// Ends the turn of the running actor until the actor is chosen again.
     pub(super) fn wait(&self, actor: usize, wait: Wait) {
         let mut state = self.lock();
         state.actors[actor].wait = wait;
@@ -240,7 +240,7 @@ impl Scheduler {
         self.lock().actors[actor].wait == Wait::Ended
     }
 
-    /// Lets those run that wait for a notification at a place.
+    /// Wakes the actors that wait for a notification at a place.
     pub(super) fn notify(&self, place: usize) {
         for waiting in &mut self.lock().actors {
             if matches!(waiting.wait, Wait::Notified(at, _) if at == place) {
@@ -249,7 +249,7 @@ impl Scheduler {
         }
     }
 
-    /// Lets all actors of a process look at what they wait for.
+    /// Lets all actors of a process check their conditions.
     pub(super) fn wake(&self, process: usize) {
         for waiting in &mut self.lock().actors {
             let is_waiting = !matches!(waiting.wait, Wait::Ended | Wait::End(_));
@@ -259,7 +259,7 @@ impl Scheduler {
         }
     }
 
-    /// Runs actors for so many turns, or until none can run; whether one did.
+    /// Runs actors for `turns` turns, or until no actor can run; returns whether an actor ran.
     pub(super) fn run(&self, turns: usize) -> bool {
         let mut state = self.lock();
         state.turns = turns;
@@ -305,7 +305,7 @@ impl Scheduler {
             actors.filter_map(|actor| actor.thread.take()).collect()
         };
         for thread in threads {
-            // A panic was reported where it happened.
+            // The panicking thread has reported the panic.
             let _ = thread.join();
         }
     }

@@ -14,7 +14,7 @@ use super::value;
 /// The place at which actors wait for a lock.
 pub(super) const RELEASED: usize = 1;
 
-/// How far the server is with what it has received.
+/// The server's progress with the received statements.
 pub(super) enum Progress {
     Done,
     /// Another session has a lock.
@@ -41,7 +41,7 @@ struct Link {
     /// The rest of a simple query.
     query: VecDeque<String>,
     in_query: bool,
-    /// Its client is gone: what it has sent runs from then on, and the session ends.
+    /// The client is gone: at this time the received statements run, and the session ends.
     orphaned_us: Option<u64>,
     has_ended: bool,
 }
@@ -50,14 +50,14 @@ struct Link {
 pub(super) struct Server {
     pub(super) database: Database,
     links: BTreeMap<u64, Link>,
-    /// Sessions that were idle in a transaction for too long, until their clients read that.
+    /// Sessions that were idle in a transaction for too long, until their clients read the error.
     idled_out: BTreeSet<u64>,
     pub(super) tamper: Option<Tamper>,
     /// For the trace.
     pub(super) lines: Vec<String>,
     /// A lock was released.
     pub(super) has_released: bool,
-    /// Nothing runs until then.
+    /// The end of a stall.
     pub(super) stalled_until_us: u64,
 }
 
@@ -99,7 +99,7 @@ impl Server {
         }
     }
 
-    /// Ends a session; what it has not committed is undone.
+    /// Ends a session and undoes its uncommitted writes.
     pub(super) fn close(&mut self, session: u64) {
         if self.links.remove(&session).is_some() {
             self.database.close(session);
@@ -107,7 +107,7 @@ impl Server {
         }
     }
 
-    /// The client of a session is gone, and what it has sent runs at `due_us`.
+    /// The client of a session is gone; the received statements run at `due_us`.
     pub(super) fn orphan(&mut self, session: u64, due_us: u64) {
         if let Some(link) = self.links.get_mut(&session) {
             link.orphaned_us = Some(due_us);
@@ -132,7 +132,7 @@ impl Server {
         self.links.values().any(|link| link.orphaned_us.is_some())
     }
 
-    /// Runs what lost clients have sent, once it is due, and ends transactions that are idle for too long.
+    /// Runs the due statements of lost clients, and ends transactions that are idle for too long.
     pub(super) fn pass_time(&mut self, now_us: u64) {
         if self.stalled_until_us > now_us {
             return;
@@ -157,12 +157,12 @@ impl Server {
         }
     }
 
-    /// Whether a client can still send to its session: the end of one that was idle is only noticed by the next read.
+    /// Whether a client can still send to its session: the client of an idle session notices the session's end only at the next read.
     pub(super) fn takes_from(&self, session: u64) -> bool {
         self.is_open(session) || self.idled_out.contains(&session)
     }
 
-    /// The message with which the server has ended a session that was idle, once.
+    /// The message with which the server has ended an idle session. Returned once.
     pub(super) fn last_message(&mut self, session: u64) -> Option<Vec<u8>> {
         self.idled_out.remove(&session).then(|| {
             let mut out = Vec::new();
@@ -175,7 +175,7 @@ impl Server {
         })
     }
 
-    /// What a session has sent, for the trace.
+    /// The unread statements of a session, for the trace.
     pub(super) fn pending(&self, session: u64) -> String {
         let Some(link) = self.links.get(&session) else {
             return String::from("the server has ended it");
@@ -197,7 +197,7 @@ impl Server {
         head(&sql)
     }
 
-    /// Runs what a session has sent; `out` receives the replies.
+    /// Runs the received statements of a session; `out` receives the replies.
     pub(super) fn serve(&mut self, session: u64, now_us: u64, out: &mut Vec<u8>) -> Progress {
         loop {
             let Some(link) = self.links.get_mut(&session) else {
@@ -443,7 +443,7 @@ fn message<'b>(bytes: &mut &'b [u8]) -> Option<(u8, &'b [u8])> {
     Some((tag, body))
 }
 
-/// A text that ends with a zero.
+/// A text that ends with a zero byte.
 fn text(bytes: &mut &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).expect("its end");
     let found = String::from_utf8_lossy(&bytes[..end]).into_owned();

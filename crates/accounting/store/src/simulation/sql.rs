@@ -1,4 +1,4 @@
-//! Statements of PostgreSQL in the words of SQLite, and what they lock.
+//! Statements of PostgreSQL translated to SQLite, and their locks.
 
 /// A statement, in the words of SQLite.
 pub(super) struct Translated {
@@ -14,7 +14,7 @@ pub(super) struct Translated {
 #[derive(Clone, Copy)]
 pub(super) struct Lock {
     pub(super) table: &'static str,
-    /// The parameter that is the key; without one the key is 1.
+    /// The parameter with the key; without a parameter the key is 1.
     pub(super) parameter: Option<usize>,
     pub(super) is_exclusive: bool,
 }
@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Begin,
     Commit,
     Rollback,
-    /// Changes the session, or makes what is there.
+    /// Changes the session, or creates tables.
     Session,
     Read,
     Write,

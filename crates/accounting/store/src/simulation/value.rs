@@ -6,7 +6,7 @@ use tollgate_postgres::any::{read, write};
 
 use crate::engine::Value;
 
-/// A parameter that was received.
+/// A received parameter.
 pub(super) fn parse(raw: &[u8]) -> Sqlite {
     match read(raw) {
         Value::Null => Sqlite::Null,
@@ -16,7 +16,7 @@ pub(super) fn parse(raw: &[u8]) -> Sqlite {
     }
 }
 
-/// A column of a row that is sent.
+/// A column of a row to send.
 pub(super) fn encode(value: &Sqlite) -> Option<BytesMut> {
     let value = match value {
         Sqlite::Null => return None,

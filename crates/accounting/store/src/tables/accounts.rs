@@ -1,4 +1,4 @@
-//! Rows of accounts as they were last posted.
+//! Rows of accounts, as last posted.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::engine::{
 };
 use crate::rows::AccountRow;
 
-/// Visits accounts as they were last posted.
+/// Visits accounts, as last posted.
 pub(crate) fn posted(
     connection: &dyn Sql,
     which: Accounts<'_>,
@@ -38,7 +38,7 @@ fn posted_where(
     values: &[Value<'_>],
     each: &mut dyn FnMut(AccountRow),
 ) -> Result<(), RowError> {
-    // Not asked of SQLite, which has one node.
+    // SQLite has a single node and no allotments.
     let (available, held) = match connection.dialect() {
         Dialect::Sqlite => ("available", "held"),
         Dialect::Postgres => (
@@ -57,8 +57,8 @@ fn posted_where(
 
 /// Whether the account of a row has ever paid.
 ///
-/// With `OFFSET` PostgreSQL asks the index for each account. Without, it may read all rows once instead, which it did for tables that it has no
-/// statistics of yet, such as those of a migration.
+/// With `OFFSET` PostgreSQL asks the index per account. Without `OFFSET` PostgreSQL may read all rows once instead. PostgreSQL did so for
+/// tables without statistics, such as the tables of a migration.
 pub(crate) fn has_paid(accounts: &str) -> String {
     let top_up = EntryKind::TopUp.code();
     format!(
@@ -67,7 +67,7 @@ pub(crate) fn has_paid(accounts: &str) -> String {
     )
 }
 
-/// The few distinct words of a column with many rows, each allocated once.
+/// The few distinct words of a column with many rows; a word is allocated once.
 #[derive(Default)]
 struct Words(Vec<Arc<str>>);
 
@@ -103,7 +103,7 @@ fn account(row: &dyn SqlRow, classes: &mut Words) -> Result<AccountRow, RowError
     })
 }
 
-/// Every rate class that an account has.
+/// Every rate class of an account.
 pub(crate) fn classes(connection: &dyn Sql) -> Result<Vec<Arc<str>>, RowError> {
     let sql = "SELECT DISTINCT rate_class FROM accounts";
     connection.all(sql, values![], |row| row.get::<Arc<str>>(0))
@@ -119,7 +119,7 @@ pub(crate) fn post_balances(
         return allotment::post_balances(connection, node, balances);
     }
     let sql = match connection.dialect() {
-        // Without a savepoint, which would copy each page: an error here rolls back the whole transaction.
+        // Without a savepoint, which would copy every page: an error here rolls back the whole transaction.
         Dialect::Sqlite => {
             "UPDATE OR FAIL accounts SET available = ?2, held = ?3, updated_at = max(updated_at, ?4) WHERE id = ?1"
         }

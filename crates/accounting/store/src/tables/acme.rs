@@ -1,4 +1,4 @@
-//! Accounts at certificate authorities, and certificates. Rare, so their statements are prepared on use.
+//! Accounts at certificate authorities, and certificates. Rare: the statements are prepared on use.
 
 use std::sync::LazyLock;
 
@@ -136,7 +136,7 @@ impl Reader {
 }
 
 impl Reader {
-    /// The account at a directory, bound to this external account (empty for none).
+    /// The account at a directory, bound to the external account (empty for no external account).
     pub fn acme_account(
         &self,
         directory: &str,
@@ -151,13 +151,13 @@ impl Reader {
         })
     }
 
-    /// One certificate.
+    /// A certificate.
     pub fn acme_certificate(&self, id: &[u8; 32]) -> Result<Option<AcmeCertificateRow>, ReadError> {
         let found = self.some_acme_certificates("WHERE id = ?1", values![id])?;
         Ok(found.into_iter().next())
     }
 
-    /// All certificates that were issued by a directory, the latest expiry first.
+    /// All certificates issued by a directory, the latest expiry first.
     pub fn acme_certificates(&self, directory: &str) -> Result<Vec<AcmeCertificateRow>, ReadError> {
         self.some_acme_certificates(
             "WHERE directory = ?1 AND sealed IS NOT NULL ORDER BY expires_at DESC",

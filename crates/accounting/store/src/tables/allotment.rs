@@ -18,7 +18,8 @@ use crate::engine::{
 };
 use crate::store::ChangeRow;
 
-/// Of balances of accounts: id, available, held, credit limit, and time. The limit is that of the shared balance: a node decides on what it has.
+/// Of balances of accounts: id, available, held, credit limit, and time. The limit is 0, since the limit applies to the shared balance: a
+/// node decides by its own credit.
 pub(crate) fn posted_balances_sql(node: usize, ids: &str) -> String {
     format!(
         "SELECT a.id, COALESCE(m.available, 0), COALESCE(m.held, 0), 0, COALESCE(m.at, a.updated_at)
@@ -31,8 +32,8 @@ pub(crate) fn post_balances(
     node: i64,
     balances: &[(AccountId, Balance)],
 ) -> Result<(), EngineError> {
-    // A take or a booking has made the row of each account of which the node has credit. One that is inserted here is of an account without, so it
-    // counts as having answered every recall: an earlier answer was an UPDATE that matched no row.
+    // A take or a booking has inserted the row of every account of which the node has credit. A row inserted here belongs to an account
+    // without credit of the node. The row counts as having answered every recall: an earlier answer was an UPDATE that matched no row.
     let sql = "INSERT INTO allotments (account_id, node_id, available, held, at, recall) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
         ON CONFLICT (account_id, node_id) DO UPDATE SET available = excluded.available, held = excluded.held, at = excluded.at";
     connection.execute_rows(sql, &mut |run| {
@@ -49,7 +50,7 @@ pub(crate) fn post_balances(
     })
 }
 
-/// Visits the allotments of a node as they were last posted.
+/// Visits the allotments of a node, as last posted.
 pub(crate) fn of_node(
     connection: &dyn Sql,
     node: i64,
@@ -66,7 +67,7 @@ pub(crate) fn of_node(
     connection.each(sql, values![node], read, each)
 }
 
-/// Visits the shared balances of accounts; one that does not exist has none.
+/// Visits the shared balances of accounts; an unknown account has no balance.
 pub(crate) fn shared_balances(
     connection: &dyn Sql,
     accounts: &[AccountId],
@@ -97,7 +98,7 @@ pub(crate) fn shared_balances(
     })
 }
 
-/// Whether a node other than this one has not answered a recall of a budget.
+/// Whether another node has not answered a recall of a budget.
 pub(crate) fn is_recall_pending(
     connection: &dyn Sql,
     node: i64,
@@ -151,7 +152,7 @@ pub(crate) fn changes(
     limit: usize,
     each: &mut dyn FnMut(ChangeRow),
 ) -> Result<FeedBounds, RowError> {
-    // One statement, which has one snapshot and is one round trip: a removal is seen as a whole or not at all.
+    // One statement, with one snapshot and one round trip: a removal is seen as a whole or not at all.
     let sql = "SELECT c.pruned, c.number, h.number, h.kind, h.subject FROM cluster c
         LEFT JOIN (SELECT number, kind, subject FROM changes WHERE number > ?1 ORDER BY number LIMIT ?2) h ON TRUE
         WHERE c.id = 1 ORDER BY h.number";
@@ -173,11 +174,11 @@ pub(crate) fn changes(
     Ok(bounds)
 }
 
-/// Changes removed at once: more would delay the commits that wait meanwhile.
+/// Maximum number of changes removed at once: a longer removal would delay waiting commits.
 const PRUNED_MAX: i64 = 4096;
 
-/// Removes changes that every node has read. A node that runs says in its lease how far it has read; what one needs that has not said it yet is
-/// kept, and one that starts needs nothing of before. A node that has read less than is removed stops (`postgres::feed`).
+/// Removes changes that every node has read. A running node reports the number of its last read change in its lease. A change needed by a
+/// node without a report is kept; a starting node needs no earlier change. A node that misses a removed change stops (`postgres::feed`).
 pub(crate) fn prune_changes(connection: &dyn Sql) -> Result<(), RowError> {
     if connection.dialect() == Dialect::Sqlite {
         return Ok(());
@@ -219,7 +220,7 @@ pub(crate) fn next_number(connection: &dyn Sql) -> Result<i64, RowError> {
     last_change(connection)
 }
 
-/// Visits the recalls in force of accounts that a node has not answered, and those of all caps: budget and number.
+/// Visits the recalls in force of accounts that a node has not answered, and the recalls of all caps: budget and number.
 pub(crate) fn recalls(
     connection: &dyn Sql,
     node: i64,
@@ -241,7 +242,7 @@ pub(crate) fn recalls(
     })
 }
 
-/// Visits the caps of keys whose changes some node has not read, of which other nodes have rows and this one has none.
+/// Visits the caps of keys with a change that some node has not read, where other nodes have rows and the node has no row.
 pub(crate) fn changed_caps_without(
     connection: &dyn Sql,
     node: i64,
@@ -256,7 +257,7 @@ pub(crate) fn changed_caps_without(
     connection.each(sql, values, read, each)
 }
 
-/// Begins or changes the recall of a budget, or ends it with the number 0.
+/// Begins or changes the recall of a budget, or ends the recall with the number 0.
 pub(crate) fn set_recall(
     connection: &dyn Sql,
     budget: Budget,
@@ -290,7 +291,7 @@ pub(crate) fn set_recall(
     }
 }
 
-/// Adds to the shared balances of accounts, or takes from them.
+/// Adds to the shared balances of accounts, or takes from the balances.
 pub(crate) fn move_shared(
     connection: &dyn Sql,
     moves: &BTreeMap<AccountId, i64>,
@@ -308,7 +309,7 @@ pub(crate) fn move_shared(
     })
 }
 
-/// Inserts allotments of a node, or opens them again after they were empty, each with the recall that the node knows of.
+/// Inserts allotments of a node, or reopens empty allotments, with the recall known to the node.
 pub(crate) fn open_allotments(
     connection: &dyn Sql,
     node: i64,
@@ -325,7 +326,7 @@ pub(crate) fn open_allotments(
     })
 }
 
-/// Records the answers of a node to recalls of accounts, each up to a number.
+/// Records the answers of a node to recalls of accounts, up to a number per account.
 pub(crate) fn answer_recalls(
     connection: &dyn Sql,
     node: i64,
@@ -410,7 +411,7 @@ pub(crate) fn cap_months(
     })
 }
 
-/// Inserts a node's row of a cap. Rows of other months of the key are deleted, but for the month before.
+/// Inserts a node's row of a cap. Deletes the key's rows of earlier months, except the previous month.
 pub(crate) fn insert_cap_row(
     connection: &dyn Sql,
     node: i64,
@@ -420,7 +421,8 @@ pub(crate) fn insert_cap_row(
     recall: i64,
 ) -> Result<(), EngineError> {
     let month = cap.month_number();
-    // Not where a node has a part: this one's clock may be ahead by months, and what others spend of their parts has to be counted.
+    // Not where a node has a part: this node's clock may be ahead by months, and the other nodes' spending of their parts has to be
+    // counted.
     let sql = "DELETE FROM cap_allotments WHERE credential_id = ?1 AND month > 0 AND month < ?2 - 1 AND NOT EXISTS
         (SELECT 1 FROM cap_allotments o WHERE o.credential_id = ?1 AND o.month = cap_allotments.month AND o.granted <> o.spent)";
     connection.write(sql, values![cap.credential, month])?;
@@ -432,7 +434,7 @@ pub(crate) fn insert_cap_row(
     connection.write(sql, values)
 }
 
-/// Opens a node's row of a cap again after it was empty, as [`open_allotments`].
+/// Reopens a node's empty row of a cap, as [`open_allotments`].
 pub(crate) fn open_cap_row(
     connection: &dyn Sql,
     node: i64,
@@ -486,7 +488,7 @@ pub(crate) fn spend_caps(
     Ok(())
 }
 
-/// Removes all rows of caps, before a node that is alone begins: it counts by itself.
+/// Removes all rows of caps, before a lone node begins: a lone node counts by itself.
 pub(crate) fn remove_caps(connection: &dyn Sql) -> Result<(), EngineError> {
     for sql in ["DELETE FROM cap_allotments", "DELETE FROM cap_recalls"] {
         connection.write(sql, values![])?;

@@ -1,4 +1,4 @@
-//! Records of the audit log. Rare, so their statements are prepared on use.
+//! Records of the audit log. Rare: the statements are prepared on use.
 
 use crate::audit_log::{AuditEvent, AuditLogQuery, AuditOutcome, AuditRecord};
 use crate::engine::{EngineError, RowError, Select, Sql, SqlRow, values};

@@ -6,7 +6,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::engine::{Booking, EngineError, RowError, Select, Sql, values};
 
-/// Operation, code of the kind and amount that a reference of an account is booked as.
+/// Operation, code of the kind and amount of the booking of an account's reference.
 pub(crate) fn booked(
     connection: &dyn Sql,
     account: AccountId,

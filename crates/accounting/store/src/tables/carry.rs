@@ -84,7 +84,7 @@ fn record(row: &dyn SqlRow) -> Result<OpeningRow, RowError> {
     })
 }
 
-/// Visits the bodies of carried records, in the order of their commits. None of them is unposted.
+/// Visits the bodies of carried records, in the order of their commits. No carried record is unposted.
 pub(crate) fn bodies(
     connection: &dyn Sql,
     which: JournalRows,
@@ -114,7 +114,7 @@ pub(crate) fn all(connection: &dyn Sql, each: &mut dyn FnMut(OpeningRow)) -> Res
     })
 }
 
-/// Inserts a row, or replaces the one with its key.
+/// Inserts a row, or replaces the row with its key.
 pub(crate) fn put(connection: &dyn Sql, row: &OpeningRow) -> Result<(), EngineError> {
     match row {
         OpeningRow::Node(row) => {
@@ -150,7 +150,7 @@ pub(crate) fn put(connection: &dyn Sql, row: &OpeningRow) -> Result<(), EngineEr
     }
 }
 
-/// Removes a record and returns it, if there is one.
+/// Removes a record and returns the record, if found.
 pub(crate) fn remove_record(
     connection: &dyn Sql,
     operation: OperationId,
@@ -191,7 +191,7 @@ pub(crate) fn add_pages(
     let sql = "SELECT records, digest FROM carried_pages WHERE account_id = ?1";
     let found = connection.first(sql, values![account], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let (records, sum): (i64, i64) = found.unwrap_or_default();
-    // Wraps, which an engine's own sum does not.
+    // Wraps, unlike an engine's sum.
     let (records, sum) = (
         records.wrapping_add(more.records),
         sum.wrapping_add(more.sum),

@@ -1,4 +1,4 @@
-//! Checkouts. Rare, so their statements are prepared on use.
+//! Checkouts. Rare: the statements are prepared on use.
 
 use std::sync::LazyLock;
 
@@ -132,7 +132,7 @@ impl Reader {
 }
 
 impl Reader {
-    /// One checkout.
+    /// A checkout.
     pub fn checkout(&self, id: CheckoutId) -> Result<Option<CheckoutRow>, ReadError> {
         let found = self.some_checkouts("WHERE id = ?1", values![id])?;
         Ok(found.into_iter().next())

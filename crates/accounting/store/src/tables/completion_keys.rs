@@ -1,4 +1,4 @@
-//! Idempotency keys of completions: rows of a bounded size, bodies stored once for each digest, totals by account.
+//! Idempotency keys of completions: rows of a bounded size, bodies stored once per digest, totals by account.
 
 use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
@@ -10,14 +10,14 @@ use crate::idempotency::{
     IdempotencyKey, IdempotencyRow, KeptAnswer, KeyLimits, KeyQuota, KeyUse, state,
 };
 
-/// Expired keys that are deleted at once, and the bytes of bodies after which no further one is.
+/// Limits on a deletion of expired keys: number of keys, and bytes of bodies after which no further key is deleted.
 #[derive(Clone, Copy)]
 pub(super) struct Batch {
     pub(super) keys: u32,
     pub(super) bytes: u64,
 }
 
-/// Each claim deletes up to so many expired keys, so that keys are deleted faster than they are made.
+/// Number of expired keys deleted by a claim: keys are deleted faster than new keys are made.
 const WITH_CLAIM: Batch = Batch {
     keys: 2,
     bytes: 1 << 20,
@@ -38,7 +38,7 @@ pub(super) fn claim(connection: &dyn Sql, claim: &NewClaim<'_>) -> Result<(), Wr
         Earlier::of(row, request_hash, at)
     })?;
     let is_stored = in_use.is_some();
-    // One that an earlier release recorded.
+    // A key recorded by an earlier release.
     let in_use = match in_use {
         Some(in_use) => Some(in_use),
         None => earlier(connection, key, request_hash, at)?,
@@ -154,7 +154,7 @@ pub(super) fn lapse(
     Ok(())
 }
 
-/// With the state as a number, so that every engine finds the claims by their index.
+/// With the state as a number: every engine finds the claims by their index.
 const UNCOUNT_CLAIMS: &str = "UPDATE completion_key_totals SET keys = keys - claimed.number
      FROM (SELECT account_id AS account, count(*) AS number FROM completion_keys
            WHERE state = 0 AND token >= ?1 AND token < ?2 GROUP BY account_id) AS claimed
@@ -183,7 +183,7 @@ pub(super) fn forget(connection: &dyn Sql, now: Timestamp, batch: Batch) -> Resu
     delete_all(connection, sql, now, batch)
 }
 
-/// Deletes lapsed claims that no request has taken over, at the time at which a response would have expired.
+/// Deletes lapsed claims without a takeover, at the time when a response would have expired.
 pub(super) fn forget_lapsed(
     connection: &dyn Sql,
     now: Timestamp,
@@ -214,7 +214,7 @@ fn delete_all(
     Ok(())
 }
 
-/// Deletes a key; returns the bytes of its body, if no other key has it.
+/// Deletes a key; returns the bytes of its body, if no other key has the body.
 fn delete(connection: &dyn Sql, account: &[u8; 16], name: &[u8; 16]) -> Result<u64, WriteError> {
     let sql = "DELETE FROM completion_keys WHERE account_id = ?1 AND name = ?2 RETURNING answer";
     let deleted = connection.first(sql, values![account, name], |row| {
@@ -261,7 +261,7 @@ fn count(
     Ok(())
 }
 
-/// The keys of an account, and the bytes of bodies that count for it.
+/// The keys of an account, and the bytes of bodies that count for the account.
 fn totals(connection: &dyn Sql, account: AccountId) -> Result<KeyLimits, RowError> {
     let totals = connection.first(
         "SELECT keys, bytes FROM completion_key_totals WHERE account_id = ?1",

@@ -18,7 +18,7 @@ pub(crate) fn each(
     each: &mut dyn FnMut(CredentialRow),
 ) -> Result<(), RowError> {
     match which {
-        // The plus keeps the engine from using the index by expiry, which would fetch each row separately.
+        // The plus keeps the engine from using the index by expiry, which would fetch every row separately.
         Credentials::ValidAt(now) => selected(
             connection,
             "WHERE revoked_at IS NULL AND +expires_at > ?1",

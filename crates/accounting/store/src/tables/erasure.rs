@@ -1,11 +1,11 @@
-//! Removal of what is personal of a deleted account.
+//! Removal of a deleted account's personal data.
 
 use tollgate_money::AccountId;
 
 use crate::engine::{EngineError, Sql, values};
 
-/// What stays names the account by its id alone: the ledger, usage by day, payments with their references at the provider or on the chain.
-/// Stored answers of idempotency keys expire by themselves.
+/// Remaining rows name the account only by its id: the ledger, usage by day, payments with their references at the provider or on the
+/// chain. Stored answers of idempotency keys expire by themselves.
 const STATEMENTS: [&str; 10] = [
     "DELETE FROM notices WHERE login_id IN (SELECT id FROM logins WHERE account_id = ?1)",
     "DELETE FROM outbox WHERE recipient IN (SELECT address FROM logins WHERE account_id = ?1)",

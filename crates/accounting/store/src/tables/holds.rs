@@ -1,17 +1,17 @@
-//! Rows of open holds, as their node last posted them.
+//! Rows of open holds, as last posted by their node.
 
 use tollgate_money::OperationId;
 
 use crate::engine::{EngineError, RowError, Select, Sql, SqlRow, values};
 use crate::rows::OpenHold;
 
-/// Visits the holds that were open when their node last posted, in no order.
+/// Visits the holds that were open at their node's last posting, in no order.
 pub(crate) fn posted(connection: &dyn Sql, each: &mut dyn FnMut(OpenHold)) -> Result<(), RowError> {
     let sql = "SELECT id, account_id, amount, node_id, epoch, created_at, expires_at FROM holds";
     connection.each(sql, values![], hold, each)
 }
 
-/// Removes holds that have ended since they were posted.
+/// Removes holds that have ended since their posting.
 pub(crate) fn remove(connection: &dyn Sql, ended: &[OperationId]) -> Result<(), EngineError> {
     connection.execute_each("DELETE FROM holds WHERE id = ?1", &mut |run| {
         (ended.iter()).try_for_each(|operation| run(values![operation]))

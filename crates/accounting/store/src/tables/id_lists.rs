@@ -1,17 +1,17 @@
-//! Queries for many accounts at once: a statement for each would be a message to a server for each.
+//! Queries for many accounts at once: a statement per account would be a message to a server per account.
 
 use tollgate_money::AccountId;
 
 use crate::engine::{RowError, ToValue, Value};
 
-/// Numbers of accounts in one statement: few, since each is a statement that a connection keeps.
+/// Numbers of accounts in a statement. Few sizes, since a connection keeps a statement per size.
 const SIZES: [usize; 3] = [1, 8, 64];
 
 /// Runs a query with the values of ids and the list of their parameters.
 type Run<'r, 'a> = dyn FnMut(Vec<Value<'a>>, &str) -> Result<(), RowError> + 'r;
 
-/// Calls `run` with the accounts in groups: the values of their ids, and the list of their parameters, such as `?1, ?2`. A group that is smaller
-/// than its statement has its last account more than once, which makes no difference within `IN`.
+/// Calls `run` with the accounts in groups: the values of their ids, and the list of their parameters, such as `?1, ?2`. A group smaller
+/// than its statement repeats its last account, which makes no difference within `IN`.
 pub(super) fn each<'a>(accounts: &'a [AccountId], run: &mut Run<'_, 'a>) -> Result<(), RowError> {
     let [.., largest] = SIZES;
     for group in accounts.chunks(largest) {

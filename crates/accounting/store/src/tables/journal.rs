@@ -14,11 +14,11 @@ use crate::store::BatchRows;
 /// The ids of every commit.
 const EVERY_NODE: (i64, i64) = (0, i64::MAX);
 
-/// Rows that one statement on the journal returns at most.
+/// Maximum number of rows that a statement on the journal returns.
 const STEP: usize = 4096;
 
-/// A statement that returns a step of the rows between two ids. Of a whole node PostgreSQL sorts the rows on disk before it returns the first
-/// one, since those of several nodes lie between each other; a few thousand it finds by their key, in order.
+/// A statement that returns a step of the rows between two ids. For a whole node PostgreSQL would sort the rows on disk before it returns
+/// the first row, since rows of several nodes are interleaved. For a few thousand rows PostgreSQL finds the rows by their key, in order.
 macro_rules! step {
     ($columns:literal) => {
         step!($columns, "")
@@ -112,7 +112,7 @@ pub(crate) fn bodies(
     }
 }
 
-/// Visits the bodies of one node, newest first, until `each` breaks.
+/// Visits the bodies of a node, newest first, until `each` breaks.
 pub(crate) fn newest_bodies(
     connection: &dyn Sql,
     node: i64,
@@ -160,7 +160,7 @@ pub(crate) fn commit_ids(connection: &dyn Sql) -> Result<Vec<i64>, RowError> {
     })
 }
 
-/// One commit.
+/// A commit.
 pub(crate) fn commit(connection: &dyn Sql, id: i64) -> Result<Option<BatchRows>, RowError> {
     let sql =
         "SELECT id, body, entries, sum_avail, sum_held, prev, hash, at FROM journal WHERE id = ?1";
@@ -185,7 +185,7 @@ pub(crate) fn last_number(connection: &dyn Sql, node: i64, epoch: i64) -> Result
     Ok(found.map_or(0, |id| commit_id::numbers(id).2))
 }
 
-/// Removes the commits after an id, up to and including another of the same node.
+/// Removes the commits after an id, up to and including a later id of the node.
 pub(crate) fn remove_commits(
     connection: &dyn Sql,
     after: i64,
@@ -195,7 +195,7 @@ pub(crate) fn remove_commits(
     connection.write(sql, values![after, last])
 }
 
-/// Every node's rows after its last posted one. They are in the order of the ids; the clause says so to avoid a sort.
+/// Every node's rows after the node's last posted row. The rows are in the order of the ids; the clause says so to avoid a sort.
 fn unposted_rows(connection: &dyn Sql) -> &'static str {
     on_marks!(
         connection,
@@ -223,8 +223,8 @@ fn batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
     })
 }
 
-/// The same for the verification of all seals: a damaged column has another value, so that the commit does not match its seal, and the rest of the
-/// journal is read.
+/// [`batch_rows`] for the verification of all seals. A damaged column becomes a default value: the commit does not match its seal, and the
+/// rest of the journal is read.
 fn any_batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
     fn or_default<T: Default>(read: Result<T, RowError>) -> Result<T, RowError> {
         match read {

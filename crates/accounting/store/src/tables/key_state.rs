@@ -1,4 +1,4 @@
-//! The state of an idempotency key as its row has it, and what a claim needs of it.
+//! The stored state of an idempotency key, and the facts needed by a claim.
 
 use tollgate_clock::Timestamp;
 
@@ -35,7 +35,7 @@ pub(super) struct Earlier {
     same: bool,
     answered: bool,
     expired: bool,
-    /// Its claim may be taken over.
+    /// The key's claim may be taken over.
     lapsed: bool,
 }
 
@@ -54,7 +54,7 @@ impl Earlier {
         })
     }
 
-    /// Why the key is not free; `None` when it is.
+    /// Why the key is not free; `None` for a free key.
     pub(super) fn stands(&self) -> Option<KeyUse> {
         match self {
             // A running request keeps the key whatever the wall clock says.

@@ -1,5 +1,5 @@
-//! Idempotency keys and their stored responses: those of purchases here, those of completions in `completion_keys`. Rare, so their
-//! statements are prepared on use.
+//! Idempotency keys and their stored responses: keys of purchases here, keys of completions in `completion_keys`. Rare: the statements are
+//! prepared on use.
 
 use super::completion_keys::{self, Batch};
 use super::key_state::{NewClaim, earlier, state_of};
@@ -10,7 +10,7 @@ use crate::idempotency::{
     IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse, state,
 };
 
-/// No further key is deleted in a commit after so many bytes of bodies, so that it does not delay others.
+/// Bytes of bodies after which a commit deletes no further key, to keep other commits fast.
 const FORGET_BYTES: u64 = 16 << 20;
 
 pub(crate) fn write(connection: &dyn Sql, part: &IdempotencyPart) -> Result<(), WriteError> {
@@ -82,7 +82,7 @@ pub(crate) fn write(connection: &dyn Sql, part: &IdempotencyPart) -> Result<(), 
     }
 }
 
-/// Completions have tables of their own, in which a key takes less.
+/// Completions have separate tables, with smaller rows.
 fn is_completion(key: &IdempotencyKey) -> bool {
     key.endpoint.is_family()
 }
@@ -160,7 +160,7 @@ fn free(connection: &dyn Sql, key: &IdempotencyKey, token: i64) -> Result<(), Wr
     )
 }
 
-/// A claim has no use for the sign of its expiry, which is that of its response: a negative one marks a lapsed claim.
+/// A claim does not use the sign of its expiry, which is the expiry of its response: a negative expiry marks a lapsed claim.
 fn lapse(connection: &dyn Sql, key: &IdempotencyKey, token: i64) -> Result<(), WriteError> {
     change_claim(
         connection,

@@ -1,4 +1,4 @@
-//! Accounts as a ledger loads them, many in one statement.
+//! Accounts as a ledger loads accounts, many in one statement.
 
 use tollgate_money::AccountId;
 
@@ -9,7 +9,7 @@ use crate::commit_id;
 use crate::engine::{Balance, Dialect, RowError, Select, Sql, SqlRow, ToValue};
 use crate::unit::LoadedAccount;
 
-/// Visits accounts for the ledger of a node, as they were last posted.
+/// Visits accounts for the ledger of a node, as last posted.
 pub(crate) fn accounts(
     connection: &dyn Sql,
     node: i64,
@@ -26,7 +26,7 @@ pub(crate) fn accounts(
     })
 }
 
-/// Visits the balances that a node has of accounts, as they were last posted.
+/// Visits the balances of accounts at a node, as last posted.
 pub(crate) fn balances(
     connection: &dyn Sql,
     node: i64,
@@ -59,13 +59,13 @@ pub(crate) fn balances(
 fn statement(node: i64, size: usize, ids: &str) -> String {
     let has_paid = has_paid("a");
     if !commit_id::has_allotments(node) {
-        // A node that is alone has all that there is.
+        // A lone node has the whole balance.
         return format!(
             "SELECT a.id, a.available, a.held, a.credit_limit, 0, 0, {has_paid} FROM accounts a WHERE a.id IN ({ids})"
         );
     }
     let node = size + 1;
-    // What other nodes have not posted yet is missing.
+    // Unposted changes of other nodes are missing.
     format!(
         "SELECT a.id, COALESCE(m.available, 0), COALESCE(m.held, 0), a.credit_limit,
             a.available + a.held + (SELECT CAST(COALESCE(SUM(o.available + o.held), 0) AS BIGINT) FROM allotments o
@@ -90,7 +90,7 @@ fn account(row: &dyn SqlRow) -> Result<(AccountId, LoadedAccount), RowError> {
     ))
 }
 
-/// The credit of all accounts, available and held, without those below zero.
+/// The credit of all accounts, available and held, without negative balances.
 pub(crate) fn owed(connection: &dyn Sql) -> Result<i64, RowError> {
     let sql = match connection.dialect() {
         Dialect::Sqlite => "SELECT COALESCE(SUM(max(available + held, 0)), 0) FROM accounts",

@@ -7,7 +7,7 @@ use crate::engine::{Dialect, RowError, Select, Sql, SqlRow, values};
 use crate::rows::LoginRow;
 use crate::signin::Mailbox;
 
-/// The account that a login signs in to.
+/// The account of a login.
 pub(crate) fn account_of(
     connection: &dyn Sql,
     kind: LoginKind,
@@ -17,7 +17,7 @@ pub(crate) fn account_of(
     connection.first(sql, values![kind, address], |row| row.get(0))
 }
 
-/// Whether a mailbox is a login of another account, with any tag: such an account got its credits for signing up, perhaps from an earlier
+/// Whether a mailbox is a login of another account, with any tag. The other account got its credits for signing up, perhaps from an earlier
 /// release, which did not remember the mailbox.
 pub(crate) fn has_mailbox(
     connection: &dyn Sql,
@@ -50,7 +50,7 @@ pub(crate) fn has_mailbox(
     Ok(false)
 }
 
-/// Visits the logins of one account.
+/// Visits the logins of an account.
 pub(crate) fn of_account(
     connection: &dyn Sql,
     account: AccountId,

@@ -1,4 +1,4 @@
-//! Mandates. Rare, so their statements are prepared on use.
+//! Mandates. Rare: the statements are prepared on use.
 
 use std::sync::LazyLock;
 
@@ -59,7 +59,7 @@ pub(crate) fn write(connection: &dyn Sql, part: &MandatePart) -> Result<(), Writ
     Ok(())
 }
 
-/// All columns but `rings`, in their order.
+/// All columns except `rings`, in their order.
 fn values_of(row: &MandateRow) -> [Value<'_>; 24] {
     *values![
         row.id,
@@ -136,16 +136,16 @@ impl Reader {
 }
 
 impl Reader {
-    /// One mandate.
+    /// A mandate.
     pub fn mandate(&self, id: MandateId) -> Result<Option<MandateRow>, ReadError> {
         let found = self.some_mandates("WHERE id = ?1", values![id])?;
         Ok(found.into_iter().next())
     }
 
-    /// At most `limit` mandates with new notifications or whose next attempt is due at `now`: those no longer offered last, and the longest
-    /// waiting first.
+    /// At most `limit` mandates with new notifications or whose next attempt is due at `now`. Mandates no longer offered come last, and the
+    /// longest waiting mandates first.
     pub fn mandates_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
-        // Two halves, each by its own index, as with credit purchases.
+        // Two halves, by an index per half, as with credit purchases.
         let mut found = self.some_mandates(
             "WHERE rings > heard ORDER BY updated_at LIMIT ?1",
             values![limit],

@@ -1,9 +1,9 @@
-//! How far the journal of each node is posted.
+//! The posting progress of the nodes' journals.
 
 use crate::engine::{EngineError, RowError, Select, Sql, SqlRow, values};
 
-/// A statement on the marks of the nodes: how far the journal of each is posted. PostgreSQL has them in a table of their own, since each
-/// commit locks the node's row against changes there.
+/// A statement on the marks of the nodes: the posting progress of a node's journal. PostgreSQL has the marks in a separate table, since
+/// every commit locks the node's row against changes.
 macro_rules! on_marks {
     ($connection:expr, $before:literal, $after:literal) => {
         match $connection.dialect() {
@@ -14,7 +14,7 @@ macro_rules! on_marks {
 }
 pub(super) use on_marks;
 
-/// Visits every node with the id of its last posted row, 0 before the first, in the order of the nodes.
+/// Visits every node with the id of its last posted row, 0 before the first posting, in the order of the nodes.
 pub(crate) fn posted(connection: &dyn Sql, each: &mut dyn FnMut(i64, i64)) -> Result<(), RowError> {
     let sql = on_marks!(connection, "SELECT id, posted FROM ", " ORDER BY id");
     let read = |row: &dyn SqlRow| Ok((row.get(0)?, row.get(1)?));
@@ -33,9 +33,9 @@ pub(crate) fn set_days_posted(connection: &dyn Sql) -> Result<(), EngineError> {
     connection.write(sql, values![])
 }
 
-/// Sets the marks of the last posted row of a node, whose usage totals include it too.
+/// Sets the marks of the last posted row of a node. The node's usage totals include the row too.
 pub(crate) fn set_posted(connection: &dyn Sql, node: i64, row: i64) -> Result<(), EngineError> {
-    // `posted` is NOT NULL, so this fails if the journal row is missing, which may have been sent without waiting for its result.
+    // `posted` is NOT NULL: the statement fails for a missing journal row, which may have been sent without waiting for its result.
     let sql = on_marks!(
         connection,
         "UPDATE ",

@@ -1,7 +1,8 @@
 //! The tables of the store: their statements, which every engine runs, and the conversion of their rows.
 //!
-//! A statement is standard enough for SQLite, PostgreSQL and what speaks its protocol. Where a row may have the key of another one, the
-//! statement says `ON CONFLICT DO NOTHING` and the rows that it changed are counted: an error would end a transaction of PostgreSQL.
+//! A statement is standard enough for SQLite, PostgreSQL and servers that speak PostgreSQL's protocol. Where a row may have the key of
+//! another row, the statement says `ON CONFLICT DO NOTHING` and the changed rows are counted: an error would end a transaction of
+//! PostgreSQL.
 
 pub(crate) mod accounts;
 mod acme;

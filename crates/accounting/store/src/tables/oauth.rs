@@ -1,4 +1,4 @@
-//! OAuth: clients, requests, grants, codes and refresh tokens. Rare, so their statements are prepared on use.
+//! OAuth: clients, requests, grants, codes and refresh tokens. Rare: the statements are prepared on use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -165,9 +165,9 @@ fn insert_client(
     Ok(())
 }
 
-/// Deletes clients without a grant above the maximum. `nth` counts the clients of a network from its newest on, so the highest is the oldest of
-/// the network with the most. The new client is kept, and those with a request that waits for a decision, so that there may be more than the
-/// maximum, by no more than the requests that are kept.
+/// Deletes clients without a grant above the maximum. `nth` counts the clients of a network from the newest on: the highest `nth` is the
+/// oldest client of the network with the most clients. The new client and clients with a request that waits for a decision are kept. The
+/// number of clients may therefore exceed the maximum, by at most the number of kept requests.
 fn drop_unused_clients(
     connection: &dyn Sql,
     new: &ClientRow,
@@ -221,8 +221,8 @@ fn insert_pending(
     changed(inserted, || Refusal::OAuth(OAuthRefusal::PendingElsewhere))?;
     let found = connection.number("SELECT count(*) FROM oauth_pending", values![])?;
     let mut many = found - i64::from(pending_max);
-    // Requests that no session has opened can be sent without credentials. They are evicted before those waiting for a decision; the newest
-    // is always kept, or no new request would be accepted once all others have been opened.
+    // Requests without a session can be sent without credentials. Such requests are evicted before requests that wait for a decision. The
+    // newest request is always kept: otherwise no new request would be accepted once every other request has been opened.
     for which in ["session IS NULL AND id <> ?1", "id <> ?1"] {
         if many <= 0 {
             break;
@@ -236,7 +236,7 @@ fn insert_pending(
     Ok(())
 }
 
-/// Refuses unless the request waits for a decision of this session.
+/// Refuses unless the request waits for a decision of the session.
 fn pending_of(
     connection: &dyn Sql,
     id: &[u8; 16],
@@ -350,7 +350,7 @@ fn spend_refresh(
 
 /// Revokes the grants of a condition with their tokens. `?2` is the time.
 fn revoke(connection: &dyn Sql, which: &str, values: &[Value<'_>]) -> Result<(), WriteError> {
-    // Codes and refresh tokens need no revocation column of their own: both are refused with their grant.
+    // Codes and refresh tokens need no revocation column: both are refused with their grant.
     connection.execute(
         &format!(
             "UPDATE credentials SET revoked_at = ?2
@@ -372,7 +372,7 @@ fn note_uses(connection: &dyn Sql, uses: &[(CredentialId, Timestamp)]) -> Result
             "UPDATE oauth_grants SET used_at = CASE WHEN used_at > ?2 THEN used_at ELSE ?2 END
              WHERE id = (SELECT grant_id FROM credentials WHERE id = ?1)",
         ],
-        // Many rows by one statement: each minute there is one for every credential in use.
+        // Many rows by one statement: every minute has a row for every credential in use.
         Dialect::Postgres => [
             "UPDATE credentials AS c SET used_at = greatest(c.used_at, v.at)
              FROM (VALUES (CAST(?1 AS BYTEA), CAST(?2 AS BIGINT))) AS v (id, at) WHERE c.id = v.id",
@@ -382,7 +382,7 @@ fn note_uses(connection: &dyn Sql, uses: &[(CredentialId, Timestamp)]) -> Result
              WHERE g.id = u.grant_id",
         ],
     };
-    // Nodes lock credentials in this order. A deadlock, with a revocation or over grants, is repeated.
+    // Nodes lock credentials in this order. A deadlock, with a revocation or over grants, is retried.
     let mut uses = uses.to_vec();
     uses.sort_unstable();
     for sql in statements {
@@ -424,7 +424,7 @@ fn forget(
              (SELECT r.hash FROM oauth_grants g JOIN oauth_refresh r ON r.grant_id = g.id WHERE g.ends_at < ?1 LIMIT ?2)",
             ended_before,
         ),
-        // Grants are deleted last, when no row refers to them.
+        // Grants are deleted last, when no row refers to the grant.
         (
             "DELETE FROM oauth_grants WHERE id IN
              (SELECT g.id FROM oauth_grants g WHERE g.ends_at < ?1
@@ -460,7 +460,7 @@ fn grant(row: &dyn SqlRow, first: usize) -> Result<GrantRow, RowError> {
 }
 
 impl Reader {
-    /// One client.
+    /// A client.
     pub fn oauth_client(&self, id: &str) -> Result<Option<ClientRow>, ReadError> {
         self.with("an OAuth client", |connection| {
             let sql = "SELECT id, name, redirect_uris, refresh, document, created_at, used_at FROM oauth_clients WHERE id = ?1";
@@ -478,7 +478,7 @@ impl Reader {
         })
     }
 
-    /// One undecided request, expired or not.
+    /// An undecided request, expired or not.
     pub fn oauth_pending(&self, id: &[u8; 16]) -> Result<Option<PendingRow>, ReadError> {
         self.with("a request for authorization", |connection| {
             let sql = "SELECT id, client_id, client_name, refresh, document, redirect_uri, state, challenge, resource, asked, scopes,
@@ -504,7 +504,7 @@ impl Reader {
         })
     }
 
-    /// The code with this digest, also used and expired ones.
+    /// The code with the digest, even if used or expired.
     pub fn oauth_code(&self, hash: &[u8; 32]) -> Result<Option<CodeRow>, ReadError> {
         self.with("an authorization code", |connection| {
             connection.first(
@@ -526,7 +526,7 @@ impl Reader {
         })
     }
 
-    /// The refresh token with this digest, also spent and expired ones.
+    /// The refresh token with the digest, even if spent or expired.
     pub fn oauth_refresh(&self, hash: &[u8; 32]) -> Result<Option<RefreshRow>, ReadError> {
         self.with("a refresh token", |connection| {
             let sql = format!(
@@ -545,7 +545,7 @@ impl Reader {
         })
     }
 
-    /// One grant, also a revoked or expired one.
+    /// A grant, even if revoked or expired.
     pub fn oauth_grant(&self, id: GrantId) -> Result<Option<GrantRow>, ReadError> {
         self.with("a grant", |connection| {
             connection.first(
@@ -556,7 +556,7 @@ impl Reader {
         })
     }
 
-    /// The names of the clients of an account by their ids, of ended and revoked grants too. The newest name of each.
+    /// The names of the clients of an account by client id, including clients of ended and revoked grants. The client's newest name.
     pub fn oauth_client_names(
         &self,
         account: AccountId,

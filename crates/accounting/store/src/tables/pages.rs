@@ -4,20 +4,20 @@ use crate::engine::{
     EachPage, EngineError, Page, PageFeed, PageOrder, PageRange, RowError, Sql, Value, values,
 };
 
-/// Pages that one statement returns at most: a list of the newest requests reads a few.
+/// Maximum number of pages that a statement returns: a list of the newest requests reads a few pages.
 const STEP: usize = 64;
 
 const NO_ORDER: &str = "SELECT account_id, id, at_min, at_max, body FROM postings
      WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3";
 
-/// PostgreSQL reads and sorts all pages of the range where it does not know that the caller stops after a few.
+/// Without the limit PostgreSQL reads and sorts all pages of the range, unaware that the caller stops after a few pages.
 const NEWEST_FIRST: &str = "SELECT account_id, id, at_min, at_max, body FROM postings
      WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3 AND (at_max, id) < (?4, ?5) ORDER BY at_max DESC, id DESC LIMIT 64";
 
 const OLDEST_FIRST: &str = "SELECT account_id, id, at_min, at_max, body FROM postings
      WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3 AND (at_max, id) > (?4, ?5) ORDER BY at_max, id LIMIT 64";
 
-/// Visits pages of one account in an order, until `each` breaks.
+/// Visits pages of an account in an order, until `each` breaks.
 pub(crate) fn of_account(
     connection: &dyn Sql,
     which: PageRange,
@@ -53,7 +53,7 @@ pub(crate) fn all(connection: &dyn Sql, each: &mut EachPage<'_>) -> Result<(), R
     each_where(connection, sql, values![], each)
 }
 
-/// Inserts pages of postings, which `feed` passes on.
+/// Inserts pages of postings, passed on by `feed`.
 pub(crate) fn insert(connection: &dyn Sql, feed: &mut PageFeed<'_>) -> Result<(), EngineError> {
     let sql =
         "INSERT INTO postings (account_id, at_max, id, at_min, body) VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -106,7 +106,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (engine, _) = sqlite::new_engine(&folder.path().join("t.db"));
         let connection = &engine.connection;
-        // Three pages of each time, over several steps, and those of another account.
+        // Three pages per time, over several steps, and the pages of another account.
         let insert = "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 200)
              INSERT INTO postings (account_id, at_max, id, at_min, body)
              SELECT a.id, n.id / 3, n.id, n.id / 3, x'00' FROM n, (SELECT ?1 AS id UNION ALL SELECT x'02') a";

@@ -1,4 +1,4 @@
-//! The parts for accounts, credentials, logins and prices: rare, so their statements are prepared on use.
+//! The parts for accounts, credentials, logins and prices. Rare: the statements are prepared on use.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ pub(crate) fn insert_credential(
     changed(inserted, || Refusal::CredentialExists(credential.id))
 }
 
-/// Model ids as they are stored: one a line.
+/// Model ids as stored: a line per id.
 fn lines_of(models: Option<&[Arc<str>]>) -> Result<Option<String>, WriteError> {
     match models {
         None => Ok(None),
@@ -183,7 +183,7 @@ pub(crate) fn record_price(connection: &dyn Sql, row: &PriceRow) -> Result<(), W
     )))
 }
 
-/// Refuses where there is no such account.
+/// Refuses for an unknown account.
 pub(super) fn require_account(connection: &dyn Sql, account: AccountId) -> Result<(), WriteError> {
     match account_exists(connection, account)? {
         true => Ok(()),
@@ -191,7 +191,7 @@ pub(super) fn require_account(connection: &dyn Sql, account: AccountId) -> Resul
     }
 }
 
-/// Whether there is such an account.
+/// Whether the account exists.
 pub(crate) fn account_exists(connection: &dyn Sql, account: AccountId) -> Result<bool, RowError> {
     connection.exists("SELECT 1 FROM accounts WHERE id = ?1", values![account])
 }

@@ -1,4 +1,4 @@
-//! Subscriptions and payments. Rare, so their statements are prepared on use.
+//! Subscriptions and payments. Rare: the statements are prepared on use.
 
 use std::sync::LazyLock;
 
@@ -195,7 +195,7 @@ impl Reader {
         })
     }
 
-    /// One payment.
+    /// A payment.
     pub fn payment(
         &self,
         route: Route,

@@ -1,4 +1,4 @@
-//! Writes that a recovery alone makes.
+//! Writes made only by a recovery.
 
 use super::marks::on_marks;
 use crate::engine::{Dialect, EngineError, Sql, values};
@@ -9,7 +9,7 @@ pub(crate) fn remove_derived(connection: &dyn Sql) -> Result<(), EngineError> {
     for sql in [
         "UPDATE accounts SET available = 0, held = 0",
         "UPDATE allotments SET available = 0, held = 0",
-        // The next take of a cap makes them again.
+        // The next take of a cap makes new rows.
         "DELETE FROM cap_allotments",
         "DELETE FROM cap_recalls",
         "DELETE FROM holds",
@@ -24,7 +24,7 @@ pub(crate) fn remove_derived(connection: &dyn Sql) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Inserts a commit, or replaces the one with its id.
+/// Inserts a commit, or replaces the commit with its id.
 pub(crate) fn put_commit(
     connection: &dyn Sql,
     id: i64,
@@ -54,7 +54,7 @@ pub(crate) fn remove_commit(connection: &dyn Sql, id: i64) -> Result<(), EngineE
         .map(|_| ())
 }
 
-/// Inserts a node, or raises its epoch to at least this one.
+/// Inserts a node, or raises the node's epoch to at least `epoch`.
 pub(crate) fn put_node(connection: &dyn Sql, node: i64, epoch: i64) -> Result<(), EngineError> {
     let sql = "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, ?2, 'repair', 0, 0)
          ON CONFLICT (id) DO UPDATE SET epoch = CASE WHEN nodes.epoch > excluded.epoch THEN nodes.epoch ELSE excluded.epoch END";

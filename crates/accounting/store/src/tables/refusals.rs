@@ -1,4 +1,4 @@
-//! Rows of refused requests. Written every few seconds at most, so their statements are prepared on use.
+//! Rows of refused requests. Written every few seconds at most: the statements are prepared on use.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ pub(crate) fn write(connection: &dyn Sql, rows: &[RefusalRow]) -> Result<(), Wri
 }
 
 impl Reader {
-    /// Rows of one account, newest first.
+    /// Rows of an account, newest first.
     pub fn refusals(&self, wanted: &RequestsQuery) -> Result<Vec<RefusalRow>, ReadError> {
         let first = OperationId::from_bytes([0; 16]);
         let newest = RequestPosition {
@@ -79,7 +79,7 @@ impl Reader {
         })
     }
 
-    /// The number of requests that all rows of the query stand for, wherever its cursor is.
+    /// The number of requests behind all rows of the query, wherever the query's cursor is.
     pub fn refused(&self, wanted: &RequestsQuery) -> Result<u64, ReadError> {
         let sql = "SELECT CAST(coalesce(sum(requests), 0) AS BIGINT) FROM refusals
              WHERE account_id = ?1 AND at >= ?2 AND at < ?3 AND (model = ?4 OR ?4 IS NULL)

@@ -1,4 +1,4 @@
-//! Sign-in: sessions, one-time codes, send limits, messages. Rare, so its statements are prepared on use.
+//! Sign-in: sessions, one-time codes, send limits, messages. Rare: the statements are prepared on use.
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, LoginId, Micros};
@@ -73,7 +73,7 @@ pub(crate) fn write(connection: &dyn Sql, part: &SigninPart) -> Result<(), Write
         SigninPart::QueueMessage(message) => queue_message(connection, message),
         SigninPart::QueueNotice(notice) => queue_notice(connection, notice),
         SigninPart::RequireUnrevoked { credential } => require_unrevoked(connection, *credential),
-        // Ids are random: each is in one of the two tables.
+        // Ids are random: an id is in only one of the two tables.
         SigninPart::DropMessage { id } => {
             for sql in [
                 "DELETE FROM outbox WHERE id = ?1",
@@ -206,8 +206,8 @@ fn count_send(connection: &dyn Sql, limits: &[SendLimit], at: Timestamp) -> Resu
     count(connection, limits, at)
 }
 
-/// Whether an address gets credits for signing up; if so, it is counted. The key of the table decides between several gateways. `is_earlier`: the
-/// mailbox had an account before this one.
+/// Whether an address gets credits for signing up; if yes, the address is counted. The key of the table decides between several gateways.
+/// `is_earlier`: the mailbox had an earlier account.
 fn owes_grant(
     connection: &dyn Sql,
     address: &[u8; 32],
@@ -230,7 +230,7 @@ fn owes_grant(
     Ok(true)
 }
 
-/// When all limits admit another one; `None` for now.
+/// The time when all limits admit a further message; `None` for now.
 fn wait_until(
     connection: &dyn Sql,
     limits: &[SendLimit],
@@ -239,7 +239,7 @@ fn wait_until(
     let mut wait_until = None;
     for limit in limits {
         for (most, window) in &limit.rules {
-            // The one whose expiry from the window frees the next slot.
+            // The message whose exit from the window frees the next slot.
             let sql = "SELECT at FROM login_sends WHERE key = ?1 AND at > ?2 ORDER BY at DESC LIMIT 1 OFFSET ?3";
             let in_the_way: Option<Timestamp> =
                 connection.first(sql, values![limit.key, at - *window, most - 1], |row| {
@@ -264,7 +264,7 @@ fn count(connection: &dyn Sql, limits: &[SendLimit], at: Timestamp) -> Result<()
 }
 
 fn put_code(connection: &dyn Sql, code: &NewLoginCode) -> Result<(), WriteError> {
-    // A browser has one live code.
+    // A browser has a single live code.
     run(
         connection,
         "DELETE FROM login_codes WHERE id = ?1 OR session_hash = ?2",
@@ -299,7 +299,7 @@ fn count_failure(
         values![key],
         |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     )?;
-    // A key that is or was recently locked out is not reset by the end of the window.
+    // A key with a present or recent lockout is not reset by the end of the window.
     let (failures, since) = match earlier {
         Some((failures, since, until)) if at < since.max(until) + rule.window => {
             (failures + 1, since)
@@ -355,8 +355,8 @@ fn queue_notice(connection: &dyn Sql, notice: &NewNotice) -> Result<(), WriteErr
     )
 }
 
-/// Units that revoke credentials have one order on all nodes (`lock_shared`), so that one of two equal requests finds what the other one has
-/// written.
+/// Units that revoke credentials have one order on all nodes (`lock_shared`): the second of two equal requests finds the writes of the
+/// first.
 fn require_unrevoked(connection: &dyn Sql, credential: CredentialId) -> Result<(), WriteError> {
     let sql = "SELECT 1 FROM credentials WHERE id = ?1 AND revoked_at IS NULL";
     match connection.exists(sql, values![credential])? {
@@ -396,7 +396,7 @@ fn sweep(
 }
 
 impl Reader {
-    /// The session of this digest, ended or not.
+    /// The session with the digest, ended or not.
     pub fn session(&self, hash: &[u8; 32]) -> Result<Option<SessionRow>, ReadError> {
         self.with("a session", |connection| {
             let sql = "SELECT s.account_id, a.status, s.login_id, l.kind, l.address, s.started_at, s.confirmed_at, s.seen_at,
@@ -420,7 +420,7 @@ impl Reader {
         })
     }
 
-    /// The code of the browser with this session digest, ended or not.
+    /// The code of the browser with the session digest, ended or not.
     pub fn login_code(&self, session_hash: &[u8; 32]) -> Result<Option<LoginCodeRow>, ReadError> {
         self.with("a one-time code", |connection| {
             let sql = "SELECT id, purpose, kind, address, login_id, code_hash, attempts, created_at, expires_at
@@ -429,7 +429,7 @@ impl Reader {
         })
     }
 
-    /// The login of this address.
+    /// The login of the address.
     pub fn login(
         &self,
         kind: LoginKind,
@@ -445,14 +445,14 @@ impl Reader {
         })
     }
 
-    /// Whether a sign-in by this key is recorded.
+    /// Whether a sign-in under the key is recorded.
     pub fn has_signed_in(&self, key: &[u8; 32]) -> Result<bool, ReadError> {
         self.with("sign-ins", |connection| {
             connection.exists("SELECT 1 FROM login_networks WHERE key = ?1", values![key])
         })
     }
 
-    /// Until when a key is locked out by its failures; `None` when it is not.
+    /// The end of a key's lockout; `None` for a key that is not locked out.
     pub fn barred_until(&self, key: &[u8; 32]) -> Result<Option<Timestamp>, ReadError> {
         self.with("failures", |connection| {
             let until = connection.first(
@@ -473,7 +473,7 @@ impl Reader {
         })
     }
 
-    /// At most `limit` notices due at `now`, the oldest first. Those of a kind that only a later release knows are left to it.
+    /// At most `limit` notices due at `now`, the oldest first. Notices of unknown kinds are left to a later release.
     pub fn notices_due(&self, now: Timestamp, limit: usize) -> Result<Vec<NoticeRow>, ReadError> {
         self.with("notices", |connection| {
             let sql = format!(
@@ -539,7 +539,7 @@ fn code(row: &dyn SqlRow, session_hash: [u8; 32]) -> Result<LoginCodeRow, RowErr
     })
 }
 
-/// The notices that can be sent: of a kind up to ?1, whose login and credential are there.
+/// The notices that can be sent: of a kind up to ?1, with an existing login and credential.
 const NOTICES: &str = "FROM notices n JOIN logins l ON l.id = n.login_id JOIN credentials c ON c.id = n.credential_id WHERE n.kind <= ?1";
 
 /// The last kind of notice that this release knows.

@@ -1,4 +1,4 @@
-//! Purchases of credits. Rare, so their statements are prepared on use.
+//! Purchases of credits. Rare: the statements are prepared on use.
 
 use std::sync::LazyLock;
 
@@ -69,7 +69,7 @@ pub(crate) fn write(connection: &dyn Sql, part: &TopUpPart) -> Result<(), WriteE
     Ok(())
 }
 
-/// All columns but `rings`, in their order.
+/// All columns except `rings`, in their order.
 fn values_of(row: &TopUpRow) -> [Value<'_>; 21] {
     *values![
         row.id,
@@ -136,7 +136,7 @@ impl Reader {
 }
 
 impl Reader {
-    /// One purchase.
+    /// A purchase.
     pub fn top_up(&self, id: TopUpId) -> Result<Option<TopUpRow>, ReadError> {
         let found = self.some_top_ups("WHERE id = ?1", values![id])?;
         Ok(found.into_iter().next())
@@ -152,7 +152,7 @@ impl Reader {
 
     /// At most `limit` purchases with new notifications or whose next attempt is due at `now`, the longest waiting first.
     pub fn top_ups_due(&self, now: Timestamp, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
-        // Two halves, each by its own index: either contains few rows at any time.
+        // Two halves, by an index per half: either half contains few rows at any time.
         let mut found = self.some_top_ups(
             "WHERE rings > heard ORDER BY updated_at LIMIT ?1",
             values![limit],

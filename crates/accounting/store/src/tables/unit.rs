@@ -23,7 +23,7 @@ pub(crate) fn undo(connection: &dyn Sql) -> Result<(), EngineError> {
     keep(connection)
 }
 
-/// Writes a part that is neither of the ledger nor of the audit log to its tables.
+/// Writes a part to its tables, except parts of the ledger and of the audit log.
 pub(crate) fn write_part(connection: &dyn Sql, part: &Part) -> Result<(), WriteError> {
     match part {
         Part::CreateAccount(account) => parts::create_account(connection, account),
@@ -43,7 +43,7 @@ pub(crate) fn write_part(connection: &dyn Sql, part: &Part) -> Result<(), WriteE
         Part::Mandate(part) => mandate::write(connection, part),
         Part::Signin(part) => signin::write(connection, part),
         Part::RecordRefusals(rows) => refusals::write(connection, rows),
-        // The change is all of it.
+        // The part is only the change.
         Part::PurgeCache { .. } => Ok(()),
         Part::EraseAccount(account) => Ok(erasure::erase(connection, *account)?),
         Part::PruneChanges => Ok(allotment::prune_changes(connection)?),

@@ -30,7 +30,7 @@ macro_rules! of_columns {
     };
 }
 
-/// Visits usage totals as they were last posted.
+/// Visits usage totals, as last posted.
 pub(crate) fn read(
     connection: &dyn Sql,
     which: DayRange,
@@ -63,7 +63,7 @@ fn credential_of(day: &UsageDay) -> &[u8] {
     day.credential.as_ref().map_or(&[], |id| id.as_bytes())
 }
 
-/// The total of removed records with the key of another one.
+/// The total of removed records with the key of another total.
 pub(crate) fn carried_day(
     connection: &dyn Sql,
     account: AccountId,
@@ -78,7 +78,7 @@ pub(crate) fn carried_day(
     Ok(found)
 }
 
-/// Inserts a total of removed records, or replaces it.
+/// Inserts or replaces a total of removed records.
 pub(crate) fn put_carried(
     connection: &dyn Sql,
     account: AccountId,
@@ -101,7 +101,7 @@ pub(crate) fn put_carried(
         .map(|_| ())
 }
 
-/// Takes a total off the posted one with its key.
+/// Subtracts a total from the posted total with its key.
 pub(crate) fn take(
     connection: &dyn Sql,
     account: AccountId,
@@ -202,7 +202,7 @@ mod tests {
     /// Days over which the requests are spread.
     const DAYS: u32 = 30;
 
-    /// A store with so many requests of one account, spread over the days after the first.
+    /// A store with `requests` requests of one account, spread over the days after the first.
     fn filled(requests: u32) -> (tempfile::TempDir, Arc<Pool>) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("t.db");
@@ -261,7 +261,7 @@ mod tests {
             }
         });
         store.close();
-        // Opened once more, which posts what is left: a reader of both stores finds no tail of another length.
+        // The second opening posts the rest: a reader finds tails of equal length in both stores.
         let options = Options::new(Timestamp::from_micros(1), RootSecret([7; 32]));
         open(&path, options).expect("the store opens").close();
         drop(open_read(&path).expect("it can be read"));
@@ -269,7 +269,7 @@ mod tests {
         (folder, Arc::new(pool))
     }
 
-    /// The steps of SQLite's virtual machine that a read takes.
+    /// The steps of SQLite's virtual machine for a read.
     fn steps(pool: &Arc<Pool>, read: impl Fn(&Reader)) -> u64 {
         let counted = Arc::new(AtomicU64::new(0));
         let mut connection = pool.acquire("a test").expect("a connection");

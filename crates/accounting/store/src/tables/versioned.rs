@@ -1,4 +1,4 @@
-//! Optimistic locking: rows with a version, each replaced only by its next version.
+//! Optimistic locking: rows with a version; a row is replaced only by its next version.
 
 use super::changed;
 use crate::engine::{Select, Sql, Value, WriteError};
@@ -13,8 +13,8 @@ pub(crate) struct VersionedTable {
 }
 
 impl VersionedTable {
-    /// A table with these columns, in the order of the values. `key` columns identify a row and are never updated; `counters` begin at
-    /// zero, are updated by other statements, and come last in a `SELECT`.
+    /// A table with columns in the order of the values. `key` columns identify a row and are never updated. `counters` begin at zero, are
+    /// updated by other statements, and come last in a `SELECT`.
     pub(crate) fn new(table: &str, columns: &str, key: &str, counters: &[&str]) -> VersionedTable {
         let columns: Vec<_> = columns.split(", ").collect();
         let key: Vec<_> = key.split(", ").collect();
@@ -49,7 +49,7 @@ impl VersionedTable {
         }
     }
 
-    /// Inserts a row; refused with `taken` if a row has one of its keys.
+    /// Inserts a row; refused with `taken` if a stored row has a key of the row.
     pub(crate) fn insert(
         &self,
         connection: &dyn Sql,
@@ -59,8 +59,8 @@ impl VersionedTable {
         changed(connection.execute(&self.insert, values)?, || taken)
     }
 
-    /// Replaces the previous version of a row; refused with `moved` if it is not the stored one, and with `taken` if another row has one of
-    /// its keys.
+    /// Replaces the previous version of a row; refused with `moved` if another version is stored, and with `taken` if another row has a key
+    /// of the row.
     pub(crate) fn replace(
         &self,
         connection: &dyn Sql,

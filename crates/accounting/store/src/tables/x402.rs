@@ -1,4 +1,4 @@
-//! Signed transfers. Rare, so their statements are prepared on use.
+//! Signed transfers. Rare: the statements are prepared on use.
 
 use std::sync::LazyLock;
 
@@ -54,7 +54,7 @@ pub(crate) fn write(connection: &dyn Sql, part: &AuthorizationPart) -> Result<()
             let sql = "DELETE FROM authorizations WHERE (network, asset, payer, nonce) IN
                         (SELECT network, asset, payer, nonce FROM authorizations WHERE state IN (0, 5) AND valid_before < ?1 LIMIT ?2)";
             connection.execute(sql, values![before, limit])?;
-            // None is stored after its end: the time at which it was lets the index of unresolved ones find the old ones.
+            // No transfer is stored after its end. The time of storing lets the index of unresolved transfers find old transfers.
             let sql = "DELETE FROM authorizations WHERE (network, asset, payer, nonce) IN
                         (SELECT network, asset, payer, nonce FROM authorizations
                          WHERE state IN (1, 2, 6) AND state = 6 AND created_at < ?1 AND valid_before < ?1 LIMIT ?2)";
@@ -64,7 +64,7 @@ pub(crate) fn write(connection: &dyn Sql, part: &AuthorizationPart) -> Result<()
     Ok(())
 }
 
-/// Whether the transaction of a row has paid for another one.
+/// Whether the transaction of a row has paid for another transfer.
 fn is_used(connection: &dyn Sql, row: &AuthorizationRow) -> Result<bool, WriteError> {
     let key = &row.key;
     let sql =
@@ -155,7 +155,7 @@ impl Reader {
 }
 
 impl Reader {
-    /// One signed transfer.
+    /// A signed transfer.
     pub fn authorization(
         &self,
         key: &AuthorizationKey,
@@ -167,7 +167,7 @@ impl Reader {
         Ok(found.into_iter().next())
     }
 
-    /// The one of an account that may still move money; there is at most one.
+    /// The account's transfer that may still move money; there is at most one.
     pub fn authorization_open(
         &self,
         account: AccountId,
@@ -191,8 +191,8 @@ impl Reader {
         )
     }
 
-    /// At most `limit` whose outcome is not proved, the oldest first: those that may still move money, and those that were sent and refused
-    /// on the facilitator's word. `after`: the last row of the page before.
+    /// At most `limit` transfers without a proven outcome, the oldest first: transfers that may still move money, and transfers that were
+    /// sent and refused on the facilitator's word. `after`: the last row of the page before.
     pub fn authorizations_open(
         &self,
         after: Option<&AuthorizationRow>,
@@ -227,8 +227,8 @@ impl Reader {
         })
     }
 
-    /// When those of an account were stored that were sent and refused on the facilitator's word, after `since`: at most `limit`, the
-    /// newest first.
+    /// The times of storing of an account's transfers that were sent and refused on the facilitator's word, after `since`: at most `limit`,
+    /// the newest first.
     pub fn authorizations_refused(
         &self,
         account: AccountId,

@@ -1,5 +1,5 @@
-//! Settings that describe themselves: default, range and words are part of the type of the field, and reading, check, JSON Schema and the
-//! reference page follow from it. What a type cannot say is in the comment of the field (`Type:`, `Default:`, `Range:`).
+//! Settings that describe themselves: default, range and words are part of a field's type. Reading, check, JSON Schema and the reference
+//! page follow from the type. Facts that a type cannot express are in the comment of the field (`Type:`, `Default:`, `Range:`).
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -10,12 +10,12 @@ use tollgate_money::Micros;
 
 use super::{At, Problems, words};
 
-/// A whole number with a default and a range. Its name in the file says the unit.
+/// A whole number with a default and a range. The name in the file says the unit.
 #[derive(Clone, Debug, Default)]
 pub struct Whole<const DEFAULT: u64, const MIN: u64, const MAX: u64>(Option<At<u64>>);
 
 impl<const DEFAULT: u64, const MIN: u64, const MAX: u64> Whole<DEFAULT, MIN, MAX> {
-    /// The number, or the default; `None` after noting that it is not in the range.
+    /// The number, or the default; `None` after noting that the number is outside the range.
     pub fn check(&self, key: impl Into<String>, problems: &mut Problems) -> Option<u64> {
         match &self.0 {
             Some(at) => problems.within(key, at, MIN..=MAX),
@@ -53,7 +53,7 @@ impl<const DEFAULT: u64, const MIN: u64, const MAX: u64> JsonSchema for Whole<DE
     }
 }
 
-/// A whole number with a range, which is required, or whose default is none or depends on other settings.
+/// A whole number with a range. The number is required, or has no default, or has a default that depends on other settings.
 #[derive(Clone, Debug, Default)]
 pub struct Number<const MIN: u64, const MAX: u64>(Option<At<u64>>);
 
@@ -63,7 +63,7 @@ impl<const MIN: u64, const MAX: u64> Number<MIN, MAX> {
         Number(number.map(At::without_span))
     }
 
-    /// The number; `None` where there is none, or after noting that it is not in the range.
+    /// The number; `None` without a number, or after noting that the number is outside the range.
     pub fn check(&self, key: impl Into<String>, problems: &mut Problems) -> Option<u64> {
         problems.within(key, self.0.as_ref()?, MIN..=MAX)
     }
@@ -104,7 +104,7 @@ impl<const DEFAULT: bool> Switch<DEFAULT> {
         self.0.as_ref()
     }
 
-    /// Whether it is on.
+    /// Whether the switch is on.
     pub fn is_on(&self) -> bool {
         self.0.as_ref().map_or(DEFAULT, |at| at.value)
     }
@@ -130,7 +130,7 @@ impl<const DEFAULT: bool> JsonSchema for Switch<DEFAULT> {
     }
 }
 
-/// The words of a setting, each with its value. The default value is the setting's default.
+/// The words of a setting, with their values. The default value is the setting's default.
 pub trait Words: Copy + Default + PartialEq + 'static {
     /// In the order of messages and the reference.
     const WORDS: &'static [(&'static str, Self)];
@@ -141,7 +141,7 @@ pub trait Words: Copy + Default + PartialEq + 'static {
 pub struct Word<T>(Option<At<String>>, PhantomData<T>);
 
 impl<T: Words> Word<T> {
-    /// The value of the word, or the default; `None` after noting that it is none of them.
+    /// The value of the word, or the default; `None` after noting that the word is unknown.
     pub fn check(&self, key: impl Into<String>, problems: &mut Problems) -> Option<T> {
         match &self.0 {
             None => Some(T::default()),
@@ -155,7 +155,7 @@ impl<T: Words> Word<T> {
     }
 }
 
-/// The value of a word; `None` after noting that it is none of them.
+/// The value of a word; `None` after noting that the word is unknown.
 fn value_of<T: Words>(
     at: &At<String>,
     key: impl Into<String>,
@@ -195,7 +195,7 @@ impl<T: Words> JsonSchema for Word<T> {
     }
 }
 
-/// One of a few words, whose default is none or depends on other settings.
+/// One of a few words, without a default, or with a default that depends on other settings.
 #[derive(Clone, Debug, Default)]
 pub struct OptionalWord<T>(Option<At<String>>, PhantomData<T>);
 
@@ -205,7 +205,7 @@ impl<T: Words> OptionalWord<T> {
         OptionalWord(word.map(At::without_span), PhantomData)
     }
 
-    /// The value of the word; `None` where there is none, or after noting that it is none of them.
+    /// The value of the word; `None` without a word, or after noting that the word is unknown.
     pub fn check(&self, key: impl Into<String>, problems: &mut Problems) -> Option<T> {
         value_of(self.0.as_ref()?, key, problems)
     }
@@ -236,7 +236,7 @@ impl<T: Words> JsonSchema for OptionalWord<T> {
 pub struct Amount(Option<At<String>>);
 
 impl Amount {
-    /// The amount; `None` where there is none, or after noting that it cannot be one.
+    /// The amount; `None` without an amount, or after noting that the text is not an amount.
     pub fn check(&self, key: impl Into<String>, problems: &mut Problems) -> Option<Micros> {
         let (key, at) = (key.into(), self.0.as_ref()?);
         let amount: Micros = problems.parse(&key, at)?;

@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use http::Uri;
 
-/// Why a text is no URL that can be used here.
+/// Why a text is not a usable URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// Neither `http://` nor `https://`. The text is not repeated: it may be anything, a pasted secret too.
+    /// Neither `http://` nor `https://`. The text is not repeated: the text may be a pasted secret.
     #[error("does not start with `http://` or `https://`; write the whole URL")]
     Scheme,
     /// No host, or characters that a URL cannot contain.
@@ -35,7 +35,7 @@ pub struct BaseUrl {
     pub port: u16,
     /// The value of `Host`: with brackets around an IPv6 address, without a default port.
     pub authority: String,
-    /// The prefix of every path, without a trailing slash: `/v1`, or nothing.
+    /// The prefix of every path, without a trailing slash: `/v1`, or empty.
     pub path: String,
 }
 
@@ -102,7 +102,7 @@ impl PublicUrl {
         &self.0
     }
 
-    /// Its path, without a trailing slash: `/v1`, or nothing.
+    /// The URL's path, without a trailing slash: `/v1`, or empty.
     pub fn path(&self) -> &str {
         let rest = self.0.split_once("://").map_or(&*self.0, |(_, rest)| rest);
         rest.find('/').map_or("", |slash| &rest[slash..])
