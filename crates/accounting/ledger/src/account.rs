@@ -11,7 +11,7 @@ pub struct Balance {
     pub held: Micros,
     /// The credit limit: how far below zero `available` may go.
     pub credit_limit: Micros,
-    /// Credits that returned payments owe, which are not spendable. Zero on one of several nodes: the shared balance has them.
+    /// Credits owed by returned payments; not spendable. Zero on one of several nodes: the shared balance has the debts.
     pub owed: Micros,
     /// Whether the account has ever paid.
     pub has_paid: bool,
@@ -22,12 +22,12 @@ pub struct Balance {
 pub(crate) struct ChargeOutcome {
     /// The amount charged.
     pub(crate) charged: Micros,
-    /// The cost of the usage beyond that.
+    /// The cost of the usage beyond `charged`.
     pub(crate) written_off: Micros,
 }
 
 impl ChargeOutcome {
-    /// A charge of `charged` for a usage of `actual`. Both parts are checked again by their reader, [`ChargeOutcome::assert_within`].
+    /// A charge of `charged` for a usage of `actual`. The reader checks both amounts again ([`ChargeOutcome::assert_within`]).
     fn of(charged: Micros, actual: Micros) -> ChargeOutcome {
         let outcome = ChargeOutcome {
             charged,
@@ -37,7 +37,7 @@ impl ChargeOutcome {
         outcome
     }
 
-    /// No charge gives credit away, and none exceeds the cost of its usage.
+    /// A charge never gives credit away, and never exceeds the cost of its usage.
     pub(crate) fn assert_within(&self) {
         assert!(
             self.charged >= Micros::ZERO && self.written_off >= Micros::ZERO,
@@ -59,7 +59,7 @@ impl Balance {
         (self.available.saturating_add(self.credit_limit) - self.owed).max(Micros::ZERO)
     }
 
-    /// The most that can be taken back of what returned payments owe.
+    /// The maximum amount that can be taken back for returned payments.
     pub(crate) fn collectable(&self) -> Micros {
         (self.available.saturating_add(self.credit_limit)).max(Micros::ZERO)
     }
@@ -82,12 +82,12 @@ impl Balance {
     /// Settles a hold of `held`: charges `actual` to it and to the available balance, and frees the rest.
     pub(crate) fn settle(&mut self, held: Micros, actual: Micros) -> ChargeOutcome {
         self.release(held);
-        // What the hold has reserved goes to the charge before it goes to a debt.
+        // Credit reserved by the hold pays the charge before a debt.
         let within = held.min(self.collectable());
         self.charge_up_to(actual, within.max(self.spendable()))
     }
 
-    /// The same, charged to the hold alone: what else is available is not known here.
+    /// [`Balance::settle`] for a process that no longer knows the available credit: charges only the hold.
     pub(crate) fn settle_within(&mut self, held: Micros, actual: Micros) -> ChargeOutcome {
         self.release(held);
         let charged = actual.min(held);
@@ -107,7 +107,7 @@ impl Balance {
         self.assert_held();
     }
 
-    /// Holds never end twice. Checked where a hold ends, and where a balance is read.
+    /// A hold never ends twice. Checked at the end of a hold, and when a balance is read.
     pub(crate) fn assert_held(&self) {
         assert!(
             self.held >= Micros::ZERO,
@@ -116,7 +116,7 @@ impl Balance {
         );
     }
 
-    /// Charges `actual`, or as much of it as is available.
+    /// Charges `actual`, or the spendable part of `actual`.
     pub(crate) fn charge(&mut self, actual: Micros) -> ChargeOutcome {
         self.charge_up_to(actual, self.spendable())
     }
@@ -149,11 +149,11 @@ mod tests {
     #[test]
     fn settle_charges_the_hold_then_the_available_balance_and_never_more() {
         //  available limit hold actual | charged written_off available
-        check(100, 0, 40, 40, [40, 0, 60]); // all of it
+        check(100, 0, 40, 40, [40, 0, 60]); // the whole hold
         check(100, 0, 40, 25, [25, 0, 75]); // part: the rest is free again
-        check(100, 0, 40, 0, [0, 0, 100]); // nothing was used
+        check(100, 0, 40, 0, [0, 0, 100]); // no usage
         check(40, 0, 40, 40, [40, 0, 0]); // to the last micro
-        check(100, 0, 40, 70, [70, 0, 30]); // beyond the hold, from what is free
+        check(100, 0, 40, 70, [70, 0, 30]); // beyond the hold, from free credit
         check(100, 0, 40, 130, [100, 30, 0]); // beyond both: lost to the operator
         check(100, 10, 40, 130, [110, 20, -10]); // down to the credit limit
         check(0, 50, 40, 40, [40, 0, -40]); // on credit alone
@@ -186,8 +186,8 @@ mod tests {
             (100, 0, 30, 70, 0, 0),
             (0, 40, 40, 0, 25, 25),
             (0, 40, 40, 0, 40, 40),
-            (0, 40, 40, 0, 50, 40),      // what is beyond the hold is owed
-            (100, 40, 30, 70, 130, 110), // the hold, and what is not owed
+            (0, 40, 40, 0, 50, 40),      // the cost beyond the hold is owed credit
+            (100, 40, 30, 70, 130, 110), // the hold, and credit not owed
             (100, 40, 140, 0, 130, 40),
         ] {
             let mut balance = Balance {

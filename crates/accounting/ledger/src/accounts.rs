@@ -1,4 +1,4 @@
-//! The accounts in use in memory, in shards, and the handle on them.
+//! The accounts in memory, in shards, and the handle on the accounts.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::spending::Spending;
 
 pub(crate) const SHARDS: usize = 64;
 
-/// Larger than any account's balance. Without this refusal the writer would detect it, and could only stop.
+/// Larger than any account's balance. Without this limit the writer would detect an overflow, and could only stop.
 pub(crate) const BALANCE_MAX: Micros = Micros::new(i64::MAX / 2);
 
 /// A shard: accounts selected by id, with their open holds.
@@ -31,21 +31,21 @@ pub(crate) struct Shard {
     pub(crate) accounts: HashMap<AccountId, Resident, BuildHasherDefault<IdHasher>>,
     /// Loads of accounts under way.
     pub(crate) loading: HashMap<AccountId, Loading, BuildHasherDefault<IdHasher>>,
-    /// Removing a hold from this map resolves it; since it can be removed only once, every hold is resolved only once.
+    /// Open holds. A hold can be removed from the map only once, so every hold is resolved only once.
     pub(crate) open: HashMap<OperationId, Open, BuildHasherDefault<IdHasher>>,
-    /// What this node has to know of the shared balances of these accounts. Empty for a node that is alone.
+    /// Allotments of the shard's accounts. Empty on a node that is alone.
     pub(crate) allotments: HashMap<AccountId, Allotment, BuildHasherDefault<IdHasher>>,
-    /// What this node has of the caps of keys, which are in the shard of their id. Empty for a node that is alone.
+    /// This node's allotments of key caps. A cap is in the shard of its key's id. Empty on a node that is alone.
     pub(crate) caps: HashMap<KeyCap, CapState, BuildHasherDefault<IdHasher>>,
-    /// What returned payments of these accounts owe. Empty on one of several nodes.
+    /// Debts of the shard's accounts from returned payments. Empty on one of several nodes.
     pub(crate) debts: HashMap<AccountId, Debts, BuildHasherDefault<IdHasher>>,
-    /// The sum of the holds in `open`, in micro-credits; wrapping, since two absurd holds may overflow, and it is only reported.
+    /// The sum of the holds in `open`, in micro-credits. Wrapping: two absurd holds may overflow the sum, and the sum is only reported.
     pub(crate) held: i64,
-    /// Another process decides on the balances now. Open holds end here, and nothing beyond them is decided.
+    /// Another process now decides on the balances. Open holds still end here; no other decision is made.
     pub(crate) is_handed_over: bool,
 }
 
-/// Kept by `Ledger::evict_idle`, and relied on where a hold ends.
+/// Invariant kept by `Ledger::evict_idle`; the end of a hold relies on the invariant.
 pub(crate) const HOLDER_IN_MEMORY: &str = "an account that has a hold is never removed";
 
 impl Shard {
@@ -59,36 +59,36 @@ impl Shard {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) request: HoldRequest,
-    /// Whether it has been queued for the disk. A hold that has not ends there without an entry of its own: as one charge, or as nothing.
+    /// Whether the hold was queued for the disk. A hold in memory only has no entry on the disk: its end is one charge, or no entry.
     pub(crate) written: bool,
 }
 
-/// The ledger of one node. A cheap clone: holds, settlements and the callbacks of the store have one each.
+/// The ledger of one node. A cheap clone: holds, settlements and store callbacks have one clone each.
 ///
-/// Its acts are in one file each: `placing.rs`, `settling.rs`, `charging.rs`, `booking.rs`, `loading.rs` and further ones.
+/// Each operation has one file: `placing.rs`, `settling.rs`, `charging.rs`, `booking.rs`, `loading.rs` and further files.
 #[derive(Clone)]
 pub struct Ledger(pub(crate) Arc<Accounts>);
 
 /// The state of a [`Ledger`].
 ///
-/// Every movement of credit is queued under the lock that decided it. So the queue has the order of the decisions, and a balance rebuilt
-/// from any prefix of the queue was true at some moment: what a crash leaves never reserves credit twice.
+/// Every movement of credit is queued under the lock of its decision. So the queue has the order of the decisions, and a balance rebuilt
+/// from any prefix of the queue was true at some moment. The state after a crash never reserves credit twice.
 pub struct Accounts {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) shards: Box<[Mutex<Shard>]>,
-    /// The time that a caller has passed in last, approximately, for holds that are dropped and have no time of their own.
+    /// The last time passed in by a caller, approximately. Used for dropped holds, which get no time from a caller.
     latest: AtomicI64,
-    /// Holds of requests that the predecessor still serves.
+    /// Holds of requests still running in the predecessor.
     pub(crate) adopted: Mutex<AdoptedHolds>,
-    /// What keys with a cap have spent, on a node that is alone.
+    /// Spending of keys with a cap, on a node that is alone.
     pub(crate) spending: Arc<Spending>,
-    /// Whether the node is one of several, and has allotments of each account's credit.
+    /// Whether the node is one of several, with allotments of each account's credit.
     pub(crate) has_allotments: bool,
-    /// Moves of credit between this node and shared balances, for unique ids.
+    /// Counter of moves of credit between this node and shared balances, for unique ids.
     pub(crate) moves: AtomicU64,
     pub(crate) counters: AllotmentCounters,
     pub(crate) loads: LoadCounters,
-    /// For the time that requests wait for other nodes.
+    /// Measures the wait of requests for other nodes.
     pub(crate) clock: Clock,
 }
 
@@ -119,9 +119,9 @@ impl Accounts {
         }
     }
 
-    /// Records a time passed in by a caller, also an earlier one: a clock that was wrong for a moment dates nothing after that. Two threads may
-    /// overwrite a later time with an earlier one of the same moment, which is acceptable: it is not worth a locked instruction at each hold and
-    /// each end.
+    /// Records a time passed in by a caller. An earlier time also overwrites: a short clock error affects no later date. Two threads may
+    /// overwrite a later time with a slightly earlier time. This race is acceptable: preventing the race is not worth a locked instruction
+    /// at the start and end of each hold.
     pub(crate) fn note(&self, at: Timestamp) {
         self.latest.store(at.as_micros(), Relaxed);
     }
@@ -146,6 +146,6 @@ impl fmt::Debug for Ledger {
 }
 
 pub(crate) fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // A panic under the lock is a broken invariant of one account; the others must continue.
+    // A panic under the lock is a broken invariant of one account. Other accounts must continue.
     shard.lock()
 }

@@ -1,16 +1,16 @@
-//! Adopted holds: those of requests that earlier runs of this node still serve.
+//! Adopted holds: holds of requests still running in earlier runs of this node.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
-/// The hold of a request that an earlier run serves.
+/// The hold of a request in an earlier run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdoptedHold {
     pub(crate) account: AccountId,
     pub(crate) amount: Micros,
-    /// The run that placed it.
+    /// The run that placed the hold.
     pub(crate) epoch: i64,
 }
 
@@ -23,7 +23,7 @@ impl AdoptedHolds {
         self.0.insert(operation, hold);
     }
 
-    /// Removes a hold that is open with this account and amount; `None` when there is none.
+    /// Removes an open hold of this account and amount; `None` without such a hold.
     pub(crate) fn end(
         &mut self,
         operation: OperationId,
@@ -34,7 +34,7 @@ impl AdoptedHolds {
         (hold.account == account && hold.amount == amount).then(|| self.0.remove(&operation))?
     }
 
-    /// Their accounts.
+    /// The accounts of the holds.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = AccountId> {
         self.0.values().map(|hold| hold.account)
     }
@@ -43,7 +43,7 @@ impl AdoptedHolds {
         self.0.len()
     }
 
-    /// Removes those of a run, or all.
+    /// Removes the holds of the run `of`; `None` removes every hold.
     pub(crate) fn take(&mut self, of: Option<i64>) -> Vec<(OperationId, AdoptedHold)> {
         let is_taken = |hold: &AdoptedHold| of.is_none_or(|epoch| hold.epoch == epoch);
         self.0.extract_if(|_, hold| is_taken(hold)).collect()

@@ -1,9 +1,10 @@
-//! Allotments (escrow, a bounded counter): each of several nodes grants holds from its own part of a budget in memory, and from nothing else.
-//! A budget is an account's credit, or the spending cap of a key in one period (`caps.rs`).
+//! Allotments (escrow, a bounded counter): each of several nodes grants holds in memory, only from its own part of a budget. A budget is an
+//! account's credit, or the spending cap of a key in one period (`caps.rs`).
 //!
-//! A hold that fits is placed as on a node that is alone. For any other the node takes credit first ([`Ledger::acquire_from`]): a refusal, a
-//! shorter answer and everything that takes credit from an account is decided by what the nodes share, in the database. While a budget is
-//! recalled, the node keeps only what is held: what an end of a hold frees is returned under the lock that freed it.
+//! A hold within the allotment is placed as on a node that is alone. For a larger hold the node takes credit first
+//! ([`Ledger::acquire_from`]). The shared balance in the database decides refusals, shorter answers, and every booking of outgoing credit.
+//! During a recall of a budget the node keeps only held credit. Credit freed by the end of a hold is returned under the lock that freed the
+//! credit.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -24,8 +25,8 @@ use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
 use crate::units::log_refusal;
 
-/// Takes for one hold while other nodes have not answered a recall, and the pause between two: a quarter of a second in total, and the time of
-/// the commits.
+/// Takes for one hold while other nodes have not answered a recall, and the pause between two takes. In total a quarter of a second, and
+/// the time of the commits.
 const RECALL_TAKES: usize = 12;
 const RECALL_PAUSE: Duration = Duration::from_millis(20);
 
@@ -35,19 +36,19 @@ enum Attempt<T> {
     Short { spendable: Micros, is_pending: bool },
 }
 
-/// Single flight: a request asks the database for its followers too, which wait for the same budget, until this is dropped.
-/// Not a flight of `tollgate-flight`: the followers are part of the budget and change under the lock of its shard, with the refusal that decides
-/// whether a request leads.
+/// Single flight: the leader asks the database for its followers too. The followers wait for the leader's budget until the leader is
+/// dropped. Not a flight of `tollgate-flight`: the followers are part of the budget. They change under the lock of the budget's shard,
+/// together with the refusal which decides whether a request leads.
 struct Leader {
     ledger: Ledger,
     budget: Budget,
 }
 
 impl Leader {
-    /// Other nodes have not answered: the followers fail with it, and do not ask one after the other.
+    /// Other nodes have not answered: the followers fail with the leader, and do not ask in turn.
     fn fail_followers(self) {
         for follower in self.end() {
-            // One that has gone away needs no answer.
+            // A dropped follower needs no answer.
             let _ = follower.send(Unavailable);
         }
     }
@@ -66,8 +67,8 @@ impl Drop for Leader {
 }
 
 impl Ledger {
-    /// Places a hold, and takes credit for it where this node has less. `fallback` is asked for a smaller amount at most once, with what the
-    /// account has after every node has returned what it did not need.
+    /// Places a hold, and takes the credit missing on this node. `fallback` is asked for a smaller amount at most once. `fallback` gets the
+    /// credit of the account after every node has returned its unneeded credit.
     pub(crate) async fn acquire(
         &self,
         request: HoldRequest,
@@ -78,7 +79,7 @@ impl Ledger {
             .await
     }
 
-    /// Places the whole of a hold in memory.
+    /// Places a hold of the full amount in memory.
     pub(crate) fn place_all(
         &self,
         shard: &mut Shard,
@@ -87,7 +88,8 @@ impl Ledger {
         self.place(shard, request, |_| None)
     }
 
-    /// The same for any budget. `place` decides in memory, under the lock of the budget's shard. `is_owed`: it takes back what is owed.
+    /// Like [`Ledger::acquire`], for any budget. `place` decides in memory, under the lock of the budget's shard. `is_owed`: the hold takes
+    /// back owed credit.
     pub(crate) async fn acquire_from<T: Send + 'static>(
         &self,
         budget: Budget,
@@ -111,7 +113,7 @@ impl Ledger {
         acquired
     }
 
-    /// The same; `recalled` is when it began to wait for other nodes.
+    /// [`Ledger::acquire_from`] without counters. `recalled`: the start of the wait for other nodes.
     async fn acquire_recalling<T: Send + 'static>(
         &self,
         (budget, is_owed): (Budget, bool),
@@ -134,7 +136,7 @@ impl Ledger {
                 let here = shard.available(budget);
                 let allotment = shard.allotment(budget);
                 match is_owed {
-                    // A refusal says nothing of what is owed.
+                    // A refusal does not cover owed credit.
                     true => Shortage::Take,
                     false => allotment.shortage(request.amount, here, request.at, leader.is_some()),
                 }
@@ -192,7 +194,7 @@ impl Ledger {
         }
     }
 
-    /// Takes credit for a hold and places it when that is durable, before any other hold can have it.
+    /// Takes credit for a hold. The callback of the durable take places the hold, before another hold can use the credit.
     async fn take<T: Send + 'static>(
         &self,
         (budget, is_owed): (Budget, bool),
@@ -236,7 +238,7 @@ impl Ledger {
             allotment.surplus_takes += usize::from(has_surplus);
             allotment.takes += 1;
         }
-        // In an outage, what it takes is this node's all the same, and a hold that it places is released.
+        // In an outage the node keeps the taken credit, and a hold placed by the take is released.
         let attempt = self.unless_cut_off(wait).await?;
         attempt.unwrap_or_else(|_| {
             Err(HoldError::Store {
@@ -246,7 +248,7 @@ impl Ledger {
         })
     }
 
-    /// The result of `wait`, unless the node is cut off from its database before.
+    /// The result of `wait`; an error when the node is cut off from its database first.
     async fn unless_cut_off<T>(&self, wait: impl Future<Output = T>) -> Result<T, HoldError> {
         match self.store.outage() {
             None => Ok(wait.await),
@@ -283,7 +285,7 @@ impl Ledger {
         let attempt = match taken {
             Some(TakeResult::Amount { amount, recall }) => {
                 self.counters.took(amount);
-                // The feed may have had it before this node knew the cap of a month that has begun.
+                // The feed may have brought the recall before this node knew the cap of a new month.
                 if recall != 0 {
                     allotment.recalled(recall, recall);
                 }
@@ -301,7 +303,7 @@ impl Ledger {
             }) => {
                 allotment.recalled(recall, recall);
                 let has_surplus = allotment.surplus_takes > 0;
-                // With what this node has returned since the take was decided.
+                // Adds credit returned by this node since the decision of the take.
                 let shared = spendable + allotment.returning;
                 let spendable = shared + shard.available(budget);
                 let is_pending = is_pending || has_surplus || spendable >= request.amount;
@@ -338,7 +340,7 @@ impl Ledger {
     }
 }
 
-/// The version and the variant of an id (RFC 9562) overwrite bits of the bytes 0 and 2, which are left out.
+/// The version and the variant of an id (RFC 9562) overwrite bits of the bytes 0 and 2, so the two bytes stay unused.
 fn move_id(node: i64, epoch: i64, count: u64, at: Timestamp) -> OperationId {
     let mut unique = [0; 10];
     unique[1] = node as u8;
@@ -363,7 +365,7 @@ impl Shard {
         }
     }
 
-    /// What this node has of a budget.
+    /// This node's balance of a budget.
     pub(crate) fn balance(&mut self, budget: Budget) -> Option<&mut Balance> {
         match budget {
             Budget::Account(account) => self.accounts.get_mut(&account).map(|it| &mut **it),
@@ -371,13 +373,13 @@ impl Shard {
         }
     }
 
-    /// What this node has of a budget and does not hold.
+    /// This node's credit of a budget, without held credit.
     pub(crate) fn available(&mut self, budget: Budget) -> Micros {
         self.balance(budget)
             .map_or(Micros::ZERO, |balance| balance.available.max(Micros::ZERO))
     }
 
-    /// What an account has beyond this node, as far as it is known; nothing on a node that is alone.
+    /// Credit of an account outside this node, as far as this node knows. Zero on a node that is alone.
     pub(crate) fn elsewhere(&self, account: AccountId) -> Micros {
         let allotment = self.allotments.get(&account);
         allotment.map_or(Micros::ZERO, |allotment| allotment.elsewhere)

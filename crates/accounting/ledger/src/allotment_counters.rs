@@ -1,16 +1,16 @@
-//! What one of several nodes counts of its allotments, for the metrics.
+//! Counters of allotments on one of several nodes, for the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollgate_money::Micros;
 use tollgate_store::Histogram;
 
-/// Moves between a node and what nodes share, of credit and of spending caps, and the waits for other nodes.
+/// Moves of credit and of spending caps between a node and the shared balances, and waits for other nodes.
 #[derive(Debug, Default)]
 pub struct AllotmentCounters {
-    /// Takes that brought something.
+    /// Takes with an amount.
     pub takes: AtomicU64,
-    /// Micro-credits that they brought.
+    /// Micro-credits taken.
     pub taken: AtomicU64,
     /// Returns.
     pub returns: AtomicU64,
@@ -18,9 +18,9 @@ pub struct AllotmentCounters {
     pub returned: AtomicU64,
     /// Requests that wait for a take.
     pub waiting: AtomicU64,
-    /// Microseconds that requests waited for other nodes to return what they did not need.
+    /// Microseconds of requests waiting for other nodes to return unneeded credit.
     pub recall_us: Histogram,
-    /// Requests that were refused since another node had not answered.
+    /// Requests refused because another node had not answered.
     pub unavailable: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ impl AllotmentCounters {
         }
     }
 
-    /// Counts one that waits, until the value is dropped.
+    /// Counts a waiting request until the value is dropped.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Relaxed);
         Waiting(&self.waiting)

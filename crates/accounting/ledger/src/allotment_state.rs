@@ -1,4 +1,4 @@
-//! What a node remembers of each budget that it shares with others: takes, recalls, and the last refusal.
+//! State of a node for one shared budget: takes, recalls, the last refusal.
 
 use std::time::Duration;
 
@@ -9,60 +9,61 @@ use tollgate_store::LoadedAccount;
 
 use crate::account::Balance;
 
-/// For how long a refusal is repeated without asking the database again.
+/// Lifetime of a cached refusal. The node does not ask the database again within this time.
 const REFUSAL_KEPT: Duration = Duration::from_millis(100);
 
-/// Followers of one leader.
+/// Maximum number of followers of one leader.
 const FOLLOWERS_MAX: usize = 256;
 
-/// The first take of an account asks for so many times what its hold needs; each that follows within [`BUSY`] for twice as much.
+/// Factor between a take and the need of its hold. The first take of an account uses [`FACTOR_MIN`]. A take within [`BUSY`] of the previous
+/// take doubles the factor.
 const FACTOR_MIN: i64 = 8;
 const FACTOR_MAX: i64 = 1 << 20;
 const BUSY: Duration = Duration::from_secs(1);
 
-/// What a node has of a key's cap.
+/// A node's allotment of a key's cap.
 #[derive(Debug, Default)]
 pub(crate) struct CapState {
     pub(crate) balance: Balance,
     pub(crate) allotment: Allotment,
-    /// The part of `held` that was granted for requests of the predecessor.
+    /// The part of `held` granted for requests of the predecessor.
     pub(crate) adopted: Micros,
 }
 
-/// What a node has to know of what the nodes share of a budget.
+/// State of a node for one budget shared between nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Allotment {
-    /// The number of the recall in force, 0 for none.
+    /// The number of the recall in force, 0 without a recall.
     pub(crate) recall: i64,
-    /// The number of the last change that `recall` is of.
+    /// The number of the last change, from which `recall` was read.
     number: i64,
-    /// The last recall that was answered.
+    /// The last answered recall.
     pub(crate) answered: i64,
-    /// Takes under way that may bring more than their holds need.
+    /// Takes under way with a target above the need of their hold.
     pub(crate) surplus_takes: usize,
-    /// All takes under way.
+    /// Takes under way, with and without a surplus.
     pub(crate) takes: usize,
     /// Credit whose return is under way.
     pub(crate) returning: Micros,
-    /// How many times what a take needs the last one asked for, and when.
+    /// Factor of the last take ([`FACTOR_MIN`]), and its time.
     factor: i64,
     taken_at: Timestamp,
-    /// The last refusal, if the budget is not known to have had more since.
+    /// The last refusal. `None` once the budget may have more credit than at the refusal.
     refused: Option<Refused>,
-    /// The followers of the request that asks the database after a refusal; `None` while none asks.
+    /// The followers of the request which asks the database after a refusal (the leader). `None` without a leader.
     followers: Option<Vec<oneshot::Sender<Unavailable>>>,
-    /// The credit limit of the account, down to which its shared balance can be taken.
+    /// The credit limit of the account. A take can lower the shared balance down to this limit.
     pub(crate) credit_limit: Micros,
-    /// What the account has beyond this node, as far as it is known.
+    /// Credit of the account outside this node, as far as this node knows.
     pub(crate) elsewhere: Micros,
     /// The balance at the last `Ledger::return_idle`.
     pub(crate) seen: Option<Balance>,
 }
 
-/// A refusal, which is repeated for a moment.
+/// A refusal, cached for [`REFUSAL_KEPT`].
 #[derive(Clone, Copy, Debug)]
 struct Refused {
-    /// What the budget had: anything up to that could have been taken.
+    /// Spendable amount of the budget at the refusal. A take of at most this amount would have succeeded.
     spendable: Micros,
     at: Timestamp,
 }
@@ -73,34 +74,35 @@ impl Refused {
     }
 }
 
-/// What a request waited for was not decided: another node has not answered.
+/// The request is undecided: another node has not answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unavailable;
 
-/// What a request does for which this node has too little of a budget.
+/// The action of a request when this node has too little of a budget.
 pub(crate) enum Shortage {
-    /// It takes credit.
+    /// The request takes credit.
     Take,
-    /// The same as leader, since the last result was a refusal: the requests that come meanwhile follow it until [`Allotment::end_flight`].
+    /// The request takes credit as leader, because the last result was a refusal. Later requests follow the leader until
+    /// [`Allotment::end_flight`].
     Lead,
-    /// It waits for the leader. The sender is dropped when that one has its result.
+    /// The request waits for the leader. The sender is dropped when the leader has its result.
     Follow(oneshot::Receiver<Unavailable>),
     /// The leader has too many followers.
     Unavailable,
-    /// The budget has just been found to have only this.
+    /// The cached refusal stands. The budget has only this amount.
     Refused(Micros),
 }
 
 impl Allotment {
-    /// What the store has of an account that was not in memory.
+    /// Applies the store's row of an account that was not in memory.
     pub(crate) fn loaded(&mut self, loaded: &LoadedAccount) {
         self.elsewhere = loaded.elsewhere;
         self.credit_limit = loaded.credit_limit;
-        // The feed may have brought a later one meanwhile.
+        // The feed may have brought a later recall during the load.
         self.recalled(loaded.recall, loaded.recall);
     }
 
-    /// Whether nothing has to be remembered of it: no take and no return is under way, and a recall in force is answered.
+    /// Whether the state can be dropped: no take, return or flight is under way, and the recall in force is answered.
     pub(crate) fn is_quiet(&self) -> bool {
         self.takes == 0
             && self.returning == Micros::ZERO
@@ -108,9 +110,9 @@ impl Allotment {
             && self.answered >= self.recall
     }
 
-    /// How much a take asks for.
+    /// The amount requested by a take.
     pub(crate) fn target(&mut self, need: Micros, at: Timestamp) -> Micros {
-        // One at a time, so that requests that arrive together do not take all there is.
+        // Only one take with a surplus at a time. Simultaneous requests would otherwise take the whole budget.
         if self.recall != 0 || self.surplus_takes > 0 {
             return need;
         }
@@ -123,7 +125,7 @@ impl Allotment {
         Micros::new(need.get().saturating_mul(self.factor))
     }
 
-    /// The state of the recall as of a change with a number: an earlier one than is known changes nothing.
+    /// Applies the recall state of the change `number`. A change older than the last known change is ignored.
     pub(crate) fn recalled(&mut self, recall: i64, number: i64) {
         if number > self.number {
             self.number = number;
@@ -131,11 +133,11 @@ impl Allotment {
         }
     }
 
-    /// What a request does that needs more than this node has. `leads`: it is the leader.
+    /// The action of a request whose need exceeds this node's credit. `leads`: the request is the leader. `here`: this node's credit of the
+    /// budget. The node had no credit at the refusal, so `here` comes from holds ended since the refusal.
     ///
-    /// Single flight: of the requests that come after a refusal, for more than the budget had, one at a time asks, so that however many are sent to an account without credit, its share of
-    /// the commits that all accounts need is one take in [`REFUSAL_KEPT`]. `here` is what this node has of the budget: holds that have ended since the
-    /// refusal, since it had nothing then.
+    /// Single flight: after a refusal, only one request at a time asks the database for more than the budget had. An account without credit
+    /// causes at most one take per [`REFUSAL_KEPT`], for any number of requests. Takes share the commits with other accounts.
     pub(crate) fn shortage(
         &mut self,
         amount: Micros,
@@ -168,13 +170,13 @@ impl Allotment {
         Shortage::Follow(ended)
     }
 
-    /// Whether the budget has just been found to have nothing, and has had nothing since.
+    /// Whether a cached refusal found an empty budget, and no credit has arrived since the refusal.
     pub(crate) fn is_empty(&self, here: Micros, at: Timestamp) -> bool {
         self.refused
             .is_some_and(|it| !(it.spendable + here).is_positive() && it.is_repeated(at))
     }
 
-    /// This node has returned an amount to what the nodes share.
+    /// This node has returned `amount` to the shared balance.
     pub(crate) fn returned(&mut self, amount: Micros) {
         self.elsewhere += amount;
         if let Some(refused) = &mut self.refused {
@@ -182,23 +184,24 @@ impl Allotment {
         }
     }
 
-    /// The leader has its result, or has gone away. The followers decide again once their senders, which are returned, are dropped.
+    /// Ends the flight: the leader has its result, or was dropped. Returns the senders of the followers. Dropping the senders makes the
+    /// followers decide again.
     pub(crate) fn end_flight(&mut self) -> Vec<oneshot::Sender<Unavailable>> {
         self.followers.take().unwrap_or_default()
     }
 
-    /// The budget has too little for a take, and no node will return any.
+    /// The budget has too little for a take, and no node will return credit.
     pub(crate) fn refuse(&mut self, spendable: Micros, at: Timestamp) {
         self.elsewhere = spendable - self.credit_limit;
         self.refused = Some(Refused { spendable, at });
     }
 
-    /// A take for this amount has brought it. What the budget had at the last refusal says nothing of more, and stands if that was as much.
+    /// A take has brought `amount`. A cached refusal stands only if the budget had at least `amount` at the refusal.
     pub(crate) fn took(&mut self, amount: Micros) {
         self.refused = self.refused.filter(|it| amount <= it.spendable);
     }
 
-    /// The budget may have more than at the last refusal.
+    /// The budget may have more credit than at the last refusal.
     pub(crate) fn forget_refusal(&mut self) {
         self.refused = None;
     }

@@ -1,4 +1,4 @@
-//! Balances as callers read them, and as other nodes change them.
+//! Balances read by callers, and changed by other nodes.
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
@@ -10,7 +10,7 @@ use crate::allotment_counters::AllotmentCounters;
 use crate::resident::BalanceError;
 
 impl Ledger {
-    /// The balance of an account, available and held; `None` when it is not in memory.
+    /// The balance of an account, available and held; `None` when the account is not in memory.
     pub fn balance(&self, account: AccountId) -> Option<Balance> {
         let mut shard = self.shard(account);
         let mut balance = shard.accounts.get_mut(&account)?.used();
@@ -22,13 +22,13 @@ impl Ledger {
         Some(balance)
     }
 
-    /// The available balance of an account; `None` when it is not in memory.
+    /// The available balance of an account; `None` when the account is not in memory.
     pub fn available(&self, account: AccountId) -> Option<Micros> {
         self.balance(account).map(|balance| balance.available)
     }
 
-    /// The available balance of an account, zero without one. On one of several nodes it is read, with what each of them has and has not posted:
-    /// what is to be taken back must not depend on what this node has last seen of the others.
+    /// The available balance of an account; zero without an account. One of several nodes reads the store, with the allotment and the
+    /// unposted commits of each node. An amount to take back must not depend on this node's last view of other nodes.
     pub async fn total_available(&self, account: AccountId) -> Result<Micros, BalanceError> {
         let available = if self.has_allotments {
             let row = reading(&self.store, move |store| store.account(account)).await?;
@@ -40,14 +40,14 @@ impl Ledger {
         Ok(available.unwrap_or_default())
     }
 
-    /// Whether an account that is in memory has credit that is not held.
+    /// Whether an account in memory has unheld credit.
     pub fn has_free_credit(&self, account: AccountId) -> bool {
         let balance = self.balance(account);
         balance.is_some_and(|balance| balance.available.is_positive())
     }
 
-    /// Whether the balance of an account in memory is what it has: always on a node that is alone. On one of several if the database has refused
-    /// a hold of this account because it had nothing to spend, a tenth of a second ago at most.
+    /// Whether this node knows the whole balance of an account in memory. Always on a node that is alone. On one of several nodes, only
+    /// after a refusal of the database for an empty balance, at most a tenth of a second ago.
     pub fn knows_balance(&self, account: AccountId, at: Timestamp) -> bool {
         if !self.has_allotments {
             return true;
@@ -58,8 +58,8 @@ impl Ledger {
         allotment.is_some_and(|allotment| allotment.is_empty(here, at))
     }
 
-    /// Whether an account is in memory, which another node has changed or given credit: it is to be read again. One that is being loaded is loaded
-    /// again, and one that is not there is read when it is used.
+    /// Whether an account, changed or given credit by another node, is in memory and has to be read again. A load under way is repeated.
+    /// Any other account is read at its next use.
     pub(crate) fn is_read_again(&self, account: AccountId) -> bool {
         let mut shard = self.shard(account);
         if let Some(loading) = shard.loading.get_mut(&account) {
@@ -92,7 +92,7 @@ impl Ledger {
         allotment.forget_refusal();
     }
 
-    /// What this node counts of its allotments.
+    /// Counters of this node's allotments.
     pub fn allotment_counters(&self) -> &AllotmentCounters {
         &self.counters
     }

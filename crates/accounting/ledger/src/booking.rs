@@ -17,8 +17,7 @@ impl Ledger {
         self.book_alone(EntryKind::TopUp, credit).await
     }
 
-    /// Books the credit together with a part of the purchase: one commit has both, or neither. The part is written even where the reference
-    /// was booked before.
+    /// Books the credit together with a part of the purchase: one commit has both, or neither. A repeated reference still writes the part.
     pub async fn top_up_with(
         &self,
         credit: Credit,
@@ -33,7 +32,7 @@ impl Ledger {
         self.book_alone(EntryKind::Grant, credit).await
     }
 
-    /// Books the credit together with parts: one commit has all, or none. The parts are written even where the reference was booked before.
+    /// Books the credit together with parts: one commit has every part, or no part. A repeated reference still writes the parts.
     pub async fn grant_with(
         &self,
         credit: Credit,
@@ -52,7 +51,7 @@ impl Ledger {
         self.book_alone(EntryKind::Correction, credit).await
     }
 
-    /// Books the correction together with parts: one commit has all, or none.
+    /// Books the correction together with parts: one commit has every part, or no part.
     pub async fn correct_with(
         &self,
         credit: Credit,
@@ -62,7 +61,7 @@ impl Ledger {
             .await
     }
 
-    /// Takes back credits of a returned payment, owed credits included. No other act can take owed credits.
+    /// Takes back credits of a returned payment, owed credits included. No other operation can take owed credits.
     pub async fn take_back(
         &self,
         credit: Credit,
@@ -81,7 +80,7 @@ impl Ledger {
         self.book_with(kind, credit, Vec::new()).await
     }
 
-    /// Credit that is to be taken from an account, held on this node.
+    /// Holds outgoing credit of an account on this node.
     async fn hold_for(&self, credit: &Credit, is_owed: bool) -> Result<Hold, CreditError> {
         let request =
             HoldRequest::brief(credit.operation, credit.account, -credit.amount, credit.at);
@@ -107,7 +106,8 @@ impl Ledger {
         self.with_held(credit.account, held, booked)
     }
 
-    /// Whether the reference of a movement is booked, after all that is queued: the first attempt may have taken the credit and not be durable.
+    /// Whether the reference of a movement is booked, after a flush of the queue. The first attempt may have taken the credit without being
+    /// durable.
     async fn is_booked(&self, credit: &Credit) -> Result<bool, CreditError> {
         let store = &self.store;
         let flushed = flush(&**store).await;
@@ -141,7 +141,7 @@ impl Ledger {
         let parts = std::iter::once(part).chain(attached);
         let parts: Vec<Part> = parts.collect();
         let wait = match self.decide(&credit, parts.clone(), is_owed).await {
-            // The present balance does not decide a movement that is booked already.
+            // The present balance does not decide a movement that is already booked.
             Err(CreditError::InsufficientCredit { .. } | CreditError::TooMuch { .. })
                 if self.is_booked(&credit).await? =>
             {
@@ -160,8 +160,8 @@ impl Ledger {
         })
     }
 
-    /// Queues a movement of credit. Incoming credit counts once it is durable (`observer.rs`); outgoing credit counts at once and is
-    /// restored when the store refuses it or knows its reference. `is_owed`: it takes back what returned payments owe.
+    /// Queues a movement of credit. Incoming credit counts when durable (`observer.rs`). Outgoing credit counts at once, and is restored
+    /// when the store refuses the movement or knows its reference. `is_owed`: the movement takes back credits owed by returned payments.
     pub(crate) fn queue_decided(
         &self,
         credit: &Credit,
@@ -208,13 +208,13 @@ impl Ledger {
         queued
     }
 
-    /// Queues a movement of credit that is booked already, for the parts that come with it: the store answers with the earlier operation.
+    /// Queues a movement that is already booked, for its attached parts. The store answers with the earlier operation.
     pub(crate) fn book_again(
         &self,
         credit: &Credit,
         parts: Vec<Part>,
     ) -> Result<Acknowledgement, CreditError> {
-        // Locked until it is queued, so that no handover begins between.
+        // Locked until the unit is queued, so that no handover begins in between.
         let shard = self.shard(credit.account);
         if shard.is_handed_over {
             return Err(CreditError::Overloaded { waiting: 0 });
@@ -222,7 +222,8 @@ impl Ledger {
         self.queue_booking(credit, parts, Micros::ZERO)
     }
 
-    /// Queues a movement for which `outward` was taken from the account, which gets it back where the store does not book it.
+    /// Queues a movement whose `outward` amount was taken from the account. The account gets `outward` back if the store does not book the
+    /// movement.
     fn queue_booking(
         &self,
         credit: &Credit,
@@ -244,12 +245,12 @@ impl Ledger {
         Ok(wait)
     }
 
-    /// Restores credit that the store has not taken.
+    /// Restores credit of a refused unit.
     pub(crate) fn credit_back(&self, account: AccountId, amount: Micros) {
         self.add_credit(&mut self.shard(account), account, amount, false);
     }
 
-    /// Credit was booked here. With it this node's row answers no recall any more, and has to answer not before the credit is returned.
+    /// Credit was booked on this node. This node's row answers no recall any more, and must not answer before the credit is returned.
     pub(crate) fn apply_booked_credit(&self, account: AccountId, amount: Micros, is_payment: bool) {
         let mut shard = self.shard(account);
         if let Some(allotment) = shard.allotments.get_mut(&account) {
@@ -258,7 +259,7 @@ impl Ledger {
         self.add_credit(&mut shard, account, amount, is_payment);
     }
 
-    /// A payment was made that may have brought no credit.
+    /// A payment was made, possibly without credit.
     pub(crate) fn mark_paid(&self, account: AccountId) {
         self.add_credit(&mut self.shard(account), account, Micros::ZERO, true);
     }

@@ -1,8 +1,8 @@
-//! Spending caps of keys on a node that is one of several: each is a budget, of which the node has an allotment as it has of an account's credit.
+//! Spending caps of keys on one of several nodes. Each cap is a budget: the node has an allotment of the cap, as of an account's credit.
 //!
-//! `Balance::available` is what the node was granted and has neither spent nor reserved. Every charge of a key counts here while the node has
-//! an allotment of its cap, with a reservation or without: the cap may have been set while the request ran. What no
-//! reservation and nothing available covers counts in the database all the same ([`AllotmentPart::Overspent`]).
+//! `Balance::available` is the granted amount, less spent and reserved amounts. A charge of a key counts while the node has an allotment of
+//! the key's cap, with or without a reservation: the cap may have been set while the request ran. A charge above the reservation and the
+//! available amount counts in the database ([`AllotmentPart::Overspent`]).
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::settlement::Settlement;
 use crate::spending::{CapReached, Reservation};
 use crate::units::log_refusal;
 
-/// A reservation against the cap of a key. Dropping it releases it.
+/// A reservation against the cap of a key. A drop releases the reservation.
 #[derive(Debug)]
 pub struct CapHold {
     ledger: Ledger,
@@ -28,12 +28,12 @@ pub struct CapHold {
     share: Share,
 }
 
-/// The part of a cap that is reserved.
+/// The reserved part of a cap.
 #[derive(Debug)]
 enum Share {
-    /// Of the whole cap, on a node that is alone.
+    /// Part of the whole cap, on a node that is alone.
     Whole(SpendingCap, Reservation),
-    /// Of this node's allotment.
+    /// Part of this node's allotment.
     Allotted {
         cap: KeyCap,
         operation: OperationId,
@@ -44,12 +44,11 @@ enum Share {
 }
 
 impl CapHold {
-    /// The reserved amount.
     pub fn amount(&self) -> Micros {
         self.amount
     }
 
-    /// Replaces the reservation by the charge `at` a time.
+    /// Replaces the reservation by the charge; `at`: the time of the charge.
     pub fn settle(mut self, charged: Micros, at: Timestamp) -> CountedCharge {
         let ledger = self.ledger.clone();
         let caps = match std::mem::replace(&mut self.share, Share::Charged) {
@@ -85,7 +84,7 @@ impl Drop for CapHold {
     }
 }
 
-/// A charge, and the caps of its key that it was counted against.
+/// A charge, and the caps against which the charge was counted.
 #[derive(Debug)]
 pub struct CountedCharge {
     ledger: Ledger,
@@ -95,14 +94,14 @@ pub struct CountedCharge {
 }
 
 impl CountedCharge {
-    /// Returns it to the caps if the store refuses its settlement, also where no caller waits for that.
+    /// Returns the charge to the caps if the store refuses the settlement, even without a caller waiting for the settlement.
     pub fn follow(self, settlement: &Settlement) {
         if let Some(undo) = settlement.undo.as_ref().filter(|_| !self.caps.is_empty()) {
             undo.set(move || self.undo());
         }
     }
 
-    /// What the caps did not have of it the database has granted.
+    /// A part of the charge above a cap's allotment was granted by the database, so the full charge is returned.
     fn undo(self) {
         for cap in self.caps {
             let mut shard = self.ledger.shard_of_caps(cap.credential);
@@ -119,7 +118,7 @@ impl Ledger {
         lock(&self.shards[usize::from(credential.as_bytes()[15]) % SHARDS])
     }
 
-    /// Loads what this node has of caps. What it has is reserved for the requests of the predecessor while there is one.
+    /// Loads this node's allotments of caps. While a predecessor runs, the allotments are reserved for the predecessor's requests.
     pub(crate) fn load_caps(&self) -> Result<(), ReadError> {
         let has_predecessor = self.store.earliest_epoch() < self.store.epoch();
         let mut overspent = Vec::new();
@@ -141,7 +140,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads what the key of a request has spent where that decides its cap and is not in memory: on a node that is alone.
+    /// Loads the spending of a request's key, on a node that is alone, where the spending decides the cap.
     ///
     /// # Errors
     ///
@@ -158,7 +157,8 @@ impl Ledger {
         }
     }
 
-    /// The cap of a key, if it is known to leave nothing; one of several nodes knows by a reservation alone ([`Ledger::hold_cap`]).
+    /// The cap of a key, if the cap is known to be used up. Always `None` on one of several nodes, which must reserve instead
+    /// ([`Ledger::hold_cap`]).
     ///
     /// # Errors
     ///
@@ -176,14 +176,15 @@ impl Ledger {
         left.map(Result::err).ok_or(HoldError::NotLoaded)
     }
 
-    /// Removes from memory the spending of keys that were not used in the last one or two times of `kept`, and have no reservation.
+    /// Removes the spending of idle keys from memory: keys without a reservation, and without use in the last one or two intervals of
+    /// `kept`.
     pub fn evict_spending(&self, now: Timestamp, kept: Duration) {
         self.spending.evict_idle(now, kept);
     }
 
-    /// Reserves a part of the spending cap of the key of a request. Decided at once on a node that is alone. One of several nodes takes from
-    /// the cap what it lacks, and has other nodes return what they do not need. `fallback` is asked for a smaller amount at most once. In
-    /// [`HoldError::InsufficientCredit`] `available` is what the cap leaves.
+    /// Reserves a part of the spending cap of a request's key. A node that is alone decides at once. One of several nodes takes the missing
+    /// amount from the cap, and recalls the unneeded allotments of other nodes. `fallback` is asked for a smaller amount at most once. In
+    /// [`HoldError::InsufficientCredit`] `available` is the remainder of the cap.
     pub fn hold_cap<'l>(
         &'l self,
         (credential, cap): (CredentialId, SpendingCap),
@@ -231,9 +232,9 @@ impl Ledger {
         })
     }
 
-    /// Counts a settlement against the cap of its key, with the reservation of its request or without: the cap may have been set while the
-    /// request ran. On a node that is alone it counts when it is durable, or nobody waits for it any more; on one of several at once,
-    /// and is returned to the cap if the store refuses it.
+    /// Counts a settlement against the cap of its key, with or without a reservation: the cap may have been set while the request ran. On a
+    /// node that is alone the settlement counts when durable, or when its wait is dropped. On one of several nodes the settlement counts at
+    /// once, and is returned to the cap if the store refuses the settlement.
     pub fn count(
         &self,
         settlement: &mut Settlement,
@@ -258,8 +259,8 @@ impl Ledger {
         counted.follow(settlement);
     }
 
-    /// Counts a charge of a key, by operation and time, that had no reservation ([`Ledger::hold_cap`]); does nothing on a node that is
-    /// alone.
+    /// Counts a charge of a key without a reservation ([`Ledger::hold_cap`]); `of`: operation and time of the charge. No effect on a node
+    /// that is alone.
     pub fn count_uncapped(
         &self,
         credential: CredentialId,
@@ -303,7 +304,7 @@ impl Ledger {
         })
     }
 
-    /// Counts a charge against every cap of the key that this node has an allotment of, which it returns, and ends its reservation.
+    /// Counts a charge against this node's allotments of the key's caps, and ends the reservation. Returns the counted caps.
     pub(crate) fn count_charge(
         &self,
         credential: CredentialId,
@@ -324,7 +325,7 @@ impl Ledger {
         for period in [CapPeriod::Total, CapPeriod::Month] {
             let cap = KeyCap::of(credential, period, operation);
             let Some(state) = shard.caps.get_mut(&cap) else {
-                // Of a month that is over this node may have had a part, or hear only later that there was a cap.
+                // This node may have had an allotment of a past month's cap, or may hear of the cap only later.
                 let is_over = cap.month.is_some_and(|it| it < Month::of(self.latest()));
                 if is_over && charged.is_positive() {
                     self.overspend(cap, charged, at);
@@ -341,8 +342,8 @@ impl Ledger {
         counted
     }
 
-    /// Has what a key was charged summed again, queued behind the charges, for the caps of the month of `operation` of which this node has nothing:
-    /// others may have begun to count without them.
+    /// Has the database sum the charges of a key again, for caps of the month of `operation` without an allotment on this node. The unit is
+    /// queued behind the charges. Other nodes may have begun to count without the charges.
     pub(crate) fn announce_charges(
         &self,
         credential: CredentialId,
@@ -359,7 +360,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a charge of the predecessor, which has its reservations in this process.
+    /// Counts a charge of the predecessor, whose reservations are in this process.
     pub(crate) fn count_charge_of_predecessor(
         &self,
         credential: CredentialId,
@@ -382,7 +383,7 @@ impl Ledger {
         self.count_charge(credential, charged, (operation, at), None);
     }
 
-    /// Frees what the requests of the predecessor have not spent.
+    /// Frees the unspent reservations of the predecessor.
     pub(crate) fn release_adopted_caps(&self, at: Timestamp) {
         for shard in &self.shards {
             let mut shard = lock(shard);
@@ -398,7 +399,8 @@ impl Ledger {
         }
     }
 
-    /// Returns what is not reserved, before the store is handed over: the successor keeps the rest for the requests of this process.
+    /// Returns unreserved allotments of caps before the handover of the store. The successor keeps the rest for the requests of this
+    /// process.
     pub(crate) fn return_caps(&self, shard: &mut Shard, at: Timestamp) {
         let found = shard.caps.iter();
         let found: Vec<_> = found
@@ -410,7 +412,7 @@ impl Ledger {
         }
     }
 
-    /// A key was changed, or a cap of it is recalled.
+    /// A key was changed, or one of its caps is recalled.
     pub(crate) fn credential_changed(
         &self,
         credential: CredentialId,
@@ -433,7 +435,7 @@ impl Ledger {
             self.set_recall(budget, self.store.recall(budget)?, number);
         }
         if let Some(cap) = begun {
-            // Charges count here from now on. Those before may have come after another node's first take, also in the month before.
+            // Charges count here from now on. Earlier charges may have come after another node's first take, also in the month before.
             self.overspend(cap, Micros::ZERO, now);
             if let Some(month) = cap.month {
                 let month = Some(Month::from_number(month.number() - 1));
@@ -443,8 +445,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Has what keys were charged summed again for caps whose changes this run, or the one before, may not have read: what it has charged them was not
-    /// counted by those that had.
+    /// Has the database sum the charges of keys again, for caps whose changes this run or the run before may not have read. Nodes which had
+    /// read the changes did not count the charges of this node.
     pub(crate) fn announce_unread_caps(&self) -> Result<(), ReadError> {
         let mut caps = Vec::new();
         let node = self.store.node();
@@ -459,14 +461,14 @@ impl Ledger {
     fn overspend(&self, cap: KeyCap, amount: Micros, at: Timestamp) {
         let part = AllotmentPart::Overspent { cap, amount, at };
         let unit = UnitOfWork::of(Part::Allotment(part), Admission::Always);
-        // A stopped store has the charge in its journal, where the next start finds it.
+        // After a stop of the store the charge is in its journal. The next start finds the charge.
         let _ = self.store.submit(unit, Box::new(log_refusal));
     }
 }
 
 impl Shard {
-    /// Removes the caps of which this node has nothing, of months before the last one, and returns them. Those of the last month stay: the clock may
-    /// be ahead, and what is charged in that month once it is set back has to count.
+    /// Removes caps of months before the last month, if this node has no allotment of the cap. Returns the removed caps. Caps of the last
+    /// month stay: the clock may be ahead. After a clock correction, charges in that month still have to count.
     pub(crate) fn forget_caps(&mut self, now: Timestamp) -> Vec<KeyCap> {
         let month = Month::of(now);
         let mut forgotten = Vec::new();

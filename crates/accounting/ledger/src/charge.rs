@@ -1,4 +1,4 @@
-//! Charges without a hold, and the start of a ledger: what callers pass and receive.
+//! Charges without a hold, and the start of a ledger: inputs, results and errors of both.
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
@@ -13,11 +13,9 @@ pub struct Charge {
     pub account: AccountId,
     /// The cost; zero writes a usage record and no entry.
     pub amount: Micros,
-    /// Its price version.
     pub price_version: Option<i64>,
     /// The usage.
     pub usage: UsageRecord,
-    /// When it was charged.
     pub at: Timestamp,
 }
 
@@ -55,7 +53,7 @@ pub enum ChargeError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// What earlier runs have left could not be read.
+    /// The data of earlier runs could not be read.
     #[error("could not read the open holds")]
     Read(#[source] ReadError),
     /// The file has contradictory data about one account.
@@ -65,7 +63,7 @@ pub enum StartError {
         account: AccountId,
         /// The stored held amount.
         held: Micros,
-        /// The sum of its holds.
+        /// The sum of the account's holds.
         amount: Micros,
     },
     /// The holds of an earlier run could not be released.
@@ -78,10 +76,10 @@ pub enum StartError {
 pub struct Started {
     /// Units in the spool of an earlier run that were not in the database.
     pub spooled: usize,
-    /// Charges among them for which no credit was held any more.
+    /// Charges in the spool whose credit was no longer held.
     pub late: usize,
     /// Holds of an earlier run that were released.
     pub orphans: usize,
-    /// Their sum.
+    /// The sum of the released holds.
     pub orphans_amount: Micros,
 }

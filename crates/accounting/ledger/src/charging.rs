@@ -40,13 +40,13 @@ impl Ledger {
         self.with_held(account, held, charged)
     }
 
-    /// Takes credit for a charge without a hold, on a node that is one of several: as much as the account has. `None` on a node that is alone,
-    /// where the charge finds the credit.
+    /// Takes credit for a charge without a hold, on one of several nodes: at most the credit of the account. `None` on a node that is
+    /// alone, where the charge finds the credit.
     ///
     /// # Errors
     ///
-    /// The account has no credit, or another node did not answer for its part of the account: the charge could write off credit that the
-    /// node has.
+    /// The account has no credit, or another node did not answer for its part of the account. In the second case the charge could write off
+    /// credit of the other node.
     pub fn cover(
         &self,
         account: AccountId,
@@ -61,7 +61,7 @@ impl Ledger {
         Decision::later(async move { self.acquire(request, rest).await.map(Some) })
     }
 
-    /// Uses a hold. The remainder is returned during a recall of the account.
+    /// Uses a hold. During a recall of the account the remainder is returned.
     pub(crate) fn with_held<T>(
         &self,
         account: AccountId,

@@ -13,26 +13,25 @@ use crate::resident::LoadError;
 /// A movement of credit between an account and the outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credit {
-    /// Its operation id.
     pub operation: OperationId,
     /// The account.
     pub account: AccountId,
     /// The amount; never zero, and negative for a correction or expiry that removes credit.
     pub amount: Micros,
-    /// The idempotency key within its account: repeated with the same kind and amount it changes nothing.
+    /// The idempotency key within the account. A repeat with equal kind and amount changes no balance.
     pub reference: Arc<str>,
-    /// When it was booked.
+    /// The time of the booking.
     pub at: Timestamp,
 }
 
 /// A durable credit movement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credited {
-    /// Its operation id: an earlier one when the reference was booked before.
+    /// The operation id of the movement. For a repeated reference, the id of the earlier operation.
     pub operation: OperationId,
-    /// Whether the reference was booked before, so that nothing was written now.
+    /// Whether the reference was booked before, so that the unit wrote no entry.
     pub repeated: bool,
-    /// The available balance right after.
+    /// The available balance right after the movement.
     pub available: Micros,
 }
 
@@ -61,7 +60,6 @@ pub enum CreditError {
     /// A reference of invalid length.
     #[error("a reference is 1 to 255 characters; this one has {length}")]
     Reference {
-        /// Its length in characters.
         length: usize,
     },
     /// The account does not exist on this node.
@@ -94,7 +92,7 @@ pub enum CreditError {
     /// The database does not answer.
     #[error("the database does not answer; try again when it does")]
     CutOff,
-    /// The store has stopped. Book it again after the restart: the reference makes that safe.
+    /// The store has stopped. Repeat the movement after the restart: the reference prevents a second booking.
     #[error("could not write `{reference}`")]
     Store {
         /// The reference.
@@ -107,12 +105,12 @@ pub enum CreditError {
 
 const REFERENCE_CHARS_MAX: usize = 255;
 
-/// A billion credits. Beyond it a typing error is likelier than a sale, and a thousand of them still fit an account.
+/// A billion credits. A larger amount is more likely a typing error than a sale. A thousand movements of this amount still fit an account.
 const AMOUNT_MAX: i64 = 1_000_000_000 * MICROS_PER_CREDIT;
 
 impl Credit {
-    /// The part that books this movement together with other parts of a unit of work: the account it goes to, the payment it comes from.
-    /// Only for incoming credit; the ledger has to decide outgoing credit first.
+    /// The part of this movement, for a unit together with other parts: the account of the credit, the payment behind the credit. Only for
+    /// incoming credit; the ledger has to decide outgoing credit first.
     pub fn part(&self, kind: EntryKind) -> Result<Part, CreditError> {
         if !self.amount.is_positive() {
             return Err(self.amount_error(kind, "use an amount above zero"));
@@ -168,7 +166,7 @@ impl Credit {
         }
     }
 
-    /// Why credit to be taken from the account could not be held.
+    /// The error for outgoing credit that could not be held.
     pub(crate) fn hold_error(&self, error: HoldError) -> CreditError {
         match error {
             HoldError::InsufficientCredit {
@@ -193,7 +191,7 @@ impl Credit {
         }
     }
 
-    /// Why the account could not be loaded.
+    /// The error for an account that could not be loaded.
     pub(crate) fn load_error(&self, error: LoadError) -> CreditError {
         match error {
             LoadError::Overloaded { waiting } => CreditError::Overloaded { waiting },

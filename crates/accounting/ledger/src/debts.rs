@@ -1,7 +1,7 @@
-//! Credits that returned payments owe: what the account has goes to them before it can be spent.
+//! Credits owed by returned payments. The account's credit pays the debt before any other use.
 //!
-//! A node that is alone reserves them in the balance in memory. Several nodes leave that to the shared balance, in the database, and have the account
-//! recalled as long as it owes any: no node then has credit that it does not hold.
+//! A node that is alone reserves owed credits in the balance in memory. Several nodes leave the reservation to the shared balance in the
+//! database. The account stays recalled while the account owes credits, so that no node has unheld credit of the account.
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
@@ -12,11 +12,11 @@ use crate::charge::StartError;
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
 
-/// The most payments that are read at the start: all there are.
+/// Limit of payments read at the start: no limit.
 const READ_MAX: usize = i32::MAX as usize;
 
 impl Ledger {
-    /// Reads what payments owe, for the start.
+    /// Reads the debts of payments, for the start.
     pub(crate) fn read_debts(&self) -> Result<(), StartError> {
         if self.has_allotments {
             return Ok(());
@@ -33,7 +33,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A payment owes so many credits from now on.
+    /// Sets the credits owed by a payment.
     pub(crate) fn set_debt(&self, debt: &Debt) {
         if self.has_allotments {
             return;
@@ -54,24 +54,24 @@ impl Ledger {
         }
     }
 
-    /// Places a hold in memory on credit that returned payments owe, which no other hold can have.
+    /// Places a hold in memory on credits owed by returned payments. No other hold can use the credits.
     pub(crate) async fn acquire_owed(&self, request: HoldRequest) -> Result<Hold, HoldError> {
         let budget = Budget::Account(request.account);
         self.acquire_from(budget, request, Ledger::place_all, |_| None, true)
             .await
     }
 
-    /// On one of several nodes: has all of them return what they do not hold of an account, now and when a hold ends, before credits of a returned
-    /// payment become owed. Does nothing on a node that is alone.
+    /// Makes every node return its unheld credit of an account, now and at the end of each hold. Called before credits of a returned
+    /// payment become owed. No effect on a node that is alone.
     ///
     /// # Errors
     ///
-    /// A node has not answered, or the database.
+    /// A node or the database has not answered.
     pub async fn recall(&self, account: AccountId, at: Timestamp) -> Result<(), HoldError> {
         if !self.has_allotments {
             return Ok(());
         }
-        // No account has so much.
+        // Larger than the balance of any account.
         let request = HoldRequest::brief(self.next_move(at), account, BALANCE_MAX, at);
         match self.acquire(request, |_| None).await {
             Ok(_) | Err(HoldError::InsufficientCredit { .. }) => Ok(()),
@@ -81,7 +81,7 @@ impl Ledger {
 }
 
 impl Shard {
-    /// What the payments of an account owe; nothing on one of several nodes.
+    /// The debts of an account; zero on one of several nodes.
     pub(crate) fn owed(&self, account: AccountId) -> Micros {
         let debts = self.debts.get(&account).into_iter().flatten();
         debts.map(|(_, credits)| *credits).sum()

@@ -1,13 +1,12 @@
-//! A decision on a hold, which is taken at once or waited for.
+//! A decision on a hold: available at once, or awaited.
 
 use std::pin::Pin;
 
-/// A decision. A node that has all that is asked for takes it at once, as a node that is alone does always; any other waits for the database.
+/// A decision. A node with enough credit decides at once; a node that is alone always does. Otherwise the decision waits for the database.
 #[must_use]
 pub enum Decision<'l, T> {
-    /// Decided.
     Now(T),
-    /// Decides when it is polled, and not before.
+    /// Decides when polled, and not before.
     Later(Pin<Box<dyn Future<Output = T> + Send + 'l>>),
 }
 
@@ -24,7 +23,7 @@ impl<'l, T: 'l> Decision<'l, T> {
         }
     }
 
-    /// The result if it is decided.
+    /// The result, if already decided.
     pub fn now(self) -> Option<T> {
         match self {
             Decision::Now(decided) => Some(decided),

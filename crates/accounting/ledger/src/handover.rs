@@ -1,7 +1,7 @@
-//! Handover of the ledger between two processes: one ends its decisions, the other ends the holds that the first still has.
+//! Handover of the ledger between two processes. The predecessor stops its decisions. The successor ends the open holds of the predecessor.
 //!
-//! The predecessor decides what is charged, within each hold. In the successor the end of a hold is checked against the adopted hold, changes
-//! the balance, and is queued for the disk, so that one process decides on every balance. The holds that are left when the predecessor ends are
+//! The predecessor decides the charge within each hold. The successor checks the end of a hold against the adopted hold, changes the
+//! balance, and queues the end for the disk. So one process decides on every balance. Holds still open when the predecessor exits are
 //! orphans.
 
 use std::io;
@@ -18,7 +18,7 @@ use crate::accounts::{Ledger, lock};
 use crate::adopted::AdoptedHold;
 use crate::units::{charge_of_key, log_refusal, unit};
 
-/// A hold that the predecessor has ended.
+/// A hold ended by the predecessor.
 #[derive(Clone, Copy, Debug)]
 struct Ended {
     operation: OperationId,
@@ -29,7 +29,7 @@ struct Ended {
 }
 
 impl Ended {
-    /// The hold that a part ends; `None` for a record without cost.
+    /// The hold ended by a part; `None` for a usage record without cost.
     fn of(part: &LedgerPart) -> Result<Option<Ended>, Refusal> {
         Ok(Some(match *part {
             LedgerPart::Settle {
@@ -65,8 +65,8 @@ impl Ended {
 }
 
 impl Ledger {
-    /// Ends the decisions of this process before its store is handed over: open holds are queued for the disk, new ones are refused like those
-    /// of an overloaded store, and a settlement charges its hold alone.
+    /// Ends the decisions of this process before the handover of its store. Open holds are queued for the disk. New holds are refused like
+    /// holds of an overloaded store. A settlement charges only its hold.
     pub fn hand_over(&self) {
         for shard in &self.shards {
             let mut shard = lock(shard);
@@ -81,13 +81,13 @@ impl Ledger {
         }
     }
 
-    /// The number of holds that the predecessor still has.
+    /// The number of the predecessor's open holds.
     pub fn adopted_holds(&self) -> usize {
         self.adopted().len()
     }
 
-    /// Commits what a predecessor sends until it closes the connection, or `goes_on` returns `false` between two messages: the end of a hold
-    /// that it still had, or the usage of a request without cost, with what becomes durable together with it.
+    /// Commits the units of a predecessor until the predecessor closes the connection, or `goes_on` returns `false` between two messages. A
+    /// unit has the end of an adopted hold, or the usage of a request without cost, and the parts attached to the unit.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl Ledger {
         let ended = match ended {
             Ok(Some(ended)) => ended,
             Ok(None) => {
-                // A stopped store drops the callback, which ends the link.
+                // A stopped store drops the callback, and the connection ends.
                 let _ = self.store.submit(unit, done);
                 return;
             }
@@ -163,8 +163,8 @@ impl Ledger {
         let _ = self.store.submit(unit, committed);
     }
 
-    /// Takes the charge of a hold of the predecessor from it. What it leaves stays reserved until its commit is known, as that of a hold of this
-    /// process (`settling.rs`): the store may refuse what is to be committed with it.
+    /// Ends an adopted hold and takes the charge from the hold. The rest stays reserved until the commit is known (`settling.rs`), because
+    /// the store may refuse another part of the unit.
     fn apply(&self, ended: &Ended) -> Result<AdoptedHold, Refusal> {
         let Ended {
             operation,
@@ -184,8 +184,8 @@ impl Ledger {
         Ok(hold)
     }
 
-    /// Frees what the end of a hold has left of it. One whose end the store has refused for another part of its unit is open again: the predecessor
-    /// releases it then.
+    /// Frees the rest of an ended hold. If the store refused the unit because of another part, the hold is open again, and the predecessor
+    /// releases the hold.
     fn end_committed(
         &self,
         ended: &Ended,
@@ -216,9 +216,8 @@ impl Ledger {
         }
     }
 
-    /// Releases the holds that a run of this node has left open whose process has ended; those of all earlier runs without a number, when none
-    /// of them serves requests any more. Returns their number. Caps have one sum for all
-    /// runs, which is released with the last one.
+    /// Releases the open holds of the ended run `of`. `None` releases the holds of all earlier runs, when no earlier run serves requests
+    /// any more. Returns the number of released holds. Caps have one sum for all runs, and `None` releases the sum.
     pub fn release_adopted(&self, of: Option<i64>, clock: &Clock) -> usize {
         let now = clock.now();
         self.note(now);
@@ -243,7 +242,7 @@ impl Ledger {
                 held,
                 at: now,
             };
-            // A stopped store keeps the hold, and the next start releases it.
+            // After a stop of the store the hold stays open, and the next start releases the hold.
             let _ = self
                 .store
                 .submit(unit(part, Admission::Always), Box::new(log_refusal));

@@ -9,8 +9,8 @@ use crate::accounts::{Ledger, Shard};
 use crate::hold_request::{HoldError, HoldRequest, Settle, rest};
 use crate::settlement::{AttachedPart, SettleError, Settlement};
 
-/// Credit reserved for one operation. Resolved by [`Hold::settle`] or [`Hold::release`]; dropped without either it is released, whatever
-/// the reason: a panic, a cancelled task, a forgotten branch.
+/// Credit reserved for one operation. Resolved by [`Hold::settle`] or [`Hold::release`]. A drop without a resolution releases the hold, for
+/// any reason: a panic, a cancelled task, a forgotten branch.
 #[derive(Debug)]
 #[must_use = "dropping a hold releases its credit"]
 pub struct Hold {
@@ -32,27 +32,25 @@ pub(crate) enum Durability {
 }
 
 impl Hold {
-    /// The operation it was placed for.
+    /// The operation of the hold.
     pub fn operation(&self) -> OperationId {
         self.request.operation
     }
 
-    /// Its account.
     pub fn account(&self) -> AccountId {
         self.request.account
     }
 
-    /// Its amount.
     pub fn amount(&self) -> Micros {
         self.request.amount
     }
 
-    /// When it expires.
+    /// When the hold expires.
     pub fn deadline(&self) -> Deadline {
         self.request.deadline
     }
 
-    /// Waits until the hold is on the disk. No byte of the response may be sent before. May be called again, and cancelled.
+    /// Waits until the hold is on the disk. Send no byte of the response before. May be called again, and cancelled.
     pub async fn durable(&mut self) -> Result<(), HoldError> {
         let operation = self.request.operation;
         if matches!(self.durability, Durability::Unwritten) {
@@ -64,7 +62,7 @@ impl Hold {
         if let Durability::Waiting(wait) = &mut self.durability {
             let answer = match self.ledger.store.outage() {
                 None => wait.await,
-                // A hold that may be durable is released by its drop, behind it in the queue.
+                // The hold may be durable. Its drop releases the hold, with a release behind the hold in the queue.
                 Some(outage) => tokio::select! {
                     biased;
                     answer = &mut *wait => answer,
@@ -87,14 +85,14 @@ impl Hold {
         }
     }
 
-    /// Charges what the operation cost, frees the rest, and queues both for the disk before it returns.
+    /// Charges the cost of the operation and frees the rest. Queues both changes for the disk before returning.
     ///
-    /// A cost above the hold is charged to the available balance, down to the credit limit; the rest is written off.
+    /// A cost above the hold is charged to the available balance, down to the credit limit. The rest is written off.
     pub fn settle(self, settle: Settle) -> Settlement {
         self.settle_with(settle, None)
     }
 
-    /// Settles together with a part: one commit has both, or neither.
+    /// Settles the hold together with a part: one commit has both, or neither.
     pub fn settle_with(mut self, settle: Settle, attached: Option<AttachedPart>) -> Settlement {
         self.resolved = true;
         let extra = self.extra.take().map(|extra| *extra);
@@ -107,13 +105,14 @@ impl Hold {
         settlement
     }
 
-    /// Whether a settlement of so much needs credit that this node may have to take first ([`Hold::cover`]); never on a node that is alone.
+    /// Whether a settlement of `actual` exceeds the hold, so that this node may have to take credit first ([`Hold::cover`]). Never on a
+    /// node that is alone.
     pub fn is_short_of(&self, actual: Micros) -> bool {
         self.ledger.has_allotments && actual > self.request.amount
     }
 
-    /// Takes credit for a settlement of more than the amount, where this node has not all there is: as much as the account has, if it is there
-    /// before the settlement can wait no longer. The missing rest is written off.
+    /// Takes credit for a settlement above the amount of the hold, if this node has too little. Takes the missing amount or the credit of
+    /// the account, whichever is less, if the credit arrives before the settlement must go on. The missing rest is written off.
     pub async fn cover(&mut self, actual: Micros, at: Timestamp) {
         if !self.is_short_of(actual) {
             return;
@@ -129,7 +128,7 @@ impl Hold {
         }
     }
 
-    /// Frees a hold that exists only in memory, under its shard's lock: its credit can be used under the same lock.
+    /// Frees a hold that exists only in memory, under its shard's lock. The freed credit can be used before the lock is released.
     pub(crate) fn free_in(mut self, shard: &mut Shard) {
         self.resolved = true;
         let HoldRequest {
@@ -144,7 +143,7 @@ impl Hold {
         }
     }
 
-    /// Why the hold was not stored, as far as the store has reported it.
+    /// The reason for a refused hold, as far as the store has reported the reason.
     fn refused(&mut self) -> Option<CommitError> {
         match &mut self.durability {
             Durability::Waiting(wait) => wait.try_recv().ok()?.err(),
@@ -153,7 +152,7 @@ impl Hold {
         }
     }
 
-    /// Releases all of it, and queues that for the disk.
+    /// Releases the whole hold, and queues the release for the disk.
     pub fn release(mut self, at: Timestamp) {
         self.resolved = true;
         self.ledger.release(&self.request, at);

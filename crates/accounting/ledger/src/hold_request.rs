@@ -1,4 +1,4 @@
-//! What a hold is placed and settled with, and why it is not placed.
+//! Inputs of holds and settlements, and errors of holds.
 
 use tollgate_clock::{Deadline, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
@@ -7,7 +7,7 @@ use tollgate_store::{CommitError, Failure, Refusal, UsageRecord};
 /// A request for a hold, made before the upstream call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldRequest {
-    /// The operation; one hold each.
+    /// The operation; one hold per operation.
     pub operation: OperationId,
     /// The account.
     pub account: AccountId,
@@ -15,20 +15,21 @@ pub struct HoldRequest {
     pub amount: Micros,
     /// The price version of the operation.
     pub price_version: Option<i64>,
-    /// When it was requested.
+    /// The time of the request.
     pub at: Timestamp,
-    /// When [`crate::Ledger::sweep`] releases it: well above the longest response. On the monotonic clock, so that setting the wall clock
-    /// releases no hold of a response under way.
+    /// The time of the release by [`crate::Ledger::sweep`]; must be well above the longest response. On the monotonic clock: a change of
+    /// the wall clock releases no hold of a running response.
     pub deadline: Deadline,
-    /// The same by the wall clock at the request. Recorded only: the next start releases what this run leaves open, whatever is recorded.
+    /// `deadline` by the wall clock at the request. Only recorded: the next start releases open holds of this run without regard to this
+    /// time.
     pub expires_at: Timestamp,
-    /// Queued for the disk at once. Without it the hold is in memory only, for an operation that shows nothing before it is settled: its end is
-    /// one charge on the disk, or nothing. A crash loses it. After [`crate::Hold::durable`] it is stored like any other.
+    /// Queue the hold for the disk at once. Otherwise the hold is only in memory, for an operation without output before its settlement.
+    /// The end of such a hold is one charge on the disk, or no entry. A crash loses the hold. [`crate::Hold::durable`] stores the hold.
     pub is_written: bool,
 }
 
 impl HoldRequest {
-    /// A request for a hold in memory that ends with the call that places it.
+    /// A request for a hold in memory, released within the call.
     pub(crate) fn brief(
         operation: OperationId,
         account: AccountId,
@@ -57,7 +58,7 @@ impl HoldRequest {
     }
 }
 
-/// The fallback of a hold that may be of any amount.
+/// The fallback of a hold of any amount.
 pub(crate) fn rest(available: Micros) -> Option<Micros> {
     available.is_positive().then_some(available)
 }
@@ -69,7 +70,7 @@ pub struct Settle {
     pub actual: Micros,
     /// The usage.
     pub usage: UsageRecord,
-    /// When it was settled.
+    /// The time of the settlement.
     pub at: Timestamp,
 }
 
@@ -84,12 +85,12 @@ pub enum HoldError {
     InsufficientCredit {
         /// The account.
         account: AccountId,
-        /// The most it could have held, including its credit limit.
+        /// The most the account could have held, including the credit limit.
         available: Micros,
         /// The requested amount.
         requested: Micros,
     },
-    /// Other nodes have not answered in time whether they have credit of the account: a 503 with `Retry-After`, never a 402.
+    /// Other nodes have not answered in time about their credit of the account: a 503 with `Retry-After`, never a 402.
     #[error(
         "the credit of account `{account}` is being collected from other nodes; try again in a second"
     )]
@@ -103,7 +104,7 @@ pub enum HoldError {
         /// The requested account.
         account: AccountId,
     },
-    /// The operation had its hold before.
+    /// The operation already had a hold.
     #[error("operation `{operation}` is already in the ledger; an operation id is used once")]
     Repeated {
         /// The operation.
@@ -118,7 +119,7 @@ pub enum HoldError {
     /// The database does not answer: a 503 with `Retry-After`.
     #[error("the database does not answer; try again when it does")]
     CutOff,
-    /// What the key of the request has spent is not in memory ([`crate::Ledger::load_spending`]).
+    /// The spending of the request's key is not in memory ([`crate::Ledger::load_spending`]).
     #[error("the spending of the key is not loaded; send the request again")]
     NotLoaded,
     /// The store has stopped; the process is about to exit.

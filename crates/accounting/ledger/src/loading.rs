@@ -1,12 +1,12 @@
-//! Loading of accounts: one is read when it is used first, and removed from memory when it is idle.
+//! Loading of accounts: an account is read at its first use, and removed from memory when idle.
 //!
-//! A load is a unit in the queue of the store ([`Part::Load`]). It is answered on the writer's thread, after the observers were notified of all
-//! that it contains and after the callbacks of the units before it. So it has every decision that was queued before it, also when those units
-//! are in the same commit, and none that is queued later; while it is under way nothing is decided on the account. What the store has refused
-//! is not in it, and the callback that would have corrected the balance found none.
+//! A load is a unit in the queue of the store ([`Part::Load`]). The writer's thread answers the load. Before the answer, the observers were
+//! notified of the committed units, and the callbacks of earlier units have run. So a load contains every decision queued before the load,
+//! also from units in one commit with the load. A load contains no later decision. No decision is made on the account while the load is
+//! under way. A refused unit is not part of the load, and its callback found no balance to correct.
 //!
-//! An account is removed when nothing is open on it and nothing was decided on it since a unit that is durable by now ([`Ledger::evict_idle`]):
-//! what a refusal queues in place of a decision is then in the queue too, and a later load waits for it.
+//! An account is removed when no hold is open, and no decision was made since a unit that is durable by now ([`Ledger::evict_idle`]). Units
+//! queued in response to a refusal are in the queue by then, so a later load waits for the units.
 
 use std::collections::HashSet;
 use std::collections::hash_map::Entry;
@@ -23,15 +23,16 @@ use crate::accounts::{Ledger, Shard, lock};
 use crate::allotment_state::Allotment;
 use crate::resident::{LoadError, Loading, Resident};
 
-/// Loads for requests that are under way: more are refused. Those before them take some milliseconds, and hold back the commits beside them.
+/// Maximum number of loads under way for requests; further loads are refused. The loads ahead take some milliseconds, and delay the commits
+/// beside the loads.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// A shard whose table has room for so many times its accounts gives memory back.
+/// A shard shrinks its table when the capacity exceeds this multiple of its accounts.
 const SPARSE: usize = 4;
 
 impl Ledger {
-    /// Loads an account that is not in memory, and waits only then. It stays there at least until the second call of [`Ledger::evict_idle`] from
-    /// now. An account that does not exist is not in memory afterwards either.
+    /// Loads an account, and waits only if the account is not in memory. The account stays in memory at least until the second call of
+    /// [`Ledger::evict_idle`] from now. An account that does not exist is not in memory afterwards either.
     ///
     /// # Errors
     ///
@@ -42,7 +43,7 @@ impl Ledger {
         };
         let loaded = match self.store.outage() {
             None => wait.await,
-            // The load goes on without its caller.
+            // The load continues without its caller.
             Some(outage) => tokio::select! {
                 biased;
                 loaded = wait => loaded,
@@ -52,7 +53,7 @@ impl Ledger {
         loaded.unwrap_or_else(|_| Err(LoadError::Store(Failure::closed())))
     }
 
-    /// Queues a load, or joins the one under way; `None` when the account is in memory.
+    /// Queues a load, or joins the load under way; `None` when the account is in memory.
     fn begin_load(
         &self,
         account: AccountId,
@@ -82,7 +83,7 @@ impl Ledger {
         Ok(Some(wait))
     }
 
-    /// Loads accounts for the start; queued, and there when the queue is empty.
+    /// Queues loads of accounts for the start. The accounts are in memory when the queue is empty.
     pub(crate) fn load_for_start(
         &self,
         accounts: impl IntoIterator<Item = AccountId>,
@@ -107,7 +108,7 @@ impl Ledger {
         admission: Admission,
     ) -> Result<(), LoadError> {
         self.queue_load(account, admission)?;
-        // Under the shard's lock, which the answer needs.
+        // Under the shard's lock; the answer needs the lock.
         shard.loading.insert(account, loading);
         self.loads.under_way.fetch_add(1, Relaxed);
         Ok(())
@@ -121,7 +122,7 @@ impl Ledger {
         queued.map_err(|error| LoadError::from_commit(error.into()))
     }
 
-    /// On the writer's thread, in the order of the queue.
+    /// Runs on the writer's thread, in the order of the queue.
     fn loaded(&self, account: AccountId, result: Result<Receipt, CommitError>) {
         let mut shard = self.shard(account);
         let Entry::Occupied(mut loading) = shard.loading.entry(account) else {
@@ -146,12 +147,12 @@ impl Ledger {
             }
         });
         if !shard.accounts.contains_key(&account) {
-            // What the feed has brought meanwhile.
+            // Removes the state created by the feed during the load.
             shard.allotments.remove(&account);
         }
         drop(shard);
         for waiting in loading.waiting {
-            // A caller may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = waiting.send(ended.clone());
         }
     }
@@ -164,7 +165,7 @@ impl Ledger {
         loading: &Loading,
     ) {
         let owed = shard.owed(account);
-        // The observer has added an account that was made meanwhile, with everything since.
+        // The account may have been created during the load. The observer has added the new account with all later changes.
         let Entry::Vacant(place) = shard.accounts.entry(account) else {
             return;
         };
@@ -172,7 +173,7 @@ impl Ledger {
             available: loaded.available,
             held: loaded.held,
             credit_limit: match self.has_allotments {
-                // That of the shared balance.
+                // The shared balance has the credit limit.
                 true => Micros::ZERO,
                 false => loaded.credit_limit,
             },
@@ -195,10 +196,11 @@ impl Ledger {
         self.give_back(shard, budget, at);
     }
 
-    /// Removes accounts from memory that were not used since the last call, and of which nothing is open here; returns their number. To be called
-    /// every some minutes: longer than a request waits before its hold.
+    /// Removes idle accounts from memory: accounts without use since the last call, and without an open hold or allotment on this node.
+    /// Returns the number of removed accounts. Call every few minutes: the interval must exceed the wait of a request before its hold.
     ///
-    /// What was decided on them was decided before the last call, and the unit queued by that is durable.
+    /// The decisions on an idle account were made before the last call. The unit queued by the last call is durable, so the decisions are
+    /// durable or refused.
     pub fn evict_idle(&self) -> usize {
         let last = self.loads.calls.load(Relaxed);
         let is_flushed = self.loads.flushed.load(Acquire) == last;
@@ -208,7 +210,7 @@ impl Ledger {
             if shard.is_handed_over {
                 return evicted;
             }
-            // A hold may be of nothing.
+            // A hold may have the amount zero.
             let open = shard.open.values().map(|open| open.request.account);
             let open: HashSet<AccountId> = open.collect();
             let (allotments, has_allotments) = (&mut shard.allotments, self.has_allotments);
@@ -221,7 +223,7 @@ impl Ledger {
                     return true;
                 }
                 if has_allotments {
-                    // What this node has of an account is returned first (`return_idle`).
+                    // `return_idle` returns this node's credit of the account first.
                     let is_quiet = allotments.get(account).is_none_or(Allotment::is_quiet);
                     if balance.available != Micros::ZERO || !is_quiet {
                         return true;
@@ -241,7 +243,7 @@ impl Ledger {
         evicted
     }
 
-    /// Queues what is durable after everything that was decided before this call.
+    /// Queues an empty unit. When the unit is durable, every decision before this call is durable or refused.
     fn flush_for_evictions(&self, call: u64) {
         self.loads.calls.store(call, Relaxed);
         let this = self.clone();
@@ -250,19 +252,18 @@ impl Ledger {
                 this.loads.flushed.store(call, Release);
             }
         });
-        // Nothing is evicted from a store that has stopped.
+        // A stopped store evicts no account.
         let _ = self
             .store
             .submit(UnitOfWork::of_all([], Admission::Always), done);
     }
 
-    /// Number of accounts in memory.
     pub fn resident_accounts(&self) -> usize {
         let shards = self.shards.iter();
         shards.map(|shard| lock(shard).accounts.len()).sum()
     }
 
-    /// Loads of accounts so far that have found one, and those that have not.
+    /// Number of account loads so far: accounts found, accounts not found.
     pub fn account_loads(&self) -> (u64, u64) {
         let loads = &self.loads;
         (loads.found.load(Relaxed), loads.unknown.load(Relaxed))

@@ -1,4 +1,4 @@
-//! The observer of the store: what other callers commit, and what other nodes change.
+//! The observer of the store: commits of other callers, and changes by other nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -14,15 +14,14 @@ use crate::account::Balance;
 use crate::accounts::{Accounts, Ledger};
 use crate::resident::Resident;
 
-/// Brings into memory what was committed in units of other callers: new accounts, incoming credit, what returned payments owe, and that an account
-/// has paid. An account
-/// that is not in memory has it when it is loaded.
+/// Applies commits of other callers to memory: new accounts, incoming credit, debts of returned payments, and first payments of accounts.
+/// For an account outside memory a later load brings the changes.
 pub(crate) struct CommitObserver {
     ledger: Weak<Accounts>,
     changed: Mutex<Changed>,
 }
 
-/// What other nodes have changed, until it is read: together, since the node answers no request with a key while it is seconds behind the feed.
+/// Changes by other nodes, collected until read together: the node answers no request with a key while its view is seconds behind the feed.
 #[derive(Default)]
 struct Changed {
     /// Accounts in memory that were changed or given credit.
@@ -60,7 +59,7 @@ impl Observer for CommitObserver {
                 kind,
                 ..
             }) => {
-                // What is taken away has left the memory before.
+                // Outgoing credit has left the memory before.
                 let booked = (*amount).max(Micros::ZERO);
                 let is_payment = amount.is_positive() && *kind == EntryKind::TopUp;
                 ledger.apply_booked_credit(*account, booked, is_payment);
@@ -107,7 +106,7 @@ impl Observer for CommitObserver {
         let Some(ledger) = self.ledger.upgrade().map(Ledger) else {
             return Ok(());
         };
-        // The feed alone changes them, on this thread.
+        // Only the feed changes the sets, on this thread.
         let mut changed = self.changed_elsewhere();
         if !changed.recalls.is_empty() {
             ledger.recalls_changed(&changed.recalls)?;

@@ -16,11 +16,11 @@ use crate::hold_request::{HoldError, HoldRequest};
 use crate::units::{log_refusal, unit};
 
 impl Ledger {
-    /// Reserves credit for an operation, or returns the refusal. Where the amount exceeds the available credit, `fallback` gets the available
-    /// amount, and may request an amount within it; it is called at most once, may run under a lock, and must not call the ledger.
+    /// Reserves credit for an operation, or returns the refusal. If the amount exceeds the available credit, `fallback` gets the available
+    /// amount, and may request a smaller amount. `fallback` is called at most once, may run under a lock, and must not call the ledger.
     ///
-    /// Decided at once where this node has the credit: no other request comes between. One of several nodes takes what it lacks from the
-    /// shared balance of the account, and has other nodes return what they do not need.
+    /// A node with enough credit decides at once, and no other request comes between. One of several nodes takes missing credit from the
+    /// account's shared balance, and recalls the unneeded credit of other nodes.
     pub fn hold<'l>(
         &'l self,
         request: HoldRequest,
@@ -38,8 +38,8 @@ impl Ledger {
         }
     }
 
-    /// The least hold that is refused on an account without credit. One of several nodes, which knows of credit by asking for it, has to ask
-    /// for some.
+    /// The smallest hold refused on an account without credit. One of several nodes learns of credit only by a take, so the hold has to be
+    /// positive.
     pub fn least_hold(&self) -> Micros {
         Micros::new(i64::from(self.has_allotments))
     }
@@ -81,7 +81,7 @@ impl Ledger {
         let before = **balance;
         if !balance.hold(amount) {
             let available = balance.spendable();
-            // The fallback amount is decided on this balance and no other: no other thread can change it before the hold is placed.
+            // The fallback amount depends on this balance. No other thread can change the balance before the hold is placed.
             match fallback(available).filter(|amount| balance.hold(*amount)) {
                 Some(amount) => request.amount = amount,
                 None => {
@@ -138,7 +138,7 @@ impl Ledger {
         let (sender, wait) = oneshot::channel();
         let this = self.clone();
         let done: Done = Box::new(move |result| {
-            // Reported under the lock: a caller that finds the hold gone also finds the reason.
+            // Sent under the lock: a caller who finds the hold gone also finds the reason.
             let _forgotten = result.is_err().then(|| this.forget(&request));
             let _ = sender.send(result);
         });
@@ -169,7 +169,7 @@ impl Ledger {
             Some(open) if !open.written => self
                 .queue_hold(&mut shard, request, Admission::Normal)
                 .map(Some),
-            // The handover has written the unit: durable together with the units queued now.
+            // The handover has queued the hold. The hold is durable together with the empty unit queued here.
             Some(_) => {
                 let (sender, wait) = oneshot::channel();
                 let done: Done = Box::new(move |result| {
@@ -180,12 +180,12 @@ impl Ledger {
                     .map_err(|error| HoldError::from_commit(request.operation, error.into()))?;
                 Ok(Some(wait))
             }
-            // It has expired, which its settlement will report.
+            // The hold has expired; its settlement will report the expiry.
             None => Ok(None),
         }
     }
 
-    /// Undoes a hold that the store refused, unless it was resolved in the meantime; its shard stays locked.
+    /// Undoes a hold refused by the store, unless the hold was resolved in the meantime. Returns the lock of the shard.
     fn forget(&self, request: &HoldRequest) -> MutexGuard<'_, Shard> {
         let mut shard = self.shard(request.account);
         if shard.open.remove(&request.operation).is_some() {
@@ -224,13 +224,13 @@ impl Ledger {
             held: request.amount,
             at,
         };
-        // A stopped store keeps the hold, and the next start releases it.
+        // After a stop of the store the hold stays open, and the next start releases the hold.
         let _ = self
             .store
             .submit(unit(part, Admission::Always), Box::new(log_refusal));
     }
 
-    /// Releases every hold whose deadline has passed; returns their number. A backstop against tasks that neither end nor drop.
+    /// Releases every hold past its deadline; returns the number of released holds. A backstop against tasks that neither end nor drop.
     pub fn sweep(&self, now: Reading) -> usize {
         self.note(now.now);
         let mut released = 0;

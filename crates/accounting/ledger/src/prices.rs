@@ -7,7 +7,7 @@ use tollgate_store::{
     Admission, CommitError, Part, PriceRow, ReadError, Store, UnitOfWork, commit_blocking,
 };
 
-/// Why the prices in force could not be stored. No request may be charged then.
+/// Why the prices in force could not be stored. Without stored prices no request may be charged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PricesError {
@@ -19,8 +19,8 @@ pub enum PricesError {
     Commit(#[source] CommitError),
 }
 
-/// Stores the versions that are new, and returns their number. A row is never changed: a price that returns has its row already. Blocks
-/// until they are durable.
+/// Stores new versions, and returns their number. A row is never changed: a reintroduced price already has its row. Blocks until the rows
+/// are durable.
 pub fn record_prices(
     store: &dyn Store,
     in_force: impl IntoIterator<Item = PriceRow>,

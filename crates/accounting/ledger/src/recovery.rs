@@ -1,5 +1,5 @@
-//! The start of a ledger: the holds of earlier runs are released. Only their accounts are loaded, and those of which one of several nodes has
-//! credit.
+//! The start of a ledger: the holds of earlier runs are released. Loads only the accounts of these holds, and the accounts with an
+//! allotment on one of several nodes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::spooled::{LateCharge, Orphans};
 use crate::units::{log_refusal, unit};
 
 impl Ledger {
-    /// Releases the unresolved holds of earlier runs of this node; blocks until that is durable. To be called once per store, before anything
-    /// is written to it. Accounts are loaded when they are used ([`Ledger::load`]).
+    /// Releases the unresolved holds of earlier runs of this node; blocks until the releases are durable. Call once per store, before any
+    /// write to the store. Other accounts are loaded at their first use ([`Ledger::load`]).
     pub fn start(store: Arc<dyn Store>, now: Timestamp) -> Result<(Ledger, Started), StartError> {
         let ledger = Ledger(Arc::new(Accounts::new(store, now)));
         ledger.read_debts()?;
@@ -34,8 +34,9 @@ impl Ledger {
         Ok((ledger, started))
     }
 
-    /// Recovers a node whose process has ended, with its store opened for that: releases its holds, returns its credit to the shared balances,
-    /// lets other requests take over the idempotency keys that its requests have claimed, writes `record` with that, and closes the store. Blocks.
+    /// Recovers a node whose process has ended; the caller opens the store of the node for the recovery. Releases the holds of the node,
+    /// and returns its credit to the shared balances. Lets other requests take over the idempotency keys claimed by the node's requests.
+    /// Writes `record` together with the lapse of the keys, and closes the store. Blocks.
     ///
     /// # Errors
     ///
@@ -47,9 +48,10 @@ impl Ledger {
     ) -> Result<Started, StartError> {
         let (ledger, started) = Ledger::start(store.clone(), now)?;
         let token = first_token(store.node(), store.epoch());
-        // Not freed: an answer in the spool of the node is stored with its late charge, unless its request was made again meanwhile.
+        // The keys are not freed: an answer in the spool of the node is stored with its late charge, unless a client has repeated the
+        // request meanwhile.
         let lapse = Part::Idempotency(Box::new(IdempotencyPart::LapseBefore { token }));
-        // A store that has stopped reports it below.
+        // A stopped store reports its failure below.
         let _ = store.submit(
             UnitOfWork::of_all(std::iter::once(lapse).chain(record), Admission::Always),
             Box::new(log_refusal),
@@ -62,8 +64,8 @@ impl Ledger {
         }
     }
 
-    /// Releases the holds of earlier runs of this node. Those of other nodes belong to them.
-    /// What they have left in the spool is committed first; returns what has no credit any more.
+    /// Releases the holds of earlier runs of this node, after a commit of the spooled units. Holds of other nodes stay open. Returns the
+    /// late charges: spooled charges whose credit is gone.
     fn recover(
         &self,
         now: Timestamp,
@@ -127,7 +129,7 @@ impl Ledger {
         Ok(late)
     }
 
-    /// Loads the accounts on which earlier runs have left something.
+    /// Loads the accounts with holds, spooled charges or credit of earlier runs.
     fn load_earlier(&self, orphans: &Orphans, spooled: &[SpooledUnit]) -> Result<(), StartError> {
         let mut accounts: BTreeSet<AccountId> = orphans.values().map(|hold| hold.account).collect();
         accounts.extend(self.adopted().accounts());

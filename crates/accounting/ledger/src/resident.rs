@@ -1,4 +1,4 @@
-//! An account in memory, and what is known of the load of one that is not.
+//! An account in memory, and the state of a load under way.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -10,16 +10,17 @@ use tollgate_store::{CommitError, DebtKey, Failure, ReadError};
 
 use crate::account::Balance;
 
-/// An account in memory. A change of its balance is a use of it.
+/// An account in memory. A change of its balance is a use of the account.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resident {
     pub(crate) balance: Balance,
-    /// Not used since the last call of `Ledger::evict_idle`.
+    /// Whether the account was not used since the last call of `Ledger::evict_idle`.
     pub(crate) is_idle: bool,
 }
 
 impl Resident {
-    /// Its balance, which a caller needs now: it stays in memory for the time between two calls of `Ledger::evict_idle`.
+    /// The balance, for a caller. Marks the account as used: the account stays in memory for the time between two calls of
+    /// `Ledger::evict_idle`.
     pub(crate) fn used(&mut self) -> Balance {
         self.is_idle = false;
         self.balance
@@ -48,37 +49,37 @@ impl DerefMut for Resident {
     }
 }
 
-/// What the returned payments of one account owe.
+/// Debts of one account from returned payments.
 pub(crate) type Debts = HashMap<DebtKey, Micros>;
 
 /// A load under way.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
     pub(crate) waiting: Vec<oneshot::Sender<Result<(), LoadError>>>,
-    /// Whether this node has received credit for the account meanwhile, which goes to the shared balance.
+    /// Whether this node has received credit for the account during the load. The credit goes to the shared balance.
     pub(crate) is_shared: bool,
-    /// Whether the feed has announced a change of the account meanwhile: it is read again.
+    /// Whether the feed has announced a change of the account during the load: the account is read again.
     pub(crate) is_changed: bool,
-    /// Whether it is one of the start, which answers recalls once the holds of earlier runs are released.
+    /// Whether the load belongs to the start. Such an account answers recalls after the release of the holds of earlier runs.
     pub(crate) is_of_start: bool,
 }
 
-/// What is counted of loads, and the progress of evictions.
+/// Counters of loads, and the progress of evictions.
 #[derive(Debug, Default)]
 pub(crate) struct LoadCounters {
     pub(crate) under_way: AtomicUsize,
     pub(crate) found: AtomicU64,
     pub(crate) unknown: AtomicU64,
-    /// Calls of `Ledger::evict_idle`, and the last one whose decisions are all durable or refused.
+    /// Number of calls of `Ledger::evict_idle`, and the last call whose earlier decisions are durable or refused.
     pub(crate) calls: AtomicU64,
     pub(crate) flushed: AtomicU64,
 }
 
-/// Why an account was not loaded. All but a stopped store are over after a moment: a 503 with `Retry-After`.
+/// Why an account was not loaded. Every reason except a stopped store ends after a moment: a 503 with `Retry-After`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// As much waits for the disk, or is being loaded, as may be.
+    /// The queue for the disk, or the number of loads under way, is at its limit.
     #[error("{waiting} units of work wait for the disk; try again in a second")]
     Overloaded {
         /// Units in the queue, or loads under way.
@@ -92,7 +93,7 @@ pub enum LoadError {
     Store(#[source] Failure),
 }
 
-/// Why the balance of an account at all nodes is not known.
+/// Why the total balance of an account, over every node, is unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BalanceError {

@@ -16,7 +16,7 @@ impl Ledger {
     /// Parts of the accounts for [`Ledger::return_idle`].
     pub const PARTS: usize = SHARDS;
 
-    /// The accounts of which this node has credit.
+    /// The accounts with an allotment on this node.
     pub(crate) fn allotted_accounts(&self) -> Result<Vec<AccountId>, ReadError> {
         let mut accounts = Vec::new();
         let node = self.store.node();
@@ -112,14 +112,14 @@ impl Ledger {
         }
     }
 
-    /// A return of credit is durable, before the results of the takes after it are known.
+    /// A return of credit is durable. The results of later takes are not known yet.
     fn returned(&self, budget: Budget, amount: Micros) {
         if let Some(allotment) = self.shard_of(budget).known_allotment(budget) {
             allotment.returning = (allotment.returning - amount).max(Micros::ZERO);
         }
     }
 
-    /// Credit that was booked here goes to the shared balance.
+    /// Credit booked on this node goes to the shared balance.
     pub(crate) fn share_credit(&self, account: AccountId, amount: Micros) {
         if !self.has_allotments {
             return;
@@ -132,7 +132,7 @@ impl Ledger {
             return;
         }
         let Some(here) = shard.accounts.get(&account).map(|it| it.available) else {
-            // It is all that this node has of an account that is not in memory.
+            // The account is not in memory: the node has no other credit of the account.
             return self.give(&mut shard, budget, amount, Answer::Nothing, at);
         };
         let allotment = shard.allotments.entry(account).or_default();
@@ -143,7 +143,7 @@ impl Ledger {
         }
     }
 
-    /// Recalls of accounts have begun or ended, here or elsewhere; each with the number of the last change that says so.
+    /// Recalls of accounts have begun or ended, on this node or another node. `changes` has the number of the last change by account.
     pub(crate) fn recalls_changed(
         &self,
         changes: &BTreeMap<AccountId, i64>,
@@ -166,7 +166,7 @@ impl Ledger {
             && !shard.accounts.contains_key(&account)
             && !shard.loading.contains_key(&account)
         {
-            // This node has nothing of it. One that is being loaded may have been read before the recall began.
+            // This node has no credit of the account. An account whose load is under way may have been read before the recall began.
             if recall != 0 && !shard.is_handed_over {
                 self.give(&mut shard, budget, Micros::ZERO, Answer::Nothing, at);
             }
@@ -176,9 +176,9 @@ impl Ledger {
         self.give_back(&mut shard, budget, at);
     }
 
-    /// Returns the credit of those accounts of one of [`Ledger::PARTS`] that have placed no hold since the last call for it to their shared
-    /// balances. To be called for each part every half a minute, one after the other with pauses, since requests wait for the commits of what is
-    /// returned; does nothing on a node that is alone.
+    /// Returns the idle credit of one of [`Ledger::PARTS`] to the shared balances: the credit of accounts and caps whose balance is
+    /// unchanged since the last call for the part. Call for each part every half a minute, one after the other with pauses: requests wait
+    /// for the commits of the returns. No effect on a node that is alone.
     pub fn return_idle(&self, part: usize, now: Timestamp) {
         let shard = &mut *lock(&self.shards[part % SHARDS]);
         self.return_where(shard, now, |allotment, balance| {
@@ -190,13 +190,13 @@ impl Ledger {
             return;
         }
         for cap in shard.forget_caps(now) {
-            // Others wait for no answer of this node.
+            // Other nodes wait for no answer of this node.
             let (budget, nothing) = (Budget::Cap(cap), Answer::Nothing);
             self.give(shard, budget, Micros::ZERO, nothing, now);
         }
     }
 
-    /// Returns all credit that is not held to the shared balances, before the store is closed; other nodes wait for no answer of this one from then on.
+    /// Returns unheld credit to the shared balances before the store is closed. From then on, other nodes wait for no answer of this node.
     pub fn return_all(&self) {
         let now = self.latest();
         let is_handed_over = self.shards.iter().any(|shard| lock(shard).is_handed_over);
@@ -209,7 +209,7 @@ impl Ledger {
             }
             let leave = Part::Allotment(AllotmentPart::Leave);
             let unit = UnitOfWork::of(leave, Admission::Always);
-            // A store that has stopped leaves it to the recovery.
+            // After a stop of the store the recovery makes the returns.
             let _ = self.store.submit(unit, Box::new(log_refusal));
         }
     }

@@ -25,8 +25,8 @@ pub enum SettleError {
         /// The operation.
         operation: OperationId,
     },
-    /// The hold is not open in the store, or the store refused the attached part: a claim that another request has taken over. The response is not
-    /// charged.
+    /// The hold is not open in the store, or the store refused the attached part: another request has taken over the claim. The response is
+    /// not charged.
     #[error("the store refused the settlement of `{operation}`")]
     Refused {
         /// The operation.
@@ -51,16 +51,16 @@ pub enum SettleError {
 pub struct Settled {
     /// The amount charged.
     pub charged: Micros,
-    /// The cost beyond that, lost to the operator.
+    /// The cost beyond `charged`, lost to the operator.
     pub written_off: Micros,
     /// The available balance right after.
     pub available: Micros,
 }
 
-/// Another component's part that has to become durable together with a settlement or charge, built from its result. Left on the exchange by
-/// one filter and passed to the ledger by the one that charges.
+/// A part of another component, which becomes durable together with a settlement or charge. The part is built from the result of the
+/// charge. One filter leaves the part on the exchange; the charging filter passes the part to the ledger.
 ///
-/// It is built under the account's lock: it must neither wait nor call the ledger.
+/// The building function runs under the account's lock, and must neither wait nor call the ledger.
 pub struct AttachedPart(Box<dyn FnOnce(Settled) -> Part + Send + Sync>);
 
 impl AttachedPart {
@@ -80,20 +80,21 @@ impl std::fmt::Debug for AttachedPart {
     }
 }
 
-/// A settlement on its way to the disk; resolves when it is durable. Already decided and queued: dropping it loses only the notification.
+/// A settlement on its way to the disk; resolves when durable. The settlement is already decided and queued: a drop loses only the
+/// notification.
 #[derive(Debug)]
 #[must_use = "the last byte of the answer may leave only after the settlement is durable"]
 pub struct Settlement {
     pub(crate) operation: OperationId,
     pub(crate) settled: Settled,
     pub(crate) wait: Result<oneshot::Receiver<Result<Receipt, CommitError>>, SettleError>,
-    /// For a settlement that the store may refuse.
+    /// Present for a settlement that the store may refuse.
     pub(crate) undo: Option<Undo>,
-    /// The reservation of a key's cap that it replaces, and when it was charged.
+    /// The reservation of a key's cap, replaced by this settlement, and the time of the charge.
     pub(crate) reserved: Option<Box<(SpendingCap, Reservation, Timestamp)>>,
 }
 
-/// What else is undone when the store refuses a settlement, whether or not that is waited for.
+/// Further undo after the store has refused a settlement, with or without a waiting caller.
 #[derive(Clone, Default)]
 pub(crate) struct Undo(Arc<Mutex<UndoState>>);
 
@@ -106,7 +107,7 @@ enum UndoState {
 }
 
 impl Undo {
-    /// Has `undo` called when the store refuses the settlement, at once where it has.
+    /// Registers `undo` for a refusal by the store; calls `undo` at once if the store has already refused.
     pub(crate) fn set(&self, undo: impl FnOnce() + Send + 'static) {
         let mut state = self.state();
         match *state {
@@ -138,12 +139,12 @@ impl std::fmt::Debug for Undo {
 }
 
 impl Settlement {
-    /// The decided result that will become durable, for a response that is written in the meantime.
+    /// The decided result, not durable yet. For a response written in the meantime.
     pub fn settled(&self) -> Settled {
         self.settled
     }
 
-    /// Replaces the reservation of its key's cap.
+    /// Replaces the reservation of the key's cap by the charge.
     fn count(&mut self) {
         if let Some(reserved) = self.reserved.take() {
             let (cap, reservation, at) = *reserved;
@@ -154,7 +155,7 @@ impl Settlement {
 
 impl Drop for Settlement {
     fn drop(&mut self) {
-        // The charge is queued, whether or not its client waits for it.
+        // The charge is queued, with or without a waiting client.
         self.count();
     }
 }

@@ -12,10 +12,10 @@ use crate::hold_request::{HoldRequest, Settle};
 use crate::settlement::{AttachedPart, SettleError, Settled, Settlement, Undo};
 use crate::units::{charged_at, log_refusal, settled, unit_with};
 
-/// A settlement with an attached part, which the store may refuse: then the hold is still open there, and is released.
+/// A settlement with an attached part, which the store may refuse. After a refusal the hold is still open in the store, and is released.
 ///
-/// What the charge leaves of the hold stays reserved until its commit is known. An operation that was decided on it could be queued behind the
-/// settlement and before the release, where the store has no credit for it. A settlement in the spool is known to be charged in its place.
+/// The rest of the hold stays reserved until the commit is known. Otherwise an operation on the rest could be queued between the settlement
+/// and the release, where the store has no credit for the operation. A settlement in the spool counts as charged.
 pub(crate) struct PendingSettlement {
     request: HoldRequest,
     at: Timestamp,
@@ -55,7 +55,7 @@ impl Ledger {
             ..
         } = &mut *shard;
         let Some(Open { written, .. }) = open.remove(&operation) else {
-            // Without a hold its account may be in memory no more.
+            // Without a hold the account may have left memory.
             let available = accounts.get(&account).map(|balance| balance.available);
             self.give_back(&mut shard, Budget::Account(account), settle.at);
             return Settlement {
@@ -101,7 +101,7 @@ impl Ledger {
                 at,
             }
         } else {
-            // The hold was not queued for the disk, so there is none to resolve.
+            // The hold was not queued for the disk, so the store has no hold to resolve.
             LedgerPart::Charge {
                 operation,
                 account,
@@ -134,13 +134,14 @@ impl Ledger {
         }
     }
 
-    /// What a settlement with this part undoes besides. One without a part is not refused, and a node that is alone counts no caps here.
+    /// Further undo of a refused settlement. Only a settlement with an attached part can be refused. A node that is alone counts no caps
+    /// here.
     pub(crate) fn undo_of(&self, attached: &Option<AttachedPart>) -> Option<Undo> {
         (self.has_allotments && attached.is_some()).then(Undo::default)
     }
 
-    /// A callback that returns what was charged if the store refuses the charge, and the wait for its result. `unsettled` is boxed, because it is
-    /// rarely there and all callbacks have the same size.
+    /// A callback, which returns the charge if the store refuses the charge, and the wait for the result. `unsettled` is boxed: the value
+    /// is rare, and every callback has one size.
     pub(crate) fn charge_callback(
         &self,
         account: AccountId,
@@ -167,7 +168,7 @@ impl Ledger {
         (done, wait)
     }
 
-    /// Frees what a settlement has left of its hold, and all of it where the store has refused the settlement.
+    /// Frees the rest of a settled hold, or the whole hold if the store has refused the settlement.
     fn settlement_ended(
         &self,
         unsettled: &PendingSettlement,
@@ -177,7 +178,7 @@ impl Ledger {
         let account = unsettled.request.account;
         let mut shard = self.shard(account);
         if let Err(CommitError::Refused(_)) = result {
-            // Before anything is decided on what it frees.
+            // Queued before any decision on the freed credit.
             self.write_release(&unsettled.request, unsettled.at);
         }
         let returned = match result {
@@ -187,7 +188,7 @@ impl Ledger {
         self.free_rest(&mut shard, account, unsettled.rest, returned, unsettled.at);
     }
 
-    /// Frees what the end of a hold has left of it, and returns what it has charged where the store has not accepted that.
+    /// Frees the rest of an ended hold, and returns its charge if the store has not accepted the charge.
     pub(crate) fn free_rest(
         &self,
         shard: &mut Shard,

@@ -1,8 +1,8 @@
 //! Spending caps of keys on a node that is alone: the recorded spending, and the reservations of running requests.
 //!
-//! Counted in memory: loaded from the usage records at the start, then increased by each charge. A request reserves its worst case against
-//! the cap as it does against the account, so that concurrent requests cannot exceed it. One of several nodes has an allotment of each cap
-//! instead (`caps.rs`).
+//! The spending is counted in memory: a load reads the usage records, and each charge increases the sum. A request reserves its worst case
+//! against the cap, as against the account, so that concurrent requests cannot exceed the cap. One of several nodes has an allotment of
+//! each cap instead (`caps.rs`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,17 +18,17 @@ use tollgate_store::{
     Admission, Effect, LoadError, Loads, Observer, Part, Store, UnitOfWork, commit_blocking,
 };
 
-/// Attempts of one load at spending that changes meanwhile.
+/// Attempts of one load while the spending changes.
 const TRIES: usize = 10;
 
-/// The spending of the credentials in use that have a cap. It is read from the usage records when a credential is first used.
+/// The spending of credentials in use that have a cap. The first use of a credential reads its usage records.
 #[derive(Default)]
 pub(crate) struct Spending {
     cells: DashMap<CredentialId, Cell>,
-    /// `None` when nothing is recorded.
+    /// `None` without recorded usage.
     store: Option<Weak<dyn Store>>,
     loads: Arc<Loads<CredentialId, ()>>,
-    /// The loads under way, and whether what they have read is out of date.
+    /// The loads under way. `true`: the read data is out of date.
     loading: Mutex<HashMap<CredentialId, bool>>,
     /// When idle cells were last removed, in microseconds since 1970.
     evicted_at: AtomicI64,
@@ -36,17 +36,17 @@ pub(crate) struct Spending {
 
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    /// What the cap counts; `None` while there is none.
+    /// The period of the cap; `None` without a cap.
     period: Option<CapPeriod>,
     /// The month of `spent`, for a monthly cap.
     month: Month,
     spent: Micros,
     reserved: Micros,
-    /// Whether it was used since idle cells were last removed.
+    /// Whether the cell was used since the last removal of idle cells.
     is_used: bool,
 }
 
-/// The part of a cap that is reserved for one request. Dropping it releases the reservation.
+/// The part of a cap reserved for one request. A drop releases the reservation.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     spending: Arc<Spending>,
@@ -59,14 +59,14 @@ pub(crate) struct Reservation {
 pub struct CapReached {
     /// The cap.
     pub cap: SpendingCap,
-    /// The part of it that is neither spent nor reserved; not negative.
+    /// The part of the cap that is neither spent nor reserved; not negative.
     pub left: Micros,
     /// The end of the month, for a monthly cap.
     pub until: Option<Timestamp>,
 }
 
 impl Spending {
-    /// Spending by the usage records of a store, before any request.
+    /// Spending from the usage records of a store, before any request.
     pub(crate) fn open(store: &Arc<dyn Store>) -> Spending {
         Spending {
             store: Some(Arc::downgrade(store)),
@@ -74,7 +74,7 @@ impl Spending {
         }
     }
 
-    /// Reads what a credential has spent that is not in memory. All that ask for it at the same time share one read.
+    /// Loads the spending of a credential outside memory. Concurrent callers share one read.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Spending {
         self.loads.load(credential, read).await
     }
 
-    /// The same; blocks.
+    /// The read of [`Spending::load`]; blocks.
     fn read(
         &self,
         (credential, account): (CredentialId, AccountId),
@@ -107,9 +107,9 @@ impl Spending {
             let mut period = Some(period);
             let mut spent = Micros::ZERO;
             if let Some(store) = &store {
-                // Charges of requests that ended while it was in memory last may still be in the queue.
+                // The queue may still have charges of requests that ended before the last eviction of the cell.
                 flush(&**store)?;
-                // The request may have been admitted before its cap was changed.
+                // The request may have been admitted before a change of its cap.
                 let row = store.credential(credential)?;
                 let cap = row.and_then(|row| row.made.spending_cap);
                 period = cap.map(|cap| cap.period);
@@ -120,12 +120,13 @@ impl Spending {
                 if period.is_some() {
                     spent = store.credential_spent(account, credential, since)?;
                 }
-                // Then every charge that the read may have seen is announced (`Spending::count`), and none of them is announced later.
+                // After this flush, every charge visible to the read was announced (`Spending::count`), and no such charge is announced
+                // later.
                 flush(&**store)?;
             }
             let mut loading = self.loading();
             if loading.remove(&credential) == Some(false) {
-                // Under the lock: what is announced from here on finds it.
+                // Under the lock: later announcements find the cell.
                 self.cells.entry(credential).or_insert(Cell {
                     period,
                     month,
@@ -143,7 +144,7 @@ impl Spending {
         self.loading.lock()
     }
 
-    /// The cell of a credential in memory. Where there is none, what is being loaded is out of date.
+    /// Changes the cell of a credential. Without a cell, marks a load under way as out of date.
     fn announced(&self, credential: CredentialId, change: impl FnOnce(&mut Cell)) {
         let mut loading = self.loading();
         match self.cells.get_mut(&credential) {
@@ -156,10 +157,10 @@ impl Spending {
         }
     }
 
-    /// Removes cells that were not used in the last one or two times of `kept`, and have no reservation.
+    /// Removes idle cells: cells without a reservation, and without use in the last one or two intervals of `kept`.
     pub(crate) fn evict_idle(&self, now: Timestamp, kept: Duration) {
         let evicted_at = Timestamp::from_micros(self.evicted_at.load(Relaxed));
-        // Also when the clock was set back.
+        // A clock that was set back also causes a removal.
         if now < evicted_at + kept && now >= evicted_at {
             return;
         }
@@ -177,7 +178,7 @@ impl Spending {
         self.cells.len()
     }
 
-    /// Counts a charge of a process that this one has taken over from, where the credential has a cap. The month is that of the charge.
+    /// Counts a charge of the predecessor process, if the credential has a cap. The month is the month of the charge.
     pub(crate) fn count(&self, credential: CredentialId, charged: Micros, at: Timestamp) {
         self.announced(credential, |cell| {
             if let Some(period) = cell.period {
@@ -187,7 +188,7 @@ impl Spending {
         });
     }
 
-    /// The remainder of `cap` for `credential`; `None` when its spending has to be loaded first.
+    /// The remainder of `cap` for `credential`; `None` when the spending has to be loaded first.
     pub(crate) fn left(
         &self,
         credential: CredentialId,
@@ -201,7 +202,7 @@ impl Spending {
         })
     }
 
-    /// Reserves `amount` of `cap` for a request, if so much is left; `None` when its spending has to be loaded first.
+    /// Reserves `amount` of `cap` for a request, if `amount` is left; `None` when the spending has to be loaded first.
     pub(crate) fn reserve(
         self: &Arc<Spending>,
         credential: CredentialId,
@@ -224,14 +225,14 @@ impl Spending {
 }
 
 impl Observer for Spending {
-    /// A cap that is new or counts another period begins with what the usage records have; otherwise the count goes on. Requests that run
-    /// without a cap when one is set are counted from the next start on.
+    /// A new cap, or a cap with another period, begins with the sum of the usage records. Otherwise the count goes on. Requests that run
+    /// without a cap when a cap is set count from the next start on.
     fn committed(&self, part: &Part, _: Effect) {
         let Part::ChangeCredential(change) = part else {
             return;
         };
         let period = change.spending_cap.map(|cap| cap.period);
-        // The cell of a key without a cap stays for the reservations of its running requests.
+        // The cell of a key without a cap stays for the reservations of running requests.
         self.announced(change.id, |cell| {
             if cell.period != period {
                 cell.period = period;
@@ -248,7 +249,7 @@ impl fmt::Debug for Spending {
     }
 }
 
-/// Blocks until everything queued before is durable and its callers know.
+/// Blocks until earlier units are durable and their callers are notified.
 fn flush(store: &dyn Store) -> Result<(), LoadError> {
     let unit = UnitOfWork::of_all([], Admission::Always);
     commit_blocking(store, unit)
@@ -280,7 +281,7 @@ impl Cell {
 }
 
 impl CapReached {
-    /// A cap that leaves so much.
+    /// A cap with the remainder `left`.
     pub fn of(cap: SpendingCap, left: Micros, now: Timestamp) -> CapReached {
         CapReached {
             cap,
@@ -291,8 +292,8 @@ impl CapReached {
 }
 
 impl Reservation {
-    /// Replaces the reservation by the charge `at` a time. The month is that of the charge, as it is where the usage records
-    /// are summed.
+    /// Replaces the reservation by the charge; `at`: the time of the charge. The month is the month of the charge, as in the sum of the
+    /// usage records.
     pub(crate) fn settle(self, cap: SpendingCap, charged: Micros, at: Timestamp) {
         if let Some(mut cell) = self.spending.cells.get_mut(&self.credential) {
             cell.turn(cap, at);

@@ -1,10 +1,10 @@
-//! The charges that an earlier run of this node has left in its spool: committed at the start, before holds of that run are released.
+//! Charges in the spool of an earlier run of this node: committed at the start, before holds of the earlier run are released.
 //!
-//! A hold that is still open is settled as it was decided. Where another node has recovered this one, the hold was released, and its credit may
-//! be spent: the charge is *late*. It is booked under a reference of its own, so that it is booked once, down to the account's floor, and the
-//! rest is written off. The answer of an idempotency key is stored with it; where the request was made again under its key meanwhile, that one
-//! was charged, and the late charge is written off.
-//! A repeat that has not ended is waited for: if it fails, the late charge is the only one.
+//! A charge whose hold is still open is settled as decided. If another node has recovered this node, the hold was released, and its credit
+//! may be spent: the charge is *late*. A late charge is booked under its own reference, so that repeated starts book the charge once. The
+//! booking goes down to the account's floor, and the rest is written off. The answer of an idempotency key is stored together with the late
+//! charge. If the client has repeated the request under its key, the repeat was charged, and the late charge is written off. A running
+//! repeat is awaited: if the repeat fails, the late charge is the only charge.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,35 +30,35 @@ use crate::hold_request::{HoldError, HoldRequest, rest};
 use crate::settlement::{AttachedPart, SettleError};
 use crate::units::{charge_of_key, is_claim_lost, log_refusal};
 
-/// How long a start retries for credit that other nodes have. Recalls are not answered meanwhile.
+/// Maximum time of retries at the start for credit of other nodes. The node answers no recall meanwhile.
 const WAITED_MAX: Duration = Duration::from_secs(10);
 
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Attempts at the same time: one takes a quarter of a second where another node does not answer.
+/// Concurrent attempts. An attempt takes a quarter of a second when another node does not answer.
 const ATTEMPTS_AT_ONCE: usize = 32;
 
 /// Open holds of earlier runs, in the order of their operations.
 pub(crate) type Orphans = BTreeMap<OperationId, OpenHold>;
 
-/// A charge for which no credit is held any more.
+/// A charge whose credit is no longer held.
 #[derive(Debug)]
 pub(crate) struct LateCharge {
     charge: LateKind,
-    /// The answer of the request's idempotency key, if it had one.
+    /// The answer of the request's idempotency key, if the request had a key.
     answer: Option<IdempotencyPart>,
 }
 
 #[derive(Debug)]
 enum LateKind {
-    /// Of an operation whose hold was released: it has ended in the journal.
+    /// A charge whose hold was released: the operation has ended in the journal.
     Released {
         operation: OperationId,
         account: AccountId,
         amount: Micros,
     },
-    /// Of an operation that has not ended there.
+    /// A charge of an operation without an end in the journal.
     Charge(Charge),
 }
 
@@ -80,18 +80,18 @@ impl LateCharge {
     }
 }
 
-/// The end of an operation that is in the spool.
+/// The end of an operation from the spool.
 enum Replayed {
-    /// Its credit is there: it is committed as it was decided.
+    /// The credit is still there: the end is committed as decided.
     InTime(LedgerPart),
     Late(LateKind),
 }
 
-/// Why a late charge is left.
+/// Why a late charge stays unbooked.
 enum NotBooked {
-    /// Other nodes have not returned the credit of its account yet.
+    /// Other nodes have not returned the credit of the account yet.
     Unavailable,
-    /// Its request was made again under its idempotency key, and is running: one of the two is charged.
+    /// A repeat of the request under its idempotency key is running. Only one of the two requests is charged.
     UnderWay,
     Failed(String),
 }
@@ -101,18 +101,18 @@ struct SpooledEnd {
     part: LedgerPart,
     /// The node was recovered meanwhile: the hold of the operation was released.
     is_released: bool,
-    /// Its request has an idempotency key, and the answer is stored with it.
+    /// Whether the request has an idempotency key, whose answer is stored with the charge.
     has_answer: bool,
 }
 
-/// What became of an attempt to book a late charge.
+/// The result of an attempt to book a late charge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attempt {
-    /// It is booked, as far as the account has it.
+    /// The charge is booked, up to the credit of the account.
     Booked,
-    /// An earlier start has booked it.
+    /// An earlier start has booked the charge.
     Repeated,
-    /// Nothing is booked: its request has lost the claim of its idempotency key.
+    /// The charge is not booked: the request has lost the claim of its idempotency key.
     ClaimLost,
 }
 
@@ -123,7 +123,7 @@ impl From<String> for NotBooked {
 }
 
 impl Ledger {
-    /// Commits what still has its credit, and returns the rest.
+    /// Commits the units whose credit is still there, and returns the late charges.
     pub(crate) fn replay(
         &self,
         spooled: Vec<SpooledUnit>,
@@ -161,21 +161,21 @@ impl Ledger {
                     let parts = std::iter::once(Part::Ledger(part)).chain(others.cloned());
                     replay(&self.store, UnitOfWork::of_all(parts, Admission::Always));
                     if let Some((credential, amount, of)) = counted {
-                        // What this node has of the key's caps was read before the charge was committed.
+                        // This node's allotments of the key's caps were read before the commit of the charge.
                         self.count_charge(credential, amount, of, None);
                         charged.insert((credential, Month::of(of.0.began_at())), of);
                     }
                 }
             }
         }
-        // Once for each key and month, behind all of its charges.
+        // Once for each key and month, behind the charges of the key.
         for ((credential, _), of) in charged {
             self.announce_charges(credential, of);
         }
         late
     }
 
-    /// What becomes of the end of an operation; `None` for one that costs nothing.
+    /// Decides the end of an operation; `None` for an end without cost.
     fn replayed(&self, end: SpooledEnd, orphans: &mut Orphans) -> Option<Replayed> {
         let SpooledEnd {
             part,
@@ -183,7 +183,7 @@ impl Ledger {
             has_answer,
         } = end;
         let (operation, account) = (part.operation(), part.account());
-        // A hold that is open is released with those of other requests.
+        // An open hold is released together with the other orphans.
         let UsageRow {
             cost: charged,
             written_off,
@@ -221,7 +221,8 @@ impl Ledger {
             }));
         }
         Some(match shard.accounts.get_mut(&account) {
-            // Without a hold it is not known whether the node was recovered, and its request made again under its idempotency key.
+            // Without a hold two facts are unknown: whether the node was recovered, and whether the request was repeated under its
+            // idempotency key.
             Some(balance) if balance.spendable() >= charged && !has_answer => {
                 balance.charge(charged);
                 Replayed::InTime(LedgerPart::Charge {
@@ -250,7 +251,7 @@ impl Ledger {
         written_off.fetch_add(amount.get().unsigned_abs(), Relaxed);
     }
 
-    /// Books late charges on a thread of its own; blocks. What could not be decided stays in the spool for the next start.
+    /// Books late charges on a separate thread; blocks until the thread has ended. Undecided charges stay in the spool for the next start.
     pub(crate) fn book_late(&self, late: Vec<LateCharge>, now: Timestamp, started: &mut Started) {
         if late.is_empty() {
             return self.store.spooled_is_durable();
@@ -269,7 +270,7 @@ impl Ledger {
         }
     }
 
-    /// Books late charges; `false` where some are left. An account does not wait for others that wait, and each is tried at least once.
+    /// Books late charges; `false` if some charges are left. Accounts do not wait for each other. Each charge is tried at least once.
     async fn book_all(&self, late: Vec<LateCharge>, now: Timestamp) -> bool {
         let mut by_account = BTreeMap::<AccountId, Vec<LateCharge>>::new();
         for charge in late {
@@ -288,7 +289,8 @@ impl Ledger {
             .all(|is_booked| is_booked)
     }
 
-    /// Books the late charges of an account, in order; one for which other nodes have the credit, or run a repeat, is tried again until `give_up`.
+    /// Books the late charges of an account, in order. A charge is retried until `give_up` while other nodes have the credit, or run a
+    /// repeat of the request.
     async fn book_account(
         &self,
         charges: Vec<LateCharge>,
@@ -326,8 +328,9 @@ impl Ledger {
         is_complete
     }
 
-    /// Books a late charge with the answer of its idempotency key. One whose request has lost its key is written off if the request was made again
-    /// and answered, left while that is not known, and booked alone if the repeat has failed or the key is forgotten.
+    /// Books a late charge with the answer of its idempotency key. If the request has lost its key, the state of the repeat decides.
+    /// Answered: the charge is written off. Running: the charge stays. Failed, or the key is forgotten: the charge is booked without an
+    /// answer.
     async fn book_or_write_off(&self, late: &LateCharge, now: Timestamp) -> Result<(), NotBooked> {
         let attempt = self.book_one(late, late.answer.as_ref(), now).await?;
         let (Attempt::ClaimLost, Some(IdempotencyPart::Keep { key, answer, .. })) =
@@ -343,7 +346,7 @@ impl Ledger {
         }
         match row.and_then(|row| row.answer) {
             None => self.book_one(late, None, now).await.map(|_| ()),
-            // An earlier start has stored it with the charge.
+            // An earlier start has stored the answer with the charge.
             Some(stored) if stored == *answer => Ok(()),
             Some(_) => {
                 let ((operation, account), amount) = (late.of(), late.amount());
@@ -411,7 +414,7 @@ impl Ledger {
         Ok(Attempt::Booked)
     }
 
-    /// Books what is held, with an answer. Nothing is booked where the account has nothing.
+    /// Books the amount of the hold, with an answer. Without a hold the account has no credit, and no amount is booked.
     async fn book_released(
         &self,
         operation: OperationId,
@@ -438,7 +441,7 @@ impl Ledger {
         let wait = self.queue_decided(&credit, parts, Some(held), false);
         match wait.map_err(|error| error.to_string())?.await {
             Ok(Ok(receipt)) if receipt.repeated.is_none() => Ok(Attempt::Booked),
-            // Of another amount, since the account had another one.
+            // An earlier start booked another amount, because the account had another balance.
             Ok(Ok(_) | Err(CommitError::Refused(Refusal::ReferenceUsed { .. }))) => {
                 Ok(Attempt::Repeated)
             }
@@ -450,7 +453,7 @@ impl Ledger {
         }
     }
 
-    /// Holds an amount, or as much of it as the account has, in memory.
+    /// Holds an amount, or the smaller credit of the account, in memory.
     async fn hold_rest(
         &self,
         account: AccountId,
@@ -468,14 +471,14 @@ impl Ledger {
     }
 }
 
-/// Commits a unit; where another part of it is refused, its charge alone.
+/// Commits a unit. If the store refuses another part of the unit, the charge is committed alone.
 fn replay(store: &Arc<dyn Store>, unit: UnitOfWork) {
     let is_charge = |part: &Part| matches!(part, Part::Ledger(_));
     let done: Done = match unit.parts().iter().any(is_charge) {
         true => Box::new(log_refusal),
-        // It costs nothing, and may be durable already.
+        // The unit has no charge, and may be durable already.
         false => Box::new(|_| {}),
     };
-    // A stopped store leaves it in the spool.
+    // After a stop of the store the unit stays in the spool.
     let _ = store.submit(unit.accepted(), done);
 }

@@ -9,7 +9,7 @@ use crate::accounts::{Ledger, lock};
 pub struct Totals {
     /// Number of open holds.
     pub open_holds: u64,
-    /// Their sum.
+    /// Sum of the open holds.
     pub held: Micros,
 }
 
@@ -27,8 +27,7 @@ impl Ledger {
         totals
     }
 
-    /// The credit of accounts that this node has, available and held; nothing on a node that is alone. Visits the accounts in
-    /// memory.
+    /// Credit of accounts on this node, available and held; zero on a node that is alone. Visits the accounts in memory.
     pub fn allotted(&self) -> Micros {
         let mut allotted = 0i64;
         if self.has_allotments {

@@ -1,4 +1,4 @@
-//! Units of work of the ledger, and what their results mean.
+//! Units of work of the ledger, and the meaning of their results.
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{CredentialId, Micros, OperationId};
@@ -22,7 +22,7 @@ pub(crate) fn unit(part: LedgerPart, admission: Admission) -> UnitOfWork {
     UnitOfWork::of(Part::Ledger(part), admission)
 }
 
-/// A unit of the ledger's part and, where there is one, of another caller's part with it.
+/// A unit of the ledger's part and the attached part of another caller, if present.
 pub(crate) fn unit_with(
     part: LedgerPart,
     attached: Option<AttachedPart>,
@@ -37,7 +37,8 @@ pub(crate) fn unit_with(
     }
 }
 
-/// Logs a refusal that no balance explains. A lost claim of an idempotency key is an outcome: another request has the key, and its answer.
+/// Logs a refusal that no balance explains. A lost claim of an idempotency key is a normal outcome: another request has the key and its
+/// answer.
 pub(crate) fn log_refusal(result: Result<tollgate_store::Receipt, CommitError>) {
     if let Err(CommitError::Refused(refusal)) = result
         && !is_claim_lost(&refusal)
@@ -50,8 +51,8 @@ pub(crate) fn is_claim_lost(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::KeyInUse(KeyUse::Lost))
 }
 
-/// The time of a charge. Never before its request began, also where the clock was set back meanwhile: the spending cap of a month counts what began in it,
-/// and looks for that in this month and after.
+/// The time of a charge. Never before the start of its request, even if the clock was set back meanwhile. The spending cap of a month
+/// counts requests begun in the month, and looks for charges in this month and later.
 pub(crate) fn charged_at(operation: OperationId, at: Timestamp) -> Timestamp {
     at.max(operation.began_at())
 }
@@ -59,7 +60,7 @@ pub(crate) fn charged_at(operation: OperationId, at: Timestamp) -> Timestamp {
 /// A charge of a key, by operation and time.
 type ChargeOfKey = (CredentialId, Micros, (OperationId, Timestamp));
 
-/// The charge of a part, if a key was used.
+/// The charge of a part with a key.
 pub(crate) fn charge_of_key(part: &LedgerPart) -> Option<ChargeOfKey> {
     let used = part.usage()?;
     let credential = used.usage.credential?;

@@ -1,8 +1,8 @@
 //! Crash tests: the state after repeated abnormal exits, on one file or in one PostgreSQL database.
 //!
-//! A child does mixed work through the real queue and prints each result that it received; it is killed at some point, or its disk writes
-//! fail. After each exit: the store opens, the holds of that run are released, the ledger balances, and everything acknowledged to the
-//! child is there. `TOLLGATE_KILLS` sets the number of rounds.
+//! A child does mixed work through the real queue, and prints each received result. The child is killed at some point, or its disk writes
+//! fail. After each exit the store opens, the start releases the holds of the run, and the ledger balances. Every result acknowledged to
+//! the child is in the store. `TOLLGATE_KILLS` sets the number of rounds.
 
 mod support;
 
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
             let folder = tempfile::tempdir().expect("a folder");
             a_killed_process_loses_no_acknowledged_unit(rounds, &file_in(folder.path()));
         }),
-        // A fifth of the rounds: each start and each audit takes longer.
+        // A fifth of the rounds: starts and audits take longer.
         (
             "a_killed_process_loses_no_acknowledged_unit_on_postgresql",
             &|| {
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
             &a_failing_disk_stops_the_store_and_loses_no_acknowledged_unit,
         ),
     ];
-    // As in the standard harness: arguments that are no options select tests by part of their names.
+    // Like the standard harness: arguments without a dash select tests by part of their names.
     let words: Vec<String> = std::env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with('-'))
@@ -87,7 +87,7 @@ fn a_killed_process_loses_no_acknowledged_unit(rounds: u64, place: &str) {
     make_accounts(place);
     let (mut acknowledged, mut orphans) = (0, 0);
     for round in 1..=rounds {
-        // From the first line, before the store is open, to deep in the work.
+        // From the first line, before the open of the store, to late in the work.
         let lines = mixed(round) % 1500 * (round % 5) / 4;
         let child = spawn(Command::new(this_program()), round, place);
         let acks = kill_after(child, lines as usize);
@@ -114,13 +114,13 @@ fn a_store_killed_during_creation_is_created_again(rounds: u64) {
     }
 }
 
-/// The shell limits the size of the child's files, so that a real write fails as one on a full or broken disk does.
+/// The shell limits the size of the child's files, so that a real write fails as on a full or broken disk.
 fn a_failing_disk_stops_the_store_and_loses_no_acknowledged_unit() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = file_in(folder.path());
     make_accounts(&path);
     let mut shell = Command::new("sh");
-    // In units of 512 bytes; the signal that would end the process is turned into the error that a write returns.
+    // In units of 512 bytes. The trap turns the fatal signal into a write error.
     let script = "trap '' XFSZ; ulimit -f 4096; exec \"$0\"";
     shell.args(["-c", script]).arg(this_program());
     let mut child = spawn(shell, 1000, &path);
@@ -135,7 +135,7 @@ fn a_failing_disk_stops_the_store_and_loses_no_acknowledged_unit() {
     check(&path, &acks, 1000);
 }
 
-/// Opens the store of the child and compares it with what was acknowledged; returns the number of released holds.
+/// Opens the store of the child, and compares the store with the acknowledged results. Returns the number of released holds.
 fn check(place: &str, acks: &[String], round: u64) -> usize {
     let store = open_at(place);
     let (_ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the ledger starts");
@@ -152,7 +152,7 @@ fn check(place: &str, acks: &[String], round: u64) -> usize {
             .expect("an operation is read");
         let cost = rows.usage.as_ref().map(|usage| usage.cost.get());
         let kept = match words[0] {
-            // Coalesced with its settlement, the charge stands for the hold, and the usage record for one without a cost.
+            // A hold coalesced with its settlement: the charge stands for the hold. Without a cost, the usage record stands for the hold.
             "held" => {
                 rows.entries
                     .iter()
@@ -210,7 +210,7 @@ fn spawn(mut command: Command, round: u64, place: &str) -> Child {
         .expect("the child starts")
 }
 
-/// Reads a number of lines from the child, kills it, and reads what it had printed by then.
+/// Reads a number of lines from the child, kills the child, and reads the lines printed before the kill.
 fn kill_after(mut child: Child, lines: usize) -> Vec<String> {
     let mut output = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut all: Vec<String> = output.by_ref().take(lines).map_while(Result::ok).collect();
@@ -225,7 +225,7 @@ fn acks(child: &mut Child, lines: usize) -> Vec<String> {
     whole_acks(output.take(lines).map_while(Result::ok).collect())
 }
 
-/// Only complete lines: the last may have been cut by the kill.
+/// Only complete lines: the kill may have cut the last line.
 fn whole_acks(lines: Vec<String>) -> Vec<String> {
     lines
         .into_iter()
@@ -235,7 +235,7 @@ fn whole_acks(lines: Vec<String>) -> Vec<String> {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Fails when the reader has gone; there is nothing to report it to.
+    // Fails when the reader has gone. The error has no recipient.
     let _ = writeln!(out, "{line}");
 }
 
@@ -249,7 +249,7 @@ fn mixed(number: u64) -> u64 {
 
 fn child(round: u64, place: &str) -> ExitCode {
     say("begin");
-    // Some kills hit the time between two postings, some hit a posting.
+    // Some kills hit the time between two postings, other kills hit a posting.
     let post_records = 20;
     let on_failure = Box::new(|failure: &Failure| {
         let _ = writeln!(std::io::stderr(), "{failure}");
@@ -299,12 +299,12 @@ fn child(round: u64, place: &str) -> ExitCode {
             ended.expect("no task panics");
         }
     });
-    // All waiting callers are notified of a failure before `on_failure` is called: wait for the writer.
+    // Waiting callers are notified of a failure before the call of `on_failure`: wait for the writer.
     store.close();
     ExitCode::SUCCESS
 }
 
-/// One piece of work, selected by its number; every result is printed. `false` when the store has stopped.
+/// One piece of work, selected by its number; prints every result. `false` when the store has stopped.
 async fn work(ledger: &Ledger, number: u64) -> bool {
     let dice = mixed(number);
     let payer = account(dice % ACCOUNTS);

@@ -1,7 +1,7 @@
-//! The acceptance suite of the ledger on each engine of the store, and the tests of what one engine alone has.
+//! The acceptance suite of the ledger on each engine of the store, and tests of a single engine.
 //!
-//! A test of `suite/` is `sqlite::suite::holds::...` here. It opens stores with `engine.rs` of the store's tests, and edits tables past the
-//! store with `database.rs` of its engine.
+//! A test of `suite/` is `sqlite::suite::holds::...` here. The test opens stores with `engine.rs` of the store's tests. The test edits
+//! tables, without the store, with `database.rs` of its engine.
 
 mod simulation;
 mod support;

@@ -1,4 +1,4 @@
-//! Several nodes on one PostgreSQL database: every account's credit is spent once, wherever its requests arrive.
+//! Several nodes on one PostgreSQL database: every account's credit is spent once, at any node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -64,7 +64,7 @@ fn open(url: &str, name: &str, role: NodeRole) -> Node {
     node
 }
 
-/// A node that does not read the changes of others.
+/// A node that does not read changes by other nodes.
 fn without_feed(url: &str, name: &str, role: NodeRole) -> Node {
     let store = postgres::open(options(url, name, role)).expect("the store opens");
     let ledger = support::start(&store);
@@ -76,19 +76,19 @@ fn node(url: &str, name: &str) -> Node {
 }
 
 impl Node {
-    /// Returns what the node has, and ends it.
+    /// Returns the node's credit, and ends the node.
     fn close(self) {
         self.ledger.return_all();
         self.store.close();
     }
 
-    /// Loads an account, which another node has just made.
+    /// Loads an account just made by another node.
     fn has_account(&self, account: AccountId) {
         balance_of(&self.ledger, account);
     }
 }
 
-/// Waits until something holds that another thread brings about.
+/// Waits for a condition that another thread fulfils.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let polled = async {
         let mut often = tokio::time::interval(Duration::from_millis(10));
@@ -120,7 +120,7 @@ fn available(store: &Arc<dyn Store>, account: AccountId) -> i64 {
     row.available.get()
 }
 
-/// Holds on nodes in turn, each repeated while other nodes are asked for their credit.
+/// Holds on nodes in turn. Each hold is repeated while other nodes are asked for their credit.
 async fn hold_everywhere(
     nodes: &[&Node],
     account: AccountId,
@@ -182,7 +182,7 @@ fn of_five_times_the_holds_that_an_account_can_pay_exactly_as_many_are_placed_as
             }
         }
         assert_eq!(holds.len(), COUNT, "round {round}");
-        // Half of them cost less than they hold.
+        // Half of the operations cost less than their hold.
         let settlements: Vec<_> = (holds.into_iter().enumerate())
             .map(|(index, hold)| hold.settle(settle(AMOUNT / (1 + index as i64 % 2))))
             .collect();
@@ -219,7 +219,7 @@ fn credit_that_is_booked_at_one_node_is_spent_at_another_one() {
         ),
         "{refused:?}"
     );
-    // A shorter answer is decided on all that the account has.
+    // The whole credit of the account decides a shorter answer.
     let within = wait(a.ledger.hold(request(account, 3, 500), Some).finish());
     assert_eq!(within.expect("a smaller one").amount(), Micros::new(400));
     wait(a.ledger.grant(credit_of(account, 50, "second", 900))).expect("it is booked");
@@ -229,7 +229,8 @@ fn credit_that_is_booked_at_one_node_is_spent_at_another_one() {
     assert_balanced(&a.store);
 }
 
-/// What the database has of an account is counted too: the sum that it could not store stopped the node, and each that booked the credit again.
+/// The limit also counts credit in the database. A sum above the store's range stopped the node, and each node that booked the credit
+/// again.
 #[test]
 fn credit_beyond_what_can_be_counted_is_refused_wherever_it_is() {
     let url = Postgres::shared().database();
@@ -267,7 +268,7 @@ fn credit_is_taken_from_an_account_wherever_it_is() {
     let (a, b) = (node(&url, "a"), node(&url, "b"));
     let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
     b.has_account(account);
-    // b has an allotment of some size, and 100 are held.
+    // `b` has an allotment of some size, with 100 held.
     let hold = wait(b.ledger.hold(request(account, 1, 100), |_| None).finish()).expect("a hold");
     let too_much = wait(a.ledger.correct(credit_of(account, -901, "too much", 900)));
     assert!(
@@ -284,7 +285,8 @@ fn credit_is_taken_from_an_account_wherever_it_is() {
     assert_balanced(&b.store);
 }
 
-/// The part of the other node is posted later: a node that loads the account meanwhile sees less than there is, and took back no more.
+/// The commits of the other node are posted later. A node that loads the account meanwhile sees too little credit, and took back too
+/// little.
 #[test]
 fn all_that_an_account_has_is_taken_back_at_a_node_that_does_not_see_it() {
     let url = Postgres::shared().database();
@@ -348,7 +350,7 @@ fn what_a_node_that_has_crashed_had_is_recovered() {
     let mut hold = wait(b.ledger.hold(request(account, 1, 100), |_| None).finish()).expect("one");
     wait(hold.durable()).expect("it is durable");
     let number = b.store.node();
-    // Its process has ended without a word.
+    // The process has ended without a message.
     server.run(
         url.rsplit('/').next().expect("a name"),
         &format!("DELETE FROM leases WHERE node = {number}"),
@@ -373,7 +375,7 @@ fn what_a_node_that_has_crashed_had_is_recovered() {
     std::mem::forget(hold);
 }
 
-/// A program that has booked credit as a node of its own, or a start that has failed. Other nodes waited for its answer without end.
+/// A program that has booked credit as a separate node, or a failed start. Other nodes waited for its answer without end.
 #[test]
 fn a_node_that_has_left_nothing_but_its_answers_to_recalls_is_recovered() {
     let url = Postgres::shared().database();
@@ -438,7 +440,7 @@ fn a_node_that_is_alone_and_one_of_several_do_not_run_at_once() {
     let hold = wait(a.ledger.hold(request(account, 1, 10), |_| None).finish()).expect("a hold");
     wait(hold.settle(settle(10))).expect("it is durable");
     let number = a.store.node();
-    // Without giving its allotment back.
+    // Without a return of its allotment.
     a.store.close();
     let error = refused("gateway", NodeRole::Alone);
     assert!(

@@ -1,4 +1,4 @@
-//! Ledgers written concurrently by two processes, as versions before the fence allowed, and their repair.
+//! Ledgers with concurrent writes of two processes, as versions before the fence allowed, and the repair of such ledgers.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn process(path: &Path, fenced: bool, post_records: usize) -> (Arc<dyn Store>, L
     };
     let store = sqlite::open(path, options).expect("nothing keeps it off");
     let ledger = start(&store);
-    // What it has in memory is what it goes by.
+    // The process decides by the accounts in its memory.
     for number in 1..=2 {
         wait(ledger.load(account(number))).expect("it can be loaded");
     }
@@ -64,7 +64,7 @@ fn sell(ledger: &Ledger, payer: AccountId, numbers: std::ops::Range<u64>) -> i64
     sold
 }
 
-/// The guarantee of the fence: whatever two processes do, no credit is sold twice, and everything acknowledged is in the ledger.
+/// The guarantee of the fence: two processes never sell credit twice, and every acknowledged result is in the ledger.
 #[test]
 fn two_processes_on_one_file_sell_each_credit_once() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -72,7 +72,7 @@ fn two_processes_on_one_file_sell_each_credit_once() {
     let (first_store, first) = process(&path, true, 7);
     let payer = account_with(&first_store, &first, 1, 100, 0);
     let before = sell(&first, payer, 0..3);
-    // Open when the other process starts, and settled after it was released there.
+    // Open when the other process starts. Settled after its release by the other process.
     let mut open = first
         .hold(request(payer, 3, 10), |_| None)
         .now()
@@ -96,8 +96,8 @@ fn two_processes_on_one_file_sell_each_credit_once() {
     assert_eq!(report.sums.spent.get(), before + sold[1], "as acknowledged");
 }
 
-/// A ledger of two accounts on which two processes without a fence have worked concurrently: one credit sold twice, and a hold that the
-/// second has released and the first has settled.
+/// A ledger of two accounts, after concurrent work of two processes without a fence. One credit is sold twice. One hold is released by the
+/// second process and settled by the first process.
 fn damaged(path: &Path) -> (AccountId, AccountId) {
     let (first_store, first) = process(path, false, 65_536);
     let payer = account_with(&first_store, &first, 1, 100, 0);
@@ -117,7 +117,7 @@ fn damaged(path: &Path) -> (AccountId, AccountId) {
     for store in [&first_store, &second_store] {
         wait(flush(&**store)).expect("everything is durable");
     }
-    // As processes that were killed: neither posts its tail.
+    // Like killed processes: neither process posts its tail.
     std::mem::forget((first, second, first_store, second_store));
     (payer, other)
 }
@@ -141,7 +141,7 @@ fn a_ledger_written_by_two_processes_is_repaired() {
     let folder = tempfile::tempdir().expect("a folder");
     let original = folder.path().join("original.db");
     let (payer, other) = damaged(&original);
-    // The previous processes' stores are still open in this one: what follows uses the file as they left it.
+    // The stores of the previous processes are still open in this process. The test continues on a copy of the file.
     let path = folder.path().join("t.db");
     sqlite::backup(&original, &path).expect("a copy");
     let before = report_of(&path);
@@ -161,8 +161,8 @@ fn a_ledger_written_by_two_processes_is_repaired() {
 
     let done = repair(&path);
     let actions: Vec<_> = done.findings.iter().map(|one| &one.action).collect();
-    // The chain of the second starts where the first continued; its release is the second end of the operation; and the payer had 100, of
-    // which 97 were sold here and 100 there.
+    // The chain of the second process starts where the first process continued. Its release is the second end of the operation. The payer
+    // had 100: 97 were sold by one process, and 100 by the other process.
     assert!(
         matches!(
             actions[..],
@@ -210,10 +210,10 @@ fn a_ledger_written_by_two_processes_is_repaired() {
     assert_ledger_balances(&store);
 }
 
-/// What a hold has taken comes back, so it is no reason for a correction.
+/// Credit of an open hold comes back, so an open hold is no reason for a correction.
 #[test]
 fn open_holds_are_released_before_balances_are_corrected() {
-    //   what the first has open and what it sells, beside the 100 that the second sells of the same 100, and what is corrected
+    //   open holds of the first process, its sales, the correction; the second process sells the full 100
     for (held, sold, corrected) in [
         (&[100][..], 0, 0),
         (&[60, 40], 0, 0),
@@ -270,7 +270,8 @@ fn open_holds_are_released_before_balances_are_corrected() {
     }
 }
 
-/// Where both have moved balances meanwhile, neither those nor the open holds are what the journal says, and one may have stopped at it.
+/// Both processes have posted balances meanwhile. Balances and open holds differ from the journal, and one process may have stopped because
+/// of the difference.
 #[test]
 fn a_ledger_posted_to_by_two_processes_is_repaired_with_every_acknowledged_unit() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -305,20 +306,20 @@ fn a_ledger_posted_to_by_two_processes_is_repaired_with_every_acknowledged_unit(
     );
 }
 
-/// A journal of two runs with lost or changed commits: the remainder is kept.
+/// A journal of two runs with lost or changed commits: the repair keeps the remainder.
 #[test]
 fn every_provable_commit_is_kept_by_a_repair() {
     /// The id of commit `number` of run 1.
     const RUN: &str = "((1 << 56) | (1 << 34))";
-    //   what happens, what is spent afterwards and what is available, of 100 with three sales of 10 in each of two runs
+    //   edit, spent afterwards, available; of 100, with three sales of 10 in each of two runs
     for (edit, spent, free) in [
         ("", 60, 40),
-        // The commit with the hold of the first sale: its settlement stays as a charge.
+        // The commit with the hold of the first sale: the settlement stays as a charge.
         ("DELETE FROM journal WHERE id = RUN + 4", 60, 40),
-        // That of a settlement: the hold is open, and is released.
+        // The commit of a settlement: the hold is open, and is released.
         ("DELETE FROM journal WHERE id = RUN + 5", 50, 50),
         ("DELETE FROM journal WHERE id IN (RUN + 4, RUN + 5)", 50, 50),
-        // The commit of the grant: the sales cannot have been made without credit, and are corrected.
+        // The commit of the grant: sales without credit are impossible, and are corrected.
         ("DELETE FROM journal WHERE id = RUN + 1", 60, 0),
         (
             "UPDATE journal SET body = substr(body, 1, length(body) - 1) WHERE id = RUN + 5",
@@ -406,7 +407,7 @@ fn every_provable_commit_is_kept_by_a_repair() {
     }
 }
 
-/// Only possible with two processes: the same operation started or ended by each, the same reference booked by each.
+/// Only possible with two processes: both start or end one operation, or book one reference.
 #[test]
 fn the_first_start_end_and_booking_of_an_operation_count() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -419,7 +420,7 @@ fn the_first_start_end_and_booking_of_an_operation_count() {
         .expect("it is alone")
         .expect("there is credit");
     wait(hold.durable()).expect("the hold is durable");
-    // Without the recovery that would release the hold.
+    // Without the recovery, which would release the hold.
     let options = Options {
         lock: Some(Lock::disabled()),
         fenced: false,

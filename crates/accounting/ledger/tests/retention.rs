@@ -1,4 +1,4 @@
-//! Retention: old commits are exported and removed, and everything else about the books is as before. On both engines.
+//! Retention: old commits are exported and removed, and the rest of the books is unchanged. On both engines.
 
 mod support;
 
@@ -162,12 +162,12 @@ fn new_account(id: AccountId) -> Part {
     }))
 }
 
-/// Requests of all accounts over the days, of which some begin in one month and end in the next, and one hold that stays open.
+/// Requests of the accounts over the days, and one hold that stays open. Some requests begin in one month and end in the next month.
 fn fill(store: &Arc<dyn Store>) {
     fill_from(store, 0);
 }
 
-/// The same for other accounts and operations: the numbers from one on.
+/// [`fill`] for other accounts and operations, with numbers from `first` on.
 fn fill_from(store: &Arc<dyn Store>, first: u64) {
     let account = |number: u64| account(first + number);
     for number in 0..ACCOUNTS {
@@ -181,7 +181,7 @@ fn fill_from(store: &Arc<dyn Store>, first: u64) {
             number += 1;
             let (payer, at) = (account(each % ACCOUNTS), day(today));
             write(store, vec![hold(number, payer, at)]).expect("a hold");
-            // The one before the last ends here, so that a hold is open from one day to the next.
+            // The operation before the last operation ends here, so that a hold is open from one day to the next.
             let begun = number - 2;
             if begun > first + 1000 {
                 let payer = account((begun - first - 1001) % 6 % ACCOUNTS);
@@ -204,7 +204,7 @@ fn fill_from(store: &Arc<dyn Store>, first: u64) {
     }
 }
 
-/// What owners and operators see, which retention does not change.
+/// The view of owners and operators, unchanged by retention.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     accounts: BTreeMap<AccountId, (Micros, Micros)>,
@@ -270,7 +270,7 @@ fn commits(read: &Reader) -> u64 {
         .sum()
 }
 
-/// Runs the retention until `steps` times nothing has stopped it.
+/// Runs the retention up to `steps` uninterrupted steps.
 fn retain(
     store: &Arc<dyn Store>,
     folder: &Path,
@@ -280,7 +280,7 @@ fn retain(
     retain_reporting(store, folder, before, steps, &mut |_| {})
 }
 
-/// The same; reports the number of removed commits after each removal.
+/// [`retain`], with reports of the number of removed commits after each removal.
 fn retain_reporting(
     store: &Arc<dyn Store>,
     folder: &Path,
@@ -323,7 +323,7 @@ fn books_are_the_same_without_their_closed_months() {
         fill(&store);
         let before = seen(&store);
         let all = commits(&store);
-        // December is the first month that stays.
+        // December is the first kept month.
         let december = first_kept(day(DAYS), 1);
         let planned = closed_months(&store, december).expect("a dry run");
         let overdue = |months| overdue(&store, day(DAYS), months).expect("it can be read");
@@ -344,16 +344,16 @@ fn books_are_the_same_without_their_closed_months() {
         );
         assert!(done[0].commits > 100, "{done:?}");
         assert_eq!(seen(&store), before);
-        // The record of the removal is one more.
+        // The record of the removal is one further commit.
         assert!(commits(&store) <= all - done[0].commits + 2);
         let replayed = verify_exports(&store, &exports).expect("the files are whole");
         assert!(replayed.is_carried, "the files explain what is carried");
         assert_eq!(replayed.commits, done[0].commits);
 
-        // A credit is booked once, although its first booking is removed.
+        // A credit is booked once, even after the removal of its first booking.
         let again = write(&store, vec![grant(0, account(0), NOW)]).expect("a repetition");
         assert!(again.repeated.is_some(), "not booked a second time");
-        // A hold of a removed commit ends as any other.
+        // A hold of a removed commit ends normally.
         let end = settle(999_999, account(0), day(DAYS));
         write(&store, vec![end]).expect("it is open");
         let after = seen(&store);
@@ -374,7 +374,7 @@ fn books_are_the_same_without_their_closed_months() {
         assert!(replayed.is_carried, "all months");
         store.close();
 
-        // A gateway starts on what is left, and releases what is open.
+        // A gateway starts on the remainder, and releases open holds.
         let store = engine.open();
         let (ledger, _) = Ledger::start(store.clone(), day(DAYS + 1)).expect("it starts");
         drop(ledger);
@@ -383,7 +383,7 @@ fn books_are_the_same_without_their_closed_months() {
     }
 }
 
-/// One commit of a clock that was wrong for a moment kept all months after it in the database until its date.
+/// One commit with a wrong date kept every later month in the database until the date.
 #[test]
 fn a_commit_that_a_wrong_clock_has_dated_is_removed_with_those_around_it_and_removes_none() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -453,7 +453,7 @@ fn a_run_that_stops_anywhere_is_continued_by_the_next() {
     store.close();
     let december = first_kept(day(DAYS), 1);
     let count = closed_months(&store, december).expect("a dry run")[0].commits;
-    // While the file is written, and before and after each removal: there is more than one, of at most 512 commits.
+    // During the write of the file, and before and after each removal. The test has more than one removal, of at most 512 commits each.
     for steps in [0, 1, count - 1, count, count + 1] {
         let copy = folder.path().join(format!("{steps}.db"));
         sqlite::backup(&path, &copy).expect("a copy");
@@ -470,7 +470,7 @@ fn a_run_that_stops_anywhere_is_continued_by_the_next() {
         assert_eq!(seen(&store), before, "after {steps}");
         let replayed = verify_exports(&store, &exports).expect("the files are whole");
         assert!(replayed.is_carried, "after {steps}");
-        // As a process that is killed.
+        // Like a killed process.
         std::mem::forget(store);
         let copy = folder.path().join(format!("{steps}-killed.db"));
         let Engine::Sqlite(killed) = &engine else {
@@ -529,7 +529,7 @@ fn a_removal_ends_when_it_has_the_commits_of_some_accounts() {
     store.close();
 }
 
-/// The removal of all commits of a node up to one.
+/// The removal of a node's commits up to `last`.
 fn carry(last: &BatchRows) -> Part {
     let seal = &last.seal;
     Part::Carry(Box::new(CarryPart {
@@ -540,7 +540,7 @@ fn carry(last: &BatchRows) -> Part {
     }))
 }
 
-/// The last posted commit of a node, and those after it.
+/// The last posted commit of a node, and the later commits.
 fn live_commits(store: &Reader, node: i64) -> Vec<BatchRows> {
     let mut journals = store.retained().expect("the nodes").into_iter();
     let journal = journals.find(|one| one.node == node).expect("the node");
@@ -563,7 +563,7 @@ fn a_commit_is_removed_only_when_it_is_posted_and_another_posted_one_follows() {
             assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
         }
         assert_eq!((seen(&store), commits(&store)), (before, all));
-        // The usage of days follows later than the rest after an upgrade from a release without it.
+        // After an upgrade from a release without the usage of days, the usage of days is posted late.
         let marks = match engine {
             Engine::Sqlite(_) => "nodes",
             Engine::Postgres(_) => "node_marks",
@@ -596,7 +596,7 @@ fn of_each_node_only_what_it_has_posted_is_removed_by_whichever_runs() {
         .map(|journal| journal.node)
         .collect();
     assert_eq!(numbers.len(), 2, "{numbers:?}");
-    // The commits of one are not older for having a smaller number than those that the other has posted.
+    // A commit with a smaller number than the posted commits of the other node is not older.
     for number in &numbers {
         for live in live_commits(&nodes[0], *number) {
             let refused = write(&nodes[0], vec![carry(&live)]);
@@ -622,7 +622,7 @@ fn of_each_node_only_what_it_has_posted_is_removed_by_whichever_runs() {
     assert_eq!(seen(&nodes[0]), before);
     let replayed = verify_exports(&nodes[0], folder.path()).expect("the files are whole");
     assert!(replayed.is_carried, "the files of both");
-    // Each goes on after its last commit.
+    // Each node goes on after its last commit.
     for (store, number) in nodes.iter().zip([20_000_000, 20_000_001]) {
         write(store, vec![grant(number, account(0), day(DAYS))]).expect("credit");
         seen(store);

@@ -1,4 +1,5 @@
-//! A node that is cut off from its database: answers end with their charges in the spool, and each is in the books once, whatever happens then.
+//! A node cut off from its database. Answers end with their charges in the spool. Each charge is in the books exactly once, after any later
+//! event.
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -28,7 +29,7 @@ mod removed_months;
 #[path = "support/mod.rs"]
 mod support;
 
-/// Times of an outage that tests need not wait for. The margin is within what is left of the lease and the grace after some hours.
+/// Times of an outage without waits in tests. The margin is within the remaining lease and the grace after some hours.
 const TIMES: OutageTimes = OutageTimes {
     lease: Duration::from_secs(10),
     admits_for: Duration::from_secs(7),
@@ -44,7 +45,7 @@ struct Fixture {
     folder: TempDir,
 }
 
-/// A node of it.
+/// A node on the database.
 struct Node {
     store: Arc<dyn Store>,
     ledger: Ledger,
@@ -87,7 +88,7 @@ impl Fixture {
         }
     }
 
-    /// Another machine: without the folder, and past the link.
+    /// Options of another machine: without the folder, and with a direct connection.
     fn elsewhere(&self, name: &str, role: NodeRole) -> Options {
         let url = Postgres::shared().url(&self.database);
         Options {
@@ -101,7 +102,7 @@ impl Fixture {
         start(self.options("a", role))
     }
 
-    /// Recovers a node from elsewhere, as an operator does, whom the grace does not bind.
+    /// Recovers a node from another machine, like an operator. The grace does not bind an operator.
     fn recover(&self, number: i64) {
         let end = format!("UPDATE leases SET held_until = 0 WHERE node = {number}");
         Postgres::shared().run(&self.database, &end);
@@ -132,7 +133,7 @@ fn wait<F: Future>(future: F) -> F::Output {
         .block_on(future)
 }
 
-/// Waits until something holds that another thread brings about.
+/// Waits for a condition that another thread fulfils.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let polled = async {
         let mut often = tokio::time::interval(Duration::from_millis(5));
@@ -187,13 +188,13 @@ impl Node {
         eventually("a commit is under way", || began.load(Relaxed) > 0);
     }
 
-    /// Waits until no commit is under way, so that the next one is the test's.
+    /// Waits until no commit is under way, so that the next commit belongs to the test.
     fn rests(&self) {
         let began = &self.store.gauges().commit_began_us;
         eventually("the commit has ended", || began.load(Relaxed) == 0);
     }
 
-    /// Ends the use of the spool as the end of the process does, without a word to the database.
+    /// Ends the use of the spool like the end of the process, without a message to the database.
     fn die(self) {
         self.store.close();
     }
@@ -243,7 +244,7 @@ fn answers_end_during_an_outage_and_each_is_charged_once_when_the_database_is_ba
     }
 }
 
-/// A node with a spool ended at once too.
+/// A node with a spool also ended at once.
 #[test]
 fn answers_end_while_the_database_has_no_room_and_each_is_charged_once_when_it_has() {
     for role in ROLES {
@@ -294,7 +295,7 @@ fn what_a_process_that_ended_meanwhile_has_spooled_is_charged_once_by_its_next_s
         node.ledger.return_all();
         assert_books(&node.store, account, 899);
         node.store.close();
-        // As a power failure may leave it, which the file system has not been asked to outlast.
+        // A state possible after a power failure: the file system was not asked for durability.
         let mut again = std::fs::read(fixture.file()).expect("the spool");
         again.extend_from_slice(&copy[512..]);
         std::fs::write(fixture.file(), again).expect("it is there again");
@@ -354,11 +355,11 @@ fn a_late_charge_that_waits_for_another_nodes_credit_does_not_keep_others_from_b
     let node = fixture.start(NodeRole::OneOfMany);
     let awaited = account_with(&node.store, &node.ledger, 1, 1_000, 0);
     let number = node.store.node();
-    // So many that to ask for the credit of one after the other takes longer than the start waits.
+    // So many accounts that sequential requests for their credit take longer than the wait of the start.
     let more: Vec<_> = (3..63)
         .map(|id| account_with(&node.store, &node.ledger, id, 1_000, 0))
         .collect();
-    // The last of all.
+    // The last account.
     let other = account_with(&node.store, &node.ledger, 63, 1_000, 0);
     let accounts = [&[awaited; 3][..], &more, &[other]].concat();
     let holds: Vec<_> = (1..)
@@ -372,7 +373,7 @@ fn a_late_charge_that_waits_for_another_nodes_credit_does_not_keep_others_from_b
     node.die();
     fixture.recover(number);
 
-    // It has all credit of the account and does not read what others ask for.
+    // Node `b` has the whole credit of the accounts, and does not read recalls of other nodes.
     let store = postgres::open(fixture.elsewhere("b", NodeRole::OneOfMany)).expect("it opens");
     let ledger = support::start(&store);
     let b = Node { store, ledger };
@@ -383,7 +384,7 @@ fn a_late_charge_that_waits_for_another_nodes_credit_does_not_keep_others_from_b
     fixture.link.restore();
     let node = fixture.start(NodeRole::OneOfMany);
     assert_eq!(node.late(), (1, 0), "that of the other account");
-    // One charge of an account asks for all of them, for ten seconds, at most three times a second.
+    // One charge per account asks for the credit, for ten seconds, at most three times a second.
     let counters = node.ledger.allotment_counters();
     let asked = counters.unavailable.load(Relaxed);
     assert!((61..61 * 30).contains(&asked), "{asked}");
@@ -410,7 +411,7 @@ fn a_recovery_that_has_the_nodes_own_spool_charges_what_is_in_it() {
     fixture.link.cut();
     node.settled(hold, 70).expect("it is in the spool");
     node.die();
-    // The lock of the folder shows that its process has ended, so its lease is not waited for.
+    // The lock of the folder shows the end of the process, so the recovery does not wait for the lease.
     let store = postgres::open(Options {
         spool: fixture.options("a", NodeRole::OneOfMany).spool,
         ..fixture.elsewhere("a", NodeRole::Recovery(number))
@@ -451,7 +452,7 @@ fn until_its_grace_is_over_no_other_start_takes_a_node_that_may_end_answers() {
     fixture.link.restore();
 }
 
-/// The clock of a node, which the test advances.
+/// A node with a clock that the test advances.
 fn clocked(fixture: &Fixture, spool_bytes_max: u64) -> (Node, ManualClock) {
     let (clock, hand) = Clock::manual(NOW);
     let mut options = Options {
@@ -472,7 +473,7 @@ fn shortly_before_others_may_recover_the_node_no_answer_ends_any_more() {
     fixture.link.cut();
     let settlement = hold.settle(settle(10));
     node.commits();
-    // 10 s of the lease, 900 s, and 30 s less.
+    // 10 s of the lease, 900 s of grace, less the margin of 30 s.
     hand.advance(Duration::from_secs(879));
     wait(settlement).expect("one second before that");
     hand.advance(Duration::from_secs(2));
@@ -486,7 +487,7 @@ fn shortly_before_others_may_recover_the_node_no_answer_ends_any_more() {
         "a cut answer is charged by no later run"
     );
     fixture.link.restore();
-    // Not recovered: it goes on.
+    // The node was not recovered, and goes on.
     wait(settlement).expect("it is durable");
     eventually("the spool is empty", || node.spooled() == (0, 0));
     node.store.close();
@@ -505,11 +506,11 @@ fn a_node_that_is_cut_off_admits_nothing_new_and_goes_on_after_a_stall() {
     node.ledger.evict_idle();
     wait(flush(&*node.store)).expect("everything is durable");
     assert_eq!(node.ledger.evict_idle(), 1, "the other one has a hold");
-    // What that has queued: a commit that began later than the clock is set forward below would take no time by it.
+    // Waits for the unit queued by `evict_idle`. A commit begun after the clock advance below would take no time by the clock.
     wait(flush(&*node.store)).expect("everything is durable");
     node.rests();
     fixture.link.stall();
-    // Its hold is on the way: it is refused when the node is cut off, and released behind the hold.
+    // The hold is on its way. The hold is refused when the node is cut off. Its release is queued behind the hold.
     let mut waiting = node
         .ledger
         .hold(request(account, 2, 200), |_| None)
@@ -522,7 +523,7 @@ fn a_node_that_is_cut_off_admits_nothing_new_and_goes_on_after_a_stall() {
         Poll::Ready(loading.as_mut().poll(context))
     }));
     assert!(begun.is_pending(), "it waits for the database: {begun:?}");
-    // More than there may be at a time.
+    // More reads than allowed at a time.
     let readers = tokio::runtime::Runtime::new().expect("a runtime");
     let reads = Vec::from_iter((0..20).map(|_| {
         let store = Arc::clone(&node.store);
@@ -598,7 +599,7 @@ fn a_spool_that_is_full_keeps_answers_back_until_the_database_is_there() {
     node.store.close();
 }
 
-/// A node gives up when others may have recovered it: what it could not write is cut and free, what it has written is charged.
+/// A node gives up when another node may have recovered the node. Unwritten answers are cut and free. Written answers are charged.
 #[test]
 fn at_the_end_of_the_grace_answers_without_a_place_in_the_spool_are_cut_and_not_charged() {
     let fixture = Fixture::new();

@@ -1,7 +1,7 @@
-//! What the nodes of a cluster have of accounts and of the spending caps of keys.
+//! Allotments of accounts and spending caps on the nodes of a cluster.
 //!
-//! Each node's journal is a ledger of its own: the records of moves are entries in it. So what a node has of an account is the sum of its own
-//! entries, and what no node has follows from that and from the account's total.
+//! Each node's journal is an independent ledger: the records of moves are entries in the journal. So a node's allotment of an account is
+//! the sum of the node's entries. The unallotted credit follows from the allotments and the account's total.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use tollgate_store::{AllotmentRow, BatchRows, CapShares, OpeningSum, has_allotme
 /// Available and held.
 type Balance = (i128, i128);
 
-/// The entries of nodes, by account and node: those that are posted, and all.
+/// The entries of nodes, by account and node: the posted entries, and the sum with unposted entries.
 #[derive(Default)]
 pub(super) struct Allotments {
     /// The last posted commit of each node, by epoch and number.
@@ -21,7 +21,7 @@ pub(super) struct Allotments {
 }
 
 impl Allotments {
-    /// A node, before the commits. Returns it if it has allotments.
+    /// Adds a node, before the commits. Returns the node if the node has allotments.
     pub(super) fn posted(&mut self, node: i64, last: Option<(i64, i64)>) -> Option<i64> {
         let node = Some(node).filter(|node| has_allotments(*node))?;
         self.marks
@@ -29,7 +29,7 @@ impl Allotments {
         Some(node)
     }
 
-    /// What is carried of a node's removed commits, before the commits that follow them: all of it was posted.
+    /// Adds the opening sum of a node's removed commits, before the following commits. Removed commits were posted.
     pub(super) fn carried(&mut self, sum: &OpeningSum) {
         if self.marks.contains_key(&sum.node) {
             let available = i128::from(sum.allotted.get()) - i128::from(sum.charged.get());
@@ -39,7 +39,7 @@ impl Allotments {
         }
     }
 
-    /// One commit. What is unreadable shows in its seal.
+    /// Adds one commit. The check of the seal reports unreadable data.
     pub(super) fn batch(&mut self, rows: &BatchRows) {
         let seal = &rows.seal;
         let Some(mark) = self.marks.get(&seal.node) else {
@@ -55,7 +55,7 @@ impl Allotments {
         }
     }
 
-    /// One entry of a node; what is carried of removed commits comes before the commits that follow them.
+    /// Adds one entry of a node. Entries carried from removed commits come before the following commits.
     pub(super) fn entry(&mut self, node: i64, entry: &Entry, is_posted: bool) {
         if !self.marks.contains_key(&node) {
             return;
@@ -68,7 +68,7 @@ impl Allotments {
         add(all, available.into(), held.into());
     }
 
-    /// What a node has stored of an account, after all commits. Returns its violations.
+    /// Checks a node's stored allotment of an account, after the last commit. Returns the violation.
     pub(super) fn row(&mut self, node: i64, row: &AllotmentRow) -> Option<String> {
         let sums = self.sums.remove(&(row.account, node)).unwrap_or_default();
         check_row(
@@ -78,7 +78,7 @@ impl Allotments {
         )
     }
 
-    /// The accounts of which nodes have stored nothing; after all rows. Returns their violations.
+    /// Checks the accounts without a stored allotment, after the last row. Returns the violations.
     pub(super) fn rest(&mut self) -> Vec<(AccountId, String)> {
         let mut found: Vec<_> = std::mem::take(&mut self.sums)
             .into_iter()
@@ -123,7 +123,7 @@ pub(super) fn cap(shares: &CapShares) -> Option<String> {
     let spent: i128 = shares.nodes.iter().map(|node| wide(node.spent)).sum();
     let counted = wide(shares.before) + spent;
     let (posted, elsewhere) = (wide(shares.posted), wide(shares.since_elsewhere));
-    // Of a cap that is not in force, not every node counts its charges: they are summed when it is set again.
+    // Only for a cap in force does every node count its charges. For another cap the charges are summed when the cap is set again.
     let is_in_force = shares.max.is_some();
     if counted > posted + elsewhere || (is_in_force && counted < posted) {
         let charged = posted + elsewhere;

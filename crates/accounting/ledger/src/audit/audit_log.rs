@@ -1,4 +1,4 @@
-//! The chain of the audit log: each record follows the one before it of its node.
+//! The chain of the audit log: each record follows the previous record of its node.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(crate) struct AuditLogChain {
 }
 
 impl AuditLogChain {
-    /// The violation of a record, if there is one. Records are passed by node and number.
+    /// The violation of a record, if any. Records are passed in the order of node and number.
     pub(crate) fn next(&mut self, record: &AuditRecord) -> Option<String> {
         let AuditRecord { node, number, .. } = *record;
         let last = self.last.insert(node, (number, record.hash));

@@ -1,4 +1,4 @@
-//! The audit rules, one after the other.
+//! The audit rules.
 //!
 //! Sums are 128 bits wide: a damaged row must show as a violation, not stop the audit.
 
@@ -28,7 +28,7 @@ pub(crate) struct Check {
     available: i128,
     held: i128,
     usage_written_off: i128,
-    /// Node, and the epoch, number and hash of its last seal.
+    /// By node: epoch, number and hash of the last seal.
     chain: BTreeMap<i64, (i64, i64, [u8; 32])>,
     payments: Payments,
     audit_log: AuditLogChain,
@@ -46,7 +46,7 @@ struct Summed {
 }
 
 impl Check {
-    /// A version of a price, visited before the operations charged at it.
+    /// Adds a version of a price. Visited before the operations at the version's price.
     pub(crate) fn price(&mut self, row: &PriceRow) {
         self.prices
             .entry(row.version)
@@ -54,7 +54,7 @@ impl Check {
             .push(row.clone());
     }
 
-    /// What is carried of removed commits, visited before the commits that follow them.
+    /// Adds the opening balances of removed commits. Visited before the following commits.
     pub(crate) fn carried(&mut self, carried: &OpeningBalances) {
         for node in &carried.nodes {
             let (epoch, number) = node.last();
@@ -76,7 +76,8 @@ impl Check {
         }
     }
 
-    /// One operation: it begins once, its end frees what it held, and it pays no more than its usage costs. Its rows also count towards its accounts.
+    /// Checks one operation: the operation begins once, its end frees the held amount, and its charge is at most the cost of its usage. The
+    /// rows also count towards their accounts.
     pub(crate) fn operation(&mut self, rows: &OperationRows) {
         self.report.operations += 1;
         for entry in &rows.entries {
@@ -104,13 +105,13 @@ impl Check {
         self.cost(rows, end.or(open));
     }
 
-    /// A row is a complete double entry of the form that its kind has.
+    /// Checks that a row is a complete double entry with the shape of its kind.
     fn entry(&mut self, entry: &Entry) {
         self.payments.entry(entry);
         let available = i128::from(entry.d_available.get());
         let held = i128::from(entry.d_held.get());
         let summed = self.accounts.entry(entry.account).or_default();
-        // An allotment moves credit between a node and the shared balance, and the account has both.
+        // An allotment moves credit between a node and the shared balance. Both belong to the account.
         if entry.kind != EntryKind::Allotment {
             summed.available += available;
             summed.held += held;
@@ -175,7 +176,7 @@ impl Check {
         self.wrong(Some(rows.id), account, what.to_owned());
     }
 
-    /// A charge and its usage record are one record of the journal, so they agree; the written-off amount may still be invalid.
+    /// A charge and its usage record are one record of the journal, so the two agree. The written-off amount may still be invalid.
     fn usage(&mut self, rows: &OperationRows) {
         let Some(usage) = &rows.usage else { return };
         self.report.usage += 1;
@@ -190,15 +191,15 @@ impl Check {
         }
     }
 
-    /// No account pays more than its usage costs at the price version of the hold. Less is no violation: an aborted request costs no
-    /// request price, and a cached response only a fraction.
+    /// No account pays more than the cost of its usage at the price version of the hold. A smaller charge is no violation: an aborted
+    /// request costs no request price, and a cached response only a fraction.
     fn cost(&mut self, rows: &OperationRows, last: Option<&Entry>) {
         let (Some(usage), Some(entry)) = (&rows.usage, last) else {
             return;
         };
         let versions = entry.price_version.and_then(|it| self.prices.get(&it));
         let mut versions = versions.into_iter().flatten();
-        // A version from before versions were stored cannot be checked.
+        // A version from before the storage of versions cannot be checked.
         let Some(row) = versions.find(|row| row.model == usage.usage.model) else {
             return;
         };
@@ -219,21 +220,22 @@ impl Check {
         }
     }
 
-    /// A payment granted the credits that are booked for it; runs after all operations.
+    /// Checks that a payment granted the booked credits. Runs after the last operation.
     pub(crate) fn payment(&mut self, row: &PaymentRow) {
         if let Some(what) = self.payments.payment(row) {
             self.wrong(None, Some(row.account), what);
         }
     }
 
-    /// No account has more of the plan than was paid for; runs after all payments.
+    /// Checks that no account has more plan time than paid for. Runs after the last payment.
     pub(crate) fn subscription(&mut self, row: &SubscriptionRow) {
         if let Some(what) = self.payments.subscription(row) {
             self.wrong(None, Some(row.account), what);
         }
     }
 
-    /// One account: its balances are the sums of its entries and of its open holds, and within its credit limit. Runs after all operations.
+    /// Checks one account: the balances are the sums of its entries and of its open holds, and within its credit limit. Runs after the last
+    /// operation.
     pub(crate) fn account(&mut self, account: &AccountRow) {
         if let Some(what) = self.payments.account(account) {
             self.wrong(None, Some(account.id), what);
@@ -282,32 +284,33 @@ impl Check {
         }
     }
 
-    /// A node, with the last commit that it has posted; runs before all commits. Returns it if it has allotments.
+    /// Adds a node, with its last posted commit. Runs before the first commit. Returns the node if the node has allotments.
     pub(crate) fn node(&mut self, node: i64, posted: Option<(i64, i64)>) -> Option<i64> {
         self.allotments.posted(node, posted)
     }
 
-    /// What a node has of an account: it is the sum of the node's own entries, and not below zero. Runs after all commits.
+    /// Checks a node's allotment of an account: the allotment is the sum of the node's entries, and not below zero. Runs after the last
+    /// commit.
     pub(crate) fn allotment(&mut self, node: i64, row: &AllotmentRow) {
         if let Some(what) = self.allotments.row(node, row) {
             self.wrong(None, Some(row.account), what);
         }
     }
 
-    /// The same for what nodes have not stored; runs after all of them.
+    /// Checks allotments without a stored row. Runs after the last stored allotment.
     pub(crate) fn allotments_end(&mut self) {
         for (account, what) in self.allotments.rest() {
             self.wrong(None, Some(account), what);
         }
     }
 
-    /// A problem of a key's cap: what counts as spent is not what was charged, a node has spent more than it was given, or all of them were given
-    /// more than there is.
+    /// Adds a problem of a key's cap. The counted spending differs from the charges, a node has spent more than granted, or the grants
+    /// exceed the cap.
     pub(super) fn wrong_cap(&mut self, cap: WrongCap) {
         self.wrong(None, Some(cap.account), cap.what);
     }
 
-    /// A node's last posted commit is in its journal; runs after all commits.
+    /// Checks that the journal has a node's last posted commit. Runs after the last commit.
     pub(crate) fn posted(&mut self, node: i64, posted: Option<(i64, i64)>) {
         let last = self
             .chain
@@ -319,13 +322,13 @@ impl Check {
         }
     }
 
-    /// An account's owner is shown something else than the journal says.
+    /// Adds an account whose postings or references differ from the journal. The owner of the account sees wrong data.
     pub(crate) fn posting_differences(&mut self, account: AccountId) {
         let what = String::from("its postings or references are not what the journal says");
         self.wrong(None, Some(account), what);
     }
 
-    /// One commit: its seal follows the previous one, and matches its content.
+    /// Checks one commit: the seal follows the previous seal, and matches the content.
     pub(crate) fn batch(&mut self, rows: &BatchRows) {
         let seal = &rows.seal;
         let (node, epoch, number) = (seal.node, seal.epoch, seal.number);
@@ -359,7 +362,7 @@ impl Check {
             ),
             Err(error) => {
                 self.unreadable = true;
-                // What the seal covers is of another release; what it does not is damaged.
+                // An unreadable commit that matches its seal is from another release. Otherwise the commit is damaged.
                 let damage = match seal.covers(&rows.body) {
                     true => "",
                     false => "does not match its seal: it ",
@@ -370,7 +373,7 @@ impl Check {
         self.wrong(None, None, what);
     }
 
-    /// One record of the audit log: it follows the previous one, and has the hash of its content.
+    /// Checks one record of the audit log: the record follows the previous record, and has the hash of its content.
     pub(crate) fn audit_record(&mut self, record: &AuditRecord) {
         self.report.audit_records += 1;
         if let Some(what) = self.audit_log.next(record) {

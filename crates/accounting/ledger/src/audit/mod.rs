@@ -37,7 +37,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All entries, summed by contra account. The signed sum of all fields is zero in a ledger that balances.
+/// The entries, summed by contra account. The signed sum of the fields is zero in a ledger that balances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Credit bought with outside money, as seen from the contra side (negative).
@@ -93,7 +93,7 @@ pub struct Report {
     pub open_holds: u64,
     /// Seals checked.
     pub seals: u64,
-    /// Commits that were exported and removed: what is carried of them was checked against its seal.
+    /// Commits that were exported and removed. The carried balances were checked against their seal.
     pub removed_commits: u64,
     /// Records of the audit log checked.
     pub audit_records: u64,
@@ -101,13 +101,13 @@ pub struct Report {
     pub paid: Paid,
     /// The totals.
     pub sums: Sums,
-    /// Costs of operations beyond what could be charged: in usage records, in no entry.
+    /// Costs of operations beyond the charges: in usage records, without an entry.
     pub usage_written_off: Micros,
-    /// The violations; at most [`Report::VIOLATIONS_MAX`], the rest only counted.
+    /// The violations; at most [`Report::VIOLATIONS_MAX`]. Further violations are only counted.
     pub violations: Vec<Violation>,
     /// Number of violations.
     pub violations_count: u64,
-    /// The repairs recorded in the journal, in its order.
+    /// The repairs recorded in the journal, in the order of the journal.
     pub repairs: Vec<String>,
     /// Accounts whose stored fields differ from their entries.
     pub derived_differences: Vec<DerivedDifference>,
@@ -140,19 +140,19 @@ impl Report {
         }
     }
 
-    /// Whether everything adds up.
+    /// Whether the audit found no violation.
     pub fn clean(&self) -> bool {
         self.violations_count == 0
     }
 }
 
-/// Recomputes everything from one snapshot of the store, with or without a running gateway. Blocks.
+/// Recomputes the ledger from one snapshot of the store, with or without a running gateway. Blocks.
 pub fn audit(store: &Reader) -> Result<Report, ReadError> {
     audit_watched(store, &mut |_, _| {})
 }
 
-/// The same, and `report` is called with the name of the rows that are read and their number so far: before the first of them, and after
-/// each [`REPORT_ROWS`].
+/// Like [`audit`], with progress reports: `report` gets the kind of the rows and the number of rows read. Called before the first row of a
+/// kind, and after every [`REPORT_ROWS`] rows.
 pub fn audit_watched(
     store: &Reader,
     report: &mut dyn FnMut(&'static str, u64),
@@ -172,7 +172,7 @@ pub fn audit_watched(
     view.posted(&mut |node, last| check.posted(node, last))?;
     view.audit_log(&mut |record| check.audit_record(&record))?;
     if check.has_unreadable() {
-        // Whatever else the ledger contains, it is incomplete.
+        // An incomplete ledger allows no further check.
         return Ok(check.report());
     }
     view.prices(&mut |row| check.price(&row))?;
@@ -198,12 +198,12 @@ pub fn audit_watched(
     Ok(check.report())
 }
 
-/// How often the caps are read where some are wrong, and the pause before each further read: longer than a commit.
+/// Maximum number of cap reads while some caps are wrong, and the pause before each further read: longer than a commit.
 const CAP_READS_MAX: u32 = 5;
 const CAP_PAUSE: Duration = Duration::from_millis(200);
 
-/// The caps that are wrong in each read. A charge that exceeds its reservation is committed before what it takes of the cap, so that a node that runs
-/// may seem to have spent more than it has.
+/// The caps that are wrong in every read. A charge above its reservation is committed before its take of the cap. So a running node may
+/// seem to have spent more than granted.
 fn caps(
     store: &Reader,
     view: &Snapshot<'_>,
@@ -243,10 +243,10 @@ struct WrongCap {
     what: String,
 }
 
-/// Rows between two reports of progress.
+/// Rows between two progress reports.
 pub const REPORT_ROWS: u64 = 10_000;
 
-/// The rows of one kind that were read.
+/// The rows of one kind read so far.
 struct Count<'r> {
     what: &'static str,
     rows: u64,

@@ -1,4 +1,4 @@
-//! Reconciliation of payments for the plan with what was granted for them.
+//! Reconciliation of payments for the plan with the granted credits.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,11 +17,11 @@ const DAY: Duration = Duration::from_secs(86_400);
 pub struct Paid {
     /// Payments by x402 that were kept.
     pub x402: u64,
-    /// Their sum.
+    /// Sum of the x402 payments.
     pub x402_amount: Usd,
     /// Payments by PayPal that were kept.
     pub paypal: u64,
-    /// Their sum.
+    /// Sum of the PayPal payments.
     pub paypal_amount: Usd,
     /// Returned payments.
     pub returned: u64,
@@ -42,7 +42,7 @@ pub(super) struct Payments {
 }
 
 impl Payments {
-    /// Any entry; those that do not belong to a plan are ignored.
+    /// Adds an entry; entries without a plan are ignored.
     pub(super) fn entry(&mut self, entry: &Entry) {
         let Some(reference) = entry.reference.as_deref() else {
             return;
@@ -61,7 +61,7 @@ impl Payments {
         }
     }
 
-    /// A payment, after all entries. Returns its violations.
+    /// Checks a payment, after the last entry. Returns the violation.
     pub(super) fn payment(&mut self, row: &PaymentRow) -> Option<String> {
         let name = plan_reference(row.route, &row.provider_ref);
         match (row.status, row.route) {
@@ -75,7 +75,7 @@ impl Payments {
                 self.paid.paypal_amount = sum(self.paid.paypal_amount, row.amount);
             }
         }
-        // A returned payment bought nothing beyond that moment.
+        // A returned payment bought no plan time after its return.
         let end = match row.returned_at {
             Some(at) => row.period_end.min(at),
             None => row.period_end,
@@ -92,7 +92,7 @@ impl Payments {
         }
         let taken = self.taken.remove(&(row.account, name.to_string()));
         let taken = taken.unwrap_or_default();
-        // An earlier release did not record what a returned payment owes.
+        // An earlier release did not record the debt of a returned payment.
         let owed = row.owed.filter(|owed| taken + *owed != row.credits)?;
         Some(format!(
             "payment `{name}` was returned, and of its {} credits {taken} are taken back and {owed} owed",
@@ -100,12 +100,12 @@ impl Payments {
         ))
     }
 
-    /// A subscription, after all payments. Returns its violations.
+    /// Checks a subscription, after the last payment. Returns the violation.
     pub(super) fn subscription(&mut self, row: &SubscriptionRow) -> Option<String> {
         self.until.insert(row.account, row.period_end);
         let given = row.period_end.duration_since(row.period_start);
         let paid = self.spans.get(&row.account).copied().unwrap_or_default();
-        // A charge that is reported and not listed yet is valid for a day, once at a time.
+        // A reported charge that is not listed yet is valid for a day. At most one such charge at a time.
         let advance = match row.route {
             Route::X402 => Duration::ZERO,
             _ => DAY,
@@ -119,14 +119,14 @@ impl Payments {
         })
     }
 
-    /// An account, after all subscriptions. Returns its violations.
+    /// Checks an account, after the last subscription. Returns the violation.
     pub(super) fn account(&mut self, row: &AccountRow) -> Option<String> {
         let has = row.plan.as_ref().map(|(_, until)| *until);
         (has != self.until.get(&row.id).copied())
             .then(|| String::from("the end of its plan is not that of its subscription"))
     }
 
-    /// The remainder: plan credits without a payment.
+    /// Plan credits without a payment.
     pub(super) fn rest(self) -> Vec<(AccountId, String)> {
         let mut left: Vec<_> = self.booked.into_keys().collect();
         left.sort();

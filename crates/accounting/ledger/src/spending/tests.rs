@@ -20,7 +20,7 @@ fn cap(max: i64, period: CapPeriod) -> SpendingCap {
     }
 }
 
-/// What is left, of spending that is loaded first.
+/// The remainder of a cap; loads the spending first.
 fn left(
     spending: &Spending,
     key: CredentialId,
@@ -91,13 +91,13 @@ fn a_changed_cap_counts_what_was_spent_in_its_period() {
     assert_eq!(left(month, NOVEMBER), Ok(Micros::new(70)));
     let running = reserve(&spending, KEY, month, 20);
     let running = running.expect("the cap allows it");
-    // A higher cap of the same period goes on with what was counted here, however old the figure of the change is.
+    // A higher cap with an unchanged period keeps the count of this node, even if the sum in the change is older.
     let higher = cap(200, CapPeriod::Month);
     changed(&spending, Some(higher), 0, NOVEMBER);
     assert_eq!(left(higher, NOVEMBER), Ok(Micros::new(150)));
     changed(&spending, Some(total), 90, NOVEMBER);
     assert_eq!(left(total, NOVEMBER), Err(Micros::ZERO), "20 are reserved");
-    // Without a cap in between, the reservation ends as it began.
+    // Without a cap in between, the reservation ends normally.
     changed(&spending, None, 0, NOVEMBER);
     drop(running);
     changed(&spending, Some(month), 40, NOVEMBER);
@@ -223,7 +223,7 @@ fn charge(number: u64) -> Charge {
     }
 }
 
-/// The same as a unit of work of its own.
+/// [`charge`] as a separate unit of work.
 fn charged(number: u64) -> UnitOfWork {
     let Charge {
         operation,
@@ -255,7 +255,7 @@ async fn a_load_has_the_charges_that_were_queued_before_and_those_announced_mean
     let mut spent = 0;
     for round in 0..20u64 {
         spending.cells.clear();
-        // Those of requests that ended before it was evicted.
+        // Charges of requests that ended before the eviction of the cell.
         let settlements: Vec<_> = (0..100)
             .map(|number| ledger.charge(charge(round << 32 | number)).expect("queued"))
             .collect();
@@ -268,7 +268,7 @@ async fn a_load_has_the_charges_that_were_queued_before_and_those_announced_mean
             settlement.await.expect("it is durable");
         }
 
-        // Those of the predecessor, which are announced when they are durable.
+        // Charges of the predecessor, announced when durable.
         spending.cells.clear();
         std::thread::scope(|scope| {
             let loading = scope.spawn(read);
@@ -292,14 +292,14 @@ async fn a_load_has_the_charges_that_were_queued_before_and_those_announced_mean
     store.close();
 }
 
-/// The writer commits the first unit of a load and a charge together, and announces the charge after the load has read it.
+/// The writer commits the first unit of a load together with a charge. The writer announces the charge after the read of the load.
 #[tokio::test]
 async fn a_charge_that_a_load_has_read_before_its_announcement_counts_once() {
     let folder = tempfile::TempDir::new().expect("a folder");
     let (store, _ledger) = books(folder.path(), 1_000_000).await;
     let spending = Arc::new(Spending::open(&store));
     let account = AccountId::from_bytes([1; 16]);
-    // A caller that the writer notifies, and that keeps it until the gate opens.
+    // A callback on the writer's thread, which blocks the writer until the gate opens.
     let gate = || {
         let (open, gate) = std::sync::mpsc::channel::<()>();
         let (reached, is_there) = std::sync::mpsc::channel();
@@ -331,7 +331,7 @@ async fn a_charge_that_a_load_has_read_before_its_announcement_counts_once() {
         store.submit(charged(1), done).expect("it is queued");
         open.send(()).expect("the writer waits");
         is_committed.recv().expect("the writer is there");
-        // It has read the charge, and waits for the writer.
+        // The load has read the charge, and waits for the writer.
         while !loading.is_finished() && !is_queued(1) {
             std::thread::yield_now();
         }

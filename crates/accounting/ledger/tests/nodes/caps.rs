@@ -1,10 +1,10 @@
-//! Caps of keys that are charged at several nodes.
+//! Caps of keys with charges at several nodes.
 
 use super::*;
 
 pub(super) const KEY: CredentialId = CredentialId::from_bytes([9; 16]);
 
-/// The first instant of the month after that of [`NOW`].
+/// The first instant of the month after the month of [`NOW`].
 pub(super) const NEXT_MONTH: Timestamp = Timestamp::from_secs(1_701_388_800);
 
 /// The first instant of the month after [`NEXT_MONTH`].
@@ -15,7 +15,7 @@ pub(super) fn cap(max: i64, period: CapPeriod) -> Option<SpendingCap> {
     Some(SpendingCap { max, period })
 }
 
-/// A cap of any amount: one of several nodes asks the database for it.
+/// A cap of any amount: one of several nodes asks the database for the amount.
 pub(super) fn of(period: CapPeriod) -> SpendingCap {
     let max = Micros::ZERO;
     SpendingCap { max, period }
@@ -56,7 +56,7 @@ pub(super) fn write(node: &Node, part: Part) {
     wait(commit(&*node.store, unit)).expect("it is committed");
 }
 
-/// A request that began now.
+/// A request begun at [`NOW`].
 pub(super) fn of_now(account: AccountId, number: u64, amount: i64) -> HoldRequest {
     HoldRequest {
         operation: operation_at(NOW, number),
@@ -72,7 +72,7 @@ pub(super) fn of_key() -> UsageRecord {
 }
 
 impl Node {
-    /// Reserves a part of the cap, again while other nodes are asked for theirs.
+    /// Reserves a part of the cap. Repeats while other nodes are asked for their allotments.
     pub(super) async fn reserve(
         &self,
         period: CapPeriod,
@@ -99,7 +99,7 @@ impl Node {
         }
     }
 
-    /// Charges the key, with a reservation of its cap or without.
+    /// Charges the key, with or without a reservation of its cap.
     pub(super) fn charge(
         &self,
         account: AccountId,
@@ -128,7 +128,8 @@ impl Node {
         wait(settlement).expect("it is durable");
     }
 
-    /// What a cap leaves, by a request for more than that; later than each before, since a refusal is repeated for a moment.
+    /// The remainder of a cap, from the refusal of a larger request. Each call is later than the previous call, since a refusal is cached
+    /// for a moment.
     async fn left(&self, period: CapPeriod, account: AccountId) -> i64 {
         static LATER: AtomicU64 = AtomicU64::new(100);
         let number = LATER.fetch_add(1, Relaxed);
@@ -136,7 +137,7 @@ impl Node {
         refused.expect_err("it is more than the cap").get()
     }
 
-    /// Waits until a cap leaves so much: what others return is on its way.
+    /// Waits until the remainder of a cap is `left`. Returns of other nodes may be on their way.
     fn leaves(&self, period: CapPeriod, account: AccountId, left: i64) {
         let mut last = None;
         let polled = async {
@@ -186,7 +187,7 @@ fn of_five_times_the_requests_that_a_cap_allows_exactly_as_many_run_as_it_allows
     });
     let held: Vec<_> = held.into_iter().flatten().collect();
     assert_eq!(held.len(), COUNT);
-    // Half of them cost less than they have reserved, which others can spend.
+    // Half of the requests cost less than their reservation. Other requests can spend the rest.
     for (index, (node, hold)) in held.into_iter().enumerate() {
         let amount = AMOUNT / (1 + index as i64 % 2);
         nodes[node].charge(account, 1_000 + index as u64, amount, NOW, Some(hold));
@@ -212,7 +213,7 @@ fn a_changed_cap_counts_what_was_spent_at_every_node() {
     a.leaves(CapPeriod::Month, account, 900);
     change_cap(&a, account, 0, cap(300, CapPeriod::Month));
     b.leaves(CapPeriod::Month, account, 200);
-    // Spent at both nodes while there is no cap.
+    // Spent at both nodes while the key has no cap.
     change_cap(&a, account, 1, None);
     a.charge(account, 5, 30, NOW, None);
     b.charge(account, 6, 70, NOW, None);
@@ -220,7 +221,7 @@ fn a_changed_cap_counts_what_was_spent_at_every_node() {
     a.leaves(CapPeriod::Month, account, 300);
     change_cap(&b, account, 3, cap(1_000, CapPeriod::Total));
     a.leaves(CapPeriod::Total, account, 800);
-    // A charge above its reservation counts, even where the cap is reached.
+    // A charge above its reservation counts, even when the cap is reached.
     let all = wait(b.reserve(CapPeriod::Total, account, 9, 800)).expect("all of it");
     b.charge(account, 10, 850, NOW, Some(all));
     change_cap(&b, account, 4, cap(1_300, CapPeriod::Total));
@@ -238,7 +239,7 @@ fn a_request_counts_in_the_month_in_which_it_began() {
     a.leaves(CapPeriod::Month, account, 0);
     b.charge(account, 3, 400, NEXT_MONTH, Some(hold));
     a.leaves(CapPeriod::Month, account, 600);
-    // Also where it is posted before anything of the new month is counted.
+    // Also when the charge is posted before the first charge of the new month.
     b.close();
     let wanted = HoldRequest {
         operation: operation_at(NEXT_MONTH, 5),
@@ -286,7 +287,8 @@ fn what_a_crashed_node_had_of_a_cap_is_recovered_and_what_it_spent_counts() {
     open_recovery(&url, number);
     a.leaves(CapPeriod::Month, account, 910);
     std::mem::forget(open);
-    // A node that starts again has what is left to it; one that is alone counts by itself, and several again what it has spent.
+    // A restarted node has its remaining allotment. A node that is alone counts by itself. Several nodes count the spending of the single
+    // node.
     let hold = wait(a.reserve(CapPeriod::Month, account, 6, 10)).expect("it is allowed");
     a.charge(account, 7, 10, NOW, Some(hold));
     a.close();
@@ -313,7 +315,7 @@ fn what_a_crashed_node_had_of_a_cap_is_recovered_and_what_it_spent_counts() {
     assert_balanced(&c.store);
 }
 
-/// An audit beside nodes that run finds nothing, and finds each figure that is not what the journals say.
+/// An audit beside running nodes finds no violation. The audit finds each figure that differs from the journals.
 #[test]
 fn the_audit_checks_what_every_node_has_of_accounts_and_caps() {
     let server = Postgres::shared();
@@ -354,7 +356,7 @@ fn the_audit_checks_what_every_node_has_of_accounts_and_caps() {
         let of_node = |what: &str| format!("UPDATE {what} WHERE node_id = {number}");
         server.run(database, &of_node(change));
         if change.ends_with("granted - 1") {
-            // What a charge takes of the cap beyond its reservation is committed after the charge.
+            // The part of a charge above its reservation is committed after the charge.
             let mut looks = 0;
             let beside = audit_watched(&a.store, &mut |rows, _| {
                 looks += u32::from(rows == "caps");
@@ -375,7 +377,7 @@ fn the_audit_checks_what_every_node_has_of_accounts_and_caps() {
     drop(open);
 }
 
-/// The other node has begun to count before this one has heard of the cap.
+/// The other node has begun to count before this node has heard of the cap.
 #[test]
 fn what_a_node_was_charged_before_it_has_heard_of_a_cap_counts_against_it() {
     let server = Postgres::shared();
@@ -398,7 +400,7 @@ fn what_a_node_was_charged_before_it_has_heard_of_a_cap_counts_against_it() {
     assert_balanced(&a.store);
 }
 
-/// It read of the recall while its clock was in the month before, of whose cap it kept no note.
+/// The node read of the recall while its clock was in the month before. The node kept no state of that month's cap.
 #[test]
 fn what_a_node_frees_that_hears_of_a_recall_by_its_first_take_is_returned_at_once() {
     let url = Postgres::shared().database();
@@ -414,8 +416,7 @@ fn what_a_node_frees_that_hears_of_a_recall_by_its_first_take_is_returned_at_onc
     drop(open);
 }
 
-/// The part of the cap that the charge had taken could be neither used nor returned until the node started again, with a settlement that is dropped
-/// too.
+/// The cap's part under the charge could be neither used nor returned until a restart of the node. Also with a dropped settlement.
 #[test]
 fn a_charge_that_the_store_refuses_counts_against_no_cap() {
     refused_charge(true);
@@ -459,7 +460,7 @@ fn refused_charge(is_waited_for: bool) {
     b.close();
 }
 
-/// A charge before its request is in another month than its request, where the cap looks for neither.
+/// A charge dated before its request could be in an earlier month than its request. The cap looks in neither place.
 #[test]
 fn a_request_counts_in_the_month_in_which_it_began_when_the_clock_is_set_back() {
     let url = Postgres::shared().database();
@@ -531,7 +532,7 @@ fn a_charge_in_the_next_month_counts_against_a_cap_that_its_node_has_not_heard_o
     drop(open);
 }
 
-/// Requests of that month go on at nodes whose clocks are behind.
+/// Requests of the month go on at nodes with slow clocks.
 #[test]
 fn a_node_that_is_in_a_later_month_is_not_waited_for() {
     let url = Postgres::shared().database();
@@ -541,7 +542,7 @@ fn a_node_that_is_in_a_later_month_is_not_waited_for() {
     key_with(&a, account, cap(1_000, CapPeriod::Month));
     drop(wait(a.reserve(CapPeriod::Month, account, 1, 10)));
     b.leaves(CapPeriod::Month, account, 1_000);
-    // In the one after the next it has forgotten what it had.
+    // In the third month the node has dropped its allotment.
     for (month, number) in [(NEXT_MONTH, 3), (THIRD_MONTH, 4)] {
         let later = HoldRequest {
             operation: operation_at(month, number),
@@ -555,7 +556,7 @@ fn a_node_that_is_in_a_later_month_is_not_waited_for() {
         for part in 0..Ledger::PARTS {
             a.ledger.return_idle(part, month);
         }
-        // There is plenty again, and then another recall.
+        // The cap has a large remainder again, followed by another recall.
         drop(wait(b.reserve(
             CapPeriod::Month,
             account,
@@ -566,7 +567,8 @@ fn a_node_that_is_in_a_later_month_is_not_waited_for() {
     }
 }
 
-/// The node had forgotten what it had of that month: what it was charged then was not added to what it was granted, and others spent it once more.
+/// The node had dropped its allotment of the month. A later charge was not added to the node's grant, and other nodes spent the amount
+/// again.
 #[test]
 fn a_charge_counts_in_the_month_to_which_the_clock_of_its_node_is_set_back() {
     let url = Postgres::shared().database();
@@ -584,7 +586,7 @@ fn a_charge_counts_in_the_month_to_which_the_clock_of_its_node_is_set_back() {
     assert_balanced(&b.store);
 }
 
-/// The audit complained about the month that was over.
+/// The audit reported the past month.
 #[test]
 fn a_cap_may_be_set_below_what_was_spent_in_the_month_before() {
     let url = Postgres::shared().database();
@@ -606,7 +608,7 @@ fn a_cap_may_be_set_below_what_was_spent_in_the_month_before() {
     assert_balanced(&a.store);
 }
 
-/// Its take removed what all nodes had of the months before: what the others spent of it after that did not count.
+/// The take of the node removed every allotment of earlier months. Later spending of other nodes did not count.
 #[test]
 fn a_node_whose_clock_is_months_ahead_removes_no_part_that_another_one_has() {
     let url = Postgres::shared().database();
@@ -624,7 +626,7 @@ fn a_node_whose_clock_is_months_ahead_removes_no_part_that_another_one_has() {
         .hold_cap((KEY, of(CapPeriod::Month)), later, |_| None)
         .finish();
     drop(wait(later));
-    // With its clock set back, before the other one is charged.
+    // With the corrected clock, before the charge at the other node.
     drop(wait(a.reserve(CapPeriod::Month, account, 4, 10)).expect("it is allowed"));
     b.charge(account, 3, 500, NOW, Some(hold));
     a.leaves(CapPeriod::Month, account, 500);

@@ -1,4 +1,4 @@
-//! A node of several that is handed over to its next run while requests are open, and whose account is recalled by another node.
+//! One of several nodes, handed over to its next run with open requests. Another node recalls the account.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
@@ -13,23 +13,23 @@ use super::refusals::{decided, is_refused};
 use super::support::answer_with_lost_claim;
 use super::*;
 
-/// The units that a ledger has queued, as far as they move the credit of an account.
+/// The units queued by a ledger, as far as the units move the credit of an account.
 #[derive(Debug, PartialEq, Eq)]
 enum Queued {
     End,
     Return(i64),
 }
 
-/// The next run of a node whose requests hold all that the account has.
+/// The next run of a node. The requests of the predecessor hold the whole credit of the account.
 struct Next {
     node: Node,
     link: SuccessorLink<UnixStream>,
-    /// Ends with the connection; returns the number of holds that were left.
+    /// Ends with the connection; returns the number of orphans.
     served: JoinHandle<usize>,
     queued: Arc<Mutex<Vec<Queued>>>,
 }
 
-/// An account with 100 that holds of the predecessor have, 60 and 40, and of which another node needs credit.
+/// An account with a credit of 100. Holds of the predecessor have 60 and 40. Another node needs the credit.
 fn handed_over(url: &str, b: &Node) -> (Next, AccountId) {
     let first = node(url, "a");
     let account = account_with(&first.store, &first.ledger, 1, 100, 0);
@@ -81,7 +81,7 @@ fn handed_over(url: &str, b: &Node) -> (Next, AccountId) {
 }
 
 impl Next {
-    /// The predecessor ends with so many holds open.
+    /// Ends the predecessor with `orphans` open holds.
     fn ends(self, orphans: usize) -> Node {
         drop(self.link);
         assert_eq!(self.served.join().expect("no panic"), orphans);
@@ -90,7 +90,7 @@ impl Next {
     }
 }
 
-/// What they had stayed at the node, which had answered the recall: other nodes said 402 for up to a minute.
+/// The credit of orphans stayed at the node, although the node had answered the recall. Other nodes returned 402 for up to a minute.
 #[test]
 fn what_holds_had_that_the_predecessor_has_left_is_returned_to_a_node_that_needs_it() {
     let url = Postgres::shared().database();
@@ -119,7 +119,7 @@ fn settled_hold(account: AccountId) -> Part {
     })
 }
 
-/// The return was queued first: in a commit of its own it would take what the journal says is held, and the node would stop.
+/// The return was queued first. In a separate commit the return would take held credit of the journal, and the node would stop.
 #[test]
 fn what_the_end_of_a_hold_of_the_predecessor_frees_is_returned_behind_it() {
     let url = Postgres::shared().database();
@@ -138,7 +138,7 @@ fn what_the_end_of_a_hold_of_the_predecessor_frees_is_returned_behind_it() {
     b.close();
 }
 
-/// It was returned before the refusal was known, while the hold is open in the store: the node stopped.
+/// The credit was returned before the refusal was known, while the hold is open in the store: the node stopped.
 #[test]
 fn what_a_refused_end_of_a_hold_would_have_freed_is_returned_behind_its_release() {
     let url = Postgres::shared().database();

@@ -1,4 +1,4 @@
-//! Accounts that a node loads when they are used, and that other nodes change meanwhile.
+//! Accounts loaded at their first use, and changed by other nodes meanwhile.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -13,11 +13,11 @@ impl Node {
         (0..Ledger::PARTS).for_each(|part| self.ledger.return_idle(part, NOW));
     }
 
-    /// Removes what is idle from memory, once it is; returns the number of accounts.
+    /// Removes idle accounts from memory, once idle; returns the number of accounts.
     fn evict(&self) -> usize {
         self.return_idle();
         self.return_idle();
-        // A change of the account that the node reads meanwhile counts as a use.
+        // A change of the account, read by the node meanwhile, counts as a use.
         let mut removed = 0;
         for _ in 0..20 {
             removed += self.ledger.evict_idle();
@@ -29,7 +29,7 @@ impl Node {
         removed
     }
 
-    /// Holds an amount, repeated while other nodes are asked for their credit.
+    /// Holds an amount. Repeats while other nodes are asked for their credit.
     pub(super) fn acquire(
         &self,
         account: AccountId,
@@ -70,7 +70,7 @@ impl Node {
     }
 }
 
-/// Credit that another caller books: the node need not have the account in memory.
+/// Credit booked by another caller: the account need not be in the node's memory.
 fn book(node: &Node, account: AccountId, amount: i64, kind: EntryKind, number: u64) {
     let credit = credit_of(account, amount, &number.to_string(), number);
     let part = credit.part(kind).expect("a credit");
@@ -87,7 +87,7 @@ fn credit_that_a_node_receives_without_the_account_in_memory_is_spent_at_another
     assert_eq!(b.ledger.resident_accounts(), 0);
     let hold = a.acquire(account, 1, 150).expect("all of it");
     wait(hold.settle(settle(140))).expect("it is durable");
-    // Also while the account is recalled, and by a node that has had it.
+    // Also while the account is recalled, and at a node that has removed the account from memory.
     let refused = b.acquire(account, 2, 11);
     assert!(
         matches!(refused, Err(HoldError::InsufficientCredit { available, .. }) if available.get() == 10),
@@ -105,7 +105,7 @@ fn credit_that_a_node_receives_without_the_account_in_memory_is_spent_at_another
     assert_balanced(&a.store);
 }
 
-/// It arrives while the account is being loaded: it is in what is loaded, and goes to the shared balance once.
+/// The credit arrives during the load of the account: the loaded balance has the credit, and the credit goes to the shared balance once.
 #[test]
 fn credit_that_a_node_receives_while_it_loads_the_account_is_spent_at_another_one() {
     let url = Postgres::shared().database();
@@ -131,7 +131,8 @@ fn credit_that_a_node_receives_while_it_loads_the_account_is_spent_at_another_on
     assert_balanced(&a.store);
 }
 
-/// A node that has used the account and has nothing of it any more must not make others wait: agents pay on a 402, and repeat a 503.
+/// A node that has used the account, and has no credit of the account any more, must not make other nodes wait: agents pay on a 402, and
+/// repeat a 503.
 #[test]
 fn a_recall_is_answered_by_a_node_that_has_removed_the_account_from_memory() {
     let url = Postgres::shared().database();
@@ -188,7 +189,7 @@ fn a_node_that_starts_again_loads_the_accounts_of_which_it_has_credit() {
     wait(hold.settle(settle(40))).expect("it is durable");
     let held = a.acquire(accounts[5], 2, 100).expect("a hold");
     std::mem::forget(held);
-    // As a kill, without giving back what it has.
+    // Like a kill, without a return of credit.
     a.store.close();
     let a = node(&url, "a");
     assert_eq!(a.ledger.resident_accounts(), 2);
@@ -207,7 +208,7 @@ fn a_node_that_starts_again_loads_the_accounts_of_which_it_has_credit() {
     assert_balanced(&alone.store);
 }
 
-/// The changes that a node has read.
+/// The number of changes read by a node.
 #[derive(Default)]
 struct Read(Mutex<usize>);
 
@@ -220,7 +221,7 @@ impl Observer for Read {
     }
 }
 
-/// The database was read before the change, and the account is there after it: the feed has come in between.
+/// The database was read before the change, and the account is in memory after the change. The feed has come in between.
 #[test]
 fn an_account_that_another_node_changes_while_it_is_loaded_is_read_again() {
     let url = Postgres::shared().database();
@@ -237,7 +238,7 @@ fn an_account_that_another_node_changes_while_it_is_loaded_is_read_again() {
         b.store.gauges().queue_depth.load(Relaxed) == 2
     });
     drop(resume_all);
-    // Of the same commit as the load.
+    // From the commit of the load.
     is_read.recv().expect("it is committed");
     let before = *read.0.lock().expect("no panic");
     book(&a, account, 50, EntryKind::TopUp, 900);
@@ -290,7 +291,7 @@ fn exactly_what_an_account_has_is_held_while_nodes_remove_it_from_memory() {
                                 Err(HoldError::InsufficientCredit { .. }) => {}
                                 Err(
                                     HoldError::CreditUnavailable { .. }
-                                    // Removed between the two.
+                                    // The account was removed between the load and the hold.
                                     | HoldError::NoAccount { .. },
                                 ) => continue,
                                 Err(error) => panic!("{error}"),
@@ -318,11 +319,12 @@ fn exactly_what_an_account_has_is_held_while_nodes_remove_it_from_memory() {
     eventually("the charges are there", || {
         available(&nodes[0].store, account) == left
     });
-    // In some runs it has the account in memory, in others another node placed all of the holds and it has not: in this test it never has.
+    // In some runs the node has the account in memory. In other runs another node placed every hold, and the node does not have the
+    // account. From here on the node never has the account.
     nodes[1].evict();
     wait(nodes[1].ledger.load(account)).expect("it can be loaded");
     let all = HoldRequest {
-        // A refusal is repeated for a moment.
+        // A refusal is cached for a moment.
         at: NOW + Duration::from_secs(1),
         ..request(account, 9_000, left)
     };
@@ -331,7 +333,7 @@ fn exactly_what_an_account_has_is_held_while_nodes_remove_it_from_memory() {
     assert_balanced(&nodes[2].store);
 }
 
-/// Each was read with all that no node has posted yet, on the thread of the feed.
+/// Each account was read separately, together with the unposted commits of every node, on the thread of the feed.
 #[test]
 fn credit_of_many_accounts_that_is_booked_elsewhere_is_read_at_once() {
     const ACCOUNTS: u64 = 50;

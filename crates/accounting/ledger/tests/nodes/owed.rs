@@ -1,4 +1,4 @@
-//! Credits that a returned payment owes, at several nodes.
+//! Credits owed by a returned payment, at several nodes.
 
 use tollgate_money::{TopUpId, Usd};
 use tollgate_store::{Admission, TopUpPart, TopUpRow, TopUpState, UnitOfWork, commit};
@@ -38,14 +38,14 @@ fn change(account: AccountId, version: i64, owed: i64) -> Vec<Part> {
     vec![Part::TopUp(Box::new(TopUpPart::Change(row)))]
 }
 
-/// Repeats a hold until what other nodes have changed is known, and releases it.
+/// Repeats a hold until the node knows the changes of other nodes, and releases the hold.
 async fn placed(node: &Node, wanted: HoldRequest) {
     while node.ledger.hold(wanted, |_| None).finish().await.is_err() {
         tokio::task::yield_now().await;
     }
 }
 
-/// The node that had held it spent it until another one took it back.
+/// The node that had held the credit spent the credit until another node took the credit back.
 #[test]
 fn credit_that_is_owed_is_spent_at_no_node() {
     let url = Postgres::shared().database();
@@ -56,7 +56,7 @@ fn credit_that_is_owed_is_spent_at_no_node() {
     let begun = UnitOfWork::of(begun, Admission::Normal);
     wait(commit(&*a.store, begun)).expect("it is stored");
     let hold = wait(b.ledger.hold(request(account, 1, 300), |_| None).finish()).expect("a hold");
-    // As a returned payment is booked: all that is not held, and the rest is owed.
+    // Like the booking of a returned payment: takes the unheld credit, and the rest is owed.
     wait(a.ledger.recall(account, NOW)).expect("b has answered");
     let free = wait(a.ledger.total_available(account)).expect("a read");
     assert_eq!(free, Micros::new(700));
@@ -78,7 +78,7 @@ fn credit_that_is_owed_is_spent_at_no_node() {
             "{held:?}"
         );
     }
-    // What comes in is not owed.
+    // Incoming credit is not owed.
     wait(a.ledger.grant(credit_of(account, 50, "more", 902))).expect("it is booked");
     wait(within("a hold on it", placed(&b, request(account, 20, 50))));
     let rest = credit_of(account, -300, "returned/300", 903);

@@ -1,4 +1,4 @@
-//! An account without credit to which many requests are sent.
+//! An account without credit, and many requests to the account.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use tollgate_testing::within;
 
 use super::*;
 
-/// Requests that wait for the answer to another one.
+/// Requests waiting for the answer to another request.
 const WAITING: usize = 256;
 
 pub(super) type Acquired = Result<Hold, HoldError>;
 
-/// Requests of one moment, a second after those of [`request`] for each `moment`.
+/// Requests of one moment: `moment` seconds after the time of [`request`].
 fn send(
     to: &Node,
     account: AccountId,
@@ -42,8 +42,8 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// A node, and an account of which it knows that 100 are too little to hold 101. What the node reads of changes, its own among them, would have it
-/// ask again: it reads none.
+/// A node with a refusal in memory: the account has 100, and a hold of 101 was refused. A read change, even the node's own change, would
+/// make the node ask again. So the node reads no changes.
 fn refused_node(url: &str) -> (Node, AccountId) {
     let node = without_feed(url, "a", NodeRole::OneOfMany);
     let account = account_with(&node.store, &node.ledger, 1, 100, 0);
@@ -85,10 +85,10 @@ fn of_the_requests_that_come_after_a_refusal_one_asks_the_database() {
         }
     });
     assert_eq!(units(&a) - before, 1, "one take");
-    // What the account has is still to be had, in the same moment.
+    // The remaining credit can still be taken, in the moment of the refusal.
     let smaller = runtime().block_on(async { send(&a, account, 1, 1, 100).join_all().await });
     assert!(smaller[0].is_ok(), "{smaller:?}");
-    // A take that the refusal left room for does not end it.
+    // A take within the refused credit does not end the refusal.
     let before = units(&a);
     let larger = runtime().block_on(async { send(&a, account, 1, 3, 101).join_all().await });
     assert!(larger.iter().all(is_refused), "{larger:?}");
@@ -97,7 +97,7 @@ fn of_the_requests_that_come_after_a_refusal_one_asks_the_database() {
     a.close();
 }
 
-/// The gateway asks it before it reads a body.
+/// The gateway asks before the read of a body.
 #[test]
 fn an_account_that_the_database_has_found_to_have_nothing_is_refused_for_a_tenth_of_a_second() {
     let url = Postgres::shared().database();
@@ -169,7 +169,7 @@ fn while_a_node_does_not_answer_all_that_wait_are_unavailable_with_the_one_that_
     let url = Postgres::shared().database();
     let (a, account) = refused_node(&url);
     let b = without_feed(&url, "b", NodeRole::OneOfMany);
-    // The recall ends, since there is plenty again, and `b` takes more than it holds.
+    // The recall ends, since the credit is plenty again, and `b` takes more than its hold.
     b.has_account(account);
     wait(b.ledger.grant(credit_of(account, 10_000, "plenty", 900))).expect("it is booked");
     let held = b.acquire(account, 2, 1).expect("a hold");
@@ -180,20 +180,20 @@ fn while_a_node_does_not_answer_all_that_wait_are_unavailable_with_the_one_that_
         }
     });
     let takes = units(&a) - before;
-    // One takes again every 20 ms or so, for 250 ms or what a busy machine makes of it; the others wait for it.
+    // One request takes again about every 20 ms, for 250 ms or longer on a busy machine. The other requests wait for the leader.
     assert!(takes < WAITING as u64 / 2, "{takes} units");
     drop(held);
     b.close();
     a.close();
 }
 
-/// The answer of one request, of a moment of its own: a refusal is repeated for a tenth of a second.
+/// The answer of one request. Each request has another moment, since a refusal is cached for a tenth of a second.
 fn one(to: &Node, account: AccountId, moment: u32, amount: i64) -> Acquired {
     let sent = async { send(to, account, moment, 1, amount).join_all().await };
     runtime().block_on(sent).remove(0)
 }
 
-/// The same, repeated while another node is asked, not without end.
+/// [`one`], repeated a limited number of times while another node is asked.
 pub(super) fn decided(
     to: &Node,
     account: AccountId,
@@ -307,17 +307,18 @@ fn credit_taken_for_a_charge_that_is_not_accepted_is_returned_where_the_account_
     a.close();
 }
 
-/// It has no allotment of the account, so its answer to the recall is written nowhere; what it posts of the account made others wait for one.
+/// The node has no allotment of the account, so its answer to the recall has no row. Its postings on the account made other nodes wait for
+/// an answer.
 #[test]
 fn a_node_with_holds_of_nothing_alone_does_not_delay_a_refusal() {
     let url = Postgres::shared().database();
-    // It knows of a recall by the load of the account, and has answered before anything is posted.
+    // The load of the account brings the recall. The node has answered before its first posting.
     let a = without_feed(&url, "a", NodeRole::OneOfMany);
     let b = node(&url, "b");
     let account = account_with(&a.store, &a.ledger, 1, 0, 0);
     let refused = b.acquire(account, 1, 1);
     assert!(is_refused(&refused), "{refused:?}");
-    // So many records that they are posted.
+    // Enough records to cause a posting.
     for number in 10..14 {
         let mut hold = a.acquire(account, number, 0).expect("it costs nothing");
         wait(hold.durable()).expect("it is durable");
@@ -329,7 +330,7 @@ fn a_node_with_holds_of_nothing_alone_does_not_delay_a_refusal() {
     b.close();
 }
 
-/// The feed has brought the recall that the take began before the result of the take was known.
+/// The feed has brought the recall, begun by the take, before the result of the take was known.
 #[test]
 fn credit_that_a_node_has_returned_since_its_take_was_decided_is_no_reason_for_a_refusal() {
     let url = Postgres::shared().database();
@@ -361,7 +362,7 @@ fn credit_that_a_node_has_returned_since_its_take_was_decided_is_no_reason_for_a
     a.close();
 }
 
-/// Small holds ended the recall that a larger one needs, which then began anew: 503 for as long as they went on.
+/// Small holds ended the recall needed by a larger hold, which began the recall again: a 503 as long as the small holds went on.
 #[test]
 fn a_hold_for_more_than_the_account_has_is_refused_while_small_ones_go_on_at_two_nodes() {
     let url = Postgres::shared().database();

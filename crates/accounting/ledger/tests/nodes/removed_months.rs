@@ -1,11 +1,11 @@
-//! Caps of keys in months of which commits are removed.
+//! Caps of keys in months with removed commits.
 
 use tollgate_store::retention::Retention;
 
 use super::caps::*;
 use super::*;
 
-/// Removes what is older, and returns how many commits are removed by now.
+/// Removes older commits; returns the total number of removed commits.
 fn remove(node: &Node, folder: &std::path::Path, before: Timestamp) -> u64 {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let retention = Retention {
@@ -21,8 +21,8 @@ fn remove(node: &Node, folder: &std::path::Path, before: Timestamp) -> u64 {
     report.removed_commits
 }
 
-/// A charge of 1 December for a request of November counts in November. When both months are removed only the totals of days are left, in which
-/// it is one of December: the audit found that the caps of both count something else than was charged.
+/// A charge of 1 December for a request of November counts in November. After the removal of both months only the totals of days are left,
+/// with the charge in December. The audit found that the counted spending of both caps differs from the charges.
 #[test]
 fn the_audit_compares_the_caps_of_months_that_are_not_removed() {
     let server = Postgres::shared();
@@ -46,7 +46,7 @@ fn the_audit_compares_the_caps_of_months_that_are_not_removed() {
     unused
         .expect("a month of its own")
         .settle(Micros::ZERO, NEXT_MONTH);
-    // The last posted page stays, and this one is not to be it.
+    // The last posted page stays, and must not be this page.
     for number in 0..30 {
         let mut credit = credit_of(account, 1, &format!("credit {number}"), 100 + number);
         credit.at = NEXT_MONTH;

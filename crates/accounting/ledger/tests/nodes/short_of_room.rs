@@ -1,4 +1,4 @@
-//! Nodes whose database has no memory or no room for a while: they wait for it, and each request is charged once.
+//! Nodes whose database is short of memory or disk space for a while: the nodes wait for the database, and each request is charged once.
 
 use tollgate_testing::{RaisedAt, RaisedErrors};
 
@@ -29,7 +29,7 @@ async fn charge(ledger: &Ledger, account: AccountId, number: u64) {
     );
 }
 
-/// Ends requests on the nodes in turn, some at a time.
+/// Ends requests on the nodes in turn, with some concurrent requests.
 fn charge_all(
     runtime: &tokio::runtime::Runtime,
     nodes: &[Node; 3],
@@ -50,7 +50,7 @@ fn charge_all(
     tasks
 }
 
-/// Three nodes ended together when one insert in twenty found no memory for four seconds.
+/// Three nodes stopped when one insert in twenty was short of memory for four seconds.
 #[test]
 fn three_nodes_whose_database_is_short_of_memory_and_then_of_room_charge_each_request_once() {
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -1,4 +1,4 @@
-//! The tables of a ledger in a database of a PostgreSQL server, edited past the store.
+//! The tables of a ledger in a PostgreSQL database, edited without the store.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -10,22 +10,22 @@ use tollgate_testing::Postgres;
 
 use super::engine;
 
-/// Runs of the test against a model, in which each step waits for the server.
+/// Runs of the model test; each step waits for the server.
 pub(crate) const MODEL_RUNS: u32 = 12;
 
-/// Removes the checks of columns, which SQLite only ignores.
+/// Removes the checks of columns. SQLite can ignore its checks instead.
 const DROP_CHECKS: &str = "DO $$ DECLARE c record; BEGIN
     FOR c IN SELECT conrelid::regclass AS t, conname FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0 LOOP
         EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.t, c.conname);
     END LOOP; END $$";
 
-/// A folder with a copy of the database that no store has open.
+/// A folder with a copy of a database that no store has open.
 pub(crate) fn copy(folder: &Path) -> TempDir {
     static COPIES: AtomicU32 = AtomicU32::new(0);
     let name = format!("copy_{}", COPIES.fetch_add(1, Relaxed));
     let original = engine::database(folder);
     let server = Postgres::shared();
-    // A hold that a test has forgotten keeps the connections of its store.
+    // A hold leaked by a test keeps the connections of its store.
     let disconnect = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{original}'"
     );
@@ -63,7 +63,7 @@ pub(crate) fn rebuild_postings(folder: &Path) -> Result<(), OpenError> {
     postgres::rebuild_postings(&engine::options_of(folder))
 }
 
-/// The statements of the suite are SQLite's.
+/// Translates statements of the suite, written for SQLite.
 fn in_own_dialect(statements: &str) -> String {
     [
         ("UPDATE nodes SET posted", "UPDATE node_marks SET posted"),

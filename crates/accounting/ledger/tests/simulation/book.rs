@@ -1,4 +1,4 @@
-//! What the clients of a run know: what each operation was answered, and what may be true of an account by these answers.
+//! Knowledge of the clients of a run: the answers to each operation, and the possible states of an account according to the answers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,41 +7,41 @@ use tollgate_store::{Budget, Reader};
 
 use super::keys::{Key, KeyUse};
 
-/// Time in which a refusal is repeated, and more.
+/// Longer than a refusal is cached.
 pub(crate) const REPEATED_US: u64 = 300_000;
 
-/// What a client knows of its operation.
+/// State of an operation as known to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// No answer yet.
     Asked,
-    /// A hold, at a run that lives.
+    /// A hold at a live run.
     Held,
-    /// It was released, or refused.
+    /// Released, or refused.
     Free,
     /// Charged, and acknowledged.
     Charged(i64),
-    /// Without an answer, and none will come: its run has ended, or could not say.
+    /// Without an answer for good: the run has ended, or returned an unknown outcome.
     Lost,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) account: AccountId,
-    /// The most that it can cost.
+    /// Maximum cost of the operation.
     pub(crate) amount: i64,
-    /// The run of a node that has it.
+    /// The run with the operation.
     pub(crate) run: usize,
     pub(crate) state: State,
-    /// The charge that its client has received.
+    /// The charge received by the client.
     pub(crate) acknowledged: Option<i64>,
-    /// A later run of its node had begun then.
+    /// Whether a later run of the node had begun at the acknowledgement.
     pub(crate) is_late: bool,
-    /// The key that it was asked for with.
+    /// The key of the request.
     pub(crate) key: Option<KeyUse>,
 }
 
-/// What credit is freed of: an account, or the caps of a key.
+/// Owner of freed credit: an account, or the caps of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Owner {
     Account(AccountId),
@@ -57,19 +57,19 @@ impl From<Budget> for Owner {
     }
 }
 
-/// What is on its way to be free.
+/// Credit being freed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Freeing {
-    /// When some of it was last known to be durably free.
+    /// The last time at which freed credit was known to be durable.
     freed_us: u64,
-    /// What is freed and may not be durable: by requests of a run, or all of a run that has ended.
+    /// Number of requests by run whose freed credit may not be durable. For an ended run, the whole credit of the run.
     by_run: BTreeMap<usize, usize>,
 }
 
-/// Credit of an account as its clients know it.
+/// Credit of an account as known to its clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Credit {
-    /// Booked or perhaps booked.
+    /// Booked or possibly booked.
     pub(crate) at_most: i64,
     /// Taken back, and acknowledged.
     pub(crate) taken: i64,
@@ -87,7 +87,7 @@ pub(crate) struct Book {
     pub(crate) refused: HashMap<(usize, Owner), u64>,
     /// Runs whose processes have ended.
     pub(crate) dead: BTreeSet<usize>,
-    /// Runs that were recovered by another process than the node itself.
+    /// Runs recovered by a process other than the node itself.
     pub(crate) recovered: BTreeSet<usize>,
     pub(crate) has_spools: bool,
     pub(crate) violations: Vec<String>,
@@ -100,7 +100,7 @@ impl Book {
 
     pub(crate) fn set(&mut self, number: u64, state: State) {
         let operation = self.operations.get_mut(&number).expect("it was asked");
-        // A run that has ended sends no answer.
+        // An ended run sends no answer.
         if operation.state != State::Lost {
             operation.state = state;
             let account = operation.account;
@@ -108,13 +108,13 @@ impl Book {
         }
     }
 
-    /// A request may free something from now on.
+    /// From now on a request may free credit of `owner`.
     pub(crate) fn frees(&mut self, owner: Owner, run: usize) {
         let freeing = self.freeing.entry(owner).or_default();
         *freeing.by_run.entry(run).or_default() += 1;
     }
 
-    /// All that it has freed is durable.
+    /// The credit freed by a request is durable.
     pub(crate) fn freed(&mut self, owner: Owner, run: usize, now_us: u64) {
         let freeing = self.freeing.entry(owner).or_default();
         freeing.freed_us = now_us;
@@ -126,7 +126,7 @@ impl Book {
         }
     }
 
-    /// A run has ended: its answers will not come, and what it has is free only when its node is recovered.
+    /// A run has ended: its answers will not come, and its credit is free only after a recovery of the node.
     pub(crate) fn lose(&mut self, run: usize) {
         for operation in self.operations.values_mut().filter(|it| it.run == run) {
             if matches!(operation.state, State::Asked | State::Held) {
@@ -141,7 +141,7 @@ impl Book {
         }
     }
 
-    /// Nothing is left of runs.
+    /// The credit of the runs is free.
     pub(crate) fn recovered(&mut self, runs: &[usize], now_us: u64) {
         for freeing in self.freeing.values_mut() {
             freeing.freed_us = now_us;
@@ -149,7 +149,7 @@ impl Book {
         }
     }
 
-    /// Never more held and spent than there was.
+    /// Checks that held and spent credit never exceed the booked credit.
     fn check_spent(&mut self, account: AccountId) {
         let credit = &self.accounts[&account];
         let of_account = self.operations.values().filter(|it| it.account == account);
@@ -170,7 +170,7 @@ impl Book {
         }
     }
 
-    /// A charge may have been in the spool alone, and is booked late then.
+    /// Whether a charge may have been only in the spool, and is booked late.
     pub(crate) fn may_be_late(&self, operation: &Operation) -> bool {
         self.has_spools && self.recovered.contains(&operation.run)
     }
@@ -182,7 +182,8 @@ impl Book {
         self.check_spent(account);
     }
 
-    /// What a budget has at least: in the database, without what is asked for, or held in memory. `None` when it cannot be read.
+    /// Minimum credit of a budget: the credit in the database, less open requests and holds in memory. `None` when the database cannot be
+    /// read.
     pub(crate) fn free_at_least(&self, reader: &Reader, budget: Budget, but: u64) -> Option<i64> {
         let (free, open) = match budget {
             Budget::Account(account) => {
@@ -201,14 +202,14 @@ impl Book {
         Some(free.saturating_sub(open))
     }
 
-    /// The operations that have no answer, or a hold.
+    /// Operations without an answer, or with a hold.
     fn open(&self, but: u64) -> impl Iterator<Item = &Operation> {
         let is_open = |it: &&Operation| matches!(it.state, State::Asked | State::Held);
         let others = self.operations.iter().filter(move |it| *it.0 != but);
         others.map(|(_, it)| it).filter(is_open)
     }
 
-    /// Whether nothing was on its way to be free since a moment.
+    /// Whether no credit has been in the course of being freed since a time.
     pub(crate) fn is_settled(&self, owner: Owner, since_us: u64) -> bool {
         let is_changing = match owner {
             Owner::Account(_) => false,
@@ -218,7 +219,7 @@ impl Book {
         !is_changing && self.freeing.get(&owner).is_none_or(is_free)
     }
 
-    /// Notes a refusal; whether there was an earlier one that it may repeat.
+    /// Notes a refusal. Returns whether the refusal may repeat an earlier refusal.
     pub(crate) fn is_repeated(
         &mut self,
         (run, owner): (usize, Owner),

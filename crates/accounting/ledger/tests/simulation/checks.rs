@@ -1,4 +1,4 @@
-//! What has to be true at the end of a run.
+//! Checks at the end of a run.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use super::keys::KeyUse;
 use crate::support::operation_at;
 
 impl Cluster {
-    /// What each node has queued is durable: one that has just started counts what it has charged beyond its part of a cap.
+    /// Waits until the queue of each node is durable. A node that has just started counts its charges above its allotment of a cap.
     pub(crate) fn flush(&mut self) {
         for index in 0..self.nodes.len() {
             if let Some(client) = self.client(index) {
@@ -27,12 +27,12 @@ impl Cluster {
         });
     }
 
-    /// Each node was passed every change since its start, in order.
+    /// Checks the feed: each node has read the changes since its start, in order.
     pub(crate) fn follow(&mut self) {
         let last = self
             .sim
             .committed("SELECT number FROM cluster WHERE id = 1");
-        // What a node does while it follows may make further changes.
+        // A node may make further changes while following the feed.
         self.until("each node has read the last change", |it| {
             let has_read = |node: &Node| match node.up.as_ref().and_then(|up| up.running.as_ref()) {
                 Some(running) => running.changes.has_seen(last),
@@ -60,7 +60,8 @@ impl Cluster {
         }
     }
 
-    /// All that each account has can be held, and all that each cap leaves reserved, at any node.
+    /// Checks the remaining credit: the whole credit of each account can be held at any node. The whole remainder of each cap can be
+    /// reserved at any node.
     pub(crate) fn use_all(&mut self) {
         for account in self.accounts.clone() {
             let Some(row) = self.reader.account(account).ok().flatten() else {
@@ -116,7 +117,7 @@ impl Cluster {
         });
     }
 
-    /// The books balance, and have each acknowledged operation once.
+    /// Checks the books: the ledger balances, and has each acknowledged operation once.
     pub(crate) fn compare(&self) {
         let sql = "SELECT COUNT(*) FROM allotments WHERE available <> 0 OR held <> 0";
         if self.sim.committed(sql) != 0 {
@@ -167,7 +168,7 @@ impl Cluster {
 
     fn is_right(&self, operation: &Operation, found: i64) -> bool {
         if let Some(charged) = operation.acknowledged {
-            // After a recovery what the spool has is booked under another name, as far as the account has it.
+            // After a recovery, spooled charges are booked under another name, up to the credit of the account.
             let may_be_late = !operation.is_late && self.book().recovered.contains(&operation.run);
             return found == charged || may_be_late;
         }
@@ -178,7 +179,7 @@ impl Cluster {
         }
     }
 
-    /// What was charged to requests with a key.
+    /// The charges of requests with a key.
     fn charged(&self, charges: &HashMap<u64, i64>, is_of: impl Fn(&KeyUse) -> bool) -> i64 {
         let book = self.book();
         let of_key = charges.iter().filter(|(number, _)| {
@@ -188,7 +189,7 @@ impl Cluster {
         of_key.map(|(_, charged)| *charged).sum()
     }
 
-    /// What the journals have charged to each operation, and what is wrong about that.
+    /// The charges of each operation in the journals. Adds violations to `wrong`.
     fn charges(&self, wrong: &mut Vec<String>) -> HashMap<u64, i64> {
         let mut charges = HashMap::new();
         let ids = self.book().ids.clone();

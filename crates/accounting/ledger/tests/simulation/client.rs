@@ -1,4 +1,4 @@
-//! The requests of clients at a node: completions, payments, and credit that is taken back.
+//! Requests of clients at a node: completions, payments, and credit taken back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::keys::{Known, Setting};
 use super::node::Changes;
 use crate::support::{credit_of, key_of, operation, operation_at, usage};
 
-/// What a request needs.
+/// The environment of a request.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) sim: Simulation,
@@ -31,43 +31,43 @@ pub(crate) struct Client {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) ledger: Ledger,
     pub(crate) book: Arc<Mutex<Book>>,
-    /// What the node has read of the changes of others.
+    /// Changes of other nodes, as read by the node.
     pub(crate) changes: Arc<Changes>,
-    /// Reads the database as it is now.
+    /// Reads the current database.
     pub(crate) reader: Arc<Reader>,
     pub(crate) run: usize,
     pub(crate) name: &'static str,
     pub(crate) fault: Option<Fault>,
 }
 
-/// A completion that a client asks for.
+/// A completion requested by a client.
 #[derive(Clone, Copy)]
 pub(crate) struct Completion {
     pub(crate) number: u64,
     pub(crate) id: OperationId,
     pub(crate) account: AccountId,
-    /// The key that it is asked for with, and its cap as the node knows it.
+    /// The key of the request, and the key's cap as known to the node.
     pub(crate) key: Option<(CredentialId, Option<SpendingCap>)>,
     pub(crate) amount: i64,
-    /// Decides how it goes on.
+    /// Selects the course of the completion.
     pub(crate) kind: u64,
 }
 
-/// What is known at the beginning of a request.
+/// Facts at the beginning of a request.
 struct Asked {
     budget: Budget,
     known: Known,
-    /// What the budget had at least, if nothing was on its way to be free.
+    /// Minimum credit of the budget; `None` while credit is being freed.
     free: Option<i64>,
 }
 
-/// A refusal that says that a budget has less.
+/// A refusal for lack of credit.
 struct Refusal {
     number: u64,
     amount: i64,
 }
 
-/// What a request may have freed, and not durably.
+/// Owners of credit freed by a request, possibly not durably.
 type Freed = BTreeSet<Owner>;
 
 impl Client {
@@ -83,7 +83,7 @@ impl Client {
         self.sim.note(&format!("{} {line}", self.name));
     }
 
-    /// Lets time of the simulation pass.
+    /// Lets simulated time pass.
     async fn pass(&self, us: u64) {
         let never = std::future::pending::<()>();
         let _ = tokio::time::timeout(Duration::from_micros(us), never).await;
@@ -102,7 +102,7 @@ impl Client {
         }
     }
 
-    /// The cap of a key as this node knows it; none where it knows no key.
+    /// The cap of a key as known to the node; `None` when the node does not know the key.
     pub(crate) fn key(&self, credential: CredentialId) -> Option<Option<SpendingCap>> {
         let known = self.changes.last();
         let book = self.book();
@@ -112,7 +112,7 @@ impl Client {
     fn asked(&self, budget: Budget, number: u64) -> Asked {
         let known = self.known();
         let is_settled = self.book().is_settled(budget.into(), known.at_us);
-        // The reads are most of what a request costs the simulation.
+        // The reads are the largest cost of a request in the simulation.
         let free = is_settled.then(|| self.free_at_least(budget, number));
         Asked {
             budget,
@@ -121,7 +121,7 @@ impl Client {
         }
     }
 
-    /// A refusal is right only when the budget really has less.
+    /// Checks a refusal: the refusal is right only when the budget really has less.
     fn refused(&self, refusal: &Refusal, asked: &Asked) {
         let Refusal { number, amount } = *refusal;
         let Asked {
@@ -153,14 +153,14 @@ impl Client {
         }
     }
 
-    /// From now on a request may free something.
+    /// From now on the request may free credit of `owner`.
     fn frees(&self, freed: &mut Freed, owner: Owner) {
         if freed.insert(owner) {
             self.book().frees(owner, self.run);
         }
     }
 
-    /// The same for what it has reserved of its key's cap.
+    /// [`Client::frees`] for the reservation of the key's cap.
     fn unreserves(&self, completion: &Completion, freed: &mut Freed) {
         if let Some((credential, _)) = completion.key {
             self.frees(freed, Owner::Key(credential));
@@ -168,7 +168,7 @@ impl Client {
         }
     }
 
-    /// Waits until everything before is durable, after a request that may have freed something.
+    /// After a request that may have freed credit: waits until every earlier unit is durable.
     async fn freed(&self, freed: Freed) -> bool {
         let is_durable = flush(&*self.store).await.is_ok();
         if is_durable {
@@ -180,7 +180,7 @@ impl Client {
         is_durable
     }
 
-    /// The fault: shortened to the room that this node has, which a decision at once shows.
+    /// The fault: the hold is shortened to the credit of this node, as shown by a decision at once.
     fn hold_by_local_room(&self, mut wanted: HoldRequest) -> Result<Hold, HoldError> {
         let asked = wanted.amount;
         loop {
@@ -211,7 +211,7 @@ impl Client {
         }
     }
 
-    /// A completion: a reservation of its key's cap, a hold, a wait, and their end.
+    /// A completion: a reservation of the key's cap, a hold, a wait, and the end of both.
     pub(crate) async fn complete(self, completion: Completion) {
         let number = completion.number;
         let mut freed = Freed::new();
@@ -316,7 +316,7 @@ impl Client {
         self.book().set(number, State::Asked);
         hold.cover(Micros::new(actual), self.now()).await;
         if actual > held {
-            // The account may have had less, which its node remembers as it does a refused request.
+            // The account may have had less. The node remembers the shortage like a refused request.
             let now_us = self.sim.now_us();
             let of = (self.run, Owner::Account(account));
             self.book().is_repeated(of, now_us, now_us);
@@ -355,7 +355,7 @@ impl Client {
         }
     }
 
-    /// Reserves a part of the cap of a request's key, if it has one.
+    /// Reserves a part of the cap of the request's key, if the request has a key.
     async fn reserved(
         &self,
         completion: &Completion,
@@ -405,7 +405,7 @@ impl Client {
         freed: &mut Freed,
     ) -> State {
         match error {
-            // What it was to take may come all the same, and is free then.
+            // The take may still arrive, and its credit is free.
             HoldError::CutOff => self.frees(freed, budget.into()),
             HoldError::Store { .. } => return State::Lost,
             HoldError::NoAccount { .. } | HoldError::Repeated { .. } => {
@@ -423,7 +423,7 @@ impl Client {
         operation.amount = amount;
     }
 
-    /// Notes whether the node was recovered before it acknowledged a charge.
+    /// Notes the acknowledgement of a charge, and whether the node was recovered before.
     fn acknowledged(&self, number: u64, charged: i64) {
         let sql = format!("SELECT epoch FROM nodes WHERE id = {}", self.store.node());
         let is_late = self.sim.committed(&sql) > self.store.epoch();
@@ -462,7 +462,7 @@ impl Client {
         self.cap_is_set(credential, made.is_ok());
     }
 
-    /// Sets another cap of a key, or removes it.
+    /// Changes or removes the cap of a key.
     pub(crate) async fn change_cap(self, credential: CredentialId, cap: Option<SpendingCap>) {
         let row = {
             let _driving = self.sim.observe();
@@ -493,7 +493,7 @@ impl Client {
         }
     }
 
-    /// Notes a change of a cap, unless there is one whose outcome is not known.
+    /// Notes a change of a cap, unless another change has an unknown outcome.
     fn begins_to_set(&self, credential: CredentialId, cap: Option<SpendingCap>) -> bool {
         let mut book = self.book();
         let key = book.keys.get_mut(&credential).expect("it is known");
@@ -513,7 +513,7 @@ impl Client {
         }
     }
 
-    /// Books or takes back credit, and repeats it once.
+    /// Books or takes back credit, and repeats the booking once.
     pub(crate) async fn book_credit(self, number: u64, account: AccountId, amount: i64) {
         let mut credit = credit_of(account, amount, &format!("r{number}"), number);
         credit.at = self.now();
@@ -557,14 +557,14 @@ impl Client {
                 break;
             }
         }
-        // Credit that was acknowledged is the account's, wherever it is.
+        // Acknowledged credit belongs to the account, at any node.
         match amount > 0 && is_booked {
             true => self.book().freed(owner, self.run, self.sim.now_us()),
             false => _ = self.freed(freed).await,
         }
     }
 
-    /// Takes credit back without asking whether this node has it.
+    /// Takes credit back without a check of this node's allotment.
     pub(crate) async fn refund_without_allotment(self, number: u64, account: AccountId) {
         let part = LedgerPart::Credit {
             operation: operation(number),
@@ -579,14 +579,14 @@ impl Client {
         self.note(&format!("credit {number}: {:?}", booked.is_ok()));
     }
 
-    /// Waits for what the node has queued. A node that ends has none of it.
+    /// Waits for the queue of the node. A stopped node has no queue.
     pub(crate) async fn flush(self) {
         let _ = flush(&*self.store).await;
     }
 
-    /// Holds and releases all that an account has, or reserves all that a cap leaves; repeats what is to be repeated.
+    /// Holds and releases the whole credit of an account, or reserves the whole remainder of a cap. Retries temporary errors.
     pub(crate) async fn use_all(self, all: Completion) {
-        // More than it has is refused: repeated answers that other nodes have more have to end.
+        // A request for more is refused. Repeated answers about credit of other nodes have to end.
         for (amount, has_it, first) in [(all.amount, true, 0), (all.amount + 1, false, 100)] {
             for attempt in 0.. {
                 if amount == 0 {
@@ -603,7 +603,7 @@ impl Client {
                     {
                         self.pass(100_000).await;
                     }
-                    // It may repeat an earlier one.
+                    // The node may repeat an earlier refusal.
                     Err(HoldError::InsufficientCredit { .. }) if attempt == 0 => {
                         self.pass(REPEATED_US).await;
                     }

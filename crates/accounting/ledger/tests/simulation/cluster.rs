@@ -1,4 +1,4 @@
-//! One run: nodes, their clients, what happens to them, and what has to be true after it.
+//! One run: nodes, clients, mishaps, and the checks after the run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,27 +21,27 @@ use crate::support::{NOW, account, operation_at};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Steps of a run before everything is repaired, and the turns of each.
+/// Steps of a run before the repair, and the turns of each step.
 const STEPS: usize = 500;
 const TURNS: usize = 6;
 
 /// A month ends within this time of a run.
 const MONTH_ENDS_IN_US: u64 = 40_000_000;
 
-/// Steps until something has to have happened.
+/// Maximum steps of a wait for a condition.
 const STEPS_MAX: usize = 20_000;
 
-/// A node, as the driver has it.
+/// A node in the hands of the driver.
 pub(crate) struct Node {
     pub(crate) name: &'static str,
     pub(crate) up: Option<Up>,
-    /// Its process before.
+    /// The previous process of the node.
     last: Option<SimulatedProcess>,
-    /// Its number in the database, once it has one.
+    /// The number of the node in the database, once assigned.
     pub(crate) number: Option<i64>,
-    /// The numbers of its runs that have ended and are not recovered.
+    /// The numbers of ended runs that are not recovered.
     runs: Vec<usize>,
-    /// How far its wall clock is off.
+    /// Error of the node's wall clock.
     pub(crate) skew_us: i64,
     pub(crate) spool: Option<TempDir>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Up {
     pub(crate) process: SimulatedProcess,
     pub(crate) run: Arc<Run>,
     pub(crate) run_number: usize,
-    /// The client of its requests, once it is up.
+    /// The client of the node's requests, once the node is up.
     pub(crate) client: Option<Client>,
     pub(crate) running: Option<Running>,
     pub(crate) paused_until_us: u64,
@@ -69,7 +69,7 @@ struct Recovery {
 pub(crate) struct Cluster {
     pub(crate) sim: Simulation,
     timers: tokio::runtime::Runtime,
-    /// The time at its beginning: a month ends soon.
+    /// The time at the beginning of the run: a month ends soon.
     began: Timestamp,
     pub(crate) nodes: Vec<Node>,
     pub(crate) book: Arc<Mutex<Book>>,
@@ -139,7 +139,7 @@ impl Cluster {
         cluster
     }
 
-    /// Runs it all; the violations.
+    /// Runs the simulation; returns the violations.
     pub(crate) fn run(&mut self) -> Vec<String> {
         self.start(0);
         if self.until("the first node is up", |it| it.is_up(0)) {
@@ -298,7 +298,7 @@ impl Cluster {
         until + self.sim.committed(&sql) <= self.sim.now_us() as i64
     }
 
-    /// Recovers a node that is down, or stands still, as another process.
+    /// Recovers a node that is down or paused, as another process.
     pub(crate) fn recover(&mut self, index: usize) {
         let Some(number) = self.nodes[index].number else {
             return;
@@ -322,7 +322,7 @@ impl Cluster {
         let node = &mut self.nodes[index];
         let mut runs = node.runs.clone();
         if let Some(up) = &mut node.up {
-            // What it has is taken from it.
+            // The recovery takes the node's credit.
             up.is_recovered = true;
             runs.push(up.run_number);
         }
@@ -382,7 +382,7 @@ impl Cluster {
         });
     }
 
-    /// A cap, or none.
+    /// A random cap, or no cap.
     fn drawn_cap(&self) -> Option<SpendingCap> {
         let max = 40 + self.sim.below(500) as i64;
         match self.sim.below(6) {
@@ -392,7 +392,7 @@ impl Cluster {
         }
     }
 
-    /// The key of an account, if it has one.
+    /// The key of an account, if any.
     pub(crate) fn key_of(&self, account: AccountId) -> Option<CredentialId> {
         let credential = credential_of(account);
         let has_key = self.book().keys.contains_key(&credential);
@@ -439,7 +439,7 @@ impl Cluster {
         }
     }
 
-    /// The client of a node that serves requests, for an account that exists.
+    /// The client of a node that accepts requests, for an existing account.
     pub(crate) fn client_for(&self, index: usize, account: AccountId) -> Option<Client> {
         let up = self.nodes[index].up.as_ref()?;
         let client = up.client.clone()?;
@@ -495,7 +495,7 @@ impl Cluster {
         self.maintain();
     }
 
-    /// Starts, ends and pauses that are over.
+    /// Handles starts, ends and pauses that are over.
     pub(crate) fn maintain(&mut self) {
         let now_us = self.sim.now_us();
         for index in 0..self.nodes.len() {
@@ -535,7 +535,7 @@ impl Cluster {
         self.recoveries_ended();
     }
 
-    /// A node that has stopped ends its process. Only a node that another process has may be fenced.
+    /// A stopped node ends its process. Only a recovered node may be fenced.
     pub(crate) fn check_failure(&mut self, index: usize) {
         let node = &self.nodes[index];
         let Some(up) = &node.up else { return };
@@ -559,7 +559,7 @@ impl Cluster {
                     }
                 }
             }
-            // Only of a database that it could not reach for its grace.
+            // Allowed only when the database could not be reached for the grace of the node.
             FailureKind::Io if !text.contains("could not be reached again") => {
                 self.violation(text.clone());
             }
@@ -607,7 +607,7 @@ impl Cluster {
         false
     }
 
-    /// Everything is well again: each node is recovered or goes on, its requests end, all accounts are usable, and every node ends.
+    /// Repairs everything: each node is recovered or goes on, its requests end, every account is usable, and every node ends.
     pub(crate) fn repair(&mut self) {
         self.sim.note("everything is repaired");
         self.sim.cut(0);
@@ -631,7 +631,7 @@ impl Cluster {
                 && it.recoveries.is_empty()
                 && !it.sim.has_late_statements()
         });
-        // Those that are down start again, which recovers them.
+        // Nodes that are down start again; the start recovers the node.
         for index in 0..self.nodes.len() {
             for _ in 0..4 {
                 let is_new = self.nodes[index].number.is_none();

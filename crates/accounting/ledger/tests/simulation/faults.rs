@@ -1,4 +1,4 @@
-//! Faults that are put in at the seams of the simulation: the statements on their way to the server, and the units on their way to the store.
+//! Faults injected at the seams of the simulation: statements on their way to the server, and units on their way to the store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,42 +14,42 @@ use tollgate_store::{
 /// A fault of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The fence of a commit is a statement of its own before the insert, whose lack of rows is no error.
+    /// The fence of a commit is a separate statement before the insert. A missing row is no error.
     SeparateFence,
-    /// Takes and returns, which are transactions, have no fence.
+    /// Takes and returns, run as transactions, have no fence.
     ReturnWithoutFence,
-    /// A transaction whose `COMMIT` was lost is made again although it has taken effect.
+    /// A transaction with a lost `COMMIT` is repeated although the `COMMIT` has taken effect.
     RepeatedReturn,
     /// A take whose commit has an unknown outcome counts as failed.
     CreditGivenBackOnUnknownCommit,
-    /// A node whose lease has ended is fenced, though no other process has it.
+    /// A node whose lease has ended is fenced, although no other process has the lease.
     LeaseInFence,
     /// The cursor of the feed is a time.
     FeedByTime,
-    /// The feed begins at its first read, not at what was loaded.
+    /// The feed begins at its first read, not at the load.
     LoadWithoutCursor,
-    /// Takes are decided as if the budget were not recalled.
+    /// Takes are decided as without a recall of the budget.
     TakingAheadWhileScarce,
-    /// A take that other nodes have not answered in time is refused as one without credit.
+    /// A take without an answer of other nodes in time is refused like a take without credit.
     RefusalAtTimeout,
-    /// A recovery writes releases and returns into the journal of the node that runs it.
+    /// A recovery writes releases and returns into the journal of the recovering node.
     RecoveryInOwnJournal,
-    /// A shorter answer is decided by what the node has.
+    /// The node's credit decides a shorter answer.
     ShorteningByLocalRoom,
-    /// Credit is taken back at a node that has none of it.
+    /// Credit is taken back at a node without credit of the account.
     RefundWithoutAllotment,
     /// The clock of an outage stands while the machine is suspended.
     SpoolWithoutBoottime,
 }
 
-/// The fence as the statements have it.
+/// The fence in the statements.
 const FENCE: &str = "id = ?1 AND epoch = ?2 FOR SHARE";
 
-/// How long a take waits for other nodes where that ends in a refusal.
+/// Wait of a take for other nodes before a refusal.
 const TIMEOUT_US: u64 = 150_000;
 
 impl Fault {
-    /// Each of them, and a seed of a run that finds it soon.
+    /// Each fault, with the seed of a run that finds the fault early.
     pub(crate) const ALL: [(Fault, u64); 13] = [
         (Fault::SeparateFence, 88),
         (Fault::ReturnWithoutFence, 1),
@@ -66,7 +66,7 @@ impl Fault {
         (Fault::SpoolWithoutBoottime, 15),
     ];
 
-    /// Those of allotments, and a seed of a run in which only caps are scarce, and it strikes one.
+    /// Faults of allotments, each with the seed of a run with scarce caps only, in which the fault strikes a cap.
     pub(crate) const OF_CAPS: [(Fault, u64); 4] = [
         (Fault::ReturnWithoutFence, 66),
         (Fault::RepeatedReturn, 30),
@@ -74,7 +74,7 @@ impl Fault {
         (Fault::TakingAheadWhileScarce, 0),
     ];
 
-    /// The same of any run.
+    /// Like `OF_CAPS`, with runs of any kind.
     pub(crate) const OF_CAPS_BESIDE_ACCOUNTS: [(Fault, u64); 1] = [(Fault::RefusalAtTimeout, 35)];
 
     /// Changes statements.
@@ -152,7 +152,7 @@ impl Fault {
         }
     }
 
-    /// The same for a process that recovers a node, while another node is up.
+    /// The submitter of a process that recovers a node while another node is up.
     pub(crate) fn recovery_submitter(self, other: Option<Arc<dyn Store>>) -> Option<Submitter> {
         let other = other.filter(|_| self == Fault::RecoveryInOwnJournal)?;
         Some(Arc::new(move |store, unit, done| {
@@ -178,7 +178,7 @@ fn take(unit: &UnitOfWork) -> Option<Budget> {
     })
 }
 
-/// An answer that says that a take has failed when the connection of its commit is lost.
+/// A callback that reports a failed take when the connection is lost during the commit.
 fn failing_when_lost(process: &SimulatedProcess, done: Done) -> Done {
     let first = Arc::new(Mutex::new(Some(done)));
     // A unit that is not queued has no callback.
@@ -200,7 +200,7 @@ fn failing_when_lost(process: &SimulatedProcess, done: Done) -> Done {
     })
 }
 
-/// An answer that says after a time that nothing is pending.
+/// A callback that reports, after a time, that no node's answer is pending.
 fn refusing_late(
     process: &SimulatedProcess,
     waiting: &Arc<Mutex<HashMap<String, u64>>>,

@@ -1,4 +1,4 @@
-//! Keys with a spending cap: what clients know of their caps, and what may be true by that.
+//! Keys with a spending cap: the caps known to clients, and the possible states of the caps.
 
 use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
@@ -10,15 +10,15 @@ use super::book::{Book, Operation, State};
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     pub(crate) account: AccountId,
-    /// Its caps, in the order in which they were set.
+    /// The caps of the key, in the order of the settings.
     pub(crate) settings: Vec<Setting>,
 }
 
-/// A cap that was set, or removed.
+/// A cap setting: a cap, or a removal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) cap: Option<SpendingCap>,
-    /// A node that has read the change with this number knows it; `None` while it may not be durable.
+    /// The number of the change. A node that has read the change knows the setting. `None` while the change may not be durable.
     pub(crate) number: Option<i64>,
 }
 
@@ -27,20 +27,20 @@ pub(crate) struct Setting {
 pub(crate) struct KeyUse {
     pub(crate) credential: CredentialId,
     began_in: Month,
-    /// What it has reserved, and of which cap.
+    /// The reserved amount, and the period of the cap.
     reserved: i64,
     period: Option<CapPeriod>,
-    /// Whether that is reserved still.
+    /// Whether the amount is still reserved.
     is_reserved: bool,
-    /// When all that it was charged counted at the latest: the time, and a change that every node has read which knows of it.
+    /// When the full charge counted at the latest: the time, and a change read by every node that knows of the charge.
     counted: Option<(u64, i64)>,
 }
 
-/// What a node knew when a request came.
+/// The knowledge of a node at the arrival of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) at_us: u64,
-    /// The last change that it had read.
+    /// The last change read by the node.
     pub(crate) change: i64,
 }
 
@@ -51,27 +51,27 @@ impl Known {
 }
 
 impl Key {
-    /// Whether a change of its cap may be under way.
+    /// Whether a change of the cap may be under way.
     pub(crate) fn is_changing(&self) -> bool {
         self.settings.iter().any(|it| it.number.is_none())
     }
 
-    /// The setting that a node knows of; none before the key is there.
+    /// The setting known to a node; `None` before the key exists.
     pub(crate) fn known(&self, change: i64) -> Option<&Setting> {
         let mut durable = self.settings.iter().rev().filter(|it| it.number.is_some());
         let last = durable.clone().next();
         durable.find(|it| it.number <= Some(change)).or(last)
     }
 
-    /// What a cap allows; `None` while it is not in force.
+    /// The maximum of a cap; `None` while the cap is not in force.
     fn max(&self, cap: KeyCap) -> Option<i64> {
         self.settings.last().and_then(|it| it.max(cap))
     }
 
-    /// The most that a cap may have allowed to a request; `None` without a limit.
+    /// The largest maximum possible for a request; `None` without a limit.
     fn most(&self, cap: KeyCap, known: Known) -> Option<i64> {
         let is_known = |it: &Setting| it.number.is_some_and(|number| number <= known.change);
-        // What follows may be in force.
+        // Any later setting may be in force.
         let first = self.settings.iter().rposition(is_known).unwrap_or(0);
         let maxima = self.settings[first..].iter().map(|it| it.max(cap));
         let maxima: Option<Vec<i64>> = maxima.collect();
@@ -98,7 +98,7 @@ impl KeyUse {
         }
     }
 
-    /// The most that a request has of its cap, which may cost `amount`.
+    /// The larger of a request's reservation and its possible cost `amount`.
     pub(crate) fn has(&self, amount: i64) -> i64 {
         match self.is_reserved {
             true => self.reserved.max(amount),
@@ -122,7 +122,7 @@ impl Book {
         operation.key.as_mut()
     }
 
-    /// A request has reserved a part of a cap: never more is reserved and charged than the cap allows.
+    /// A request has reserved a part of a cap. Checks that reservations and charges never exceed the cap.
     pub(crate) fn reserved(&mut self, number: u64, period: CapPeriod, amount: i64, known: Known) {
         let Some(of) = self.key_use(number) else {
             return;
@@ -148,7 +148,7 @@ impl Book {
         }
     }
 
-    /// What counts of an operation against a cap, surely and for a node.
+    /// The part of an operation that surely counts against a cap, for a node with the knowledge `known`.
     fn counted_of(&self, operation: &Operation, period: CapPeriod, known: Known) -> i64 {
         let Some(key) = operation.key else { return 0 };
         let reserved = match key.period == Some(period) {
@@ -158,7 +158,7 @@ impl Book {
         match operation.state {
             State::Asked | State::Held if key.is_reserved => reserved,
             State::Charged(_) if self.may_be_late(operation) => 0,
-            // What exceeds the reservation counts when it is durable, and for a node that has read of it.
+            // The part above the reservation counts when durable, for a node that has read of the charge.
             State::Charged(charged) => match key.counted.is_some_and(|it| known.has(it)) {
                 true => charged,
                 false => charged.min(reserved),
@@ -174,7 +174,7 @@ impl Book {
         }
     }
 
-    /// All that an operation was charged is durable, at a node that knows of changes up to `change`.
+    /// The full charge of an operation is durable, at a node that knows changes up to `known.change`.
     pub(crate) fn charge_counts(&mut self, number: u64, known: Known, last_change: i64) {
         let Some(KeyUse { credential, .. }) = self.key_use(number).copied() else {
             return;
@@ -188,13 +188,13 @@ impl Book {
         }
     }
 
-    /// The cap of a key for the requests that begin at a time, if one is in force.
+    /// The cap of a key for requests begun at a time, if in force.
     pub(crate) fn cap_of(&self, credential: CredentialId, at: Timestamp) -> Option<KeyCap> {
         let set = self.keys[&credential].settings.last()?.cap?;
         Some(KeyCap::at(credential, set.period, at))
     }
 
-    /// What a cap leaves by what is in the database. Before any node has a part of it, by what clients know.
+    /// The remainder of a cap according to the database. Before the first allotment, according to the clients.
     pub(crate) fn left_of(&self, reader: &Reader, cap: KeyCap) -> Option<i64> {
         let Some(max) = self.keys[&cap.credential].max(cap) else {
             return Some(i64::MAX);

@@ -1,4 +1,4 @@
-//! What happens to nodes, network and database of a run.
+//! Mishaps of nodes, network and database during a run.
 
 use tollgate_money::{AccountId, CredentialId};
 use tollgate_store::Budget;
@@ -29,7 +29,7 @@ impl Cluster {
         }
     }
 
-    /// What happens to nodes, network and database.
+    /// Draws a mishap or a request.
     pub(crate) fn happen(&mut self) {
         if self.sim.chance(250) {
             self.ask();
@@ -64,7 +64,7 @@ impl Cluster {
                     self.recover(index);
                 }
                 None => self.start(index),
-                // Of one that stands still, and that another process takes for dead.
+                // The node is paused, and another process takes the node for dead.
                 Some(_) if self.is_paused(index) => {
                     self.pass(2_500_000);
                     self.recover(index);
@@ -78,7 +78,7 @@ impl Cluster {
                 self.cut_off(index, us);
             }
             12 if self.open(index) == 0 => self.end(index),
-            // Suspended while its network is cut, long enough for others to recover it.
+            // Suspended while its network is cut, long enough for a recovery by another node.
             13 if self.nodes[index].spool.is_some() && self.open(index) > 0 => {
                 self.cut_off(index, 16_000_000);
                 self.pass(150_000);
@@ -91,7 +91,7 @@ impl Cluster {
         }
     }
 
-    /// What an account has at least for a request, with a key or without.
+    /// Minimum credit of an account for a request, with or without a key.
     fn free_for(&self, account: AccountId, key: Option<CredentialId>) -> Option<i64> {
         let book = self.book();
         let free = |budget| book.free_at_least(&self.reader, budget, 0);
@@ -103,7 +103,8 @@ impl Cluster {
         })
     }
 
-    /// Asks for all that an account or the cap of its key has, by one request or two, when nothing else is asked for; another node may stand still meanwhile.
+    /// Asks for the whole credit of an account or of its key's cap, by one or two requests, without any other request. Another node may be
+    /// paused meanwhile.
     pub(crate) fn probe(&mut self) {
         self.pass_quietly(600_000);
         let account = self.accounts[self.sim.below(self.accounts.len() as u64) as usize];
@@ -123,7 +124,7 @@ impl Cluster {
         self.pass_quietly(800_000);
     }
 
-    /// Runs everything for a time, with requests.
+    /// Runs the simulation for a time, with requests.
     pub(crate) fn pass(&mut self, us: u64) {
         let until_us = self.sim.now_us() + us;
         while self.sim.now_us() < until_us && !self.is_broken() {

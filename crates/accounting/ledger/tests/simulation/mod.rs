@@ -1,10 +1,10 @@
-//! A deterministic simulation of several nodes on one database: the ledger and the store as they are, with clock, network and server replaced
+//! A deterministic simulation of several nodes on one database. Ledger and store are the real code; clock, network and server are replaced
 //! (`tollgate_store::simulation`).
 //!
-//! A run is drawn from its seed: what clients ask for at which node, which thread runs next, which connection is lost before, during or after
-//! an exchange, which process is killed, stopped, suspended or recovered by another, whose wall clock is wrong, when the database crashes or
-//! does not answer. In the end everything is repaired, and has to be true: nothing was held or spent twice, what was acknowledged is charged
-//! once, no refusal was wrong, each node has read every change, all credit can be used at any node, and the audit finds nothing.
+//! A seed determines a run: the requests of clients at each node, and the next thread. Connections are lost before, during or after an
+//! exchange. Processes are killed, stopped, suspended, or recovered by another process. Wall clocks are wrong. The database crashes or does
+//! not answer. In the end the run is repaired and checked. No credit was held or spent twice. Each acknowledged charge is charged once. No
+//! refusal was wrong. Each node has read every change. The whole credit can be used at any node, and the audit finds no violation.
 
 mod book;
 mod checks;
@@ -23,10 +23,10 @@ use faults::Fault;
 /// Runs without a fault.
 const RUNS: u64 = 15;
 
-/// Runs in which a fault has to be found.
+/// Maximum runs to find a fault.
 const FAULT_RUNS: u64 = 200;
 
-/// A setting of the tests: `TOLLGATE_SIMULATIONS`, how many runs; `TOLLGATE_SEED`, the only one.
+/// A setting of the tests: `TOLLGATE_SIMULATIONS` is the number of runs; `TOLLGATE_SEED` is the seed of a single run.
 #[expect(
     clippy::disallowed_methods,
     reason = "more runs than fit in a test, and the one to repeat, are asked for by the environment"
@@ -47,7 +47,7 @@ fn seeds(first: u64, runs: u64) -> std::ops::Range<u64> {
 fn nothing_is_lost_or_spent_twice_whatever_happens_to_nodes_network_and_database() {
     let seeds = Mutex::new(seeds(0, number("TOLLGATE_SIMULATIONS").unwrap_or(RUNS)));
     let next = || seeds.lock().ok()?.next();
-    // A run that fails poisons the seeds: no other is begun.
+    // A failed run poisons the seeds: no further run begins.
     let failed = |problem: &str| {
         let _seeds = seeds.lock().expect("the first failure");
         panic!("{problem}");
@@ -110,7 +110,7 @@ fn are_found(
             found.map(|found| (seed, found))
         });
         match found {
-            // In the output of a test that fails, or with `--nocapture`.
+            // Shown in the output of a failed test, or with `--nocapture`.
             Some((seed, found)) => {
                 eprintln!("{fault:?}: seed {seed}: {found}");
                 let without = cluster(seed, None).run();

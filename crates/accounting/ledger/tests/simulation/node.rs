@@ -1,4 +1,4 @@
-//! A node of a run: its process from the start of its store to its end, and the requests that it serves meanwhile.
+//! A node of a run: the process from the start to the end of its store, and its requests.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use tollgate_store::{
     Store,
 };
 
-/// How often a node returns the credit of idle accounts.
+/// Interval between returns of the credit of idle accounts.
 const IDLE_US: u64 = 5_000_000;
 
-/// The times of an outage, shorter than those of the service: much happens in a run.
+/// The times of an outage, shorter than in the service: a run has many events.
 fn times() -> OutageTimes {
     OutageTimes {
         lease: Duration::from_secs(2),
@@ -35,7 +35,7 @@ fn times() -> OutageTimes {
 
 pub(crate) type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A store and its ledger, open.
+/// An open store and its ledger.
 #[derive(Clone)]
 pub(crate) struct Running {
     pub(crate) store: Arc<dyn Store>,
@@ -43,20 +43,20 @@ pub(crate) struct Running {
     pub(crate) changes: Arc<Changes>,
 }
 
-/// The numbers of the changes that a node has been passed.
+/// The numbers of the changes passed to a node.
 pub(crate) struct Changes {
-    /// The last one before its accounts were read.
+    /// The last change before the node read its accounts.
     pub(crate) after: i64,
     seen: Mutex<Vec<i64>>,
 }
 
 impl Changes {
-    /// Whether it was passed a change, or a later one.
+    /// Whether the node was passed this change or a later change.
     pub(crate) fn has_seen(&self, number: i64) -> bool {
         self.after >= number || self.seen().iter().any(|seen| *seen >= number)
     }
 
-    /// The last change that it was passed, or that was there before.
+    /// The last change passed to the node, or present before.
     pub(crate) fn last(&self) -> i64 {
         let last = self.seen().iter().copied().max();
         last.unwrap_or(self.after).max(self.after)
@@ -76,7 +76,7 @@ impl Observer for Changes {
     }
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Default)]
 pub(crate) enum Life {
     #[default]
@@ -85,13 +85,13 @@ pub(crate) enum Life {
     Ended(String),
 }
 
-/// What a run and its driver have in common.
+/// State shared by a run and its driver.
 #[derive(Default)]
 pub(crate) struct Run {
     pub(crate) life: Mutex<Life>,
     pub(crate) failure: Mutex<Option<Failure>>,
     requests: Mutex<Vec<Request>>,
-    /// How many of them have not ended.
+    /// The number of open requests.
     pub(crate) open: Mutex<usize>,
     pub(crate) is_ending: AtomicBool,
 }
@@ -111,13 +111,13 @@ impl Run {
         sim.notify(self.place());
     }
 
-    /// Has the node end, once it gets to it.
+    /// Makes the node end at its next poll.
     pub(crate) fn end(&self, sim: &Simulation) {
         self.is_ending.store(true, Relaxed);
         sim.notify(self.place());
     }
 
-    /// Where its main thread waits.
+    /// The wait place of the main thread.
     fn place(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -131,7 +131,7 @@ impl Run {
     }
 }
 
-/// What a process is started with.
+/// Parameters of a process.
 #[derive(Clone)]
 pub(crate) struct Start {
     pub(crate) sim: Simulation,
@@ -245,7 +245,7 @@ impl Start {
                 running.ledger.evict_idle();
             }
         }
-        // No client waits for an answer of a process that has ended.
+        // No client waits for an answer of an ended process.
         lock(&run.requests).clear();
     }
 

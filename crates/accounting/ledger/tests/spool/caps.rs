@@ -1,5 +1,6 @@
-//! A node of several whose process ended with charges of a key in the spool. Its next start read what it has of the key's cap and committed
-//! those charges afterwards, without counting them: it admitted as much again, or returned it, and the cap was exceeded. They count now.
+//! One of several nodes whose process ended with charges of a key in the spool. The next start read the allotment of the key's cap, and
+//! committed the charges afterwards, without counting the charges. The node granted or returned the amount again, and the cap was exceeded.
+//! Now the charges count.
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ impl Node {
         amount: i64,
     ) -> Result<CapHold, HoldError> {
         let wanted = HoldRequest {
-            // A refusal is repeated for a moment.
+            // A refusal is cached for a moment.
             at: NOW + Duration::from_millis(200 * number),
             ..request(account, number, amount)
         };
@@ -49,7 +50,7 @@ impl Node {
             .await
     }
 
-    /// Charges the key what is reserved: as a request without a durable hold does, or with one.
+    /// Charges the reserved amount to the key, like a request with or without a durable hold.
     fn charge_spooled(
         &self,
         (account, number, amount): (AccountId, u64, i64),
@@ -61,7 +62,7 @@ impl Node {
         reserved.settle(Micros::new(amount), NOW);
     }
 
-    /// The same for a request that began before the key had a cap.
+    /// [`Self::charge_spooled`] for a request begun before the key had a cap.
     fn charge_unreserved(
         &self,
         (account, number, amount): (AccountId, u64, i64),
@@ -89,7 +90,7 @@ impl Node {
         self.settled_as(hold, settle).expect("it is in the spool");
     }
 
-    /// Waits until the cap leaves so much, by requests for more than it has: what others return is on its way.
+    /// Waits until the remainder of the cap is `left`, by requests above the cap. Returns of other nodes may be on their way.
     fn leaves(&self, account: AccountId, left: i64) {
         let mut last = None;
         let polled = async {
@@ -148,7 +149,7 @@ fn a_late_charge_counts_against_the_cap_of_its_key() {
     let account = account_with(&node.store, &node.ledger, 1, 10_000, 0);
     key_with_cap(&node, account, 1_000);
     let number = node.store.node();
-    // Without a durable hold, the journal does not say that it was released.
+    // Without a durable hold, the journal does not have the release of the hold.
     node.charge_spooled((account, 1, 300), false, || fixture.link.cut());
     node.die();
     fixture.recover(number);
@@ -166,7 +167,7 @@ fn a_late_charge_counts_against_the_cap_of_its_key() {
     node.store.close();
 }
 
-/// The node has no row of the cap, and the other one has begun to count without the charge.
+/// The node has no row of the cap. The other node has begun to count without the charge.
 #[test]
 fn a_charge_of_the_spool_counts_against_a_cap_of_which_the_node_has_nothing() {
     for is_recovered in [false, true] {

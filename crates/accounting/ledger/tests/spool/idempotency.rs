@@ -49,19 +49,19 @@ fn claim(store: &dyn Store, account: AccountId) -> i64 {
     token
 }
 
-/// What has become of a repeat of the request when the node starts again.
+/// The state of a repeat of the request at the next start of the node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Repeat {
     None,
     Answered,
     Failed,
-    /// Its node has ended, and was recovered.
+    /// The node of the repeat has ended, and was recovered.
     Lapsed,
-    /// It fails between the first start and the second.
+    /// The repeat fails between the first start and the second start.
     UnderWay,
 }
 
-/// A repeat was charged beside the late charge, and one that failed had the late charge written off all the same.
+/// A repeat was charged besides the late charge. A failed repeat also had the late charge written off.
 #[test]
 fn a_late_charge_is_booked_with_its_answer_unless_a_repeat_of_its_request_was_answered() {
     use Repeat::{Answered, Failed, Lapsed, UnderWay};

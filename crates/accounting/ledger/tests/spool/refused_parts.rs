@@ -1,5 +1,5 @@
-//! Charges that were acknowledged by the spool, and whose recorded answer the store then refuses: each is committed at its position in the queue, before
-//! what was decided on the remainder of its hold.
+//! Charges acknowledged by the spool, whose recorded answer the store then refuses. Each charge is committed at its position in the queue,
+//! before later decisions on the remainder of its hold.
 
 use tollgate_ledger::{AttachedPart, Hold, HoldError};
 use tollgate_store::postgres::{NodeRole, Options};
@@ -7,7 +7,7 @@ use tollgate_store::postgres::{NodeRole, Options};
 use super::support::{account_with, answer_with_lost_claim, request, settle};
 use super::{Fixture, Node, assert_books, eventually, start, wait};
 
-/// Each unit is a commit of its own.
+/// Each unit is a separate commit.
 fn start_in_steps(fixture: &Fixture, role: NodeRole) -> Node {
     start(Options {
         batch_max: 1,
@@ -15,7 +15,7 @@ fn start_in_steps(fixture: &Fixture, role: NodeRole) -> Node {
     })
 }
 
-/// Settles a hold with an answer that the store refuses, while it does not answer.
+/// Settles a hold, during an outage of the store, with an answer that the store will refuse.
 fn settle_with_lost_claim(node: &Node, hold: Hold, actual: i64) {
     let account = hold.account();
     let attached = AttachedPart::new(move |_| answer_with_lost_claim(account));
@@ -25,7 +25,7 @@ fn settle_with_lost_claim(node: &Node, hold: Hold, actual: i64) {
     eventually("it is in the file", || node.spooled().0 == 1);
 }
 
-/// The charge was queued anew behind the hold, for which the store had no credit: the node stopped.
+/// The charge was queued again behind the hold. The store had no credit for the hold: the node stopped.
 #[test]
 fn what_a_charge_in_the_spool_leaves_of_its_hold_can_be_held_before_the_database_has_it() {
     let fixture = Fixture::new();
@@ -49,7 +49,7 @@ fn what_a_charge_in_the_spool_leaves_of_its_hold_can_be_held_before_the_database
     node.store.close();
 }
 
-/// What the charge leaves is returned to the account before the refusal is known: no start succeeded.
+/// The rest of the hold is returned to the account before the refusal is known: no start succeeded.
 #[test]
 fn a_start_charges_what_is_in_the_spool_of_a_recalled_account() {
     let fixture = Fixture::new();

@@ -1,5 +1,5 @@
-//! A spool that comes back when retention has removed the journal of its time. Its charges were not found in what is left of the journal and were
-//! made a second time. They are not made now: the log names them.
+//! A spool that comes back after retention has removed the journal of its time. Its charges were not found in the remaining journal, and
+//! were made a second time. Now the log names the charges, and the start does not repeat the charges.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tollgate_testing::tempdir;
 use super::support::{account_with, credit_of, operation, settle};
 use super::{Fixture, Node, assert_books, audit, start, wait};
 
-/// The first instants of the two months after that of the charges.
+/// The first instants of the two months after the month of the charges.
 const NEXT_MONTH: Timestamp = Timestamp::from_secs(1_701_388_800);
 const THIRD_MONTH: Timestamp = Timestamp::from_secs(1_704_067_200);
 
@@ -75,7 +75,7 @@ fn a_charge_whose_commit_may_have_been_removed_by_retention_is_not_made_again() 
     node.store.close();
 }
 
-/// All charges of a year would have been lost: the time that the clock had for a moment was taken for that of all that is removed.
+/// All charges of a year would have been lost: the wrong date of one commit counted as the date of the whole removal.
 #[test]
 fn a_charge_is_made_after_retention_has_removed_a_commit_that_a_wrong_clock_has_dated_later() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! The tables of a ledger in an SQLite file, edited past the store.
+//! The tables of a ledger in an SQLite file, edited without the store.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::suite::options;
 /// Runs of the test against a model.
 pub(crate) const MODEL_RUNS: u32 = 64;
 
-/// A folder with a copy of the database that no store has open.
+/// A folder with a copy of a database that no store has open.
 pub(crate) fn copy(folder: &Path) -> TempDir {
     let copy = tempfile::tempdir().expect("a folder");
     for entry in std::fs::read_dir(folder).expect("a folder") {

@@ -12,7 +12,7 @@ use crate::support::{
     account_with, assert_ledger_balances, balance_of, request, settle, start, wait,
 };
 
-/// A full disk stops the store: nothing may be acknowledged from then on, and the process has to be notified.
+/// A full disk stops the store: no result may be acknowledged from then on, and the process has to be notified.
 #[test]
 fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
     let failures = Arc::new(Mutex::new(Vec::new()));
@@ -74,7 +74,7 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
     assert_ledger_balances(&store);
 }
 
-/// The disk may fail during the hold, before its settlement: the settlement reports it, whether or not the hold was waited for.
+/// The disk may fail during the hold, before its settlement. The settlement reports the failure, whether or not a caller awaited the hold.
 #[test]
 fn a_settlement_reports_why_the_store_refused_its_hold() {
     let bed = bed(Options {
@@ -100,7 +100,7 @@ fn a_settlement_reports_why_the_store_refused_its_hold() {
             .expect("it is alone")
             .expect("credit");
         drop(resume);
-        // Both are in one commit, whose units are acknowledged in their order.
+        // Both holds are in one commit. The units of a commit are acknowledged in their order.
         match wait(asked.durable()) {
             Ok(()) => kept.extend([unasked, asked]),
             Err(_) => break (asked, unasked),
@@ -134,7 +134,7 @@ fn a_ledger_dropped_with_its_store_stops_the_writer() {
     let keep = bed.folder;
     drop(bed.ledger);
     drop(bed.store);
-    // The writer may have been the last owner; in any case everything queued is durable before the lock is released.
+    // The writer may have been the last owner. In any case the queue is durable before the release of the lock.
     let settled = wait(settlement);
     assert!(settled.is_ok(), "{settled:?}");
     let store = loop {

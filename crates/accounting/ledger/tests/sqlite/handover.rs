@@ -1,4 +1,4 @@
-//! A ledger and its store handed over to a successor while requests are open.
+//! A ledger and its store, handed over to a successor with open requests.
 
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
@@ -18,15 +18,15 @@ use tollgate_store::{
 use super::suite::testbed::{Testbed, bed, open, options};
 use crate::support::*;
 
-/// The process that continues, as far as it is not the one of the test.
+/// The successor, as far as the test's own process does not have its state.
 struct Next {
     store: Arc<dyn Store>,
     ledger: Ledger,
-    /// What is left when the predecessor has ended.
+    /// The number of orphans after the end of the predecessor.
     orphans: JoinHandle<usize>,
 }
 
-/// Hands the store of `bed` over, and connects it to its successor.
+/// Hands the store of `bed` over, and connects the store to its successor.
 fn hand_over(bed: &Testbed) -> Next {
     bed.ledger.hand_over();
     let handover = bed.store.hand_over().expect("the store is open");
@@ -63,8 +63,8 @@ fn in_next(next: &Next, account: AccountId) -> (i64, i64) {
     (balance.available.get(), balance.held.get())
 }
 
-/// What the predecessor still holds is decided on in memory; everything else is loaded when it is used.
-/// Serves a predecessor until it closes the connection; the number of holds that it has left open.
+/// The successor has the accounts of the predecessor's holds in memory, and loads other accounts at their first use. Serves a predecessor
+/// until the predecessor closes the connection; returns the number of orphans.
 fn serve_until_closed(ledger: Ledger, mut link: UnixStream) -> std::thread::JoinHandle<usize> {
     std::thread::spawn(move || {
         let served = ledger.serve_predecessor(&mut link, |_| Ok(true));

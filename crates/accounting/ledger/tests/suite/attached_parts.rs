@@ -1,4 +1,4 @@
-//! Credit that becomes durable together with the purchase it belongs to.
+//! Credit that becomes durable together with its purchase.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn ledger_with_purchase(store: &Arc<dyn Store>) -> Ledger {
     ledger
 }
 
-/// Makes an account and a purchase of it, once the ledger observes the store.
+/// Makes an account and its purchase, once the ledger observes the store.
 fn make_purchase(store: &Arc<dyn Store>) {
     let made = NewAccount {
         id: account(1),
@@ -102,13 +102,13 @@ fn credit_and_its_purchase_are_written_together_or_not_at_all() {
     let booked = wait(ledger.top_up_with(credit(2, 100, "capture"), change(1)));
     assert!(!booked.expect("it is booked").repeated);
     assert_eq!((available(), version()), (100, 1));
-    // The credit is booked already: only the purchase changes.
+    // The credit is already booked: only the purchase changes.
     let again = wait(ledger.top_up_with(credit(3, 100, "capture"), change(2)));
     assert!(again.expect("it is booked").repeated);
     assert_eq!((available(), version()), (100, 2));
 }
 
-/// They were spendable until they were taken back.
+/// Owed credits were spendable until taken back.
 #[test]
 fn credits_that_a_returned_payment_owes_are_not_spendable() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -151,7 +151,7 @@ fn credits_that_a_returned_payment_owes_are_not_spendable() {
         let other = wait(ledger.correct_with(credit(3, -1, "other"), Vec::new()));
         assert!(other.is_err(), "{other:?}");
     }
-    // What comes in goes to the debt first.
+    // Incoming credit goes to the debt first.
     wait(ledger.top_up_with(credit(4, 30, "more"), owing(3, 80).remove(0))).expect("it is booked");
     drop(
         ledger

@@ -1,4 +1,4 @@
-//! The audit against manipulated ledgers, each with one edit.
+//! The audit against manipulated ledgers, with one edit each.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tollgate_store::{
     Route, Store, SubscriptionRow, SubscriptionStatus, UnitOfWork, commit, flush, plan_reference,
 };
 
-/// A plan that was paid for once, with a credit of 5.
+/// A plan paid for once, with a credit of 5.
 fn buys_the_plan(store: &dyn Store) {
     let end = NOW + Duration::from_secs(1);
     let subscription = SubscriptionRow {
@@ -82,8 +82,8 @@ fn records_an_act(store: &dyn Store) {
     wait(commit(store, unit)).expect("it is durable");
 }
 
-/// A ledger with one of everything: a credit, a settlement below and one beyond its hold, a release, a charge, a free request, an open
-/// hold, a plan that was paid for, and a previous run.
+/// A ledger with an example of each operation: a credit, a settlement below its hold and one beyond its hold, a release, a charge, a free
+/// request, an open hold, a paid plan, and a previous run.
 fn whole_books() -> tempfile::TempDir {
     static BOOKS: OnceLock<tempfile::TempDir> = OnceLock::new();
     database::copy(BOOKS.get_or_init(make_books).path())
@@ -125,7 +125,7 @@ fn make_books() -> tempfile::TempDir {
         if run == 0 {
             buys_the_plan(&*store);
         }
-        // Dropped with the process: the next run releases the first one, and the second one stays open.
+        // Dropped with the process: the next run releases the first hold, and the second hold stays open.
         std::mem::forget(hold(2));
         wait(flush(&*store)).expect("everything is durable");
         records_an_act(&*store);
@@ -152,7 +152,7 @@ const FIELDS: usize = 2 + 1 + 16 + 16 + 8;
 /// The replacement of a record.
 type Edit = fn(Vec<u8>) -> Vec<Vec<u8>>;
 
-/// Edits the packed records of one operation: `edit` returns the replacement of each.
+/// Edits the packed records of one operation: `edit` returns the replacement of a record.
 fn report_of_edited(operation: OperationId, edit: Edit) -> Report {
     let folder = whole_books();
     for (id, body) in database::bodies(folder.path()) {
@@ -176,7 +176,7 @@ fn report_of_edited(operation: OperationId, edit: Edit) -> Report {
     report_of(&folder)
 }
 
-/// The bytes before the records of a body, and the records. All numbers in the head are below 128.
+/// Splits a body: the bytes before the records, and the records. All numbers in the head are below 128.
 fn head_of(body: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut end = 2;
     for _ in 0..body[1] {
@@ -243,7 +243,7 @@ fn every_edit_of_the_ledger_shows() {
             &format!("UPDATE holds SET id = {settled}"),
             "has ended, or never began",
         ),
-        // The owner's view, and the data that prevents a second booking of a reference.
+        // The owner's view, and the references, which prevent a second booking.
         (
             "DELETE FROM postings",
             "its postings or references are not what the journal says",
@@ -268,7 +268,7 @@ fn every_edit_of_the_ledger_shows() {
             "UPDATE postings SET at_min = 9",
             "its postings or references are not what the journal says",
         ),
-        // The posting position: what is posted must not be counted again.
+        // The posting position: posted commits must not be counted again.
         ("UPDATE nodes SET posted = 0", "the entries add up to"),
         (
             "UPDATE nodes SET posted = posted - 1",
@@ -301,7 +301,7 @@ fn every_edit_of_the_ledger_shows() {
             "UPDATE nodes SET posted = posted + 1000",
             "has posted a commit that is not in the journal",
         ),
-        // History: commits that are lost, moved, cut, or sealed again.
+        // History: lost, moved, cut or resealed commits.
         (
             "DELETE FROM journal WHERE (id & 15) = 2 AND (id >> 34 & 15) = 1",
             "does not follow",
@@ -338,7 +338,7 @@ fn every_edit_of_the_ledger_shows() {
             "UPDATE journal SET body = CAST(x'02' || substr(body, 2) AS BLOB)",
             "is of a version that this one does not know",
         ),
-        // The audit log: records that are changed, lost, or written by another program.
+        // The audit log: changed or lost records, and records of another program.
         (
             "UPDATE audit_log SET actor = 'uid 1' WHERE number = 2",
             "record 2 of node 1 in the audit log was changed after it was written",
@@ -374,7 +374,7 @@ fn every_edit_of_the_ledger_shows() {
 #[test]
 fn every_edit_of_a_record_shows() {
     let (settled, charged) = (operation(30), operation(17));
-    //   what it is                   account    the edit                        the violation
+    //   name, operation, edit, violation
     let edits: [(&str, OperationId, Edit, &str); 8] = [
         (
             "a hold taken out",

@@ -19,7 +19,7 @@ use crate::support::{
     settle, usage, wait,
 };
 
-/// Five thousand requests compete for the credit of a thousand: a thousand succeed, on any number of threads.
+/// Five thousand requests compete for the credit of a thousand requests: a thousand succeed, on any number of threads.
 #[test]
 fn exactly_as_many_competing_holds_are_accepted_as_there_is_credit_for() {
     const CREDIT_FOR: u64 = 1000;
@@ -68,7 +68,7 @@ fn exactly_as_many_competing_holds_are_accepted_as_there_is_credit_for() {
     assert_ledger_balances(&bed.store);
 }
 
-/// An unresolved hold would be credit lost until a restart. The cause of the drop does not matter.
+/// The credit of an unresolved hold would be lost until a restart. The cause of the drop does not matter.
 #[test]
 fn a_dropped_hold_is_released() {
     let bed = bed(options());
@@ -110,7 +110,7 @@ fn a_dropped_hold_is_released() {
     assert_ledger_balances(&bed.store);
 }
 
-/// Every later release was dated as that request was.
+/// Every later release had the date of the wrong clock.
 #[test]
 fn a_dropped_hold_is_released_at_the_time_of_the_last_request_also_after_a_clock_was_wrong() {
     let bed = bed(options());
@@ -185,7 +185,7 @@ fn a_hold_that_expired_cannot_be_settled() {
     assert_ledger_balances(&bed.store);
 }
 
-/// With a fast upstream hold and settlement are in the queue together. One entry then stands for both.
+/// With a fast upstream, hold and settlement are in the queue together. One entry stands for both.
 #[test]
 fn a_hold_and_its_settlement_in_one_commit_are_coalesced() {
     let bed = bed(options());
@@ -254,7 +254,7 @@ fn an_operation_is_never_booked_twice() {
     );
     wait(first.settle(settle(20))).expect("it is durable");
 
-    // The operation is no longer in memory, but it is in the store. The same id on another account is refused as well.
+    // The operation is no longer in memory, but still in the store. The operation's id on another account is refused as well.
     for (account, balance) in [(payer, (80, 0)), (other, (100, 0))] {
         let mut again = bed
             .ledger
@@ -273,8 +273,8 @@ fn an_operation_is_never_booked_twice() {
         assert_eq!(bed.balance(account), balance);
     }
 
-    // A free operation leaves a usage record and no entry. Charged later, alone or by a hold and settlement that meet in one commit, it is
-    // refused: the operation is finished.
+    // A free operation leaves a usage record and no entry. A later charge is refused, alone or by a hold and settlement in one commit: the
+    // operation is finished.
     let charge = |amount| {
         let charge = Charge {
             operation: operation(2),
@@ -471,7 +471,7 @@ fn a_removal_is_undone_when_its_reference_was_used() {
     assert_eq!(bed.balance(payer), (70, 0), "taken once");
     let expired = wait(bed.ledger.expire(credit_of(payer, -70, "2026", 5)));
     assert_eq!(expired.expect("there is enough").available, Micros::ZERO);
-    // Nothing is left to take, and nothing has to be: it was answered as if nothing had been taken.
+    // The account has no credit left, and needs none: the repeat gets the first answer.
     assert!(correct(-30, 6).expect("it is booked").repeated);
     assert!(matches!(correct(-31, 7), Err(CreditError::Conflict(_))));
     assert!(matches!(
@@ -513,7 +513,7 @@ fn an_account_and_its_first_credit_are_created_in_one_unit() {
     );
 
     wait(commit(&*bed.store, unit.clone())).expect_err("the account is there");
-    // Refused after its credit was written: that leaves neither the credit nor its trace in the seal.
+    // Refused after the write of its credit: neither the credit nor a trace of the credit in the seal may remain.
     let late = credit_of(id, 40, "again", 3)
         .part(EntryKind::Grant)
         .expect("a good credit");
@@ -527,7 +527,7 @@ fn an_account_and_its_first_credit_are_created_in_one_unit() {
     assert_ledger_balances(&bed.store);
 }
 
-/// Detected by the writer, an overflow would stop the store: one typing error of an operator would stop the gateway.
+/// An overflow detected by the writer would stop the store: one typing error of an operator would stop the gateway.
 #[test]
 fn credit_beyond_what_can_be_counted_is_refused_before_it_is_queued() {
     let bed = bed(options());
@@ -557,7 +557,7 @@ fn credit_beyond_what_can_be_counted_is_refused_before_it_is_queued() {
     assert!(hold.is_ok(), "the store continues");
 }
 
-/// A ledger with contradictions must not be served from, nor make the start panic.
+/// A contradictory ledger must not serve requests, and must not make the start panic.
 #[test]
 fn a_start_on_an_inconsistent_ledger_names_the_account() {
     let folder = {
@@ -597,7 +597,7 @@ fn an_unknown_account_is_refused_holds_and_credits() {
     assert!(matches!(grant, Err(CreditError::NoAccount { .. })));
 }
 
-/// A request that accepts a smaller amount is decided in one step: concurrent holds never exceed the balance, and none is refused while the
+/// A request with a fallback amount is decided in one step: concurrent holds never exceed the balance, and no hold is refused while the
 /// minimum is available.
 #[test]
 fn concurrent_holds_with_a_fallback_amount_reserve_the_whole_balance_and_no_more() {
@@ -614,7 +614,7 @@ fn concurrent_holds_with_a_fallback_amount_reserve_the_whole_balance_and_no_more
             scope.spawn(move || {
                 for number in 0..40 {
                     let request = request(payer, thread << 32 | number, WANTED);
-                    // As much as a third of the remainder, but not less than the minimum.
+                    // A third of the remainder, but at least the minimum.
                     let less = |spendable: Micros| {
                         let amount = (spendable.get() / 3).max(LEAST);
                         (amount <= spendable.get()).then_some(Micros::new(amount))

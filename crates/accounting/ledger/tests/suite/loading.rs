@@ -1,4 +1,4 @@
-//! Accounts are loaded when they are used, and removed when they are idle.
+//! Accounts are loaded at their first use, and removed when idle.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ fn charge(account: AccountId, number: u64, amount: i64) -> Charge {
     }
 }
 
-/// Credit that another caller books: it may be of an account that is not in memory.
+/// Credit booked by another caller, possibly for an account outside memory.
 fn book(bed: &Testbed, account: AccountId, amount: i64, number: u64) {
     let credit = credit_of(account, amount, &number.to_string(), number);
     let part = credit.part(EntryKind::Grant).expect("a credit");
@@ -38,7 +38,7 @@ fn book(bed: &Testbed, account: AccountId, amount: i64, number: u64) {
     bed.store.submit(unit, ignored).expect("it is queued");
 }
 
-/// Removes what is idle; returns the number of accounts.
+/// Removes idle accounts; returns the number of accounts.
 fn evict(bed: &Testbed) -> usize {
     bed.ledger.evict_idle();
     wait(flush(&*bed.store)).expect("everything is durable");
@@ -99,7 +99,7 @@ fn a_start_loads_the_accounts_of_open_holds_alone() {
         .now()
         .expect("it is alone");
     wait(flush(&*made.store)).expect("it is durable");
-    // As in a process that was killed.
+    // Like a killed process.
     std::mem::forget(hold.expect("a hold"));
     made.store.close();
     let store = open(made.folder.path());
@@ -110,7 +110,7 @@ fn a_start_loads_the_accounts_of_open_holds_alone() {
     store.close();
 }
 
-/// What is queued around the load of an account is in its balance once: in one commit with the load, or in one of its own.
+/// Decisions queued around the load of an account are in its balance once: in one commit with the load, or in a separate commit.
 #[test]
 fn a_load_has_what_was_queued_before_it_and_what_is_queued_after_it_is_added() {
     for is_one_commit in [true, false] {
@@ -152,7 +152,7 @@ fn an_account_that_has_paid_is_loaded_as_one() {
     assert!(balance_of(&bed.ledger, id).has_paid);
 }
 
-/// Its charge may still be refused, which gives the credit back to a balance in memory.
+/// The charge may still be refused, and a refusal returns the credit to a balance in memory.
 #[test]
 fn an_account_stays_until_what_was_decided_on_it_is_durable() {
     let bed = bed(options());
@@ -169,8 +169,8 @@ fn an_account_stays_until_what_was_decided_on_it_is_durable() {
     assert_eq!(bed.balance(id), (93, 0));
 }
 
-/// A refused settlement leaves its hold open in the store, and queues the release of it: a balance loaded in between would have it held for
-/// ever.
+/// A refused settlement leaves its hold open in the store, and queues the release of the hold. A balance loaded in between would keep the
+/// hold for ever.
 #[test]
 fn an_account_is_not_loaded_between_a_refused_settlement_and_the_release_of_its_hold() {
     let bed = bed(options());
@@ -243,7 +243,7 @@ fn an_account_with_an_open_hold_stays_also_with_one_of_nothing() {
     }
 }
 
-/// A request loads an account, and places its hold when its body has arrived.
+/// A request loads an account, and places its hold after the arrival of its body.
 #[test]
 fn an_account_that_was_looked_at_stays_for_one_more_eviction() {
     let bed = bed(options());
@@ -290,7 +290,7 @@ fn callers_that_load_one_account_share_a_load_and_those_beyond_the_bound_are_ref
         ),
         "{refused:?}"
     );
-    // One that has stopped waiting changes nothing for the other.
+    // A caller that has stopped waiting does not affect other callers.
     drop(waiting.swap_remove(0));
     drop(resume);
     for loading in waiting {

@@ -1,4 +1,4 @@
-//! Tests of the ledger that pass on every engine of the store.
+//! Tests of the ledger for every engine of the store.
 
 mod attached_parts;
 mod audit;

@@ -1,7 +1,7 @@
 //! Model-based test: the ledger against a simple reference, a map of balances changed step by step.
 //!
-//! Random sequences of all operations on an account, restarts included. After each step the two agree on the result and on the balance; at
-//! the end the stored ledger balances and has the same values.
+//! Random sequences of all operations on an account, restarts included. After each step the ledger and the reference agree on the result
+//! and on the balance. At the end the stored ledger balances and has the values of the reference.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ enum Step {
         account: u64,
         amount: i64,
         lifetime: u64,
-        /// Whether it is queued for the disk at once, or only on request.
+        /// Whether the hold is queued for the disk at once, or only on request.
         written: bool,
     },
     Durable {
@@ -62,7 +62,7 @@ enum Step {
         after: u64,
     },
     Flush,
-    /// Removes idle accounts from memory. A step loads what it needs.
+    /// Removes idle accounts from memory. A step loads its accounts.
     Evict {
         is_flushed: bool,
     },
@@ -215,7 +215,7 @@ impl Run {
                     return;
                 }
                 let open = &self.open[hold % self.open.len()];
-                // That of an expired hold may be in memory no more.
+                // The account of an expired hold may have left memory.
                 wait(self.ledger.load(open.hold.account())).expect("it can be read");
                 let mut again = request(open.hold.account(), 0, 0);
                 again.operation = open.hold.operation();
@@ -226,7 +226,7 @@ impl Run {
                     .expect("it is alone")
                 {
                     Err(HoldError::Repeated { .. }) => {}
-                    // An expired hold is no longer in memory; the store remembers it if it was stored.
+                    // An expired hold is no longer in memory. The store remembers a stored hold.
                     Ok(mut hold) => {
                         assert!(open.expired, "an open operation was held twice");
                         if !open.written {
@@ -404,7 +404,7 @@ impl Run {
         }
     }
 
-    /// The holds are never dropped, as in a process that was killed; the next run releases them.
+    /// The holds are never dropped, as in a killed process; the next run releases the holds.
     fn crash(&mut self) {
         let open = std::mem::take(&mut self.open);
         let orphans = open
@@ -450,7 +450,7 @@ impl Run {
                 .account(*id)
                 .expect("a read")
                 .expect("an account");
-            // A hold that exists only in memory is unknown to the disk.
+            // The disk does not know a hold in memory only.
             let unwritten = self
                 .open
                 .iter()

@@ -11,7 +11,7 @@ use tollgate_ledger::{Charge, PricesError, record_prices};
 use tollgate_money::{Micros, Price};
 use tollgate_store::{PriceRow, Store, UsageFlags, UsageRecord};
 
-/// A price for a million input tokens, and nothing else.
+/// A price for a million input tokens, and no other price.
 fn row(version: i64, input: &str, valid_from: Timestamp) -> PriceRow {
     PriceRow {
         version,
@@ -39,11 +39,11 @@ fn a_price_version_is_stored_once_and_a_change_is_a_new_row() {
         row(2, "0.2", NOW + Duration::from_micros(1)),
     );
     assert_eq!(record_prices(&*store, [first.clone()]).expect("new"), 1);
-    // The next start, and the one after a change.
+    // The next start, and the start after a change.
     let again = row(1, "0.15", NOW + Duration::from_micros(7));
     assert_eq!(record_prices(&*store, [again.clone()]).expect("known"), 0);
     assert_eq!(record_prices(&*store, [second.clone()]).expect("new"), 1);
-    // The old price returns, and with it the old version.
+    // The old price returns, together with its old version.
     assert_eq!(record_prices(&*store, [again]).expect("known"), 0);
     assert_eq!(stored(&store), [first, second]);
 }
@@ -52,13 +52,13 @@ fn a_price_version_is_stored_once_and_a_change_is_a_new_row() {
 fn a_price_version_never_changes_its_amounts() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
-    // Both are new to the reader, and the second conflicts with the first.
+    // Both rows are new to the reader, and the second row conflicts with the first row.
     let error = record_prices(&*store, [row(1, "0.15", NOW), row(1, "0.16", NOW)]);
     assert!(matches!(error, Err(PricesError::Commit(_))), "{error:?}");
     assert_eq!(stored(&store), [], "nothing of it was written");
 }
 
-/// Three input tokens at a credit each cost three credits, whatever the current price.
+/// Three input tokens at a credit per token cost three credits, at any current price.
 #[test]
 fn the_audit_recomputes_every_cost_at_its_price_version() {
     //    charged at version, charged, clean
@@ -98,8 +98,8 @@ fn check(version: i64, charged: i64, clean: bool) {
     );
 }
 
-/// An answer from the cache that is posted before a new price is durable, although it is later than the start of that price: the price was
-/// chosen by time, so the audit found other totals than were posted.
+/// An answer from the cache, posted before a new price is durable but later than the start of the new price. The price was chosen by time,
+/// so the totals of the audit differed from the posted totals.
 #[test]
 fn an_answer_from_the_cache_saves_the_price_of_its_version_whenever_it_is_computed() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -123,21 +123,21 @@ fn an_answer_from_the_cache_saves_the_price_of_its_version_whenever_it_is_comput
         numbers.for_each(|number| hit(number, version, flags, at));
     };
     let versioned = UsageFlags::CACHE_HIT | UsageFlags::PRICE_OF_VERSION;
-    // More than a posting takes, so that they are posted when the price follows that begins before them.
+    // More hits than a posting has. So the hits are posted before the new price arrives, although the price begins before the hits.
     hits(1..20, 1, versioned, later(7));
     record_prices(&*store, [row(2, "2000000", later(5))]).expect("a new price");
     assert_ledger_balances(&store);
-    // With the price that has returned, although the other one began later.
+    // Hits at the returned price, although the other price began later.
     hits(20..40, 2, versioned, later(8));
     hits(40..60, 1, versioned, later(9));
-    // As in the records of earlier releases, whose totals are posted: by their time.
+    // Like records of earlier releases, whose totals are posted by their time.
     hits(60..80, 1, UsageFlags::CACHE_HIT, later(9));
     assert_ledger_balances(&store);
     let days = store.usage_days(payer, Timestamp::MIN, Timestamp::MAX);
     let saved: i64 = (days.expect("a read").iter())
         .map(|day| day.saved.get())
         .sum();
-    // Three input tokens each, at a credit or two.
+    // Three input tokens per hit, at one or two credits per token.
     let tokens = (19 + 20) * 3 + (20 + 20) * 3 * 2;
     assert_eq!(saved, tokens * 1_000_000);
     store.close();

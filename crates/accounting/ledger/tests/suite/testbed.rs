@@ -1,4 +1,4 @@
-//! A ledger on a store of the engine, in a folder of its own.
+//! A ledger on a store of the engine, in a separate folder.
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -18,7 +18,7 @@ pub(crate) struct Testbed {
 
 pub(crate) fn options() -> Options {
     Options {
-        // So few that every test has posted and unposted data.
+        // A small number, so that every test has posted and unposted data.
         post_records: 7,
         ..engine::options()
     }
@@ -45,7 +45,7 @@ impl Testbed {
         (balance.available.get(), balance.held.get())
     }
 
-    /// Blocks the writer until the returned sender is dropped, so that everything queued meanwhile is in one commit.
+    /// Blocks the writer until the returned sender is dropped. Units queued meanwhile are in one commit.
     pub(crate) fn stop_writer(&self) -> mpsc::Sender<()> {
         let (resume, wait_for) = mpsc::channel::<()>();
         let (stopped, wait_stopped) = mpsc::channel();

@@ -21,20 +21,20 @@ use tollgate_store::{
 /// An arbitrary time.
 pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
-/// The reading of the monotonic clock at that time.
+/// The reading of the monotonic clock at [`NOW`].
 pub(crate) const ELAPSED: Duration = Duration::from_secs(100);
 
-/// The operation with a number.
+/// The operation `number`.
 pub(crate) fn operation(number: u64) -> OperationId {
     operation_at(NOW + Duration::from_millis(number), number)
 }
 
-/// The operation with a number that began at a time.
+/// The operation `number`, begun at a time.
 pub(crate) fn operation_at(at: Timestamp, number: u64) -> OperationId {
     OperationId::from_parts(at.as_millis().unsigned_abs(), random(number))
 }
 
-/// The account with a number.
+/// The account `number`.
 pub(crate) fn account(number: u64) -> AccountId {
     AccountId::from_parts(1_600_000_000_000, random(number))
 }
@@ -47,9 +47,9 @@ fn random(number: u64) -> [u8; 10] {
 
 pub(crate) fn options() -> Options {
     Options {
-        // The results under test do not depend on the syncs, only the duration does.
+        // Syncs do not affect the results under test, only the duration.
         durability: Durability::Process,
-        // So few that every test has posted and unposted data.
+        // So few records that every test has posted and unposted data.
         post_records: 7,
         ..Options::new(NOW, RootSecret([7; 32]))
     }
@@ -73,7 +73,7 @@ pub(crate) fn wait<F: Future>(future: F) -> F::Output {
         .block_on(future)
 }
 
-/// The balance of an account, which is loaded if it is not in memory.
+/// The balance of an account; loads the account if not in memory.
 pub(crate) fn balance_of(ledger: &Ledger, account: AccountId) -> Balance {
     wait(ledger.load(account)).expect("it can be loaded");
     ledger.balance(account).expect("an account")
@@ -186,7 +186,7 @@ pub(crate) fn key_of(
     }))
 }
 
-/// The answer of an idempotency key whose claim was lost: the store refuses it.
+/// The answer of an idempotency key with a lost claim: the store refuses the answer.
 pub(crate) fn answer_with_lost_claim(account: AccountId) -> Part {
     Part::Idempotency(Box::new(IdempotencyPart::Keep {
         key: IdempotencyKey {

@@ -1,19 +1,19 @@
-//! The state of a disk as a power loss may leave it: what was synced, and any part of what was not.
+//! Possible states of a disk after a power loss: the synced data, and any part of the unsynced data.
 
 use std::collections::BTreeMap;
 
 use super::log::{Event, Files};
 
-/// What a disk writes as a whole or not at all.
+/// The unit of an atomic disk write.
 pub(super) const SECTOR: usize = 512;
 
-/// A disk, event by event.
+/// A disk, changed event by event.
 pub(super) struct Disk {
     files: Vec<File>,
     /// The folder: numbers of files by name.
     names: BTreeMap<String, usize>,
     names_unsynced: Vec<NameChange>,
-    /// A disk that acknowledges syncs without doing them: a test of the test.
+    /// The disk acknowledges syncs without a sync: a test of the test.
     pub(super) ignores_syncs: bool,
 }
 
@@ -101,10 +101,10 @@ impl Disk {
         }
     }
 
-    /// The files after a power loss now, as one of the ways in which the disk can have treated what was not synced.
+    /// The files after a power loss at this moment, for a random treatment of the unsynced data.
     pub(super) fn after_power_loss(&self, random: &mut Random) -> Files {
         let mut names = self.names.clone();
-        // Changes of a folder are journaled by file systems: some first ones are there.
+        // File systems journal the changes of a folder: a prefix of the changes is present.
         let kept = random.below(self.names_unsynced.len() + 1);
         for change in &self.names_unsynced[..kept] {
             change.apply(&mut names);
@@ -126,16 +126,16 @@ impl Disk {
     }
 }
 
-/// What happens to changes that were not synced.
+/// The fate of unsynced changes.
 #[derive(Clone, Copy)]
 enum Fate {
     Lost,
     Kept,
-    /// Only the last one is there: the disk wrote it first.
+    /// Only the last change is present: the disk wrote the last change first.
     LastKept,
-    /// Each is there or not.
+    /// Each change is present or absent.
     SomeKept,
-    /// Each is there, or not, or some of its first sectors are, or any of them.
+    /// Each change is present, absent, or partial: a prefix of its sectors, or any of its sectors.
     Torn,
 }
 
@@ -178,7 +178,7 @@ impl Fate {
     }
 }
 
-/// The writes of single sectors that a write consists of.
+/// The single-sector writes of a write.
 fn sectors(offset: usize, bytes: &[u8]) -> impl Iterator<Item = Change> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -217,7 +217,7 @@ impl NameChange {
     }
 }
 
-/// A generator of numbers that a seed determines (SplitMix64).
+/// A seeded random generator (SplitMix64).
 pub(super) struct Random(pub(super) u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! The log of a folder: what was done to its files and acknowledged to callers, in the order in which it was done.
+//! The log of a folder: operations on files and acknowledgements to callers, in their order.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -14,7 +14,7 @@ use super::vfs;
 /// Files by name.
 pub(super) type Files = Vec<(String, Vec<u8>)>;
 
-/// Something that was done.
+/// An operation or an acknowledgement.
 pub(super) enum Event {
     /// The file with the next number was created under this name.
     Created(String),
@@ -35,10 +35,10 @@ pub(super) enum Event {
     },
     Synced {
         inode: usize,
-        /// And the folder.
+        /// Whether the folder was synced too.
         folder: bool,
     },
-    /// A caller received that something is durable.
+    /// A caller received a durable result.
     Acknowledged(Ack),
 }
 
@@ -52,7 +52,7 @@ pub(super) enum Ack {
     SignedUp(u64),
 }
 
-/// The log of one folder, which is shared by all of its open files.
+/// The log of one folder, shared by the folder's open files.
 #[derive(Clone)]
 pub(super) struct Log(Arc<Mutex<State>>);
 
@@ -60,12 +60,12 @@ struct State {
     names: HashMap<String, usize>,
     files: usize,
     events: Vec<Event>,
-    /// The file of the last commit, which is not written through SQLite: what it had at the last event.
+    /// The file of the last commit, which is not written through SQLite, and its content at the last event.
     record: (PathBuf, Vec<u8>),
 }
 
 impl State {
-    /// Adds what was written to the record since the last event, as sectors that nothing syncs.
+    /// Adds changes of the record since the last event, as unsynced sectors.
     fn see_record(&mut self) {
         let (path, before) = &self.record;
         let Ok(bytes) = fs::read(path) else { return };
@@ -102,7 +102,7 @@ impl Log {
         self.0.lock()
     }
 
-    /// Does something under the lock, so that the log has the order of what was done, and records it if it succeeds.
+    /// Runs an operation under the lock, so that the log has the order of the operations. Records a successful operation.
     fn record(&self, event: Event, act: impl FnOnce() -> c_int) -> c_int {
         let mut state = self.state();
         state.see_record();
@@ -116,7 +116,7 @@ impl Log {
         code
     }
 
-    /// The number of the file with this name, which may be new.
+    /// The number of the file with this name; a new number for a new file.
     pub(super) fn opened(&self, name: &str) -> usize {
         let mut state = self.state();
         if let Some(inode) = state.names.get(name) {
@@ -179,9 +179,9 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Records a folder. Its files are durable as they are.
+    /// Records a folder. The present files count as durable.
     pub(super) fn start(folder: &Path) -> Recording {
-        // As SQLite names it.
+        // The name used by SQLite.
         let folder = folder.canonicalize().expect("the folder exists");
         let mut start = Vec::new();
         for entry in fs::read_dir(&folder).expect("the folder is read") {
@@ -211,7 +211,7 @@ impl Recording {
         &self.log
     }
 
-    /// The files at the start, and what was done since.
+    /// The files at the start, and the events since the start.
     pub(super) fn end(self) -> (Files, Vec<Event>) {
         vfs::stop(&self.folder);
         let events = std::mem::take(&mut self.log.state().events);

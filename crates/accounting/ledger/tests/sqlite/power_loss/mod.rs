@@ -1,9 +1,15 @@
-//! Power losses: the store's files are recorded write by write, and opened as a disk may have them when the power fails at each sync.
+//! Power losses: the files of the store are recorded write by write. The test opens the possible disk states of a power loss at each sync.
 //!
-//! A process that is killed loses nothing that it has written (`kill.rs`); a computer without power loses what was not synced, in any order
-//! and in parts. `vfs.rs` records the writes of SQLite, `log.rs` puts them in one order with the results that callers received, and
-//! `disk.rs` computes what a power loss leaves. Each such state is opened: no acknowledged result is missing, no unit is there in part,
-//! the database is whole, the ledger balances, and the record of the last commit names none that is not there. `TOLLGATE_POWER_LOSSES` sets the number of states.
+//! A killed process loses no written data (`kill.rs`). A computer without power loses unsynced data, in any order and in parts. `vfs.rs`
+//! records the writes of SQLite. `log.rs` puts the writes and the results of callers in one order. `disk.rs` computes the states after a
+//! power loss. Each state is opened and checked:
+//!
+//! - No acknowledged result is missing.
+//! - Each unit is whole or absent.
+//! - The database is whole, and the ledger balances.
+//! - The record of the last commit names only present commits.
+//!
+//! `TOLLGATE_POWER_LOSSES` sets the number of states.
 
 mod disk;
 mod log;
@@ -32,10 +38,10 @@ use crate::support::*;
 const STATES: &str = "TOLLGATE_POWER_LOSSES";
 const STATES_DEFAULT: usize = 400;
 const ACCOUNTS: u64 = 4;
-/// Starts of the store, each with work and checkpoints, and closed at its end.
+/// Starts of the store, each with work, checkpoints and a close.
 const RUNS: u64 = 3;
 const ROUNDS: u64 = 12;
-/// Operations at the same time, which share commits.
+/// Concurrent operations with shared commits.
 const TASKS: u64 = 5;
 
 #[expect(clippy::disallowed_methods, reason = "a test's own setting")]
@@ -52,7 +58,8 @@ fn no_acknowledged_result_is_lost_and_no_unit_is_half_done_after_power_loss() {
     found.unwrap_or_else(|loss| panic!("{loss}"));
 }
 
-/// Without syncs of the log, a loss of power may undo the last commits, but nothing else. This also shows that the test above finds losses.
+/// Without syncs of the log, a power loss may undo the last commits, but no other data. The test also shows that the test above finds
+/// losses.
 #[test]
 fn a_store_that_is_not_durable_against_power_loss_loses_results_and_stays_whole() {
     let (start, events) = recorded(Durability::Process);
@@ -66,7 +73,7 @@ fn a_store_that_is_not_durable_against_power_loss_loses_results_and_stays_whole(
     assert!(loss.contains("was acknowledged"), "{loss}");
 }
 
-/// The engine is not at fault, but the test would be if it did not notice.
+/// A disk fault: the engine is correct, and the test must notice the fault.
 #[test]
 fn a_disk_that_ignores_syncs_loses_acknowledged_results() {
     let (start, events) = recorded(Durability::Power);
@@ -75,7 +82,7 @@ fn a_disk_that_ignores_syncs_loses_acknowledged_results() {
     assert!(explore(disk, &events, states()).is_err());
 }
 
-/// Opens states of the disk before each sync and at the end, about `states` in total, until one of them has lost something.
+/// Opens states of the disk before each sync and at the end, about `states` in total, until a state has a loss.
 fn explore<'e>(
     mut disk: Disk,
     events: impl IntoIterator<Item = &'e Event>,
@@ -111,10 +118,10 @@ fn explore<'e>(
     Ok(())
 }
 
-/// Opens what a power loss has left, and again what one during that recovery leaves.
+/// Opens the state after a power loss, and states after a second power loss during the recovery.
 fn check(files: &[(String, Vec<u8>)], acks: &[Ack], seed: u64) -> Result<(), String> {
     let (start, events) = recover(files, acks)?;
-    // Each of them would take as long as the work.
+    // Second losses for every state would take as long as the work.
     if !seed.is_multiple_of(8) {
         return Ok(());
     }
@@ -134,7 +141,7 @@ fn check(files: &[(String, Vec<u8>)], acks: &[Ack], seed: u64) -> Result<(), Str
         .map_err(|what| format!("and power loss during recovery: {what}"))
 }
 
-/// Opens these files, and looks for everything that was acknowledged. Returns the recording of it.
+/// Opens these files, and looks for every acknowledged result. Returns the recording of the opening.
 fn recover(files: &[(String, Vec<u8>)], acks: &[Ack]) -> Result<(Files, Vec<Event>), String> {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, bytes) in files {
@@ -186,7 +193,7 @@ fn is_there(operations: &HashMap<OperationId, OperationRows>, ack: Ack) -> bool 
     let rows = |number| operations.get(&operation(number));
     let cost = |rows: &OperationRows| rows.usage.as_ref().map(|usage| usage.cost.get());
     match ack {
-        // Coalesced with its settlement, the charge stands for the hold, and the usage record for one without a cost.
+        // A hold coalesced with its settlement: the charge stands for the hold. Without a cost, the usage record stands for the hold.
         Ack::Held(number) => rows(number).is_some_and(|rows| {
             let stands = |kind| matches!(kind, EntryKind::Hold | EntryKind::Charge);
             rows.entries.iter().any(|entry| stands(entry.kind)) || cost(rows) == Some(0)
@@ -197,7 +204,7 @@ fn is_there(operations: &HashMap<OperationId, OperationRows>, ack: Ack) -> bool 
     }
 }
 
-/// Account, login and credit are one unit: all of them are there, or none.
+/// Account, login and credit are one unit: present together, or absent together.
 fn whole_signup(
     store: &Arc<dyn Store>,
     operations: &HashMap<OperationId, OperationRows>,
@@ -216,7 +223,7 @@ fn whole_signup(
     Ok(())
 }
 
-/// The accounts that are made during the work, beside those that do it.
+/// The accounts made during the work, besides the accounts of the operations.
 fn signups() -> impl Iterator<Item = u64> {
     (0..RUNS * ROUNDS).map(|number| 1000 + number)
 }
@@ -227,7 +234,7 @@ fn signup_credit(number: u64) -> u64 {
 
 // --- the work
 
-/// The recording of a store at work, from before it is opened to after it is closed, some times.
+/// The recording of a store at work: some runs, each from before the open to after the close.
 fn recorded(durability: Durability) -> (Files, Vec<Event>) {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
@@ -256,7 +263,7 @@ fn recorded(durability: Durability) -> (Files, Vec<Event>) {
     recording.end()
 }
 
-/// As the thread of the store does it, without its intervals.
+/// Like the checkpoint thread of the store, without its intervals.
 fn checkpoint(path: &Path) {
     let connection = Connection::open(path).expect("the file opens");
     connection
@@ -267,7 +274,7 @@ fn checkpoint(path: &Path) {
         .expect("the log is moved");
 }
 
-/// One sign-up, and operations of all kinds at the same time.
+/// One sign-up, and concurrent operations of all kinds.
 async fn work(store: &Arc<dyn Store>, ledger: &Ledger, log: &Log, round: u64) {
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..TASKS {

@@ -1,7 +1,7 @@
-//! A VFS of SQLite that passes the writes, truncations, syncs, creations and deletions of files in chosen folders to a [`Log`].
+//! A VFS of SQLite. The VFS passes the writes, truncations, syncs, creations and deletions of files in chosen folders to a [`Log`].
 //!
-//! It is SQLite's own VFS with two functions of the VFS and four of each file in a chosen folder replaced. All other files are opened with
-//! SQLite's own functions, so tests in the same process that do not record anything are not affected.
+//! The VFS is SQLite's default VFS with replaced functions: two functions of the VFS, and four functions of each file in a chosen folder.
+//! Other files use SQLite's functions, so the VFS does not affect other tests of the process.
 
 #![expect(
     unsafe_code,
@@ -27,43 +27,43 @@ type OpenFile = unsafe extern "C" fn(
 ) -> c_int;
 type DeleteFile = unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *const c_char, c_int) -> c_int;
 
-/// The functions of SQLite's own VFS that are replaced.
+/// The replaced functions of SQLite's default VFS.
 struct Original {
     open: OpenFile,
     delete: DeleteFile,
 }
 
-/// The functions of a file: SQLite's, and the ones of a recorded file.
+/// The functions of a file: SQLite's functions, and the functions of a recorded file.
 struct Methods {
     original: ffi::sqlite3_io_methods,
     recorded: ffi::sqlite3_io_methods,
 }
 
-/// A file that is open and recorded.
+/// An open recorded file.
 #[derive(Clone)]
 struct Recorded {
     methods: &'static Methods,
     log: Log,
     inode: usize,
-    /// The file may be new: SQLite's own VFS also syncs the folder with the first sync of such a file.
+    /// The file may be new: SQLite's default VFS also syncs the folder with the first sync of a new file.
     syncs_folder: bool,
 }
 
 static ORIGINAL: OnceLock<Original> = OnceLock::new();
-/// By the address of SQLite's table: it has one for each way of locking.
+/// By the address of SQLite's table. SQLite has one table for each way of locking.
 static METHODS: Mutex<BTreeMap<usize, &Methods>> = Mutex::new(BTreeMap::new());
 static FOLDERS: Mutex<Vec<(PathBuf, Log)>> = Mutex::new(Vec::new());
 /// By the address of SQLite's structure.
 static FILES: Mutex<BTreeMap<usize, Recorded>> = Mutex::new(BTreeMap::new());
 
-/// Records the files of this folder from now on: those that SQLite opens.
+/// Records the files of this folder from now on, when opened by SQLite.
 pub(super) fn record(folder: &Path, log: Log) {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(register);
     lock(&FOLDERS).push((folder.to_owned(), log));
 }
 
-/// Ends the recording of a folder. Files that are still open are recorded until they are closed.
+/// Ends the recording of a folder. Open files are recorded until closed.
 pub(super) fn stop(folder: &Path) {
     lock(&FOLDERS).retain(|(recorded, _)| recorded != folder);
 }
@@ -73,7 +73,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn register() {
-    // SAFETY: without a name it returns the default VFS, which is initialized and lives as long as the process.
+    // SAFETY: without a name the function returns the default VFS, which is initialized and lives as long as the process.
     let default = unsafe { ffi::sqlite3_vfs_find(std::ptr::null()).as_ref() };
     let default = default.expect("SQLite has a default VFS");
     let original = Original {
@@ -88,7 +88,7 @@ fn register() {
         xDelete: Some(delete),
         ..*default
     }));
-    // SAFETY: the structure is complete, its functions are those of a registered VFS or have their types, and it is never freed.
+    // SAFETY: the structure is complete and never freed. Its functions come from a registered VFS or have the types of a VFS.
     let code = unsafe { ffi::sqlite3_vfs_register(vfs, 1) };
     assert_eq!(code, ffi::SQLITE_OK, "the VFS is registered");
 }
@@ -144,7 +144,7 @@ unsafe extern "C" fn open(
         };
         Box::leak(Box::new(Methods { original, recorded }))
     });
-    // SAFETY: SQLite only calls what is in the table, and the copy of it is never freed.
+    // SAFETY: SQLite calls only functions of the table, and the copy of the table is never freed.
     unsafe { (*file).pMethods = &raw const methods.recorded };
     let inode = log.opened(&name);
     let opened = Recorded {
@@ -196,7 +196,7 @@ unsafe extern "C" fn write(
     let original = recorded.methods.original;
     let write = original.xWrite.expect("a file is written");
     let length_bytes = usize::try_from(length).expect("a length");
-    // SAFETY: SQLite passes as many bytes as it says.
+    // SAFETY: SQLite passes `length` bytes.
     let copy = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length_bytes) };
     let start = usize::try_from(offset).expect("an offset");
     // SAFETY: the arguments are SQLite's.
@@ -216,7 +216,7 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: ffi::sqlite3_i
         .truncate(recorded.inode, length, || unsafe { truncate(file, size) })
 }
 
-/// Only recorded: what a power loss leaves of the file is computed, so nothing has to be on the disk of this machine.
+/// Only recorded. The files after a power loss are computed, so the disk of this machine needs no sync.
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _flags: c_int) -> c_int {
     let recorded = recorded(file);
     recorded.log.sync(recorded.inode, recorded.syncs_folder);
