@@ -144,7 +144,7 @@ impl Sizes {
             output_each: within_context(cap.unwrap_or(default)),
             answers,
             parts: amount,
-            // A mandatory cap is no wish: it may be lowered like an absent one.
+            // A mandatory cap was not chosen by the client: it may be lowered like an absent one.
             capped: cap.is_some() && !request.family.request.clamp_cap,
             input_max,
             // Without a cap the default sizes the hold, but does not bound the model's output.

@@ -50,7 +50,7 @@ pub struct RequestForm {
     pub cap: &'static str,
     /// A newer name of the cap, for models that refuse the older one.
     pub newer_cap: Option<&'static str>,
-    /// Whether a client's own cap may be lowered to the cap that the balance pays for: where the cap is mandatory, and so no wish.
+    /// Whether a client's own cap may be lowered to the cap that the balance pays for: only a mandatory cap, which the client did not choose.
     pub clamp_cap: bool,
     /// The member, as JSON, that asks for the usage of a stream.
     pub usage_option: Option<&'static str>,
