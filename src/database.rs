@@ -1,4 +1,4 @@
-//! The database that the settings name: opened for the gateway, for commands while no gateway has it, and for reading.
+//! The database of the settings: opened for the gateway, for commands while no gateway has the database, and for reading.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,22 +18,22 @@ use crate::config::{self, Durability, StoreUrl};
 /// Called once when the store stops for good.
 pub(crate) type OnFailure = Box<dyn Fn(&Failure) + Send + Sync>;
 
-/// The run that has handed the store over to this process.
+/// The run of the process before this process, after the hand-over of the store.
 pub(crate) struct Predecessor {
     pub(crate) epoch: i64,
-    /// The open files that hold the locks of an SQLite file.
+    /// The open files with the locks of an SQLite file.
     pub(crate) locks: Vec<File>,
 }
 
-/// A process that has the database while it runs.
+/// A process that opens and keeps the database.
 pub(crate) struct Opener<'o> {
-    /// As the store names it in messages to another process.
+    /// The store's name for the process in messages to another process.
     pub(crate) name: &'o str,
     pub(crate) clock: &'o Clock,
     pub(crate) entropy: &'o Entropy,
 }
 
-/// Opens the database for writing; refused while another process has it.
+/// Opens the database for writing; refused while another process has the database.
 pub(crate) fn open(
     settings: &config::Store,
     opener: &Opener<'_>,
@@ -63,7 +63,7 @@ pub(crate) fn open(
                 },
                 ..postgres_options(settings, url, opener)
             };
-            // Nodes of the other kind have ended, and have left what they had.
+            // Nodes of the other role have ended without recovery.
             if let Err(OpenError::Unrecovered { nodes, .. }) = postgres::check_nodes(&options()) {
                 for node in nodes {
                     recover(settings, url, opener, node, RecoveredBy::Operator(None))?;
@@ -79,7 +79,7 @@ pub(crate) fn open(
     }
 }
 
-/// Opens the file of the database although it has lost commits; refused while another process has it.
+/// Opens the file of the database despite lost commits; refused while another process has the file.
 pub(crate) fn open_after_loss(
     settings: &config::Store,
     opener: &Opener<'_>,
@@ -94,7 +94,7 @@ pub(crate) fn open_after_loss(
     sqlite::open(path, options)
 }
 
-/// The nodes of the database; none of a file, which has one.
+/// The nodes of the database; empty for a file, because a file has a single node.
 pub(crate) fn nodes(
     settings: &config::Store,
     opener: &Opener<'_>,
@@ -109,11 +109,11 @@ pub(crate) fn nodes(
 pub(crate) enum RecoveredBy {
     /// The leader. Refused while the node to recover may still end answers.
     Leader,
-    /// An operator. With a record of the audit log, unless the caller writes it.
+    /// An operator. With a record of the audit log, unless the caller writes the record.
     Operator(Option<Part>),
 }
 
-/// Recovers a node whose process has ended; refused while it has its lease. Nothing to do for a file.
+/// Recovers a node whose process has ended; refused while the node has its lease. A file needs no recovery of nodes.
 pub(crate) fn recover_node(
     settings: &config::Store,
     opener: &Opener<'_>,
@@ -155,7 +155,7 @@ fn recover(
     Ok(())
 }
 
-/// Connects to the server as a gateway does, and leaves it: whether it can be reached. A file needs no server.
+/// Connects to the server like a gateway, and disconnects: the result says whether the server can be reached. A file needs no server.
 pub(crate) fn reach(settings: &config::Store, opener: &Opener<'_>) -> Result<(), OpenError> {
     match &settings.url {
         StoreUrl::Sqlite(_) => Ok(()),
@@ -163,7 +163,7 @@ pub(crate) fn reach(settings: &config::Store, opener: &Opener<'_>) -> Result<(),
     }
 }
 
-/// The process that has the database, for a standby that waits for it; none for a file, whose lock says it.
+/// The process with the database, for a standby that waits for the process. `None` for a file, because the file's lock names the process.
 pub(crate) fn holder(
     settings: &config::Store,
     opener: &Opener<'_>,
@@ -174,7 +174,7 @@ pub(crate) fn holder(
     }
 }
 
-/// Opens the database read-only, beside a gateway or without one.
+/// Opens the database read-only, beside a gateway or without a gateway.
 pub(crate) fn open_read(
     settings: &config::Store,
     opener: &Opener<'_>,
@@ -185,7 +185,8 @@ pub(crate) fn open_read(
     }
 }
 
-/// The settings of a store at another address: `postgres://` and so on, `sqlite:` and the path of a file, or that path. The password is the same.
+/// The settings of a store at another address: `postgres://` and so on, `sqlite:` and the path of a file, or a bare path. The password
+/// stays.
 pub(crate) fn at(settings: &config::Store, address: &str) -> anyhow::Result<config::Store> {
     let url = match address.split_once("://") {
         Some((scheme, _)) if scheme.starts_with("postgres") => {
@@ -215,7 +216,7 @@ pub(crate) fn rebuild_postings(
     }
 }
 
-/// Copies the store of an SQLite file into the database, or continues to; `None` where the settings name a file, too.
+/// Copies the store of an SQLite file into the database, or continues an earlier copy; `None` where the settings name a file, too.
 pub(crate) fn import(
     settings: &config::Store,
     from: &Path,
@@ -227,7 +228,7 @@ pub(crate) fn import(
     })
 }
 
-/// Opens the copy for reading before it is finished.
+/// Opens the copy for reading before the copy is finished.
 pub(crate) fn open_imported(
     settings: &config::Store,
     opener: &Opener<'_>,
@@ -235,7 +236,7 @@ pub(crate) fn open_imported(
     with_postgres(settings, opener, postgres::open_imported)
 }
 
-/// Makes the copy a store that gateways open.
+/// Makes the copy a store for gateways.
 pub(crate) fn finish_import(
     settings: &config::Store,
     opener: &Opener<'_>,
@@ -254,7 +255,7 @@ fn with_postgres<T>(
     }
 }
 
-/// Whether a first start can make its tables in a database that has none. A file is made where there is none.
+/// Whether a first start can create the tables in an empty database. A missing file is created.
 pub(crate) fn check_empty(settings: &config::Store, opener: &Opener<'_>) -> Result<(), OpenError> {
     match &settings.url {
         StoreUrl::Sqlite(_) => Ok(()),
@@ -282,8 +283,8 @@ pub(crate) fn measure(
     }
 }
 
-/// The database compared with the record of its last commit. A server keeps none; nor does a file whose commits are not synced, and what is
-/// left of an earlier one counts.
+/// The database compared with the record of the last commit. A server keeps no record. A file with unsynced commits keeps no record; a
+/// record left from an earlier setting counts.
 pub(crate) fn record_state(settings: &config::Store) -> Result<RecordState, OpenError> {
     let StoreUrl::Sqlite(path) = &settings.url else {
         return Ok(RecordState::Whole);
@@ -296,7 +297,7 @@ pub(crate) fn record_state(settings: &config::Store) -> Result<RecordState, Open
     }
 }
 
-/// The damage in the file of the database, by its pages and newest commits. That of a server is not looked for.
+/// The damage in the file of the database, by the file's pages and newest commits. A server is not checked for damage.
 pub(crate) fn inspect(settings: &config::Store) -> Result<Option<String>, OpenError> {
     match &settings.url {
         StoreUrl::Sqlite(path) => sqlite::inspect(path),
@@ -304,7 +305,7 @@ pub(crate) fn inspect(settings: &config::Store) -> Result<Option<String>, OpenEr
     }
 }
 
-/// Refuses a database that has lost commits, by its record. Returns why nothing could be compared, as a sentence.
+/// Refuses a database with lost commits, by its record. Returns why no comparison was possible, as a sentence.
 pub(crate) fn check_record(settings: &config::Store) -> Result<Option<String>, OpenError> {
     let Some(path) = file(settings) else {
         return Ok(None);
@@ -320,7 +321,7 @@ pub(crate) fn check_record(settings: &config::Store) -> Result<Option<String>, O
     }
 }
 
-/// The file of the database, with all links resolved; none where a server has it.
+/// The file of the database, with every link resolved; `None` where a server has the database.
 pub(crate) fn file(settings: &config::Store) -> Option<PathBuf> {
     match &settings.url {
         StoreUrl::Sqlite(path) => Some(sqlite::resolve(path)),
@@ -328,7 +329,7 @@ pub(crate) fn file(settings: &config::Store) -> Option<PathBuf> {
     }
 }
 
-/// The name of the database, the same for each process that has it.
+/// The name of the database, equal for every process on the database.
 pub(crate) fn name(settings: &config::Store) -> String {
     match &settings.url {
         StoreUrl::Sqlite(path) => sqlite::resolve(path).display().to_string(),
@@ -336,13 +337,13 @@ pub(crate) fn name(settings: &config::Store) -> String {
     }
 }
 
-/// Verifies that the database which another process still has can be opened after it: that there is one, of a schema which this release can use,
-/// and that the spool can be written. The schema of a server is brought up to date: the other process, of an earlier release, runs on it.
+/// Verifies a later open of the database by this process, after the current process: the database exists, this release can use the schema,
+/// and the spool can be written. A server's schema is updated: the other process, of an earlier release, also runs on the new schema.
 pub(crate) fn prepare(settings: &config::Store, opener: &Opener<'_>) -> Result<(), OpenError> {
     if let Some(spool) = &settings.spool {
         check_spool(&spool.folder)?;
     }
-    // The log that was removed beneath the other process is lost with it.
+    // A log removed beneath the other process is lost with the process.
     if let Err(error @ OpenError::CommitsLost { .. }) = check_record(settings) {
         return Err(error);
     }
@@ -350,13 +351,13 @@ pub(crate) fn prepare(settings: &config::Store, opener: &Opener<'_>) -> Result<(
         (Err(OpenError::Older { .. }), StoreUrl::Postgres(url)) => {
             postgres::migrate(&postgres_options(settings, url, opener))
         }
-        // It will be brought up to date.
+        // The schema will be updated.
         (Err(OpenError::Older { .. }), StoreUrl::Sqlite(_)) => Ok(()),
         (read, _) => read.map(|_| ()),
     }
 }
 
-/// Verifies that a gateway can make the folder of its spool, or write to it.
+/// Verifies that a gateway can create or write the folder of the spool.
 pub(crate) fn check_spool(folder: &Path) -> Result<(), OpenError> {
     let parent = folder.parent().filter(|_| !folder.exists());
     let made = tempfile::tempfile_in(parent.unwrap_or(folder));
@@ -367,7 +368,7 @@ pub(crate) fn check_spool(folder: &Path) -> Result<(), OpenError> {
     })
 }
 
-/// The control socket of the gateway that has the database.
+/// The control socket of the gateway with the database.
 pub(crate) fn control_socket(settings: &config::Store) -> PathBuf {
     match (&settings.control_socket, &settings.url) {
         (Some(path), _) => path.clone(),

@@ -1,4 +1,4 @@
-//! Table of the parsers that read what comes from the network or from disk, each callable with any bytes: for `fuzz/` and its corpora.
+//! Table of the parsers of input from the network or from disk, each callable with any bytes: for `fuzz/` and its corpora.
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +21,7 @@ use crate::{config, proxy, registry, trace_context, upstream};
 /// A parser, and the checks of its result.
 pub type Target = fn(&[u8]);
 
-/// All of them, by the names of their corpora.
+/// Every target, by the name of its corpus.
 pub const TARGETS: &[(&str, Target)] = &[
     ("auth-credentials", tollgate_auth::fuzz::credentials),
     ("cache-record", tollgate_cache::fuzz::record),
@@ -56,7 +56,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("x402", tollgate_pay::fuzz::x402),
 ];
 
-/// Fails unless `text` is one JSON value. The parser that is asked has a limit of its own for nesting.
+/// Fails unless `text` is a JSON value. The asserting parser has a separate limit for nesting.
 fn assert_json(text: &[u8], what: &str) {
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(text) {
         let nested = error.to_string().contains("recursion limit");
@@ -94,7 +94,7 @@ fn evm(input: &[u8]) {
     let _ = (text.parse::<Nonce>(), Signature::read(text));
 }
 
-/// A completion's body, and what is sent to the provider for it.
+/// A completion's body, and the body sent to the provider.
 fn openai_request(input: &[u8]) {
     let body = Bytes::copy_from_slice(input);
     for family in Family::ALL {
@@ -116,7 +116,7 @@ fn openai_request(input: &[u8]) {
     }
 }
 
-/// A stream: the same events in any pieces, and each is written as JSON.
+/// A stream: the events are equal for any size of pieces, and every event is written as JSON.
 fn openai_events(input: &[u8]) {
     let whole = events(input, input.len().max(1));
     for piece in [1, 5] {
@@ -138,7 +138,7 @@ fn openai_events(input: &[u8]) {
     }
 }
 
-/// The events with whether they are named errors, and what is left at the end; nothing of what follows an event that is too large.
+/// The events with a mark for named errors, and the rest at the end. Events after an event that is too large are missing.
 type Cut = (Vec<(Vec<u8>, bool)>, Option<Vec<u8>>);
 
 fn events(input: &[u8], piece: usize) -> Cut {
@@ -158,7 +158,7 @@ fn events(input: &[u8], piece: usize) -> Cut {
     (all, tail)
 }
 
-/// A whole answer, and what the client gets of it.
+/// A whole answer, and the answer for the client.
 fn openai_answer(input: &[u8]) {
     let patch = Patch::new(Family::CHAT, "x_name").model("m");
     let Ok(answer) = Answer::read(input, &patch) else {
@@ -194,7 +194,7 @@ fn provider_error(input: &[u8]) {
     }
 }
 
-/// The settings file, which an operator writes: each error has its place.
+/// The settings file, written by an operator: every error has its place.
 fn settings(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;

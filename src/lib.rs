@@ -23,7 +23,7 @@ pub use proxy::Allocator;
 pub use tollgate_module::{Build, BuildError, FilterType, Module, RouteChange, RouteContext};
 pub use upstream::Resolver;
 
-// What a filter of another program uses, so that it needs no other dependency on this repository.
+// The items for filters of other programs. A filter needs no further dependency on this repository.
 pub use {
     tollgate_clock as clock, tollgate_counters as counters, tollgate_filter as filter,
     tollgate_ledger as ledger, tollgate_module as module, tollgate_money as money,

@@ -1,5 +1,5 @@
-//! The module registry: every module of the gateway, in the order in which they are built. A module stands after those whose services it
-//! needs or, if they are there, uses: another order is an error at the start.
+//! The module registry: every module of the gateway, in the order of construction. A module stands after modules whose services are
+//! required or, if present, used. Another order is an error at the start.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) fn modules() -> Vec<Box<dyn Module>> {
     ]
 }
 
-/// What these modules declare to the settings.
+/// The modules' declarations for the settings.
 pub(crate) fn declarations(modules: &[Box<dyn Module>]) -> Declarations {
     let mut all = Declarations::default();
     for module in modules {
@@ -44,7 +44,8 @@ pub(crate) fn declarations(modules: &[Box<dyn Module>]) -> Declarations {
                 None => all.filters.push(filter),
             }
         }
-        // As with filters, the later one of a name replaces the earlier one, whose module then has no settings and does not start.
+        // As with filters, a later section replaces an earlier section with an equal name. The module of the earlier section has no
+        // settings and does not start.
         for section in module.sections() {
             all.sections.retain(|known| known.name() != section.name());
             all.sections.push(section);
@@ -53,7 +54,7 @@ pub(crate) fn declarations(modules: &[Box<dyn Module>]) -> Declarations {
     all
 }
 
-/// A module of one filter, which another program adds.
+/// A module with a single filter, added by another program.
 pub(crate) struct FilterModule<F> {
     filter: FilterType,
     build: Arc<F>,

@@ -1,4 +1,4 @@
-//! W3C Trace Context (sections 3.2 and 3.3): the fields by which a client names the trace that its request belongs to.
+//! W3C Trace Context (sections 3.2 and 3.3): the fields by which a client names the trace of its request.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -7,7 +7,7 @@ pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Length of version 00: `00-` trace id `-` parent id `-` flags.
 const PARENT_LENGTH: usize = 55;
-/// More of it may be dropped (section 3.3.1.1).
+/// Longer values may be dropped (section 3.3.1.1).
 const STATE_LENGTH_MAX: usize = 512;
 
 /// The trace of a request.
@@ -15,11 +15,11 @@ const STATE_LENGTH_MAX: usize = 512;
 pub(crate) struct TraceContext {
     /// `traceparent`.
     pub(crate) parent: HeaderValue,
-    /// `tracestate`, if it is short enough.
+    /// `tracestate`, if the value is short enough.
     pub(crate) state: Option<HeaderValue>,
 }
 
-/// The ids of a trace and of the span that is the parent, and whether that is recorded.
+/// The ids of a trace and of the parent span, and whether the parent span is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TraceIds {
     pub(crate) trace: [u8; 16],
@@ -28,7 +28,7 @@ pub(crate) struct TraceIds {
 }
 
 impl TraceContext {
-    /// A trace that is recorded, whose parent is this span.
+    /// A recorded trace with this span as the parent.
     pub(crate) fn sampled(
         trace: &[u8; 16],
         span: &[u8; 8],
@@ -44,7 +44,7 @@ impl TraceContext {
         }
     }
 
-    /// Its ids.
+    /// The ids of the trace and of the parent span.
     pub(crate) fn ids(&self) -> TraceIds {
         let text = self.parent.as_bytes();
         let mut ids = TraceIds {
@@ -60,7 +60,7 @@ impl TraceContext {
         ids
     }
 
-    /// The trace that the fields of a request name, if they do so validly.
+    /// The trace named in the fields of a request, if the fields are valid.
     pub(crate) fn of(headers: &HeaderMap) -> Option<TraceContext> {
         let parent = parent(headers)?;
         Some(TraceContext {
@@ -98,7 +98,7 @@ fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue>
     values.next().filter(|_| values.next().is_none())
 }
 
-/// Version 00: lower-case digits, and ids that are not all zeros.
+/// Version 00: lower-case digits, and ids with a digit other than zero.
 fn is_valid(value: &[u8]) -> bool {
     let is_id = |range: std::ops::Range<usize>| {
         let digits = &value[range];

@@ -1,7 +1,8 @@
-//! Responses to the challenges of an order, at every gateway of one database: the authority's request can reach any of them, as they serve
-//! the same names.
+//! Responses to the challenges of an order, at every gateway of a database. The authority's request can reach any of the gateways, because
+//! the gateways have equal names.
 //!
-//! The one that orders stores them, sealed, and lets the authority ask after a wait in which the others have read them.
+//! The ordering gateway stores the responses, sealed. The ordering gateway lets the authority validate after a wait, in which the other
+//! gateways have read the responses.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,15 +20,15 @@ use crate::config::AcmeOrder;
 use crate::proxy::{AcmeChallenges, AnsweredChallenges, ChallengeResponse};
 use crate::telemetry;
 
-/// Interval at which the responses of other gateways are read.
+/// Interval at which responses of other gateways are read.
 const READ_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long the authority is not asked to validate after the responses were stored: each gateway has read them by then, unless it has lost
-/// its database, and then it is not ready.
+/// The wait between storing the responses and the authority's validation. Each gateway has read the responses by the end of the wait,
+/// unless the gateway has lost its database. A gateway without its database is not ready.
 pub(super) const SPREAD: Duration = Duration::from_secs(2);
 
 impl Response {
-    /// As it is given to the authority.
+    /// The response in the form for the authority.
     pub(super) fn to_challenge(&self) -> Result<ChallengeResponse, rcgen::Error> {
         Ok(match self {
             Response::Http { token, body } => ChallengeResponse::Http {
@@ -57,12 +58,12 @@ fn validation_certificate(name: &str, digest: &[u8]) -> Result<Arc<CertifiedKey>
     Ok(Arc::new(CertifiedKey::new(chain, signing)))
 }
 
-/// The challenges of orders of other gateways that this one answers, by order; with the sealed text, which is another one with each order.
+/// The challenges of other gateways' orders that this gateway answers, by order. The sealed text differs with each order.
 #[derive(Default)]
 pub(super) struct OfOthers(HashMap<[u8; 32], (Arc<[u8]>, AnsweredChallenges)>);
 
 impl OfOthers {
-    /// Answers these from now on, and no others.
+    /// Answers only these challenges from now on.
     pub(super) fn replace(&mut self, shared: Vec<SharedResponses>, own: &Arc<AcmeChallenges>) {
         self.0.retain(|id, (sealed, _)| {
             let mut rows = shared.iter().map(|one| &one.row);
@@ -87,8 +88,8 @@ impl OfOthers {
     }
 }
 
-/// Answers the challenges of orders of other gateways, where this one has orders as well, until it is cancelled. Returns at once where there
-/// are no other gateways.
+/// Answers the challenges of other gateways' orders, where this gateway has orders as well, until a cancellation. Returns immediately where
+/// no other gateway exists.
 pub(super) async fn follow(context: Arc<Context>, orders: watch::Receiver<Vec<Arc<AcmeOrder>>>) {
     if !context.deps.store.has_allotments() {
         return;
@@ -100,7 +101,7 @@ pub(super) async fn follow(context: Arc<Context>, orders: watch::Receiver<Vec<Ar
         }
         match context.records.shared_of(context.deps.clock.now()).await {
             Ok(shared) => context.answer_for_others(shared),
-            // What is answered stays: it cannot harm. The store reports its own failures.
+            // Answers known before stay: an old answer does no harm. The store reports its failures.
             Err(error) => tracing::debug!(%error, "reading responses to challenges failed"),
         }
     }

@@ -20,7 +20,7 @@ const REQUEST_MAX: Duration = Duration::from_secs(30);
 /// Maximum length of an answer in bytes; a chain has some thousands.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// The longest `Retry-After` that is respected, so that a mistake of the authority does not end renewals for good.
+/// The longest respected `Retry-After`, so that a mistake of the authority does not end renewals for good.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(2 * 24 * 3600);
 
 /// A client for one attempt.
@@ -58,7 +58,7 @@ impl DirectoryClient {
         })
     }
 
-    /// How long the authority wants to receive nothing, by its last refusal.
+    /// How long the authority wants no request, by its last refusal.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         *self.retry_after.lock()
     }
@@ -113,7 +113,7 @@ impl HttpClient for DirectoryClient {
     }
 }
 
-/// `Retry-After` as seconds (RFC 9110 section 10.2.3). Authorities send no dates in it.
+/// `Retry-After` as seconds (RFC 9110 section 10.2.3). Authorities send no dates in this field.
 fn seconds(headers: &header::HeaderMap) -> Option<Duration> {
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
     let seconds = value.trim().parse().ok()?;

@@ -1,11 +1,11 @@
 //! Certificates by ACME (RFC 8555): obtained from a certificate authority, stored, and renewed while the gateway runs.
 //!
-//! A task for each certificate (`renewal`) reads its row, waits until an order is due, and claims the attempt by a write that names the
-//! version of the row it is based on: of several processes on one database one orders, and the others load what it stores. An attempt counts
-//! as failed from its claim on, so that a process which ends in the middle neither repeats it at once nor forgets the backoff.
-//! `order` proves control over the names and exchanges a request for the certificate. `records` seals the account's key and the private keys
-//! of certificates under the root secret of the store. The challenges are answered by `crate::proxy`, at every gateway of the database
-//! (`challenges`).
+//! Each certificate has a task (`renewal`). The task reads the certificate's row, waits until an order is due, and claims the attempt by a
+//! write that names the version of the row. Of several processes on a database, one process orders, and the other processes load the stored
+//! certificate. An attempt counts as failed from its claim on: a process that ends during an attempt neither repeats the attempt
+//! immediately nor forgets the backoff. `order` proves control over the names and exchanges a request for the certificate. `records` seals
+//! the account's key and the private keys of certificates under the root secret of the store. `crate::proxy` answers the challenges, at
+//! every gateway of the database (`challenges`).
 
 mod challenges;
 mod client;
@@ -30,10 +30,10 @@ use challenges::OfOthers;
 use records::{Records, SharedResponses};
 pub(crate) use status::AcmeStatus;
 
-/// Wait before a task that panicked begins again.
+/// Wait before a panicked task begins again.
 const RESTART_BACKOFF: Duration = Duration::from_secs(60);
 
-/// What obtaining certificates depends on.
+/// The dependencies of obtaining certificates.
 pub(crate) struct AcmeDeps {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
@@ -53,7 +53,7 @@ pub(crate) struct Acme {
     orders: watch::Sender<Vec<Arc<AcmeOrder>>>,
 }
 
-/// What the tasks share.
+/// The state shared by the tasks.
 struct Context {
     deps: AcmeDeps,
     records: Arc<Records>,
@@ -62,7 +62,8 @@ struct Context {
 }
 
 impl Acme {
-    /// Puts the stored certificates of these orders in force, and answers the challenges of other gateways. Nothing is ordered before [`Acme::run`]. Blocks.
+    /// Puts the stored certificates of these orders in force, and answers the challenges of other gateways. Orders begin only with
+    /// [`Acme::run`]. Blocks.
     pub(crate) fn new(deps: AcmeDeps, orders: Vec<Arc<AcmeOrder>>) -> Acme {
         let records = Arc::new(Records::new(deps.store.clone()));
         let context = Arc::new(Context {
@@ -74,7 +75,7 @@ impl Acme {
         if context.deps.store.has_allotments() && !orders.is_empty() {
             match context.records.shared(context.deps.clock.now()) {
                 Ok(shared) => context.answer_for_others(shared),
-                // It is repeated soon.
+                // The read is repeated soon.
                 Err(error) => tracing::debug!(%error, "reading responses to challenges failed"),
             }
         }
@@ -95,7 +96,7 @@ impl Acme {
         }
     }
 
-    /// Obtains these certificates from now on. Attempts under way for those that stay continue.
+    /// Obtains certificates for these orders from now on. Attempts under way continue for orders that stay.
     pub(crate) fn configure(&self, orders: Vec<Arc<AcmeOrder>>) {
         self.orders.send_replace(orders);
     }
@@ -105,7 +106,7 @@ impl Acme {
         self.context.status.clone()
     }
 
-    /// Obtains and renews, and answers the challenges of other gateways of the database, until it is cancelled.
+    /// Obtains and renews certificates, and answers the challenges of other gateways of the database, until a cancellation.
     pub(crate) async fn run(self) {
         let follow = challenges::follow(self.context.clone(), self.orders.subscribe());
         tokio::join!(self.maintain(), follow);
@@ -144,7 +145,7 @@ impl Acme {
             tokio::select! {
                 changed = orders.changed() => if changed.is_err() { return },
                 Some(ended) = tasks.join_next() => {
-                    // One that was cancelled is not there any more; one that panicked begins again.
+                    // A cancelled task has left the map already; a panicked task begins again.
                     if ended.is_err_and(|error| error.is_panic()) {
                         tracing::error!("task of a certificate panicked, starting it again");
                         tokio::time::sleep(RESTART_BACKOFF).await;

@@ -1,4 +1,4 @@
-//! One order: the account, the proof of control over the names, and the exchange of a request for the certificate (RFC 8555 section 7.4).
+//! An order: the account, the proof of control over the names, and the exchange of a request for the certificate (RFC 8555 section 7.4).
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use super::renewal::ATTEMPT_MAX;
 use crate::config::{AcmeChallenge, AcmeOrder, Certificate};
 use crate::telemetry;
 
-/// Polls of an order's state: from 250 ms on, each twice as late as the one before, or when the authority says.
+/// Polls of an order's state: the first after 250 ms, the next after twice the wait before, or when the authority says.
 const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(100));
 
-/// Longest part of an authority's message that is logged and stored, in characters.
+/// Longest logged and stored part of an authority's message, in characters.
 const MESSAGE_MAX: usize = 400;
 
 /// A new certificate.
@@ -40,7 +40,7 @@ pub(super) struct Issued {
 pub(super) struct OrderError {
     /// The cause, for the log.
     pub(super) cause: String,
-    /// How long the authority wants to receive no other order.
+    /// How long the authority wants no further order.
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -74,7 +74,7 @@ fn kind(error: &Failure) -> Option<&str> {
     }
 }
 
-/// Obtains a certificate. `replaces`: the one that it renews, for authorities with renewal information (RFC 9773 section 5).
+/// Obtains a certificate. `replaces`: the renewed certificate, for authorities with renewal information (RFC 9773 section 5).
 pub(super) async fn obtain(
     context: &Context,
     order: &AcmeOrder,
@@ -108,7 +108,7 @@ async fn attempt(
         .as_ref()
         .is_err_and(|error| kind(error) == Some("accountDoesNotExist"))
     {
-        // The authority has forgotten it, as after a reset.
+        // The authority has forgotten the account, as after a reset.
         account = self::account(context, order, client, true).await?;
         placed = place(&account, order, replaces).await;
     }
@@ -149,7 +149,7 @@ async fn attempt(
         }
     }
     let ready = match placed.state().status {
-        // All names were validated before.
+        // Every name was validated before.
         OrderStatus::Ready => Ok(OrderStatus::Ready),
         _ => placed.poll_ready(&POLLS).await,
     };
@@ -187,7 +187,7 @@ pub(super) async fn open_account(context: &Context, order: &AcmeOrder) -> Result
     account.map_err(|error| message(&error))
 }
 
-/// The stored account, or a new one. `is_lost`: the authority does not know the stored one.
+/// The stored account, or a new account. `is_lost`: the authority does not know the stored account.
 async fn account(
     context: &Context,
     order: &AcmeOrder,
@@ -216,7 +216,7 @@ async fn account(
     }
     let new = NewAccount {
         contact: &contact,
-        // The check of the settings requires it.
+        // The check of the settings requires the agreement.
         terms_of_service_agreed: true,
         only_return_existing: false,
     };
@@ -235,7 +235,7 @@ async fn account(
     let written = context
         .records
         .store_account(order, earlier, &stored_now, now);
-    // Another order has made one at the same time: either serves.
+    // A concurrent order has stored an account: this order may use its new account too.
     tolerate_conflict(written.await)?;
     tracing::info!(directory = %order.directory, account = account.id(), "created account at certificate authority");
     Ok(account)
@@ -260,7 +260,7 @@ async fn place(
             .new_order(&NewOrder::new(&identifiers).replaces(id))
             .await
         {
-            // The authority does not take it as a replacement, such as of a certificate that was replaced already.
+            // The authority does not accept a replacement, such as of a certificate that was replaced already.
             Err(Error::Api(problem)) if !is_lasting(&problem) => {}
             Err(Error::Unsupported(_)) => {}
             other => return other.map_err(Failure::Acme),
@@ -270,7 +270,7 @@ async fn place(
     placed.map_err(Failure::Acme)
 }
 
-/// Whether the same error would follow without `replaces`.
+/// Whether an order without `replaces` would fail with an equal error.
 fn is_lasting(problem: &Problem) -> bool {
     let kind = problem.r#type.as_deref().unwrap_or_default();
     ["rateLimited", "accountDoesNotExist", "unauthorized"]
@@ -278,7 +278,8 @@ fn is_lasting(problem: &Problem) -> bool {
         .any(|end| kind.ends_with(end))
 }
 
-/// The identifier of a certificate in renewal information (RFC 9773 section 4.1); `None` where it has no authority key identifier.
+/// The identifier of a certificate in renewal information (RFC 9773 section 4.1); `None` for a certificate without an authority key
+/// identifier.
 pub(super) fn identifier(certificate: &Certificate) -> Option<CertificateIdentifier<'static>> {
     let end = certificate.key.end_entity_cert().ok()?;
     let id = CertificateIdentifier::try_from(end).ok()?;
@@ -323,7 +324,7 @@ fn response<'a>(
     })
 }
 
-/// What the authority says of the challenges that it has refused.
+/// The authority's errors for the refused challenges.
 async fn refused_challenges(placed: &mut instant_acme::Order) -> Option<Failure> {
     let mut found = Vec::new();
     let mut authorizations = placed.authorizations();
@@ -360,7 +361,7 @@ fn not_validated(name: &str, why: &str) -> Failure {
     Failure::Authority(format!("the authority could not validate `{name}`: {why}"))
 }
 
-/// Whether a certificate is for all names of its order.
+/// Whether a certificate is for every name of its order.
 fn is_as_ordered(order: &AcmeOrder, certificate: Certificate) -> Result<Certificate, String> {
     let missing = order.names.iter().find(|name| {
         let name = ServerName::try_from(&***name);

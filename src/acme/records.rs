@@ -15,12 +15,12 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::config::{AcmeOrder, Certificate};
 
-/// What is sealed as, in the store.
+/// The kind of the sealed texts in the store.
 const SEALED_KIND: &str = "tollgate acme keys";
 
 const CHALLENGES_KIND: &str = "tollgate acme challenges";
 
-/// A key and a chain have nothing else that they are bound to than their row.
+/// A key and a chain are bound to their row and to nothing else.
 const NO_DIGEST: [u8; 32] = [0; 32];
 
 /// The rows of accounts and certificates.
@@ -72,8 +72,8 @@ impl Records {
         }
     }
 
-    /// The certificate of an order, else the one of the same authority for most of its names that is valid: names that are added to an entry
-    /// leave the others their certificate. Blocks.
+    /// The certificate of an order. Without a certificate, the valid certificate of the order's authority with most of the order's names:
+    /// names added to an entry leave the earlier names their certificate. Blocks.
     pub(super) fn best(
         &self,
         order: &AcmeOrder,
@@ -91,7 +91,7 @@ impl Records {
         let own = rows.iter().find(|row| row.id == id);
         let other = || {
             let valid = rows.iter().filter(|row| row.expires_at > Some(now));
-            // Of those with as many names the first: the latest to expire.
+            // Of certificates with as many names, the first: the latest to expire.
             let valid = valid.map(|row| (common(row), row)).rev();
             let best = valid.filter(|(count, _)| *count > 0);
             best.max_by_key(|(count, _)| *count).map(|(_, row)| row)
@@ -100,7 +100,7 @@ impl Records {
         Ok(found.and_then(|row| self.certificate(order, row)))
     }
 
-    /// The same, for callers that must not block.
+    /// As [`Records::best`], for callers that must not block.
     pub(super) async fn best_of(
         self: &Arc<Records>,
         order: &Arc<AcmeOrder>,
@@ -119,7 +119,7 @@ impl Records {
         reading(&self.store, move |read| read.acme_certificate(&id)).await
     }
 
-    /// The certificate in a row; `None` without one, or where it cannot be opened.
+    /// The certificate in a row; `None` for a row without a certificate, or with a certificate that cannot be opened.
     pub(super) fn certificate(
         &self,
         order: &AcmeOrder,
@@ -173,7 +173,7 @@ impl Records {
         }))
     }
 
-    /// Stores an account in place of an earlier one, if there is one.
+    /// Stores an account in place of an earlier account, if any.
     pub(super) async fn store_account(
         &self,
         order: &AcmeOrder,
@@ -217,7 +217,7 @@ impl Records {
         self.write(AcmePart::StoreChallenges(row)).await
     }
 
-    /// The responses of all orders that are under way; without those that cannot be opened. Blocks.
+    /// The responses of every order under way, without responses that cannot be opened. Blocks.
     pub(super) fn shared(&self, now: Timestamp) -> Result<Vec<SharedResponses>, ReadError> {
         let rows = self.store.acme_challenges(now)?.into_iter();
         let opened = rows.filter_map(|row| {
@@ -228,7 +228,7 @@ impl Records {
         Ok(opened.collect())
     }
 
-    /// The same, for callers that must not block.
+    /// As [`Records::shared`], for callers that must not block.
     pub(super) async fn shared_of(
         self: &Arc<Records>,
         now: Timestamp,
@@ -245,7 +245,7 @@ impl Records {
     }
 }
 
-/// A certificate from its chain (PEM) and its key (PKCS #8 in DER).
+/// A certificate from a chain (PEM) and a key (PKCS #8 in DER).
 pub(super) fn parse(order: &AcmeOrder, chain: &[u8], key: Vec<u8>) -> Result<Certificate, String> {
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key));
     let provider = rustls::crypto::ring::default_provider();

@@ -1,4 +1,4 @@
-//! The task of one certificate: when it is ordered, and what follows from the end of an order.
+//! The task of a certificate: when the certificate is ordered, and the results of an order's end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use crate::telemetry;
 /// Time limit of an attempt.
 pub(super) const ATTEMPT_MAX: Duration = Duration::from_secs(240);
 
-/// How long no other attempt begins after one whose end is not known, since its process has ended. Longer than an attempt.
+/// Time without another attempt after an attempt with an unknown end, because its process has ended. The time is longer than an attempt.
 const LEASE: Duration = Duration::from_secs(300);
 
 /// Upper bound of the backoff.
 const BACKOFF_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Interval at which the row is read again: a wrong clock is noticed within it.
+/// Interval at which the row is read again. A wrong clock is noticed within the interval.
 const READ_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The same while another process may be obtaining the certificate: what it has obtained is in use within it.
+/// Interval at which the row is read while another process may be obtaining the certificate. The certificate is in use within the interval.
 const CLAIMED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wait after a failure of the store.
 const STORE_BACKOFF: Duration = Duration::from_secs(10);
 
-/// Interval at which the authority is asked for renewal information, unless it says when (RFC 9773 section 4.3).
+/// Interval at which the authority is asked for renewal information, unless the authority names an interval (RFC 9773 section 4.3).
 const INFORMATION_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 const INFORMATION_INTERVALS: (Duration, Duration) =
     (Duration::from_secs(60), Duration::from_secs(24 * 3600));
@@ -38,7 +38,7 @@ const INFORMATION_INTERVALS: (Duration, Duration) =
 /// How long a certificate is kept after its end.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// One certificate and its attempts.
+/// A certificate and its attempts.
 struct Maintained {
     context: Arc<Context>,
     order: Arc<AcmeOrder>,
@@ -50,7 +50,7 @@ struct Maintained {
     information_at: Timestamp,
 }
 
-/// Obtains a certificate, and renews it, until it is cancelled.
+/// Obtains a certificate, and renews the certificate, until a cancellation.
 pub(super) async fn maintain(context: Arc<Context>, order: Arc<AcmeOrder>) {
     let mut maintained = Maintained {
         information_at: context.deps.clock.now(),
@@ -78,7 +78,7 @@ impl Maintained {
         self.context.deps.clock.now()
     }
 
-    /// Uses the certificate that is stored for most of the names, until there is one for all.
+    /// Uses the stored certificate with most of the names, until a certificate covers every name.
     async fn install_fallback(&self) {
         let now = self.now();
         let found = self.context.records.best_of(&self.order, now).await;
@@ -87,7 +87,7 @@ impl Maintained {
         }
     }
 
-    /// Orders if it is time. Returns how long nothing is to be done.
+    /// Orders if an order is due. Returns the time until the next step.
     async fn step(&mut self) -> Result<Duration, String> {
         let row = self.context.records.row(&self.order).await;
         let row = row.map_err(|error| telemetry::chain(&error))?;
@@ -138,7 +138,7 @@ impl Maintained {
         Ok(Duration::ZERO)
     }
 
-    /// Uses what a row has.
+    /// Uses the content of a row.
     fn load(&mut self, row: &AcmeCertificateRow) {
         let status = &self.context.status;
         let failures = match row.note {
@@ -162,7 +162,7 @@ impl Maintained {
         }
     }
 
-    /// Begins an attempt, which counts as failed until it has succeeded. `None` where another process has begun one.
+    /// Begins an attempt. The attempt counts as failed until its success. `None` where another process has begun an attempt.
     async fn claim(
         &self,
         row: Option<&AcmeCertificateRow>,
@@ -235,7 +235,7 @@ impl Maintained {
             renew_at = %renew_at.rfc3339(),
             "obtained certificate"
         );
-        // Not at once: an authority that suggests a time in the past for each certificate would get one order after the other.
+        // Not immediately: an authority that suggests a past time for each certificate would get order after order.
         self.information_at = now + INFORMATION_INTERVAL;
         let before = Timestamp::from_micros(now.as_micros() - KEPT.as_micros() as i64);
         let forget = self.context.records.write(AcmePart::Forget { before });
@@ -262,7 +262,7 @@ impl Maintained {
             updated_at: now,
             ..begun
         };
-        // Before the log line: an operator who restarts the gateway after it must not wait for the lease of an attempt that has ended.
+        // Before the log line: an operator who restarts the gateway after the line must not wait for the lease of an ended attempt.
         let written = self
             .context
             .records
@@ -279,7 +279,7 @@ impl Maintained {
         written.map_err(|error| telemetry::chain(&error))
     }
 
-    /// Moves the renewal into the window that the authority suggests (RFC 9773 section 4.2). Returns whether it did.
+    /// Moves the renewal into the window that the authority suggests (RFC 9773 section 4.2). Returns whether the renewal was moved.
     async fn ask_for_information(&mut self, row: &AcmeCertificateRow, now: Timestamp) -> bool {
         let Some(certificate) = self.certificate.clone() else {
             return false;
@@ -323,7 +323,7 @@ impl Maintained {
             return false;
         }
         let chosen = start + fraction(end.duration_since(start), &self.context.deps.entropy);
-        // Not so late that no time would be left for failures.
+        // The chosen time leaves time for failures.
         let lifetime = certificate.expires_at.duration_since(certificate.begins_at);
         let chosen = chosen.min(earlier(certificate.expires_at, lifetime / 6));
         tracing::info!(certificate = %label, renew_at = %chosen.rfc3339(), "the authority suggests another time of renewal");
@@ -340,7 +340,8 @@ impl Maintained {
     }
 }
 
-/// When the next attempt begins: at once without a usable certificate, else at its renewal; never before the end of the backoff.
+/// When the next attempt begins: immediately without a usable certificate, else at the certificate's renewal; never before the end of the
+/// backoff.
 fn due_at(row: &AcmeCertificateRow, certificate: &Option<Certificate>) -> Timestamp {
     match (certificate, row.renew_at) {
         (Some(_), Some(renew_at)) => renew_at.max(row.next_attempt_at),
@@ -348,7 +349,7 @@ fn due_at(row: &AcmeCertificateRow, certificate: &Option<Certificate>) -> Timest
     }
 }
 
-/// Exponential backoff: the wait after this many failures.
+/// Exponential backoff: the wait after this number of failures.
 fn backoff(first: Duration, failures: u32) -> Duration {
     let backoff = Backoff {
         base: first,
@@ -358,8 +359,8 @@ fn backoff(first: Duration, failures: u32) -> Duration {
     backoff.exact(failures.saturating_sub(1))
 }
 
-/// When a certificate is renewed: a third of its lifetime before its end, and up to a thirtieth earlier, so that certificates which were
-/// obtained together are not renewed together.
+/// When a certificate is renewed: a third of its lifetime before its end, and up to a thirtieth earlier. The random part keeps certificates
+/// obtained together from a renewal together.
 fn renew_at(certificate: &Certificate, entropy: &Entropy) -> Timestamp {
     let lifetime = certificate.expires_at.duration_since(certificate.begins_at);
     let before = lifetime / 3 + fraction(lifetime / 30, entropy);

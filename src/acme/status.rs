@@ -19,7 +19,7 @@ labels! {
     }
 }
 
-/// The state of all certificates. Cheap to clone.
+/// The state of every certificate. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AcmeStatus {
     shared: Arc<Shared>,
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl AcmeStatus {
-    /// Adds a certificate, unless it is there.
+    /// Adds a certificate, unless the certificate is known.
     pub(super) fn begin(&self, order: &AcmeOrder) {
         self.certificates().entry(order.label()).or_default();
     }
@@ -54,7 +54,7 @@ impl AcmeStatus {
         self.change(order, |state| state.is_installed = true);
     }
 
-    /// Sets what the stored row says of its attempts.
+    /// Sets the attempts from the stored row.
     pub(super) fn attempts(&self, order: &AcmeOrder, failures: u32, cause: Option<Arc<str>>) {
         self.change(order, |state| {
             state.failures = failures;
@@ -77,7 +77,7 @@ impl AcmeStatus {
         self.shared.certificates.lock()
     }
 
-    /// What an operator has to know. They do not make the gateway unready: a load balancer would withhold the authority's requests.
+    /// Warnings for an operator. A warning does not make the gateway unready: a load balancer would withhold the authority's requests.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let certificates = self.certificates();
         let found = certificates.iter().filter_map(|(label, state)| {

@@ -117,7 +117,7 @@ fn changed(id: &str, what: &str, now: &str, out: &mut Output<'_>) -> anyhow::Res
     out.line(&serde_json::json!({ "id": id, what: now }), line)
 }
 
-/// Prints the state of an account and a subscription that continues: a suspension cancels nothing at PayPal.
+/// Prints the state of an account and a subscription that continues: a suspension cancels no subscription at PayPal.
 fn suspended(
     id: &str,
     word: &str,

@@ -30,7 +30,7 @@ pub(super) fn audit(
     options: &AuditOptions<'_>,
     out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
-    // An error that prevents a complete audit has an exit code of its own: it says nothing about the ledger.
+    // An error that prevents a complete audit has a separate exit code: the error says nothing about the ledger.
     run_audit(client, options, out).context(Exit(INCOMPLETE))
 }
 

@@ -1,4 +1,4 @@
-//! `tollgate backup`: copies the database, to one file or to a folder of verified backups of which the newest are kept.
+//! `tollgate backup`: copies the database to a file, or to a folder of verified backups. The newest backups in the folder are kept.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -33,19 +33,19 @@ struct Made {
     file: PathBuf,
     database: PathBuf,
     bytes: u64,
-    /// What was verified of the copy.
+    /// The verified part of the copy.
     verified: Option<Verified>,
     /// Earlier backups that were removed.
     removed: Vec<PathBuf>,
 }
 
-/// What was verified of a copy.
+/// The verified part of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verified {
     /// Every page and index, and the ledger by an audit.
     Ledger,
-    /// Every page and index; this release cannot audit the schema of an earlier one.
+    /// Every page and index; this release cannot audit the schema of an earlier release.
     Pages,
 }
 
@@ -60,7 +60,8 @@ pub(super) fn backup(
     let loss = client.check_record();
     let is_whole = loss.is_ok();
     if let Err(loss) = loss {
-        // Earlier backups have what this one would lack, and one of their number would go for it. A copy of its own is no backup.
+        // Earlier backups have the commits that this backup would lack, and the rotation would remove an earlier backup. A copy to a single
+        // file is no backup of the rotation.
         match &target.file {
             None => return Err(loss),
             Some(_) => print_error(&format!("tollgate: warning: {loss:#}\n")),
@@ -127,10 +128,10 @@ fn copy(database: &Path, to: &Path, replaces: bool, progress: &mut Progress) -> 
     Ok(())
 }
 
-/// Makes a backup with the time in its name, and removes all others but the newest.
+/// Makes a backup with the time in its name, and removes old backups except the newest.
 ///
-/// The copy gets its name once it is durable and verified, and only then earlier ones are removed: a copy that is damaged, and a run that is
-/// cut short, cost no backup.
+/// The copy gets its name once the copy is durable and verified. Only after this step earlier backups are removed: a damaged copy or an
+/// interrupted run costs no backup.
 fn rotate(
     database: &Path,
     folder: &Path,
@@ -140,7 +141,7 @@ fn rotate(
 ) -> anyhow::Result<Made> {
     let failed = || format!("cannot use the folder `{}`", folder.display());
     let own = File::open(folder).with_context(failed)?;
-    // Locked to the end: another run would take the copy under way for the rest of an interrupted one.
+    // Locked to the end: another run would mistake the copy under way for the rest of an interrupted run.
     match own.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => bail!(
@@ -165,13 +166,13 @@ fn rotate(
     fs::rename(&part, &file).with_context(failed)?;
     own.sync_all().with_context(failed)?;
     let mut found = backups(folder).with_context(failed)?;
-    // Not the one of this run, which other names follow when the clock was ahead for a time.
+    // Keeps the backup of this run. Other backups have later names when the clock was ahead for a time.
     found.retain(|earlier| *earlier != file);
     found.sort_unstable();
     let kept = keep.saturating_sub(1);
     let removed: Vec<PathBuf> = found.drain(..found.len().saturating_sub(kept)).collect();
     for path in &removed {
-        // Those beside it are of its readers, `tollgate compare` for one.
+        // Files beside the backup come from its readers, such as `tollgate compare`.
         for ending in ["-wal", "-shm", ""] {
             let mut removed = path.clone().into_os_string();
             removed.push(ending);
@@ -259,7 +260,7 @@ fn backups(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Removes what an interrupted run has left.
+/// Removes the rest of an interrupted run.
 fn remove_unverified(folder: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

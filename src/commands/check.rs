@@ -16,7 +16,7 @@ use crate::config::{self, Environment, Settings, StoreUrl};
 use crate::gateway::services;
 use crate::{database, telemetry};
 
-/// Reports all errors of the settings, or the warnings of valid ones.
+/// Reports every error of the settings, or the warnings of valid settings.
 pub(super) fn check(
     file: &Path,
     modules: &Declarations,
@@ -56,7 +56,7 @@ pub(super) fn check(
     Ok(if checked.is_ok() { SUCCESS } else { FAILURE })
 }
 
-/// The risks of the settings, and those of what they name on this machine and today.
+/// The risks of the settings, and the risks of files and services named in the settings, on this machine and today.
 fn warnings(settings: &Settings) -> Vec<Warning> {
     let mut found = settings.warnings();
     found.extend(settings.expiring_certificates(Clock::system().now()));
@@ -79,7 +79,7 @@ fn warnings(settings: &Settings) -> Vec<Warning> {
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    // A file without a name, which is gone when it is closed.
+    // A file without a name. The file disappears when the file is closed.
     if let Err(error) = tempfile::tempfile_in(folder) {
         let message = format!(
             "this user cannot create files in `{}` ({error}), where the database and its log are; run the gateway as the owner of the \

@@ -1,4 +1,4 @@
-//! `tollgate compare`: what a restore of a backup would undo.
+//! `tollgate compare`: the changes that a restore of a backup would undo.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,10 +11,10 @@ use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
 
-/// Rows of one kind of an account that are compared.
+/// Number of compared rows of a kind, per account.
 const ROWS_MAX: usize = 100_000;
 
-/// One thing that a restore would undo.
+/// A change that a restore would undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Undone {
     /// `key_valid_again`, `access_valid_again`, `account_active_again`, `login_again`, `account_missing`, `payment_missing`,
@@ -46,7 +46,7 @@ pub(super) fn run(
     Ok(SUCCESS)
 }
 
-/// What a restore of `before` in the place of `after` would undo, by account.
+/// The changes that a restore of `before` in the place of `after` would undo, by account.
 fn compare(before: &Reader, after: &Reader, now: Timestamp) -> Result<Vec<Undone>, ReadError> {
     let mut known: HashMap<AccountId, AccountRow> = HashMap::new();
     before.accounts(&mut |row| {
@@ -124,7 +124,7 @@ fn credentials(
     Ok(())
 }
 
-/// Payments since, and those that were returned since.
+/// Payments since the backup, and payments returned since the backup.
 fn payments(
     before: Option<&Reader>,
     after: &Reader,

@@ -47,14 +47,14 @@ impl ControlClient {
         }
     }
 
-    /// The file of the database, with all links resolved, for what only a file has.
+    /// The file of the database, with every link resolved, for operations on files only.
     pub(super) fn file(&self, instead: &str) -> anyhow::Result<PathBuf> {
         database::file(&self.settings.store).with_context(|| {
             format!("`store.url` names a PostgreSQL database, and this command works on an SQLite file; {instead}")
         })
     }
 
-    /// Refuses a database that has lost commits, and warns where that cannot be known.
+    /// Refuses a database that has lost commits. Warns where the loss cannot be determined.
     pub(super) fn check_record(&self) -> anyhow::Result<()> {
         if let Some(problem) = database::check_record(&self.settings.store)? {
             telemetry::print_error(&format!("tollgate: warning: {problem}\n"));
@@ -67,7 +67,8 @@ impl ControlClient {
         Ok(database::record_state(&self.settings.store)?)
     }
 
-    /// Makes the record of the last commit that of the database as it is, with a record of the audit log; refused while a gateway has it.
+    /// Sets the record of the last commit to the database's current state, and writes a record of the audit log. Refused while a gateway
+    /// has the database.
     pub(super) fn accept_loss(&self, lost: LostCommits) -> anyhow::Result<()> {
         let store = database::open_after_loss(&self.settings.store, &self.opener());
         let store = store.map_err(lock_error)?;
@@ -86,19 +87,19 @@ impl ControlClient {
         Ok(database::open_read(&self.settings.store, &self.opener())?)
     }
 
-    /// Another store than that of the settings, opened read-only, by its address or the path of a file.
+    /// Another store than the store of the settings, opened read-only, by its address or the path of a file.
     pub(super) fn read_at(&self, address: &str) -> anyhow::Result<Arc<Reader>> {
         let store = database::at(&self.settings.store, address)?;
         Ok(database::open_read(&store, &self.opener())?)
     }
 
-    /// The same with another store in the place of that of the settings.
+    /// A client with another store in place of the store of the settings.
     pub(super) fn at(mut self, address: &str) -> anyhow::Result<ControlClient> {
         self.settings.store = database::at(&self.settings.store, address)?;
         Ok(self)
     }
 
-    /// Performs an operation through the gateway, or in the database when none runs.
+    /// Performs an operation through the gateway, or in the database when no gateway runs.
     pub(super) fn change<O: Operation>(&self, operation: O) -> anyhow::Result<O::Output> {
         match control::request(&self.socket, &operation) {
             Err(ControlError::NoGateway { .. }) => self.directly(|perform| perform(operation)),
@@ -106,12 +107,13 @@ impl ControlClient {
         }
     }
 
-    /// Requests what only the running gateway has.
+    /// Requests data that only the running gateway has.
     pub(super) fn query<O: Operation>(&self, operation: &O) -> anyhow::Result<O::Output> {
         Ok(control::request(&self.socket, operation)?)
     }
 
-    /// Has the running gateway record completed upkeep. Without an answer the upkeep is done all the same, and a note says so.
+    /// Has the running gateway record completed upkeep. Without an answer the upkeep is done nevertheless, and a note reports the missing
+    /// record.
     pub(super) fn record_upkeep(&self, completed: &Complete) {
         if let Err(error) = control::request(&self.socket, completed) {
             let cause = telemetry::chain(&error);
@@ -121,7 +123,7 @@ impl ControlClient {
         }
     }
 
-    /// The settings file of this command, which is refused where the running gateway has another one: it reads its own.
+    /// The settings file of this command. Refused where the running gateway has another settings file, because the gateway reads its file.
     pub(super) fn gateways_file(&self) -> anyhow::Result<PathBuf> {
         let own = self.settings.source.real_file();
         let own = own.context("the settings file is gone")?;
@@ -135,7 +137,7 @@ impl ControlClient {
         }
     }
 
-    /// Performs an operation again while `each` says so, in the database opened once when no gateway runs.
+    /// Repeats an operation while `each` returns `true`. When no gateway runs, the database is opened once.
     pub(super) fn change_while<O: Operation + Clone>(
         &self,
         operation: &O,
@@ -165,7 +167,7 @@ impl ControlClient {
             .context("the settings keep everything; set `store.keep_months` and `store.exports`")
     }
 
-    /// Performs operations in the database, which no gateway has.
+    /// Performs operations in the database while no gateway has the database.
     fn directly<O: Operation, T>(
         &self,
         act: impl FnOnce(&dyn Fn(O) -> anyhow::Result<O::Output>) -> anyhow::Result<T>,
@@ -186,7 +188,7 @@ impl ControlClient {
             let output = admin_service.perform(operation, Actor::of_process().into());
             runtime.block_on(output).map_err(anyhow::Error::msg)
         });
-        // No other node asks this one for what the operation has given it.
+        // Returns the allotments of the operation: no other node can request credit of this process later.
         ledger.return_all();
         store.close();
         changed
@@ -262,7 +264,7 @@ impl ControlClient {
 
 fn lock_error(error: OpenError) -> anyhow::Error {
     match error {
-        // The lock is held and the socket does not answer: a gateway that starts or stops, or one of another machine.
+        // The lock is held and the socket does not answer: a gateway starts or stops, or runs on another machine.
         OpenError::InUse { .. } | OpenError::NodeInUse { .. } => anyhow::Error::new(error).context(
             "a gateway has locked the database and does not answer yet; try again in a moment, on the machine where it runs",
         ),

@@ -1,4 +1,4 @@
-//! A start that waits: for a database server that cannot be reached, and as a standby for the end of the gateway that has the database.
+//! A start that waits: for an unreachable database server, and as a standby for the end of the gateway with the database.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use crate::telemetry;
 /// Interval at which a standby reads the lease of the database.
 const LEASE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The pause before the server is tried again: at first, doubled each time, and at most.
+/// The pauses before the server is tried again: the first pause, doubled after every attempt, and the longest pause.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
@@ -36,12 +36,12 @@ pub(super) fn wait(
             never = service_manager::report_wait() => never,
         }
     });
-    // An attempt under way lasts as long as the server leaves it without an answer.
+    // An attempt under way lasts until the server answers.
     runtime.shutdown_background();
     ended
 }
 
-/// What a start waits for.
+/// The reason of the wait.
 #[derive(PartialEq, Eq)]
 enum Wait {
     Server(String),
@@ -57,7 +57,7 @@ async fn until_free(settings: &config::Store) -> anyhow::Result<()> {
         let found = match checked.context("checking the database panicked")? {
             Ok(holder) => holder.map(Wait::Holder),
             Err(error) if error.is_transient() => Some(Wait::Server(telemetry::chain(&error))),
-            // The start has the same error, and reports it.
+            // The start gets an equal error, and reports the error.
             Err(_) => None,
         };
         let is_server = |wait: &Option<Wait>| matches!(wait, Some(Wait::Server(_)));
@@ -91,7 +91,7 @@ async fn until_free(settings: &config::Store) -> anyhow::Result<()> {
     }
 }
 
-/// The process that has the database of a standby; for another start, whether the server can be reached.
+/// For a standby, the process that has the database. For another start, whether the server can be reached.
 fn check(settings: &config::Store) -> Result<Option<String>, OpenError> {
     let (clock, entropy) = (Clock::system(), Entropy::system());
     let opener = Opener {

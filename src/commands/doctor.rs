@@ -1,4 +1,4 @@
-//! `tollgate doctor`: what the checks of the machine and of the other parties have found.
+//! `tollgate doctor`: the findings of the checks of the machine and of other parties.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Exit codes of the program, and the error that carries one.
+//! Exit codes of the program, and the error that carries an exit code.
 
 use tollgate_store::OpenError;
 
@@ -6,7 +6,7 @@ use tollgate_store::OpenError;
 pub(super) const SUCCESS: u8 = 0;
 /// Exit code of a command that failed or reports a problem.
 pub(super) const FAILURE: u8 = 1;
-/// Exit code of an audit or a repair that could not be completed, and of a database that has lost commits: an operator has to decide.
+/// Exit code of an audit or a repair that could not be completed, and of a database that has lost commits. An operator has to decide.
 pub(super) const INCOMPLETE: u8 = 2;
 
 /// The exit code for an error.
@@ -21,7 +21,7 @@ pub(super) fn of(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// An exit code of its own for an error.
+/// A separate exit code for an error.
 #[derive(Debug)]
 pub(super) struct Exit(pub(super) u8);
 

@@ -12,13 +12,13 @@ use super::exit_code::SUCCESS;
 use super::output::Output;
 use super::progress::Progress;
 
-/// The ending of the original's name once it is copied.
+/// The ending of the original's name after the copy.
 const RENAMED: &str = "migrated";
 
-/// Commits that are read at once.
+/// Commits in a read.
 const COMMITS: usize = 100;
 
-/// What was copied.
+/// The copied data.
 #[derive(Serialize)]
 struct Migrated {
     tables: Vec<Table>,
@@ -35,7 +35,7 @@ struct Table {
     rows: u64,
 }
 
-/// The last commit of a node. Its hash covers all commits of the node, each with its bytes.
+/// The last commit of a node. Its hash covers every commit of the node, including the bytes of the commits.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct LastSeal {
     node: i64,
@@ -99,7 +99,7 @@ pub(super) fn migrate(
             "the audit or the last seals of the copy differ from those of `{from}`, which is as it was; empty the database and migrate again"
         );
     }
-    // Before gateways open the copy: one that was started on the original again would sell the same credit a second time.
+    // Before gateways open the copy: a gateway started on the original again would sell the credit a second time.
     if let Some(to) = &renamed {
         sqlite::rename(&path, to, &imported.lock).with_context(|| {
             format!("`{from}` is copied, but a gateway could still use it; remove the cause and migrate again")
@@ -132,18 +132,18 @@ pub(super) fn migrate(
     Ok(SUCCESS)
 }
 
-/// The name of the original once it is copied; `None` where an attempt that was interrupted has renamed it.
+/// The name of the original after the copy; `None` where an interrupted attempt has renamed the original.
 fn renamed(path: &Path) -> Option<PathBuf> {
     path.extension()
         .is_none_or(|ending| ending != RENAMED)
         .then(|| sqlite::migrated(path))
 }
 
-/// The last commits of all nodes.
+/// The last commits of every node.
 fn last_seals(store: &Reader) -> Result<Vec<LastSeal>, ReadError> {
     let mut seals = Vec::new();
     for journal in store.retained()? {
-        // From the last posted one on.
+        // From the last posted commit on.
         let mut after = journal.posted.map(|(epoch, number)| (epoch, number - 1));
         let mut last = None;
         while let Some(commit) = store.commits_after(journal.node, after, COMMITS)?.pop() {

@@ -46,13 +46,13 @@ use output::Output;
 /// The variable that names the settings file by default.
 const CONFIG: &str = "TOLLGATE_CONFIG";
 
-/// Makes the builder of the gateway that the commands serve, or whose settings they read.
+/// Makes the builder of the gateway that the commands serve, or of the gateway whose settings the commands read.
 pub type MakeBuilder<'a> = &'a dyn Fn() -> GatewayBuilder;
 
 /// The `tollgate` program: parses the command line, runs the command, and reports its result.
 ///
-/// A program with modules of its own passes a function that adds them: `|| Gateway::builder().module(OfficeHoursModule)`. It has every command,
-/// log and signal of the standard program then.
+/// A program with additional modules passes a function that adds the modules: `|| Gateway::builder().module(OfficeHoursModule)`. The
+/// program then has every command, log and signal of the standard program.
 pub fn main(builder: impl Fn() -> GatewayBuilder) -> ExitCode {
     let args = Args::parse();
     let environment = Environment::of_process();
@@ -76,7 +76,7 @@ pub fn main(builder: impl Fn() -> GatewayBuilder) -> ExitCode {
 ///
 /// # Errors
 ///
-/// Why it failed, as a chain of causes for the operator.
+/// Why the command failed, as a chain of causes for the operator.
 pub fn run(
     args: Args,
     builder: MakeBuilder<'_>,
@@ -161,7 +161,7 @@ pub fn run(
             retention::run(&client()?, dry_run, progress.progress, out)
         }
         Command::Completions { shell } => {
-            // Into memory first: the generator panics where it cannot write, and a closed pipe is no failure.
+            // Into memory first: the generator panics on a failed write, and a closed pipe is no failure.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "tollgate", &mut script);
             out.document(&script)?;

@@ -1,4 +1,4 @@
-//! `tollgate nodes`: the gateways that work on one database.
+//! `tollgate nodes`: the gateways on a database.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use crate::args::NodesCommand;
 use crate::config::{Settings, StoreUrl};
 use crate::database::{self, Opener, RecoveredBy};
 
-/// Of a store that has no nodes.
+/// For a store without nodes.
 const NO_NODES: &str =
     "`store.url` names a file, which one gateway has; only a PostgreSQL database has nodes";
 
@@ -38,7 +38,7 @@ pub(super) fn run(
         let Some(found) = nodes.iter().find(|node| node.is_named(&name)) else {
             bail!("there is no node `{name}`; `tollgate nodes` shows them");
         };
-        // Its own spool may have charges that the database does not know.
+        // The node's spool may have charges that the database does not know.
         let has_spool =
             settings.store.spool.is_some() && settings.store.node.as_ref() == Some(&found.name);
         if found.has_ended_cleanly() && !has_spool {

@@ -1,4 +1,4 @@
-//! Output of commands: lines for people, or with `--json` one JSON value for programs.
+//! Output of commands: lines for people, or with `--json` a JSON value for programs.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_money::Micros;
 
-/// The standard output of a command, in the form that its user has chosen.
+/// The standard output of a command, in the form of the user's choice.
 pub(super) struct Output<'o> {
     out: &'o mut dyn Write,
     json: bool,
@@ -18,7 +18,7 @@ impl Output<'_> {
         Output { out, json }
     }
 
-    /// Prints the result of a command: `value` as one line of JSON, or else what `text` writes.
+    /// Prints the result of a command: `value` as a line of JSON, or the output of `text`.
     pub(super) fn show(
         &mut self,
         value: &impl Serialize,
@@ -31,7 +31,7 @@ impl Output<'_> {
         writeln!(self.out, "{line}").context("cannot print")
     }
 
-    /// The same, with one line of text.
+    /// Prints a result with a single line of text.
     pub(super) fn line(
         &mut self,
         value: &impl Serialize,
@@ -40,12 +40,12 @@ impl Output<'_> {
         self.show(value, |out| writeln!(out, "{line}").context("cannot print"))
     }
 
-    /// The output itself, for what prints while it runs.
+    /// The output itself, for commands that print while they run.
     pub(super) fn writer(&mut self) -> &mut dyn Write {
         self.out
     }
 
-    /// Prints what has one form only: a document that is JSON already, or a script.
+    /// Prints a result with a single form: a document in JSON, or a script.
     pub(super) fn document(&mut self, text: &[u8]) -> anyhow::Result<()> {
         self.out.write_all(text).context("cannot print")
     }
@@ -56,7 +56,7 @@ pub(super) fn credits(amount: Micros) -> Box<RawValue> {
     RawValue::from_string(amount.to_string()).expect("an amount prints as a JSON number")
 }
 
-/// Prints rows under their headings, in columns as wide as they need.
+/// Prints rows under their headings. The width of a column follows from the cells.
 pub(super) fn table<const N: usize>(
     out: &mut dyn Write,
     headings: [&str; N],

@@ -21,7 +21,7 @@ use crate::config::Settings;
 struct Found {
     product_id: String,
     plan_id: String,
-    /// Whether it was created by this run.
+    /// Whether this run created the plan.
     made: bool,
 }
 
@@ -80,13 +80,13 @@ fn print_text(found: &Found, named: &Option<String>, out: &mut dyn Write) -> any
     Ok(())
 }
 
-/// Finds the plan or creates it. A plan with any other price is left alone.
+/// Finds the plan or creates the plan. A plan with any other price stays unchanged.
 async fn set_up(
     client: &Client,
     (product, name): (&str, &str),
     clock: &Clock,
 ) -> anyhow::Result<Found> {
-    // The same for an hour: a retry after a lost answer receives what was created.
+    // The key stays equal for an hour: a retry after a lost answer receives the created object.
     let hour = clock.now().as_secs() / 3_600;
     let (environment, hour) = (client.environment().to_string(), hour.to_string());
     let key = |what: &str| key_of(&["tollgate", &environment, product, what, &hour]);

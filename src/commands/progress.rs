@@ -1,4 +1,4 @@
-//! Progress of long commands on the standard error output: one line that is rewritten on a terminal, lines of their own with `--progress`.
+//! Progress of long commands on the standard error output: a rewritten line on a terminal, separate lines with `--progress`.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
@@ -25,7 +25,7 @@ enum Form {
     Lines,
 }
 
-/// The progress of one command. Its line on a terminal is gone when it is dropped.
+/// The progress of a command. The drop erases the line on a terminal.
 pub(super) struct Progress {
     form: Form,
     clock: Clock,
@@ -54,7 +54,7 @@ impl Progress {
         }
     }
 
-    /// Writes what is under way, unless the last update was just before.
+    /// Writes the progress, unless the last update was just before.
     pub(super) fn report(&mut self, line: impl FnOnce() -> String) {
         let interval = match self.form {
             Form::None => return,
@@ -67,7 +67,7 @@ impl Progress {
         }
         self.last = Some(now);
         let line = line();
-        // Progress that cannot be shown is no reason to fail.
+        // A failed write of the progress is no reason to fail.
         let _ = match self.form {
             Form::Terminal => write!(self.output, "{ERASE}{line}"),
             _ => writeln!(self.output, "{line}"),
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// What is written for thirty reports, one each 100 ms.
+    /// The output of thirty reports, a report each 100 ms.
     fn written(form: Form) -> String {
         let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
         let written = Written::default();

@@ -26,7 +26,7 @@ pub(super) fn reload(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Re
     Ok(SUCCESS)
 }
 
-/// Shows what a reload would change.
+/// Shows the effect of a reload.
 pub(super) fn diff(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<u8> {
     let file = client.gateways_file()?;
     let differences = client.query(&Diff {})?.differences;

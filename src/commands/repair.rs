@@ -1,7 +1,8 @@
-//! `tollgate repair`: repairs a journal that two processes have written at once, or that has lost commits.
+//! `tollgate repair`: repairs a journal that two processes have written concurrently, or a journal that has lost commits.
 //!
-//! The repair runs on a copy first, and the copy is audited. That is all it does without `--apply`. With it the books are left alone unless
-//! the audit of the copy is clean; then a copy of them and the removed part of the journal are kept in files beside the database.
+//! The repair runs on a copy first, and the copy is audited. Without `--apply` the command ends here. With `--apply` the books stay
+//! unchanged unless the audit of the copy is clean. Before the repair of the books, a copy of the books and the removed part of the journal
+//! are kept in files beside the database.
 
 use std::fs;
 use std::io::Write;
@@ -19,7 +20,7 @@ use super::control_client::ControlClient;
 use super::exit_code::{Exit, FAILURE, INCOMPLETE, SUCCESS};
 use super::output::{self, Output};
 
-/// What an operator lets the command do.
+/// The permissions that an operator gives the command.
 #[derive(Clone, Copy)]
 pub(super) struct Options {
     /// Repair the books.
@@ -50,17 +51,17 @@ pub(super) fn run(
     })
 }
 
-/// Commits that the database has lost, by the record of the last one.
+/// Commits that the database has lost, by the record of the last commit.
 struct Loss {
     lost: LostCommits,
-    /// The database goes on without them.
+    /// The operator accepts the database without the lost commits.
     is_accepted: bool,
 }
 
 /// The findings and the actions.
 struct Done {
     repair: Repair,
-    /// Of the repaired copy, or of the books once they are repaired.
+    /// The audit of the repaired copy, or of the repaired books.
     audit: Report,
     outcome: Outcome,
     loss: Option<Loss>,
@@ -149,8 +150,8 @@ fn repair(client: &ControlClient, options: Options) -> anyhow::Result<Done> {
     })
 }
 
-/// Saves the database and the part of the journal to remove in files beside it, then repairs it by `repair_books`. If that fails the files
-/// are removed, so that the repair can be repeated.
+/// Saves the database and the part of the journal to remove in files beside the database, then repairs the database by `repair_books`.
+/// After a failed repair the files are removed, so that the repair can be repeated.
 fn apply_repair(
     database: &Path,
     trial: &Repair,
@@ -184,7 +185,7 @@ fn beside(database: &Path, what: &str, epoch: i64) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Writes the removed part of the journal to a file of its own, one JSON object a line, and waits until it is durable.
+/// Writes the removed part of the journal to a separate file, a JSON object a line, and waits until the file is durable.
 fn quarantine(database: &Path, repair: &Repair) -> anyhow::Result<PathBuf> {
     let path = beside(database, "quarantine", repair.epoch);
     let mut text = Vec::new();
@@ -414,7 +415,7 @@ mod tests {
 
     use super::*;
 
-    /// A repair that fails, as on a full disk, leaves no file that blocks the next one, and existing files of other repairs stay.
+    /// A failed repair, as on a full disk, leaves no file that blocks the next repair. Existing files of other repairs stay.
     #[test]
     fn a_failed_repair_removes_its_files_and_can_be_repeated() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! `tollgate retention`: exports the months that the settings do not keep, and removes them.
+//! `tollgate retention`: exports the months that the settings do not keep, and removes the exported months.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use super::output::{self, Output};
 use super::progress::Progress;
 use crate::admin::operations::retention::{ExportedMonth, Retain, kept_from};
 
-/// Exports and removes what is old enough, file by file; or shows it.
+/// Exports and removes months that are old enough, file by file; or shows the months.
 pub(super) fn run(
     client: &ControlClient,
     is_dry: bool,

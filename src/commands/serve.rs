@@ -31,7 +31,7 @@ pub(super) fn serve(
     let Some(predecessor) = predecessor else {
         return serve_after(builder, settings()?, None);
     };
-    // Two handles of one connection: one is used up by the start.
+    // Two handles of the connection, because the start consumes a handle.
     let report = predecessor.reporter()?;
     settings()
         .and_then(|settings| serve_after(builder, settings, Some(predecessor)))
@@ -73,14 +73,14 @@ pub(super) fn demo(
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let mut out = out;
-    // It belongs to a terminal and ends with it.
+    // The demo belongs to a terminal and ends with the terminal.
     let stop = stop_requests(None)?.number(1);
     demo::run(builder, options, environment, stop, &mut out)?;
     Ok(SUCCESS)
 }
 
-/// The handler of SIGHUP, by which log files are reopened and the settings reloaded, and of SIGUSR2, by which the process is replaced by a new
-/// one. Before the gateway exists both do nothing, since all is new then.
+/// The handler of SIGHUP and SIGUSR2. SIGHUP reopens log files and reloads the settings. SIGUSR2 replaces the process by a new process.
+/// Before the gateway exists, a signal has no effect, because log files, settings and program are new.
 #[derive(Clone, Default)]
 struct SignalHandler {
     gateway: Arc<OnceLock<(Handle, Arc<dyn Changes>)>>,
@@ -88,7 +88,7 @@ struct SignalHandler {
 
 impl SignalHandler {
     fn acts_on(&self, gateway: &Gateway) {
-        // There is one gateway.
+        // The process has a single gateway.
         let _ = self.gateway.set(gateway.changes());
     }
 
@@ -102,7 +102,7 @@ impl SignalHandler {
         self.apply("SIGUSR2", gateway::Upgrade { program: None });
     }
 
-    /// Starts an operator's act. What becomes of it is logged there.
+    /// Starts an operator's act. The act logs its result.
     fn apply<O: Operation>(&self, signal: &'static str, operation: O) {
         if let Some((runtime, changes)) = self.gateway.get().cloned() {
             let actor = Actor::Signal(signal);
@@ -111,8 +111,8 @@ impl SignalHandler {
     }
 }
 
-/// Signals within this time after a counted one are not counted: a terminal or a supervisor sends it to both processes of an upgrade, and the earlier
-/// process forwards its own to the new one.
+/// Signals within this time after a counted signal are not counted. A terminal or a supervisor sends a signal to the two processes of an
+/// upgrade, and the earlier process forwards its signal to the new process.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// How often a terminal or a service manager has requested a stop.
@@ -131,8 +131,8 @@ impl StopRequests {
     }
 }
 
-/// Handles signals from its return on, so that one that arrives while the gateway starts does not abort it. SIGHUP keeps its default where it
-/// has no handler.
+/// Handles signals from the return on, so that a signal during the start of the gateway does not abort the start. SIGHUP keeps its default
+/// without a handler.
 fn stop_requests(handler: Option<SignalHandler>) -> anyhow::Result<StopRequests> {
     let (ready, listening) = std::sync::mpsc::sync_channel(1);
     let (count, requests) = watch::channel(0);
@@ -144,7 +144,7 @@ fn stop_requests(handler: Option<SignalHandler>) -> anyhow::Result<StopRequests>
     Ok(StopRequests(requests))
 }
 
-/// Waits for signals: counts the stop requests, and runs the handler for each other one, while the gateway drains as well.
+/// Waits for signals: counts the stop requests, and runs the handler for any other signal, during the drain of the gateway as well.
 fn handle_signals(
     ready: &SyncSender<anyhow::Result<()>>,
     count: &watch::Sender<u32>,
@@ -167,7 +167,7 @@ fn handle_signals(
                     }),
                     None => None,
                 };
-                // The parent thread waits for it.
+                // The parent thread waits for the message.
                 let _ = ready.send(Ok(()));
                 let stops = async {
                     loop {
@@ -201,7 +201,7 @@ struct OtherSignals {
     handler: SignalHandler,
 }
 
-/// Runs the handler for each of them. Does not end.
+/// Runs the handler for each of the other signals. Does not end.
 async fn handle_others(signals: Option<&mut OtherSignals>) {
     if let Some(signals) = signals {
         loop {

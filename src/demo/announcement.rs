@@ -1,4 +1,4 @@
-//! The demo's output when it is ready.
+//! The demo's output once the demo is ready.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub(super) struct Announcement<'a> {
 
 /// An account for which a program buys the plan.
 pub(super) struct Buyer {
-    /// Its sign-in identifier.
+    /// The account's sign-in identifier.
     pub(super) address: &'static str,
     /// The program's API key.
     pub(super) key: String,

@@ -1,7 +1,7 @@
 //! `tollgate demo`: a gateway to try, without setup.
 //!
-//! All of the gateway is the real one, on a database of its own in a temporary folder. The model provider, the MCP server, PayPal, the
-//! facilitator and all mailboxes are stand-ins. The folder is removed when the demo ends.
+//! The whole gateway is real, on a separate database in a temporary folder. The model provider, the MCP server, PayPal, the facilitator and
+//! every mailbox are stand-ins. The folder is removed when the demo ends.
 
 mod announcement;
 mod settings;
@@ -35,17 +35,18 @@ const CREDITS: i64 = 100;
 /// The sign-in identifier of the demo account.
 const ADDRESS: &str = "demo@example.net";
 
-/// The sign-in identifiers of the accounts that buy the plan: by x402, MPP and UCP. An account has one plan, so each protocol has its own.
+/// The sign-in identifiers of the accounts that buy the plan: by x402, MPP and UCP. An account has a single plan, so that each protocol
+/// needs an account.
 const BUYERS: [&str; 3] = ["x402@example.net", "mpp@example.net", "ucp@example.net"];
 
 /// Options of the demo.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The port for HTTP; HTTPS uses the next one. 0 selects free ports.
+    /// The port for HTTP; HTTPS uses the next port. 0 selects free ports.
     pub port: u16,
-    /// Print one line of JSON instead of text.
+    /// Prints a line of JSON instead of text.
     pub json: bool,
-    /// Settings that override those of the demo, so that an external service can be a real one.
+    /// Settings that override the demo's settings, so that an external service can be real.
     pub config: Option<PathBuf>,
 }
 
@@ -90,7 +91,7 @@ pub fn run(
         certificate: &certificate,
     };
     settings::write(&config_file, &values, options.config.as_deref())?;
-    // A file and not a variable: commands that use these settings have to find it too.
+    // A file instead of a variable: commands with these settings must find the secret too.
     for (name, secret) in [
         (settings::SMS_SECRET_FILE, settings::SMS_SECRET),
         (settings::MPP_SECRET_FILE, settings::MPP_SECRET),
@@ -157,7 +158,7 @@ fn write_certificate(folder: &Path) -> anyhow::Result<CertificateFiles> {
     Ok(files)
 }
 
-/// The address of PayPal's stand-in, and the gateway's credentials there.
+/// The address of PayPal's stand-in, and the gateway's credentials at the stand-in.
 pub(crate) struct PayPalFiles {
     pub(crate) url: String,
     pub(crate) ca_file: PathBuf,
@@ -179,7 +180,7 @@ fn write_paypal(folder: &Path, paypal: &PayPal) -> anyhow::Result<PayPalFiles> {
     Ok(files)
 }
 
-/// Writes a new file that other users of the machine cannot read: some of them are keys.
+/// Writes a new file that other users of the machine cannot read, because some of the files are keys.
 fn write_private(path: &Path, content: impl AsRef<[u8]>) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     let mut file = options

@@ -11,11 +11,12 @@ use toml::{Table, Value};
 use super::{CertificateFiles, PayPalFiles};
 use crate::config::Settings;
 
-/// The file beside the settings that contains the key for text messages, and the key. It protects nothing: both sides are in this process.
+/// The file beside the settings with the key for text messages, and the key. The key protects nothing: sender and receiver are in this
+/// process.
 pub(super) const SMS_SECRET_FILE: &str = "sms-secret";
 pub(super) const SMS_SECRET: &str = "text-messages-of-the-demo";
 
-/// The same for the secret that binds challenges of the `Payment` scheme.
+/// The file with the secret that binds challenges of the `Payment` scheme, and the secret.
 pub(super) const MPP_SECRET_FILE: &str = "mpp-secret";
 pub(super) const MPP_SECRET: &str = "payment-challenges-of-the-demo-and-of-no-other";
 
@@ -176,7 +177,7 @@ impl DemoValues<'_> {
     }
 }
 
-/// Merges one table into another: tables are joined, all other values are replaced.
+/// Merges a table into another table: tables are joined, any other value is replaced.
 fn merge(under: &mut Table, over: Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {
@@ -188,8 +189,8 @@ fn merge(under: &mut Table, over: Table) {
     }
 }
 
-/// The ports of HTTP and of HTTPS, which is the one above it. For 0 two free ones: documents and pages contain the gateway's address, so it
-/// has to be known before the gateway starts.
+/// The ports of HTTP and of HTTPS; the port of HTTPS is the port of HTTP plus one. For 0, two free ports are selected. Documents and pages
+/// contain the gateway's address, so that the port has to be known before the gateway starts.
 pub(super) fn ports(wanted: u16) -> anyhow::Result<(u16, u16)> {
     match wanted {
         0 => {

@@ -1,4 +1,4 @@
-//! Certificates: those of files, which the settings have read, and those that ACME orders have stored.
+//! Certificates from files, which the settings have read, and certificates that ACME orders have stored.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::finding::Finding;
 use crate::config::{AcmeOrder, Certificate, EXPIRY_WARNING, Settings};
 use crate::database;
 
-/// The certificates of listeners and of the admin address that are in files.
+/// The certificates of listeners and of the admin address from files.
 pub(super) fn of_files(settings: &Settings, now: Timestamp) -> Vec<Finding> {
     let admin = settings.admin.tls.iter().map(|tls| &tls.certificate);
     let all = settings.certificates().chain(admin);
@@ -79,7 +79,7 @@ fn of_row(name: String, row: Option<&AcmeCertificateRow>, now: Timestamp) -> Fin
         };
     };
     let measured = format!("{}{failed}", validity(expires_at, now));
-    // Half of the time that its renewal has.
+    // Half of the time between the renewal and the end of the certificate.
     let renewal = row.renew_at.map(|at| expires_at.duration_since(at) / 2);
     let before = EXPIRY_WARNING.min(renewal.unwrap_or(EXPIRY_WARNING));
     match () {

@@ -1,4 +1,4 @@
-//! Checks that run at the same time, each with a time limit.
+//! Checks that run concurrently, each with a time limit.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tollgate_clock::Clock;
 
 use super::finding::Finding;
 
-/// Time limit of one check. The longest of them, a call to the facilitator, has a limit of five seconds itself.
+/// Time limit of a check. The longest check, a call to the facilitator, has a limit of five seconds itself.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The checks under way, in the order in which their findings are printed.
@@ -29,7 +29,7 @@ impl Checks {
         }
     }
 
-    /// What is known already.
+    /// Adds a finding that is known already.
     pub(super) fn known(&mut self, finding: Finding) {
         self.running.push(Running::Known(finding));
     }
@@ -57,7 +57,7 @@ impl Checks {
         self.running.push(Running::Task(name, task));
     }
 
-    /// The same for a check that blocks its thread.
+    /// Starts a check that blocks its thread.
     pub(super) fn start_blocking(
         &mut self,
         name: impl Into<String>,
@@ -71,7 +71,7 @@ impl Checks {
         });
     }
 
-    /// Waits for all of them.
+    /// Waits for every check.
     pub(super) async fn end(self) -> Vec<Finding> {
         let mut found = Vec::new();
         for one in self.running {

@@ -72,7 +72,7 @@ impl Finding {
         Finding::new(check, Status::Skipped, measured)
     }
 
-    /// The same with what to do about it.
+    /// Adds a remedy.
     pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Finding {
         self.remedy = Some(remedy.into());
         self

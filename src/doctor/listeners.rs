@@ -1,4 +1,4 @@
-//! Listen addresses of a gateway that does not run: another program may have them.
+//! Listen addresses of a gateway that does not run. Another program may use the addresses.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use super::checks::Checks;
 use super::finding::Finding;
 use crate::config::{ListenAddress, Settings};
 
-/// Checks each address. Only where no gateway runs with these settings: a running one has them.
+/// Checks each address, only where no gateway runs with these settings: a running gateway uses the addresses.
 pub(super) fn start(checks: &mut Checks, settings: &Arc<Settings>) {
     let listeners = settings.listeners.iter();
     let listeners = listeners.map(|listener| ("listener", listener.address.clone()));

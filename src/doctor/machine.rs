@@ -8,13 +8,13 @@ use super::finding::Finding;
 use crate::config::Settings;
 use crate::telemetry::accept_queue_max;
 
-/// Descriptors besides those of clients and providers: listeners, the database, logs, connections of the admin address.
+/// Descriptors besides the descriptors of clients and providers: listeners, the database, logs, connections of the admin address.
 const OTHER_DESCRIPTORS: u64 = 256;
 
 /// Time limit of the program that knows whether the clock is synchronized.
 const CLOCK_LIMIT: Duration = Duration::from_secs(3);
 
-/// Starts the checks. `process` is the running gateway, whose limits count rather than those of this command.
+/// Starts the checks. `process` is the running gateway: its limits count rather than the limits of this command.
 pub(super) fn start(checks: &mut Checks, settings: Option<&Settings>, process: Option<u32>) {
     if let Some(settings) = settings {
         let limits = &settings.server.limits;
@@ -24,7 +24,7 @@ pub(super) fn start(checks: &mut Checks, settings: Option<&Settings>, process: O
     checks.start("clock", clock());
 }
 
-/// The limit of open files (`RLIMIT_NOFILE`): a client is one, and its request another one to the provider.
+/// The limit of open files (`RLIMIT_NOFILE`): a client uses a descriptor, and its request to the provider another descriptor.
 fn descriptors(connections_max: usize, process: Option<u32>) -> Finding {
     let name = "limit of descriptors";
     let (path, whose) = match process {
@@ -44,7 +44,7 @@ fn descriptors(connections_max: usize, process: Option<u32>) -> Finding {
         return Finding::ok(name, measured);
     }
     if process.is_none() {
-        // A service manager gives the gateway another limit than this shell has.
+        // A service manager gives the gateway another limit than the limit of this shell.
         return Finding::skipped(name, measured).remedy("run this again while the gateway runs");
     }
     Finding::warning(name, measured).remedy(

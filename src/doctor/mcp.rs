@@ -1,4 +1,4 @@
-//! The servers behind the MCP resources: one `initialize` to each, as a client of the gateway sends it.
+//! The servers behind the MCP resources: the doctor sends an `initialize` to each server, like a client of the gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,9 @@ const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 /// An answer to `initialize`.
 struct Answered {
     status: u16,
-    /// The address of a redirect, resolved against that of the server, without its query.
+    /// The address of a redirect, resolved against the server's address, without its query.
     location: Option<Url>,
-    /// Whether it is of the protocol: a stream of events, or a JSON-RPC result.
+    /// Whether the answer follows the protocol: a stream of events, or a JSON-RPC result.
     is_result: bool,
 }
 
@@ -102,7 +102,7 @@ async fn initialize(
     };
     drop(answer);
     if let Some(session) = session {
-        // A client that needs its session no longer ends it. A server may not support that.
+        // A client ends a session that the client no longer needs. A server may not support the end of a session.
         let _ = client
             .delete(address)
             .headers(probe_fields(service, resource, &Method::DELETE, clock))

@@ -1,8 +1,8 @@
-//! Checks of the machine, and of the other parties that the settings name, for `tollgate doctor` and the admin API: beside a running gateway, in
-//! it, or without one.
+//! Checks of the machine, and of other parties named in the settings, for `tollgate doctor` and the admin API: beside a running gateway,
+//! inside a gateway, or without a gateway.
 //!
-//! The checks run at the same time, each with a time limit of its own. They change nothing: no lock of the store is taken, no money moves, and
-//! the only data written is a file without a name in the folder of the database.
+//! The checks run concurrently, each with a time limit. The checks change nothing: no lock of the store is taken, no money moves, and the
+//! only data written is a file without a name in the folder of the database.
 
 mod certificates;
 mod checks;
@@ -71,7 +71,7 @@ async fn check_all(settings: Result<Arc<Settings>, Report>, clock: &Clock) -> Ve
     checks.end().await
 }
 
-/// The settings, and each of their risks.
+/// The settings, and every risk of the settings.
 fn settings(settings: &Settings, clock: &Clock) -> Vec<Finding> {
     let mut found = vec![Finding::ok("settings", "valid")];
     let expiring = settings.expiring_certificates(clock.now());

@@ -12,7 +12,7 @@ use super::finding::Finding;
 use super::probe::{self, Probed};
 use crate::config::{Provider, Settings};
 
-/// Difference of two clocks above which it is worth a warning; a `Date` has whole seconds, and takes time to arrive.
+/// Difference of two clocks that causes a warning. A `Date` has whole seconds, and takes time to arrive.
 const SKEW_SECS_MAX: i64 = 5;
 
 pub(super) fn start(checks: &mut Checks, settings: &Arc<Settings>) {
@@ -38,7 +38,7 @@ pub(super) fn start(checks: &mut Checks, settings: &Arc<Settings>) {
     }
 }
 
-/// The names of providers, and the public ones, which are not needed by the gateway itself.
+/// The names of providers, and the public names. The gateway itself does not need the public names.
 fn hosts(settings: &Settings) -> BTreeMap<String, bool> {
     let mut hosts = BTreeMap::new();
     let service = &settings.service;
@@ -76,7 +76,7 @@ async fn resolve(name: String, host: &str, public: bool, clock: &Clock) -> Findi
     }
 }
 
-/// What the provider has to offer: its ids of the models that are sold.
+/// The models that the provider has to offer: the provider's ids of the sold models.
 fn models(settings: &Settings, provider: &Provider) -> BTreeSet<String> {
     let offers = settings.catalog.models().iter();
     let offers = offers.flat_map(|model| &model.providers);
@@ -153,7 +153,7 @@ fn describe_models(
     )
 }
 
-/// Whether a provider lists a model. Ollama lists the tag of a model that is named without one: `llama3` is `llama3:latest`.
+/// Whether a provider lists a model. Ollama lists the tag of a model named without a tag: `llama3` is `llama3:latest`.
 fn is_listed(model: &str, listed: &BTreeSet<String>) -> bool {
     const TAG: &str = ":latest";
     let other = match model.strip_suffix(TAG) {

@@ -1,4 +1,4 @@
-//! PayPal's plan, the facilitator's offer and the chain's node against the settings. Nothing is bought.
+//! PayPal's plan, the facilitator's offer and the chain's node against the settings. The checks buy nothing.
 
 use std::sync::Arc;
 

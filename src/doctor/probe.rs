@@ -1,4 +1,4 @@
-//! Requests to model providers, and the client that makes those of `doctor`.
+//! Requests to model providers, and the HTTP client of `doctor`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,7 @@ where
     })
 }
 
-/// A client that trusts these roots or, for `tls`, the system's. It follows no redirect: keys are for one server only.
+/// A client that trusts these roots or, for `tls`, the system's roots. The client follows no redirect: keys are for a single server.
 pub(super) fn client(
     own: Option<&[CertificateDer<'static>]>,
     tls: bool,

@@ -1,4 +1,4 @@
-//! The database: the time of a durable write, free space, the schema, and the gateway that has it.
+//! The database: the time of a durable write, free space, the schema, and the gateway with the lock of the database.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ use crate::config::{Settings, StoreUrl};
 use crate::database;
 use crate::telemetry;
 
-/// Durable writes that are measured, and the time after which no further one is made.
+/// The number of measured durable writes, and the time after which no further write is made.
 const WRITES: usize = 32;
 const WRITES_LIMIT: Duration = Duration::from_secs(3);
 
-/// Bytes of each: a page of the log.
+/// Bytes of each write: a page of the log.
 const WRITE_BYTES: usize = 4096;
 
-/// A median above which every response is noticeably late: each waits for one commit.
+/// A median above which every response is noticeably late: a response waits for a commit.
 const SLOW: Duration = Duration::from_millis(20);
 
 /// `TMPFS_MAGIC` and `RAMFS_MAGIC` (statfs(2)).
@@ -35,9 +35,9 @@ const GATEWAY_LIMIT: Duration = Duration::from_secs(3);
 /// The gateway of the settings on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Running {
-    /// None has the control socket.
+    /// No process has the control socket.
     None,
-    /// One does not tell its process.
+    /// A process has the control socket, but does not report its id.
     Unknown,
     Process(u32),
 }
@@ -129,7 +129,7 @@ fn control_socket(path: &Path) -> Finding {
     }
 }
 
-/// Whether a gateway can make its spool, or write it.
+/// Whether a gateway can create or write its spool.
 fn spool_folder(folder: &Path) -> Finding {
     let name = "spool";
     match database::check_spool(folder) {
@@ -139,7 +139,7 @@ fn spool_folder(folder: &Path) -> Finding {
     }
 }
 
-/// The time of a write and its sync, as each commit makes one, in a file without a name, which is gone with the process.
+/// The time of a write and its sync, as in a commit, in a file without a name. The file disappears with the process.
 fn durable_write(folder: &Path, clock: &Clock) -> Finding {
     let name = "durable write";
     let mut times = Vec::with_capacity(WRITES);
@@ -187,7 +187,7 @@ fn describe_writes(name: &str, mut times: Vec<Duration>, in_memory: bool) -> Fin
     }
 }
 
-/// The time of a round trip to the server and of a commit that it makes durable.
+/// The time of a round trip to the server and of a durable commit on the server.
 fn postgres(settings: &Settings, clock: &Clock) -> Finding {
     let name = "durable write";
     match database::measure(&settings.store, clock) {
@@ -238,7 +238,7 @@ fn describe_space(name: &str, free: u64, used: u64, least: u64) -> Finding {
             gigabytes(least)
         ));
     }
-    // A repair and a backup on the same disk need that much.
+    // A repair and a backup on this disk need twice the used or the minimum space.
     if free < used.saturating_mul(2).max(least.saturating_mul(2)) {
         return Finding::warning(name, measured)
             .remedy("free space: a repair needs twice the size of the database");

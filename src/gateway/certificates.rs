@@ -1,5 +1,5 @@
-//! The certificates of all listeners in force: those that are read from files with the settings, and those that ACME orders have obtained. Beside
-//! them the authorities of clients' certificates.
+//! The certificates of all listeners in force: certificates from files of the settings, and certificates from ACME orders. The module also
+//! keeps the authorities of clients' certificates.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct ListenerCertificates {
 }
 
 struct Shared {
-    /// Of each listener; `None` without TLS.
+    /// Per listener; `None` without TLS.
     listeners: Vec<Option<Arc<ListenerTls>>>,
     /// Their addresses in the settings.
     addresses: Vec<ListenAddress>,
@@ -28,9 +28,9 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Of each listener.
+    /// Per listener.
     sources: Vec<Vec<TlsSource>>,
-    /// Of the admin address, which serves it by itself.
+    /// Of the admin address. The admin server presents the certificate by itself.
     admin: Option<Certificate>,
     /// By the id of their order.
     issued: HashMap<[u8; 32], Certificate>,
@@ -41,7 +41,7 @@ fn serves(certificate: &Certificate, name: &str) -> bool {
 }
 
 impl ListenerCertificates {
-    /// Those of the settings that are read from files.
+    /// The certificates that the settings read from files.
     pub(super) fn new(bound: &[Bound], settings: &Settings) -> ListenerCertificates {
         let listeners = bound.iter().map(Bound::tls).collect();
         let addresses = settings.listeners.iter();
@@ -57,12 +57,12 @@ impl ListenerCertificates {
         certificates
     }
 
-    /// All of them, for their expiry.
+    /// Every certificate in force, for the expiry metrics.
     pub(super) fn all(&self) -> Snapshot<Vec<Certificate>> {
         self.all.clone()
     }
 
-    /// Uses those of other settings, and their authorities of clients, from the next handshake on.
+    /// Uses the certificates and client authorities of new settings from the next handshake on.
     pub(super) fn configure(&self, settings: &Settings) {
         let mut state = self.state();
         let shared = &self.shared;
@@ -79,7 +79,7 @@ impl ListenerCertificates {
         state.admin = admin.map(|tls| tls.certificate.clone());
         let before = std::mem::take(&mut state.issued);
         for order in settings.acme_orders() {
-            // Names that are added to an entry leave the others their certificate until there is one for all.
+            // Names added to an entry leave the earlier names their certificate until a certificate covers every name.
             let names =
                 |one: &Certificate| order.names.iter().filter(|name| serves(one, name)).count();
             let similar = || before.values().max_by_key(|one| names(one));

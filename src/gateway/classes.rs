@@ -7,8 +7,8 @@ use tollgate_store::Store;
 
 use crate::config::Settings;
 
-/// Logs rate classes of accounts that the settings do not define. On a thread of its own, since it visits every account; a store that is closed
-/// before it has begun is not read.
+/// Logs rate classes of accounts that the settings do not define. Runs on a separate thread, because the search visits every account. A
+/// store that is closed before the search begins is not read.
 pub(super) fn warn_about_classes(store: &Arc<dyn Store>, settings: &Settings) {
     let limits: RateLimits = settings.sections.find().unwrap_or_default();
     let store = Arc::downgrade(store);

@@ -1,6 +1,7 @@
-//! Health conditions of what the gateway depends on at run time: the database lock, the commit queue, certificates.
+//! Health conditions of the gateway's dependencies at run time: the database lock, the commit queue, certificates.
 //!
-//! `/ready` shows them, and the log has a line when one begins and one when it ends. Each has a metric for alerts.
+//! `/ready` shows the conditions. The log has a line when a condition begins and a line when the condition ends. Every condition has a
+//! metric for alerts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,33 +18,33 @@ use crate::acme::AcmeStatus;
 use crate::admin::Ready;
 use crate::config::Certificate;
 
-/// A commit that takes longer is worth a warning: it takes milliseconds, and every response waits for one.
+/// A commit that takes longer causes a warning. A commit normally takes milliseconds, and every response waits for a commit.
 const COMMIT_MAX: Duration = Duration::from_secs(2);
 
-/// A node that has read nothing of other nodes for so long admits no credential.
+/// A node that has read no change of other nodes for this time admits no credential.
 const FEED_AGE_MAX: Duration = Duration::from_secs(2);
 
 /// For how long a refusal by the full commit queue is shown.
 const REFUSALS_SHOWN: Duration = Duration::from_secs(60);
 
-/// The checks, and what they compare with.
+/// The checks, and the values that the checks compare.
 pub(super) struct Conditions {
     store: Arc<dyn Store>,
     clock: Clock,
     certificates: Snapshot<Vec<Certificate>>,
     acme: AcmeStatus,
     refusals: Mutex<Refusals>,
-    /// Whether the watch over the files of the settings has found others than those in force, and has not put them in force.
+    /// Whether the file watch has found settings files that differ from the settings in force and are not in force yet.
     is_reload_due: AtomicBool,
-    /// The conditions that the log has.
+    /// The conditions already logged.
     logged: Mutex<BTreeSet<String>>,
 }
 
-/// The refusals of the commit queue that were seen last.
+/// The last refusals of the commit queue.
 #[derive(Default)]
 struct Refusals {
     count: u64,
-    /// When they were first seen, on the monotonic clock.
+    /// When this count was first seen, on the monotonic clock.
     seen_at: Option<Duration>,
 }
 
@@ -65,12 +66,12 @@ impl Conditions {
         }
     }
 
-    /// Sets whether the settings in force are those of the watched files.
+    /// Sets whether the settings in force equal the watched files.
     pub(super) fn settings_in_force(&self, are: bool) {
         self.is_reload_due.store(!are, Relaxed);
     }
 
-    /// The conditions that hold now. Their texts contain nothing that changes while they hold.
+    /// The conditions that hold now. The text of a condition does not change while the condition holds.
     pub(super) fn check(&self) -> Ready {
         let mut found = Ready::default();
         self.check_store(&mut found);
@@ -175,7 +176,7 @@ impl Conditions {
         seen_at.is_some_and(|seen_at| elapsed.saturating_sub(seen_at) < REFUSALS_SHOWN)
     }
 
-    /// Writes a line for each condition that has begun or ended since the last call. To be called periodically.
+    /// Logs a line for each condition that has begun or ended since the last call. The caller calls periodically.
     pub(super) fn log_changes(&self) {
         let Ready { reasons, warnings } = self.check();
         let found: BTreeSet<String> = reasons.into_iter().chain(warnings).collect();

@@ -37,10 +37,10 @@ pub enum StartError {
         #[source]
         source: BuildError,
     },
-    /// Health, metrics or the control socket could not be served.
+    /// Health, metrics or the control socket could not start.
     #[error(transparent)]
     Admin(#[from] AdminError),
-    /// The process that started this one did not hand over.
+    /// The predecessor, the process that started this process, did not hand over.
     #[error(transparent)]
     Predecessor(#[from] PredecessorError),
     /// The operating system provided no thread or no event queue.

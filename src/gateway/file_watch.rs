@@ -1,8 +1,8 @@
-//! File watch: reads certificates again when their files have changed, and reloads the settings when their file, or another that they name,
-//! has, where the settings say so.
+//! File watch: reads certificates again when their files have changed. Where the settings say so, the watch also reloads the settings when
+//! the settings file or a file named by the settings has changed.
 //!
-//! The files are looked at every two seconds, and read when they have not changed for that time: an editor or a renewal of certificates
-//! may write several of them.
+//! The watch looks at the files every two seconds. The watch reads a file once the file has not changed for two seconds, because an editor
+//! or a renewal of certificates may write several files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,10 +18,11 @@ use crate::config::Stamp;
 
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Watches the certificates of the settings in force; does not end. Only they are exchanged: a settings file that was edited meanwhile waits
-/// for its reload.
+/// Watches the certificates of the settings in force; does not end. The watch exchanges certificates only: a settings file edited meanwhile
+/// waits for its reload.
 ///
-/// A chain whose key has not been replaced yet is read again each time until both match. A failure is logged once, until it is another one.
+/// A chain whose key has not been replaced yet is read again until chain and key match. A failure is logged when the failure differs from
+/// the last one.
 pub(super) async fn watch_certificates(reloader: Arc<Reloader>) {
     let mut seen = Vec::new();
     let mut logged = Vec::new();
@@ -45,10 +46,11 @@ pub(super) async fn watch_certificates(reloader: Arc<Reloader>) {
     }
 }
 
-/// Watches the files of the settings in force; does not end. What changed since they were read is noticed, also before the watch began.
+/// Watches the files of the settings in force; does not end. The watch also notices a change between the last read of a file and the start
+/// of the watch.
 ///
-/// A reload that was refused because of what the files say is not repeated before they change. One that the database or an
-/// upgrade refused is retried with exponential backoff.
+/// A reload refused because of the content of the files is repeated only after the files change. A reload refused by the database or an
+/// upgrade is retried with exponential backoff.
 pub(super) async fn watch_settings(
     reloader: Arc<Reloader>,
     changes: Arc<dyn Changes>,

@@ -10,8 +10,7 @@ use crate::admin::{self, JsonSource, Readiness, Ready, Workers};
 use crate::config::{Durability, Settings};
 use crate::proxy::{HealthChecks, Liveness, Proxy};
 
-/// Time limit for a worker's answer. A running worker answers within microseconds; a thread that is blocked for a second serves none of its
-/// clients.
+/// Time limit for a worker's answer. A running worker answers within microseconds. A thread blocked for a second answers no client.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// The content of `/providers`.
@@ -30,7 +29,7 @@ pub(super) fn liveness(proxy: &Arc<Proxy>, liveness: Liveness) -> admin::Livenes
                 all: liveness.workers(),
                 unresponsive: liveness.unresponsive(PROBE).await,
             };
-            // After a stop the workers have ended, and none is stuck.
+            // After a stop every worker has ended, and no worker is stuck.
             if proxy.is_stopped() {
                 workers.unresponsive.clear();
             }
@@ -57,7 +56,7 @@ pub(super) fn readiness(
     store: &Arc<dyn Store>,
     conditions: Arc<Conditions>,
 ) -> Readiness {
-    // The proxy owns it, for the listeners.
+    // The proxy owns this closure, for the listeners.
     let (proxy, store) = (Arc::downgrade(proxy), store.clone());
     let only_process = settings.store.durability == Durability::Process;
     Box::new(move || {

@@ -20,10 +20,10 @@ use crate::proxy::Proxy;
 /// Interval of the removal of expired holds and unused counters, and of the release of freed memory.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval at which refused requests are written: an owner who looks at once sees them soon.
+/// Interval at which refused requests are written. An owner sees a refused request after a second.
 const RECORD_REFUSED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Refused requests in one commit: more would delay the completions in it.
+/// Refused requests in one commit. More requests would delay the completions in the commit.
 const REFUSED_PER_COMMIT: usize = 256;
 
 /// Interval at which the last use of credentials is recorded.
@@ -32,34 +32,36 @@ const RECORD_USES_INTERVAL: Duration = Duration::from_secs(60);
 /// For how long a credential stays in memory without being used.
 const KEPT_IDLE: Duration = Duration::from_secs(600);
 
-/// Interval of the look at the free space: less than the default minimum is written within it.
+/// Interval at which the free space is read. Writes within the interval take less than the default minimum of free space.
 const DISK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Credential uses in one unit of work: it must not delay the writes after it for long.
+/// Credential uses in one unit of work. A larger unit would delay the following writes.
 const USES_PER_COMMIT: usize = 256;
 
-/// The same at the end of the process, which waits for each.
+/// Credential uses in one unit of work at the end of the process. The process waits for every unit.
 const LAST_USES_PER_COMMIT: usize = 4096;
 
-/// With fewer concurrent exchanges than this there is no memory worth releasing.
+/// With fewer concurrent exchanges there is no memory worth releasing.
 const RELEASE_THRESHOLD: usize = 100;
 
 /// Interval at which credit of accounts without requests is returned to their shared balances.
 const RETURN_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Interval at which a node looks whether it is the leader of the cluster.
+/// Interval at which a node checks whether the node leads the cluster.
 const LEADER_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Pause before a task that has panicked is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(5);
 
-/// Interval at which accounts that were not used since the last time are removed from memory: longer than a request waits before its hold.
+/// Interval at which accounts unused since the last interval are removed from memory. The interval is longer than a request waits before
+/// its hold.
 const EVICT_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Interval at which the size of the database, the credit of all accounts and the begin of the journal are read.
+/// Interval at which the size of the database, the credit of every account and the begin of the journal are read.
 const STORE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Interval at which changes that every node has read are removed from the feed, 4,096 at once: 800 a second, which is more than nodes write.
+/// Interval at which changes that every node has read are removed from the feed, 4,096 at once. The rate is 800 changes a second, more than
+/// nodes write.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reads the size of the database, the credit of all accounts and for how long months have waited for their removal.
@@ -93,7 +95,7 @@ pub(super) async fn look_after_store(
     }
 }
 
-/// Removes what every node has read from the feed of changes, on one node of a cluster.
+/// Removes changes that every node has read from the feed, on one node of a cluster.
 pub(super) async fn prune_feed(store: Arc<dyn Store>) {
     loop {
         if store.is_leader() {
@@ -106,7 +108,7 @@ pub(super) async fn prune_feed(store: Arc<dyn Store>) {
     }
 }
 
-/// Reads the credit of all accounts, on one node of a cluster.
+/// Reads the credit of every account, on one node of a cluster.
 async fn read_owed(store: &Arc<dyn Store>) {
     let gauges = store.gauges();
     if !store.is_leader() {
@@ -122,7 +124,7 @@ async fn read_owed(store: &Arc<dyn Store>) {
     }
 }
 
-/// Runs a task that does not end, and again when it panics: the process would go on without it.
+/// Runs a task that does not end. Starts the task again after a panic: the process would go on without the task.
 pub(super) async fn restarting(name: &'static str, task: impl Fn() -> BackgroundTask) {
     let mut running = JoinSet::new();
     loop {
@@ -134,7 +136,7 @@ pub(super) async fn restarting(name: &'static str, task: impl Fn() -> Background
     }
 }
 
-/// Runs the leader jobs while this node is the leader. One that panics is started again: no other node does its work.
+/// Runs the leader jobs while this node is the leader. A job that panics is started again, because no other node does the job.
 pub(super) async fn run_leader_jobs(store: Arc<dyn Store>, leader_jobs: Vec<LeaderJob>) {
     let mut running = JoinSet::new();
     let mut started = HashMap::new();
@@ -167,8 +169,8 @@ pub(super) async fn run_leader_jobs(store: Arc<dyn Store>, leader_jobs: Vec<Lead
     }
 }
 
-/// Returns the credit of accounts without requests to their shared balances, a part of the accounts at a time: requests wait for the commits of
-/// what is returned.
+/// Returns the credit of accounts without requests to their shared balances, a part of the accounts at a time: requests wait for the
+/// commits of the returned credit.
 pub(super) async fn return_idle_credit(ledger: Ledger, clock: Clock) {
     for part in (0..Ledger::PARTS).cycle() {
         tokio::time::sleep(RETURN_INTERVAL / Ledger::PARTS as u32).await;
@@ -210,14 +212,14 @@ pub(super) async fn run_maintenance(
 pub(super) async fn watch_disk(store: Arc<dyn Store>, folder: PathBuf, bytes_min: u64) {
     loop {
         let free = rustix::fs::statvfs(&folder).map(|found| found.f_bavail * found.f_frsize);
-        // A file system that tells nothing is not full.
+        // A file system without a figure of free space is not full.
         let is_low = free.is_ok_and(|free| free < bytes_min);
         store.gauges().is_disk_low.store(is_low, Relaxed);
         tokio::time::sleep(DISK_INTERVAL).await;
     }
 }
 
-/// Records which credentials have been used, a part at a time. No request waits for all of it, and a lost record has no effect.
+/// Records used credentials, a part at a time. No request waits for the records, and a lost record has no effect.
 pub(super) async fn record_credential_uses(
     credentials: Arc<Credentials>,
     store: Arc<dyn Store>,
@@ -229,7 +231,7 @@ pub(super) async fn record_credential_uses(
     }
 }
 
-/// Records which credentials have been used since the last time, in parts that are spread over `time`.
+/// Records the credentials used since the last call, in parts spread over `time`.
 pub(super) async fn record_uses(credentials: &Credentials, store: &dyn Store, time: Duration) {
     let uses = credentials.unstored_uses();
     let parts = uses.chunks(match time.is_zero() {
@@ -249,7 +251,7 @@ pub(super) async fn record_uses(credentials: &Credentials, store: &dyn Store, ti
     tokio::time::sleep(pause).await;
 }
 
-/// Writes refused requests for the owners of their accounts. No request waits for it, and what a crash loses has no effect.
+/// Writes refused requests for the owners of their accounts. No request waits for the write, and a row lost in a crash has no effect.
 pub(super) async fn record_refused_requests(
     refused: Arc<RefusedRequests>,
     store: Arc<dyn Store>,
@@ -286,7 +288,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
-    /// A store with so many keys that have been used.
+    /// A store with `count` used keys.
     async fn used(path: &std::path::Path, count: u32) -> (Arc<dyn Store>, Arc<Credentials>) {
         let options = sqlite::Options::new(NOW, RootSecret([7; 32]));
         let store = sqlite::open(path, options).expect("a store");

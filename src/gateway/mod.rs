@@ -85,15 +85,16 @@ impl GatewayBuilder {
         self
     }
 
-    /// Adds a module. It is built after those before it, and its filters replace earlier ones of the same names.
+    /// Adds a module. Modules are built in the order of these calls. A filter of a later module replaces an earlier filter with an equal
+    /// name.
     #[must_use]
     pub fn module(mut self, module: impl Module + 'static) -> GatewayBuilder {
         self.modules.push(Box::new(module));
         self
     }
 
-    /// Adds a filter that chains can name, given by its name or with order constraints: a module of one filter. A built-in filter of the
-    /// same name is replaced.
+    /// Adds a filter that chains can name, given by its name or with order constraints: a module with a single filter. A built-in filter
+    /// with an equal name is replaced.
     #[must_use]
     pub fn filter(
         self,
@@ -103,15 +104,15 @@ impl GatewayBuilder {
         self.module(FilterModule::new(filter.into(), build))
     }
 
-    /// Adds a route to the route table, or changes one of it. What the settings file says of a route counts more: a `[[route]]` of the same
-    /// path stays as it is, and a `[[route_change]]` is made after this one.
+    /// Adds a route to the route table, or changes a route of the table. The settings file takes precedence: a `[[route]]` with an equal
+    /// path stays unchanged, and a `[[route_change]]` is applied after this change.
     #[must_use]
     pub fn route(mut self, change: RouteChange) -> GatewayBuilder {
         self.routes.push(change);
         self
     }
 
-    /// What the modules and the program declare, for [`crate::config::load`].
+    /// The declarations of the modules and the program, for [`crate::config::load`].
     pub fn declarations(&self) -> Declarations {
         Declarations {
             routes: self.routes.clone(),
@@ -123,12 +124,12 @@ impl GatewayBuilder {
     ///
     /// # Errors
     ///
-    /// Any error that keeps the gateway from serving, with its remedy. Nothing runs then.
+    /// Any error that keeps the gateway from serving, with its remedy. After an error no part of the gateway runs.
     pub fn start(self, settings: Settings) -> Result<Gateway, StartError> {
         start::start(self, settings, None)
     }
 
-    /// The same, in place of the process that started this one.
+    /// Starts the gateway in place of the predecessor, the process that started this process.
     pub(crate) fn start_after(
         self,
         predecessor: Option<Predecessor>,
@@ -148,9 +149,9 @@ pub struct Gateway {
     admin: Admin,
     runtime: Runtime,
     purchase_tasks: PurchaseTasks,
-    /// What modules end before the store closes.
+    /// Work that modules end before the store closes.
     last_work: Vec<LastWork>,
-    /// What makes operators' changes.
+    /// Makes operators' changes.
     changes: Arc<dyn Changes>,
     upgrader: Arc<Upgrader>,
     /// The new process that serves.
@@ -203,7 +204,7 @@ impl Gateway {
         }
     }
 
-    /// What makes operators' changes, and the runtime to wait for them on.
+    /// The handler of operators' changes, and the runtime on which a caller waits for a change.
     pub(crate) fn changes(&self) -> (Handle, Arc<dyn Changes>) {
         (self.runtime.handle().clone(), self.changes.clone())
     }
@@ -232,7 +233,7 @@ impl Gateway {
         self.run_until(stop, std::future::pending())
     }
 
-    /// The same, and drains without the delay of the settings when `at_once` completes.
+    /// As [`Gateway::run`], and drains without the delay of the settings when `at_once` completes.
     pub(crate) fn run_until(
         mut self,
         stop: impl Future<Output = ()>,

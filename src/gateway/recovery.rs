@@ -16,12 +16,12 @@ use crate::telemetry;
 /// Interval at which the leader looks for nodes whose process has ended.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Looks in a row that find the same lease before its node is recovered. Between them passes the length of a lease, in which a node that runs
-/// renews it five times.
+/// Consecutive looks with an unchanged lease before the leader recovers the lease's node. Between the looks passes the length of a lease. A
+/// running node renews its lease five times in this time.
 const UNRENEWED_LOOKS: u32 = 3;
 
-/// Recovers nodes whose process has ended, while this node is the leader of the cluster. Each connection is made with the settings in force:
-/// a reload may have replaced the password.
+/// Recovers nodes whose process has ended, while this node is the leader of the cluster. Every connection uses the settings in force,
+/// because a reload may have replaced the password.
 pub(super) async fn recover_nodes(
     running: Arc<dyn RunningSettings>,
     store: Arc<dyn Store>,
@@ -74,7 +74,7 @@ fn recover_ended(
     })
 }
 
-/// Recovers each of the nodes that has ended, whether or not the recovery of one before it fails. Returns how many have failed.
+/// Recovers every ended node, also after a failed recovery of an earlier node. Returns the number of failed recoveries.
 fn recover_each(
     mut seen: SeenLeases,
     nodes: impl Fn() -> Result<Vec<NodeState>, OpenError>,
@@ -82,7 +82,7 @@ fn recover_each(
 ) -> Result<(SeenLeases, u64), OpenError> {
     let mut failed = 0;
     for ended in seen.look(nodes()?) {
-        // Each recovery before may have taken minutes, in which the node may have started again.
+        // An earlier recovery may have taken minutes, and the node may have started again meanwhile.
         let now = nodes()?.into_iter().find(|node| node.node == ended.node);
         if !now.is_some_and(|now| is_to_be_recovered(&now) && end(&now) == end(&ended)) {
             continue;
@@ -100,11 +100,11 @@ fn recover_each(
     Ok((seen, failed))
 }
 
-/// The end of the lease of each node, and how many looks in a row have found it.
+/// The end of every node's lease, and the number of consecutive looks with an unchanged end.
 ///
-/// The clock of the database says for how long a lease has ended, and does not say that its node has had that time to renew it: when the clock is
-/// set forward, or the database is back after an outage, the leases of all nodes have ended long ago.
-/// A look that failed, a time without leadership, and a pause of this process begin it anew.
+/// The database clock gives the time since the end of a lease. The clock does not prove that the node had this time for a renewal: when the
+/// clock is set forward, or the database is back after an outage, the leases of every node have ended long ago. A failed look, a time
+/// without leadership, and a pause of this process restart the count.
 #[derive(Debug, Default)]
 struct SeenLeases {
     of_nodes: HashMap<i64, (Timestamp, u32)>,
@@ -113,7 +113,7 @@ struct SeenLeases {
 }
 
 impl SeenLeases {
-    /// Nothing, if this process has not run since the last look: the others may have been stopped with it.
+    /// Empty if this process has not run since the last look: a pause of this process may have paused the other nodes too.
     fn unless_paused(self, now: Duration) -> SeenLeases {
         match now > self.looked_at + 2 * RECOVERY_INTERVAL {
             true => SeenLeases::default(),
@@ -121,7 +121,7 @@ impl SeenLeases {
         }
     }
 
-    /// Adds a look, and returns the nodes that others are to recover.
+    /// Adds a look, and returns the nodes due for recovery by another node.
     fn look(&mut self, nodes: Vec<NodeState>) -> Vec<NodeState> {
         let before = std::mem::take(&mut self.of_nodes);
         let found = nodes
@@ -143,12 +143,13 @@ impl SeenLeases {
     }
 }
 
-/// The end of a node's lease, which each renewal changes.
+/// The end of a node's lease. Every renewal changes the end.
 fn end(node: &NodeState) -> Option<Timestamp> {
     node.lease.as_ref().map(|lease| lease.until)
 }
 
-/// Whether others are to recover a node by themselves. For one that has left nothing but its lease, the changes that it has not read are kept.
+/// Whether another node recovers this node automatically. For a node that left only its lease, the changes that the node has not read are
+/// kept.
 fn is_to_be_recovered(node: &NodeState) -> bool {
     let is_over = node.lease.as_ref().is_none_or(NodeLease::may_be_recovered);
     let is_left = !node.has_nothing_left || node.lease.is_some();
@@ -163,7 +164,7 @@ mod tests {
 
     const NOW: i64 = 1_800_000_000;
 
-    /// A node that has left something, and whose lease has ended so many seconds ago.
+    /// A node with remaining state, whose lease ended `secs` seconds ago.
     fn node_ended(number: i64, secs: i64) -> NodeState {
         NodeState {
             node: number,
@@ -182,7 +183,7 @@ mod tests {
         }
     }
 
-    /// The end of the lease, and the time of the database; none of a look that failed.
+    /// The end of the lease, and the time of the database; `None` for a failed look.
     type Look = Option<(i64, i64)>;
 
     #[test]
@@ -279,8 +280,8 @@ mod tests {
         }
     }
 
-    /// One node that could not be recovered kept all after it from being recovered, and a node that had come back during a recovery was judged
-    /// by the lease that it had before: cut off a second time, it would have been recovered within its grace.
+    /// A node without a possible recovery kept every later node from its recovery. A node that had come back during a recovery was judged
+    /// by its earlier lease: cut off a second time, the node would have been recovered within its grace.
     #[test]
     fn a_node_that_cannot_be_recovered_and_one_that_came_back_keep_no_other_from_it() {
         let tried = RefCell::new(Vec::new());

@@ -1,8 +1,8 @@
-//! Reload: the settings file is read again, and what it says takes effect as a whole or not at all.
+//! Reload: the settings file is read again, and its content takes effect as a whole or not at all.
 //!
-//! Everything that can fail comes first: the check of the file, the new settings of each module, the chains, the prices, which are durable
-//! before a request is charged by them. What remains is stores of pointers. A request keeps the generation that it began with
-//! (`proxy::generation`); state lives in the modules and providers, which stay.
+//! Every step that can fail comes first: the check of the file, the new settings of each module, the chains, and the prices. Prices are
+//! durable before a request is charged by them. The remaining steps only store pointers. A request keeps the generation of its begin
+//! (`proxy::generation`). State stays in the modules and providers.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -34,13 +34,13 @@ use crate::proxy::{Generation, Proxy, Routes};
 use crate::telemetry::{self, PreparedTraces, Telemetry};
 use crate::upstream::Providers;
 
-/// What remains for the operator when a setting needs another process.
+/// The remedy when a setting needs another process.
 const REMEDY: &str = "run `tollgate upgrade`, or restore the earlier value";
 
-/// The same for a setting that an upgrade refuses too: it hands over an open database, and the node.
+/// The remedy for a setting that an upgrade refuses too: an upgrade hands over an open database, and the node.
 const REMEDY_OF_STORE: &str = "stop the gateway and start it again, or restore the earlier value";
 
-/// The same for the path at which `tollgate upgrade` looks for the gateway.
+/// The remedy for a changed path at which `tollgate upgrade` looks for the gateway.
 const REMEDY_OF_SOCKET: &str =
     "send the signal SIGUSR2 to the gateway, or restore the earlier value";
 
@@ -63,13 +63,13 @@ const RELOADED: [&str; 12] = [
 /// Reloads the settings of one gateway.
 pub(crate) struct Reloader {
     deps: ReloaderDeps,
-    /// Read without a lock: periodic tasks and the admin address look at it.
+    /// Read without a lock by periodic tasks and the admin address.
     in_force: ArcSwap<InForce>,
     state: Mutex<State>,
     counts: Arc<Counts>,
 }
 
-/// What a reload changes, and what it needs for that.
+/// The parts that a reload changes, and the inputs of a reload.
 pub(super) struct ReloaderDeps {
     pub(super) upgrade: UpgradeState,
     pub(super) modules: Vec<Box<dyn Module>>,
@@ -88,7 +88,7 @@ pub(super) struct ReloaderDeps {
 }
 
 impl ReloaderDeps {
-    /// Records for other nodes of the database what settings this one has in force.
+    /// Records for other nodes of the database the settings in force on this node.
     fn record(&self, settings: &Settings) {
         let root = self.store.root_secret();
         let digest = settings.source.cluster_digest(&root, &self.declarations);
@@ -96,13 +96,13 @@ impl ReloaderDeps {
     }
 }
 
-/// The settings in force, and what the modules have made of them.
+/// The settings in force, and the modules' results for the settings.
 struct InForce {
     settings: Arc<Settings>,
     services: Services,
 }
 
-/// Locked for the time of a reload, which waits for the database.
+/// Locked for the time of a reload. A reload waits for the database.
 struct State {
     version: u64,
     /// The maintenance of the providers in force.
@@ -116,16 +116,16 @@ struct Counts {
     failed: AtomicU64,
 }
 
-/// Why new settings were not put in force. The earlier ones stay.
+/// Why new settings are not in force. The earlier settings stay.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReloadError {
     /// The file has errors.
     #[error(transparent)]
     Invalid(Report),
-    /// Settings differ that are fixed at the start.
+    /// A setting that is fixed at the start differs.
     #[error("{}", RestartNeeded(.0))]
     NeedsRestart(Vec<Difference>),
-    /// A new process takes over, which has read the settings already.
+    /// A new process takes over and has read the settings already.
     #[error(
         "an upgrade is under way; reload the settings of the new process, or of this one if the upgrade fails"
     )]
@@ -141,7 +141,7 @@ pub(crate) enum ReloadError {
 struct RestartNeeded<'a>(&'a [Difference]);
 
 impl fmt::Display for RestartNeeded<'_> {
-    /// One line for each setting, as in the report of `tollgate check`.
+    /// A line for each setting, as in the report of `tollgate check`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, difference) in self.0.iter().enumerate() {
             if at > 0 {
@@ -158,7 +158,7 @@ impl fmt::Display for RestartNeeded<'_> {
     }
 }
 
-/// New settings, checked against those in force.
+/// New settings, checked against the settings in force.
 struct Checked {
     settings: Arc<Settings>,
     services: Services,
@@ -166,17 +166,17 @@ struct Checked {
     apply: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// The same with everything built that they need.
+/// Checked settings, with every object built for them.
 struct Built {
     checked: Checked,
     routes: Routes,
     providers: Arc<Providers>,
-    /// `None` where the export of traces stays as it is.
+    /// `None` where the export of traces stays unchanged.
     traces: Option<PreparedTraces>,
 }
 
 impl Reloader {
-    /// The reloader of a gateway that serves these settings, whose providers it maintains from now on.
+    /// The reloader of a gateway with these settings. The reloader maintains the providers from now on.
     pub(super) fn new(settings: Arc<Settings>, services: Services, deps: ReloaderDeps) -> Reloader {
         let generation = deps.proxy.generation();
         deps.record(&settings);
@@ -204,14 +204,14 @@ impl Reloader {
         })
     }
 
-    /// Reads the settings again and puts them in force, all or none; reopens the log files in any case. Blocks for the disk.
+    /// Reads the settings again and puts every setting or no setting in force. Reopens the log files in any case. Blocks for the disk.
     ///
     /// # Errors
     ///
     /// Why the earlier settings stay in force.
     pub(crate) fn reload(&self) -> Result<ReloadedSettings, ReloadError> {
         let mut state = self.state();
-        // After a rotation, which asks for a reload as well.
+        // A log rotation also asks for a reload.
         self.deps.telemetry.reopen_log();
         let built = match self.deps.upgrade.has_begun() {
             true => Err(ReloadError::Upgrade),
@@ -238,8 +238,9 @@ impl Reloader {
         }
     }
 
-    /// Reads the certificates again whose files have changed, and uses them from the next handshake on; all other settings stay as they are.
-    /// One that cannot be used leaves the earlier one in use. Returns why. Blocks for the disk.
+    /// Reads certificates with changed files again, and uses the certificates from the next handshake on. Every other setting stays
+    /// unchanged. An unusable certificate leaves the earlier certificate in use. Returns the reasons for unusable certificates. Blocks for
+    /// the disk.
     pub(super) fn reload_certificates(&self) -> Vec<String> {
         let _state = self.state();
         let in_force = self.in_force.load_full();
@@ -280,7 +281,7 @@ impl Reloader {
         self.state.lock()
     }
 
-    /// Reads and checks the file, and what each module says of it.
+    /// Reads and checks the file, and asks each module for its opinion of the settings.
     fn check(&self) -> Result<Checked, ReloadError> {
         let in_force = self.in_force.load_full();
         let ReloaderDeps {
@@ -325,7 +326,7 @@ impl Reloader {
         let (old, source) = (&in_force.settings.source, &new.source);
         let mut differences = old.differences(source, declarations, needs_restart);
         for key in differing {
-            // Its value follows from another setting.
+            // The value of this setting follows from another setting.
             if !differences.iter().any(|one| is_in(&one.key, &key)) {
                 differences.push(source.difference(&key, DifferenceKind::Changed));
             }
@@ -338,7 +339,7 @@ impl Reloader {
         })
     }
 
-    /// Builds everything that can fail, and stores the prices.
+    /// Builds every object whose construction can fail, and stores the prices.
     fn build(&self, checked: Checked) -> Result<Built, ReloadError> {
         let refused = checked.differences.iter().filter(|one| one.needs_restart);
         let refused: Vec<Difference> = refused.cloned().collect();
@@ -363,7 +364,7 @@ impl Reloader {
             ),
             false => None,
         };
-        // First, for the prices are read from a database that may refuse the earlier password by now.
+        // First, because the database of the prices may refuse the earlier password by now.
         self.use_password(new);
         let recorded = record_new_prices(new, &*deps.store, deps.clock.now());
         recorded.inspect_err(|_| self.use_password(&self.in_force.load().settings))?;
@@ -375,14 +376,14 @@ impl Reloader {
         })
     }
 
-    /// Logs in to the database with the password of these settings from now on. Connections that are open stay.
+    /// Logs in to the database with the password of these settings from now on. Open connections stay.
     fn use_password(&self, settings: &Settings) {
         let password = settings.store.password.as_ref();
         let password = password.map(|password| password.expose_secret().as_bytes());
         self.deps.store.replace_password(password);
     }
 
-    /// Puts them in force. Nothing here can fail.
+    /// Puts the built settings in force. No step can fail here.
     fn apply(&self, state: &mut State, built: Built) -> ReloadedSettings {
         let Built {
             checked,
@@ -435,7 +436,7 @@ impl RunningSettings for Reloader {
         Reloader::reload(self).map_err(|error| {
             let message = telemetry::chain(&error);
             match error {
-                // To be repeated as it is.
+                // The caller repeats the call unchanged.
                 ReloadError::Start(StartError::Books(_)) | ReloadError::Upgrade => {
                     ChangeError::unavailable(message)
                 }
@@ -461,8 +462,8 @@ fn maintain(runtime: &Handle, providers: &Arc<Providers>) -> JoinHandle<()> {
     runtime.spawn(async move { providers.run_maintenance().await })
 }
 
-/// Settings of the gateway itself that differ and are fixed although their keys are reloaded: a listener, or the admin address, has TLS or
-/// not.
+/// Settings of the gateway itself that differ and are fixed although their keys are reloaded: whether a listener or the admin address has
+/// TLS.
 fn restarted(old: &Settings, new: &Settings) -> Vec<String> {
     let mut keys = Vec::new();
     let addresses = old.listeners.iter().map(|one| &one.address);

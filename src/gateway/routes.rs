@@ -17,10 +17,10 @@ use crate::config::{self, Settings};
 use crate::proxy::{LifecycleHeaders, RouteEntry, Routes};
 use crate::telemetry::Telemetry;
 
-/// A filter by its name in chains, and how it is built for a route.
+/// A filter by its name in chains, and the function that builds the filter for a route.
 pub(super) type NamedFilter = (&'static str, BuildFilter);
 
-/// The routes as modules see them.
+/// The routes from the modules' view.
 pub(super) fn route_list(routes: &[config::Route]) -> RouteList {
     let facts = routes.iter().map(|route| RouteFacts {
         path: route.path.as_str().into(),
@@ -36,7 +36,7 @@ pub(super) fn route_list(routes: &[config::Route]) -> RouteList {
     RouteList(facts.collect())
 }
 
-/// Builds the chain of every route, and adds those that are new to the metrics.
+/// Builds the chain of every route, and adds new routes to the metrics.
 pub(super) fn routes(
     settings: &Settings,
     (filters, services): (&[NamedFilter], &Services),
@@ -117,7 +117,7 @@ fn entry(
             errors: route.errors,
         },
         path: route.path.clone(),
-        // Clients are configured with either address of an MCP resource, and the authorization server accepts both.
+        // Clients are configured with an MCP resource's address with or without the slash. The authorization server accepts either address.
         is_also_slashed: (route.access).is_some_and(|access| access.resource != Resource::Api),
         methods,
         cors: route.cors,
@@ -135,7 +135,7 @@ fn buys(route: &config::Route) -> bool {
     (route.access).is_some_and(|access| access.any_of.has_any(Scopes::BUYING))
 }
 
-/// Errors of a route that buys, whichever part refuses the request: a 400 is no reason to pay, and its body says so.
+/// Errors of a route that buys, for a refusal by any part: a 400 is no reason to pay, and the body of the error says so.
 fn purchase_errors(shape: ErrorShape) -> ErrorPage {
     ErrorPage::new(move |error, _| {
         let mut body = error.body(shape);

@@ -1,4 +1,5 @@
-//! Messages to the service manager (sd_notify(3)): ready, stopping, and the watchdog. Nothing is sent where it did not ask for them.
+//! Messages to the service manager (sd_notify(3)): ready, stopping, and the watchdog. No message is sent to a manager that did not ask for
+//! messages.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ pub(crate) fn ready(listeners: usize) {
     notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
-/// The longest time in which the start of a service may wait without a message, and which it has left when the wait is over: `TimeoutStartSec` of
-/// `systemd/tollgate.service`.
+/// The longest time in which the start of a service may wait without a message, and the time left to the start after the wait:
+/// `TimeoutStartSec` of `systemd/tollgate.service`.
 const START_MAX: Duration = Duration::from_secs(600);
 
-/// Interval of the messages of a start that waits, unless the watchdog expects them earlier.
+/// Interval of messages during a waiting start, unless the watchdog expects messages earlier.
 const WAIT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The start waits for its database, which cannot be reached.
+/// The start waits for an unreachable database.
 pub(crate) fn waiting(cause: &str) {
     let status = format!("waiting for the database: {cause}");
     notify(&[NotifyState::Status(&status)]);
@@ -30,7 +31,7 @@ pub(crate) fn starting() {
     notify(&[NotifyState::Status("starting")]);
 }
 
-/// Keeps the service manager from ending a start that waits, or a standby.
+/// Keeps the service manager from ending a waiting start or a standby.
 pub(crate) async fn report_wait() -> ! {
     let interval = watchdog_limit().map_or(WAIT_INTERVAL, |limit| WAIT_INTERVAL.min(limit / 2));
     let start = u32::try_from(START_MAX.as_micros()).unwrap_or(u32::MAX);
@@ -54,7 +55,7 @@ pub(super) fn stopping(open: usize) {
     notify(&[NotifyState::Stopping, NotifyState::Status(&status)]);
 }
 
-/// Another process serves, and is supervised in place of this one. systemd ignored its earlier `WATCHDOG=1`.
+/// Another process serves and is supervised in place of this process. systemd ignored the other process's earlier `WATCHDOG=1`.
 pub(super) fn main_process(process: u32) {
     notify(&[NotifyState::MainPid(process), NotifyState::Watchdog]);
 }
@@ -81,7 +82,7 @@ async fn report(limit: Duration, liveness: Liveness, send: impl Fn()) {
                 "not reporting to the watchdog: workers do not answer; the service manager restarts the gateway when the time is over"
             );
         }
-        // Half of it, so that one late message is no restart (sd_watchdog_enabled(3)).
+        // Half of the limit, so that a late message causes no restart (sd_watchdog_enabled(3)).
         tokio::time::sleep(limit / 2).await;
     }
 }

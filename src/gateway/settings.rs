@@ -1,4 +1,4 @@
-//! The settings as services: each module finds its own section by type.
+//! The settings as services: each module finds its section by type.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::config::Settings;
 
 provided! { GATEWAY => [Settings]; }
 
-/// The services that exist before any module is built: all settings, and those of each module.
+/// The services that exist before any module is built: the whole settings, and the settings of each module.
 pub(crate) fn services(settings: &Arc<Settings>) -> Services {
     let mut services = Services::default();
     services.provide(settings.clone());

@@ -1,6 +1,6 @@
-//! Graceful shutdown: load balancers notice it first, where the settings give them time; then the exchanges drain, since they may start a
-//! purchase, then purchases, even without a waiting client, then what modules have under way, such as a message that is being sent; then every
-//! thread ends and the queued writes are committed.
+//! Graceful shutdown. Load balancers notice the stop first, where the settings give them time. The exchanges drain next, because an
+//! exchange may start a purchase. Purchases follow, even without a waiting client. Work of modules follows, such as the sending of a
+//! message. At the end every thread ends and the queued writes are committed.
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
@@ -15,10 +15,10 @@ use tollgate_store::Failure;
 use super::{End, Gateway, service_manager};
 use crate::proxy::Proxy;
 
-/// For how long a gateway that stops leaves connections open for their next request, once it accepts no other.
+/// Time for which a stopping gateway leaves connections open for their next request, after the gateway accepts no new connection.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
-/// Time limit for the last bytes of answers, once no work is under way or none can continue.
+/// Time limit for the last bytes of answers, once no work is under way or no work can continue.
 const FINAL_RESPONSES: Duration = Duration::from_secs(1);
 
 impl Gateway {
@@ -36,7 +36,7 @@ impl Gateway {
         };
         // The workers hold duplicates; connections are refused only when every copy is closed.
         self.upgrader.close_listeners();
-        // A stop that is requested while this process drains is forwarded to its successor.
+        // A stop requested during the drain is forwarded to the successor.
         let upgrader = self.upgrader.clone();
         let (forwarded, mut is_forwarded) = watch::channel(false);
         let mut forward_stop = pin!(async move {
@@ -47,7 +47,7 @@ impl Gateway {
         });
         if matches!(end, End::Stop) {
             service_manager::stopping(self.proxy.open_exchanges());
-            // Its idle connections may stay for their whole time limit, and this process waits for its end.
+            // The predecessor's idle connections may stay for their whole time limit, and this process waits for the predecessor's end.
             self.upgrader.stop_predecessors();
             self.announce(at_once);
         }
@@ -58,8 +58,8 @@ impl Gateway {
             self.runtime.block_on(async {
                 let failed = self.failure.wait_for(Option::is_some);
                 tokio::select! {
-                    // Each connection carries one more request, or ends when it has been idle for as long as the settings allow: a client that
-                    // keeps it cannot see an upgrade, so that one that is closed earlier may lose a request that is on its way.
+                    // Each connection carries one more request, or ends after the idle time of the settings. A client with an open
+                    // connection cannot see an upgrade: closing the connection earlier may lose a request on its way.
                     () = last_requests(&self.proxy, grace) => {}
                     _ = failed => {}
                     never = &mut forward_stop => match never {},
@@ -77,7 +77,7 @@ impl Gateway {
             End::Failed(failure) => Some(failure),
             End::Stop | End::HandedOver => self.finish(grace, forward_stop),
         };
-        // After a failed store the only remaining work is the error responses; this is their time limit.
+        // After a failed store the only remaining work is the error responses. This call is their time limit.
         self.runtime.block_on(async {
             // A client that does not read its response in time is disconnected.
             let _ = tokio::time::timeout(FINAL_RESPONSES, self.proxy.closed()).await;
@@ -106,7 +106,7 @@ impl Gateway {
         }
     }
 
-    /// Serves on for a time in which load balancers and clients notice that this process ends.
+    /// Continues to serve for a time in which load balancers and clients notice the end of this process.
     fn announce(&mut self, at_once: impl Future<Output = ()>) {
         let delay = self.settings.server.drain_delay;
         if delay.is_zero() {
@@ -170,7 +170,7 @@ impl Gateway {
     }
 }
 
-/// Leaves connections open, for `limit` at most: a request may be on its way on them, which is answered here or by the new process.
+/// Leaves connections open for at most `limit`. A request may be on its way, and this process or the new process answers the request.
 async fn last_requests(proxy: &Proxy, limit: Duration) {
     let _ = tokio::time::timeout(limit, proxy.closed()).await;
 }
@@ -186,7 +186,7 @@ async fn drained(proxy: &Proxy, purchase_tasks: &PurchaseTasks, last_work: &[Las
         }
     }
     proxy.without_predecessor().await;
-    // A purchase whose buyer has disconnected still completes, and the store closes after this.
+    // A purchase whose buyer has disconnected still completes. The store closes after the purchase.
     let purchases = purchase_tasks.running();
     if purchases > 0 {
         tracing::info!(purchases, "waiting for purchases to finish");

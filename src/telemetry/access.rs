@@ -1,7 +1,7 @@
-//! The access log: one JSON object for each exchange.
+//! The access log: a JSON object for each exchange.
 //!
-//! It names the route and not the path, and no header but the client's request id, since other text from a client may contain a secret by
-//! mistake. Filters add fields of their own (`Exchange::log`).
+//! An entry names the route and not the path, and no header except the client's request id: other text from a client may contain a secret
+//! by mistake. Filters add fields (`Exchange::log`).
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const CLIENT_ID_BYTES_MAX: usize = 128;
 /// Prints RFC 3339 in UTC with microseconds: `2026-01-31T23:59:59.000001Z`.
 static TIME: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
 
-/// A member's name as it precedes its value, after another member.
+/// A member's name with its separators, after another member.
 macro_rules! member {
     ($name:literal) => {
         concat!(",\"", $name, "\":").as_bytes()
@@ -35,15 +35,15 @@ pub(super) struct Entry<'a> {
     pub(super) exchange: &'a Exchange,
     pub(super) ending: Ending,
     pub(super) times: &'a Times,
-    /// The id of its trace, if it is exported.
+    /// The id of the exchange's trace, if the trace is exported.
     pub(super) trace: Option<&'a [u8; 16]>,
     pub(super) addresses: &'a LoggedAddress,
 }
 
-/// The share of exchanges that are logged, of those without an error and without a charge.
+/// The share of logged exchanges among exchanges without an error and without a charge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AccessSample {
-    /// Of the numbers of 32 bits, those below this one are logged.
+    /// Among numbers of 32 bits, numbers below this bound are logged.
     below: u64,
 }
 
@@ -55,7 +55,7 @@ impl AccessSample {
         }
     }
 
-    /// Whether an exchange is logged. By the random end of its id, so that the decision needs no number of its own.
+    /// Whether an exchange is logged. The random end of the exchange's id decides, so that the decision needs no further random number.
     pub(super) fn takes(self, exchange: &Exchange, ending: Ending) -> bool {
         let record = &exchange.record;
         let is_kept = record.charged.is_positive()
@@ -71,7 +71,7 @@ thread_local! {
     static LINE: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(1024));
 }
 
-/// Writes the line of an entry into this thread's buffer and hands it over.
+/// Writes the line of an entry into this thread's buffer, and passes the line to `take`.
 pub(super) fn with_line(entry: &Entry<'_>, take: impl FnOnce(&[u8])) {
     LINE.with_borrow_mut(|line| {
         line.clear();
@@ -157,7 +157,7 @@ impl Entry<'_> {
         out.extend_from_slice(b"}\n");
     }
 
-    /// The ids by which the client, or a collector of traces, knows the request.
+    /// The ids by which the client, or a collector of traces, identifies the request.
     fn write_client_ids(&self, out: &mut Vec<u8>) {
         if let Some(id) = self.client_request_id() {
             text(out, member!("client_request_id"), id);
@@ -180,7 +180,7 @@ impl Entry<'_> {
     }
 }
 
-/// The fields of filters: `"filter":{"NAME":{"FIELD":VALUE}}`, in an object of their own, so that no name is one of the gateway's.
+/// The fields of filters: `"filter":{"NAME":{"FIELD":VALUE}}`. The separate object keeps the names apart from the gateway's names.
 #[cold]
 fn filter_fields(out: &mut Vec<u8>, log: &LogFields) {
     out.extend_from_slice(member!("filter"));
@@ -213,7 +213,7 @@ fn filter_fields(out: &mut Vec<u8>, log: &LogFields) {
     }
 }
 
-/// Methods are the client's text; one that HTTP does not define is not repeated.
+/// Methods are the client's text. A method that HTTP does not define is not repeated.
 pub(super) fn known_method(method: &http::Method) -> &'static str {
     const KNOWN: [&str; 9] = [
         "POST", "GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT",
@@ -222,8 +222,8 @@ pub(super) fn known_method(method: &http::Method) -> &'static str {
     known.unwrap_or("other")
 }
 
-/// A member and its value. Inlined at the call, as the next ones are: there its name has a known length, and takes a few instructions
-/// instead of a call.
+/// A member and its value. This function and the next functions are inlined: at the call the name has a known length, and takes a few
+/// instructions instead of a call.
 #[inline(always)]
 fn text(out: &mut Vec<u8>, member: &[u8], value: &str) {
     out.extend_from_slice(member);

@@ -18,7 +18,7 @@ const HASH_BYTES: usize = 16;
 pub(super) enum LoggedAddress {
     Whole,
     Prefix,
-    /// With a random key for each run of the process: without it all IPv4 addresses could be tried.
+    /// With a random key for each run of the process. Without the key, a search over every IPv4 address could reverse the hash.
     Hashed([u8; 32]),
     Nothing,
 }
@@ -33,7 +33,7 @@ impl LoggedAddress {
         }
     }
 
-    /// Writes `member` and the address as a string, or nothing. Nothing in it needs to be escaped.
+    /// Writes `member` and the address as a string, or writes no member. No character of the address needs an escape.
     #[inline]
     pub(super) fn write(
         &self,
@@ -62,7 +62,7 @@ impl LoggedAddress {
     }
 }
 
-/// The same for equal addresses on one day.
+/// Equal for equal addresses on a day.
 fn hash(key: &[u8; 32], ip: IpAddr, at: Timestamp) -> [u8; HASH_BYTES] {
     let octets = match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),

@@ -1,4 +1,4 @@
-//! Prometheus collector of the values that other parts keep themselves, read at each scrape.
+//! Prometheus collector of values that other modules keep, read at each scrape.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use tollgate_counters::{Samples, Source};
 
-/// All sources, as one collector of the registry. Cheap to clone.
+/// Every source, as a single collector of the registry. Cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct Sources(Arc<Mutex<Vec<Source>>>);
 
@@ -18,7 +18,7 @@ impl Sources {
 }
 
 impl Collector for Sources {
-    /// None: sources are added after the collector is registered. A test of the registry of modules keeps the names unique.
+    /// Empty: sources are added after the collector is registered. A test of the registry of modules keeps the names unique.
     fn desc(&self) -> Vec<&Desc> {
         Vec::new()
     }

@@ -1,7 +1,7 @@
 //! Diagnostics: errors, and the normal events that an operator needs, on the standard error output.
 //!
-//! They never block their callers ([`LineWriter`]), and each kind has a rate limit ([`EventLimit`]). A panic is one of them: the hook of
-//! the standard library would write to the standard error output itself, and block a worker when that is not read.
+//! Diagnostics never block their callers ([`LineWriter`]), and each kind has a rate limit ([`EventLimit`]). A panic is a diagnostic too.
+//! The hook of the standard library would write to the standard error output directly, and block a worker when the output has no reader.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fs::File;
@@ -25,14 +25,14 @@ use super::names;
 use super::writer::{FINAL_FLUSH, LineWriter, LogOptions};
 use crate::config::{LogFormat, LogLevel, Telemetry};
 
-/// The name of this log in metrics and in its own lines.
+/// The name of this log in metrics and in the log's lines.
 pub(super) const LOG: &str = "diagnostics";
-/// Buffer size for the standard error output in bytes: some thousand lines, as many as the bursts of all kinds together.
+/// Buffer size for the standard error output in bytes: some thousand lines, as many as the bursts of every kind together.
 const WAITING_BYTES_MAX: usize = 256 << 10;
-/// How long a thread that panics waits for its line to be written, since a panic may end the process at once.
+/// How long a panicking thread waits for the write of its line, because a panic may end the process immediately.
 const PANIC_FLUSH: Duration = Duration::from_millis(100);
 
-/// The diagnostics of this process, once they are set up.
+/// The diagnostics of this process, after their setup.
 static LIMIT: OnceLock<EventLimit> = OnceLock::new();
 static LEVEL: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 static DROPPED: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
@@ -41,7 +41,7 @@ static SUPPRESSED: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
 /// Why diagnostics could not be initialized.
 #[derive(Debug, thiserror::Error)]
 pub enum DiagnosticsError {
-    /// They were initialized before in this process.
+    /// The diagnostics were initialized before in this process.
     #[error("diagnostics are set up already; do it once in a process")]
     Again(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The system provided no thread, or no second handle of the standard error output.
@@ -49,7 +49,7 @@ pub enum DiagnosticsError {
     Output(#[source] io::Error),
 }
 
-/// Initialized diagnostics. On drop, at the end of the process, it writes the buffered lines within a second.
+/// Initialized diagnostics. The drop at the end of the process writes the buffered lines within a second.
 #[must_use = "dropped at once, it ends the diagnostics"]
 pub struct Diagnostics {
     writer: Arc<LineWriter>,
@@ -63,11 +63,11 @@ impl Drop for Diagnostics {
     }
 }
 
-/// Starts diagnostics for the whole process, those of libraries that use the `log` crate and panics included.
+/// Starts diagnostics for the whole process, including panics and diagnostics of libraries that use the `log` crate.
 ///
 /// # Errors
 ///
-/// When they were started before, or the system provides no thread.
+/// When the diagnostics were started before, or the system provides no thread.
 pub fn diagnostics(settings: &Telemetry) -> Result<Diagnostics, DiagnosticsError> {
     let (filter, handle) = reload::Layer::new(targets(settings.log_level));
     let clock = Clock::system();
@@ -101,15 +101,15 @@ fn targets(level: LogLevel) -> Targets {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    // The server libraries report every disconnected client as an error of their own, which the gateway counts and an operator need not
-    // read; and at the lower levels they print whole heads, credentials included.
+    // The server libraries report every disconnected client as an error. The gateway counts these errors, and an operator need not read
+    // them. At the lower levels the libraries print whole heads, including credentials.
     Targets::new()
         .with_default(level)
         .with_target("pingora", LevelFilter::OFF)
         .with_target("h2", LevelFilter::OFF)
 }
 
-/// Changes the level of the diagnostics of this process, if they are set up.
+/// Changes the level of the diagnostics of this process, after their setup.
 pub(crate) fn set_level(level: LogLevel) {
     if let Some(handle) = LEVEL.get() {
         // The subscriber lives as long as the process.
@@ -117,19 +117,19 @@ pub(crate) fn set_level(level: LogLevel) {
     }
 }
 
-/// Writes a line for each kind of diagnostics of which lines were suppressed since the last call. To be called periodically.
+/// Writes a line for each kind of diagnostics with lines suppressed since the last call. The caller calls periodically.
 pub(crate) fn report_suppressed() {
     if let Some(limit) = LIMIT.get() {
         limit.report();
     }
 }
 
-/// The last message of a command that failed, written within a second or not at all: a service manager that no longer reads must not block
-/// the exit.
+/// The last message of a failed command, written within a second or not at all: a service manager that no longer reads must not block the
+/// exit.
 pub(crate) fn print_error(line: &str) {
     match stderr(Clock::system()) {
         Ok(writer) => writer.push(line.as_bytes()),
-        // Without a thread or a handle it is written here. When that fails too, only the exit code remains.
+        // Without a thread or a handle the line is written here. When this write fails too, only the exit code remains.
         Err(_) => drop(io::stderr().write_all(line.as_bytes())),
     }
 }
@@ -144,8 +144,8 @@ pub(super) fn show(samples: &mut Samples) {
     samples.number(names::LINES_SUPPRESSED, SUPPRESSED.load(Relaxed));
 }
 
-/// A writer to the standard error output. It has a handle of its own, since a writer that uses that of the standard library holds its lock,
-/// and would block all others while it is blocked.
+/// A writer to the standard error output, with a separate handle. A writer with the standard library's handle holds the library's lock, and
+/// a blocked writer would block every other writer.
 fn stderr(clock: Clock) -> io::Result<LineWriter> {
     let own = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     let options = LogOptions {
@@ -160,13 +160,13 @@ fn stderr(clock: Clock) -> io::Result<LineWriter> {
 }
 
 fn report_panic(panic: &PanicHookInfo<'_>, writer: &LineWriter) {
-    // A writer that lags may be blocked, and the next panic must not wait for it as well.
+    // A lagging writer may be blocked, and the next panic must not wait for the writer too.
     let is_behind = writer.is_behind();
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("unnamed");
     let cause = panic.payload_as_str().unwrap_or("no message");
     let location = panic.location().map(tracing::field::display);
-    // Captured where `RUST_BACKTRACE` requests one.
+    // Captured where `RUST_BACKTRACE` requests a backtrace.
     let backtrace = Backtrace::capture();
     let backtrace = (backtrace.status() == BacktraceStatus::Captured)
         .then(|| tracing::field::display(&backtrace));
@@ -176,7 +176,7 @@ fn report_panic(panic: &PanicHookInfo<'_>, writer: &LineWriter) {
     }
 }
 
-/// Collects a line from the output of `tracing`, which passes each event in one write.
+/// Collects a line from the output of `tracing`. `tracing` passes an event in a single write.
 struct Lines(Arc<LineWriter>);
 
 impl<'a> MakeWriter<'a> for Lines {

@@ -1,8 +1,8 @@
-//! A rate limit on diagnostics: each kind of line has a quota of its own.
+//! A rate limit on diagnostics, with a quota for each kind of line.
 //!
-//! A kind is a callsite: the place in the program that writes the line; libraries that write through the `log` crate share one kind per
-//! level. The state of a kind is one atomic number, found without a lock. The suppressed lines of a kind become one line an interval, so that
-//! the last burst is reported as well ([`EventLimit::report`]).
+//! A kind is a callsite: the place in the program that writes the line. Libraries that write through the `log` crate share a kind per
+//! level. The state of a kind is an atomic number, found without a lock. The suppressed lines of a kind become a single line per interval,
+//! so that the last burst is reported as well ([`EventLimit::report`]).
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -20,25 +20,26 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Burst of lines of one kind: enough to see that several requests fail, and how.
+/// Burst of lines of a kind: enough to see that several requests fail, and how.
 const BURST: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
-/// Sustained rate of lines of one kind a minute: one a second. Every exchange has its own line in the access log.
+/// Sustained rate of lines of a kind per minute: a line a second. Every exchange has a line in the access log.
 const PER_MINUTE: NonZeroU32 = NonZeroU32::new(60).expect("not zero");
 const MINUTE: NonZeroU32 = NonZeroU32::new(60).expect("not zero");
 
 /// Bytes of a kind's message that are kept for the report.
 const MESSAGE_BYTES_MAX: usize = 200;
 
-/// Modules that write at the start and at the end of the process, as many lines as the settings have listeners and the like, or at most a
-/// line every ten seconds (maintenance): all of them are needed. And this module, whose lines are bounded by the number of kinds.
+/// Modules that write at the start and at the end of the process: as many lines as the settings have listeners and similar entries, or at
+/// most a line every ten seconds (maintenance). Every line is needed. The list also has this module, whose lines are bounded by the number
+/// of kinds.
 const LIFECYCLE: [&str; 3] = [
     "tollgate::commands",
     "tollgate::gateway",
     "tollgate::telemetry::event_limit",
 ];
 
-/// Modules and crates that keep books, take payments or let people sign in. Their errors name one account or payment each, which an
-/// operator has to examine, so none is suppressed; they come with payments, not with requests.
+/// Modules and crates that keep books, take payments or let people sign in. Their errors name an account or a payment for an operator to
+/// examine, so that no error is suppressed. The errors come with payments, not with requests.
 const MONEY: [&str; 7] = [
     "tollgate_commerce",
     "tollgate_ledger",
@@ -49,7 +50,7 @@ const MONEY: [&str; 7] = [
     "tollgate_store",
 ];
 
-/// Admits as many events of each kind as its quota permits. Cheap to clone.
+/// Admits as many events of each kind as the kind's quota permits. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct EventLimit {
     inner: Arc<Limits>,
@@ -68,13 +69,13 @@ struct Kind {
     metadata: &'static Metadata<'static>,
     /// The arrival time of the quota, in nanoseconds of the clock.
     arrival: AtomicU64,
-    /// Events suppressed since the last report, and the message of the first of them.
+    /// Events suppressed since the last report, and the message of the first suppressed event.
     suppressed: AtomicU64,
     message: Mutex<String>,
 }
 
 impl EventLimit {
-    /// A limit that adds what it suppresses to `suppressed`.
+    /// A limit that counts suppressed events in `suppressed`.
     pub(super) fn new(clock: Clock, suppressed: Arc<AtomicU64>) -> EventLimit {
         EventLimit {
             inner: Arc::new(Limits {
@@ -86,7 +87,7 @@ impl EventLimit {
         }
     }
 
-    /// Writes one line for each kind with suppressed lines since the last call.
+    /// Writes a line for each kind with lines suppressed since the last call.
     pub(super) fn report(&self) {
         for kind in self.inner.kinds.load_full().values() {
             let lines = kind.suppressed.swap(0, Relaxed);
@@ -132,7 +133,7 @@ impl EventLimit {
             suppressed: AtomicU64::new(0),
             message: Mutex::default(),
         });
-        // A callsite is new once; of two threads that register it the first wins.
+        // A callsite is new once. Of two threads that register a callsite, the first wins.
         self.inner.kinds.rcu(|kinds| {
             let mut kinds = HashMap::clone(kinds);
             kinds.entry(id.clone()).or_insert_with(|| new.clone());
@@ -162,7 +163,7 @@ fn is_exempt(target: &str, level: Level) -> bool {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
         })
     };
-    // Debug and trace are enabled only at an operator's request, and then all of them are needed.
+    // Debug and trace are enabled only at an operator's request, and the operator needs every line.
     level > Level::INFO || is_of(&LIFECYCLE) || level == Level::ERROR && is_of(&MONEY)
 }
 
@@ -260,7 +261,7 @@ mod tests {
         }
     }
 
-    /// In another module, since lines of this module are exempt.
+    /// In another module, because lines of this module are exempt.
     const TARGET: &str = "tollgate_chain::answer";
 
     fn fail(number: u32) {

@@ -10,13 +10,13 @@ pub(super) trait Output: Send {
     /// Writes some of `bytes` and returns how many, as `write(2)` does.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Switches to another file where the log has been rotated. Called before each write; `reopen` at an operator's request.
+    /// Switches to another file after a rotation of the log. Called before each write; `reopen` at an operator's request.
     ///
-    /// `rest` is the end of a partially written line: it belongs to the file that has the start.
+    /// `rest` is the end of a partially written line. The rest belongs to the file with the start of the line.
     ///
     /// # Errors
     ///
-    /// When the new file cannot be opened. Lines then continue in the old one.
+    /// When the new file cannot be opened. Lines continue in the old file.
     fn follow(&mut self, reopen: bool, rest: &[u8]) -> io::Result<Followed> {
         let _ = (reopen, rest);
         Ok(Followed::Same)
@@ -26,11 +26,11 @@ pub(super) trait Output: Send {
 /// The result of [`Output::follow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Followed {
-    /// Lines continue in the same file.
+    /// Lines continue in the current file.
     Same,
-    /// They go to a new file; whether the rest of the partial line is in the old one.
+    /// Lines go to a new file.
     Rotated {
-        /// Whether the old file has that line complete.
+        /// Whether the old file has the partial line complete.
         line_is_whole: bool,
     },
 }
@@ -41,7 +41,7 @@ impl Output for Box<dyn Write + Send> {
     }
 }
 
-/// A file that lines are appended to. When its path names another file, or none, the file is reopened.
+/// A file to which lines are appended. When the path names another file, or no file, the log file is reopened.
 pub(super) struct LogFile {
     path: PathBuf,
     file: File,
@@ -52,7 +52,7 @@ pub(super) struct LogFile {
 type FileId = (u64, u64);
 
 impl LogFile {
-    /// Opens the file, or creates it. Always for appending, so that one that is truncated while open has no hole.
+    /// Opens the file, or creates the file. Always for appending, so that a file truncated while open has no hole.
     pub(super) fn open(path: &Path) -> io::Result<LogFile> {
         let file = OpenOptions::new().append(true).create(true).open(path)?;
         let found = file.metadata()?;
@@ -87,7 +87,7 @@ impl Output for LogFile {
         if old.id == self.id {
             return Ok(Followed::Same);
         }
-        // One attempt: a full disk may truncate a line, but the next ones still go to their file.
+        // A single attempt: a full disk may truncate a line, but the next lines still go to their file.
         let line_is_whole = rest.is_empty() || old.file.write_all(rest).is_ok();
         Ok(Followed::Rotated { line_is_whole })
     }

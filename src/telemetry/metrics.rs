@@ -1,7 +1,7 @@
 //! Metrics in the Prometheus text format.
 //!
-//! Every counter that a request updates is resolved once, when the settings are known or at its first use, and kept; a request finds its
-//! handles by the index of its path and by one lookup for its model, provider and class.
+//! Every counter that a request updates is resolved once and kept: when the settings are known, or at the first use. A request finds its
+//! handles by the index of its path and by a lookup for its model, provider and class.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -25,8 +25,8 @@ use super::names;
 use crate::config::Settings;
 use crate::release;
 
-/// Upper bounds of whole exchanges of a route, in seconds: from a list to a long stream, close enough for a 95th percentile. A scrape has them
-/// for every route.
+/// Upper bounds of whole exchanges of a route, in seconds: from a list to a long stream, close enough for a 95th percentile. A scrape has
+/// the bounds for every route.
 const WHOLE: &[f64] = &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];
 /// Upper bounds of the time to a first byte, in seconds.
 const LONG: &[f64] = &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
@@ -35,7 +35,7 @@ const SHORT: &[f64] = &[
     0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5,
 ];
 
-/// The statuses that have a counter of their own; any other counts as `other`.
+/// The statuses with a separate counter; any other status counts as `other`.
 const STATUSES: [u16; 29] = [
     0, 200, 201, 204, 304, 400, 401, 402, 403, 404, 405, 408, 409, 411, 413, 414, 415, 417, 422,
     424, 429, 431, 500, 501, 502, 503, 504, 100, 206,
@@ -62,7 +62,7 @@ pub struct Metrics {
     requests: IntCounterVec,
     route_histograms: RouteHistograms,
     unrouted: Route,
-    /// What the settings name. A reload adds what is new; what has left the settings stays, for requests that are under way.
+    /// The names in the settings. A reload adds new names. Names that have left the settings stay, for requests under way.
     names: ArcSwap<Names>,
     models: ModelMetrics,
     calls: IntCounterVec,
@@ -83,7 +83,7 @@ struct Route {
     seconds: Histogram,
     first_event: Histogram,
     overhead: Histogram,
-    /// One for each status and ending, created on first use.
+    /// A counter for each status and ending, created on first use.
     counters: Box<[OnceLock<IntCounter>]>,
 }
 
@@ -97,7 +97,7 @@ struct RouteHistograms {
 /// The routes, models, providers and rate classes of the settings so far.
 #[derive(Clone, Default)]
 pub(super) struct Names {
-    /// One for each path, at the index that its routes have in the proxy.
+    /// A route for each path, at the index of the path's routes in the proxy.
     routes: Vec<Arc<Route>>,
     models: ByName<ModelSeries>,
     providers: ByName<Provider>,
@@ -142,7 +142,7 @@ impl Times {
     pub(super) fn of(record: &Record, whole: Duration) -> Times {
         let between =
             |from: Option<Duration>, to: Option<Duration>| Some(to?.saturating_sub(from?));
-        // A whole answer is sent when it is complete, a stream from its first byte.
+        // A whole answer is sent when the answer is complete, a stream from its first byte.
         let ready = if record.stream {
             record.upstream_first_byte
         } else {
@@ -208,7 +208,7 @@ impl Metrics {
         metrics
     }
 
-    /// Adds the routes of these settings, which have no lines before their first request.
+    /// Adds the routes of these settings. A route has no lines before its first request.
     pub(super) fn add_routes(&self, settings: &Settings) {
         let mut names = Names::clone(&self.names.load());
         for route in &settings.routes {
@@ -221,13 +221,13 @@ impl Metrics {
         self.names.store(Arc::new(names));
     }
 
-    /// The index of a path for [`Metrics::exchange`]; `None` before its route was added.
+    /// The index of a path for [`Metrics::exchange`]; `None` before the path's route was added.
     pub(super) fn route(&self, path: &str) -> Option<usize> {
         let names = self.names.load();
         names.routes.iter().position(|one| *one.label == *path)
     }
 
-    /// What the settings name, for one exchange.
+    /// The names in the settings, for an exchange.
     pub(super) fn names(&self) -> Guard<Arc<Names>> {
         self.names.load()
     }
@@ -277,9 +277,9 @@ impl Metrics {
         self.sources.add(source);
     }
 
-    /// All metrics in the Prometheus text format, version 0.0.4. Of a histogram with labels, series without samples are left out, and so are
-    /// counters of answers that no provider gave while they are 0: with many routes and models they would be most of the text. Of a long
-    /// description only the beginning is in it; the reference has the rest.
+    /// Every metric in the Prometheus text format, version 0.0.4. For a histogram with labels, the text omits series without samples. The
+    /// text also omits counters of answers without a provider while the counters are 0. With many routes and models, these series would be
+    /// most of the text. The text has only the beginning of a long description; the reference has the rest.
     pub fn render(&self) -> String {
         let mut families = self.registry.gather();
         for family in &mut families {
@@ -337,7 +337,7 @@ impl Metrics {
             .and_then(|name| names.classes.get(name))
         {
             match record.error {
-                // A provider's rate limit has the same code, but not this ending.
+                // A provider's rate limit has an equal code, but another ending.
                 Some(ErrorCode::RateLimitExceeded | ErrorCode::ConcurrencyExceeded)
                     if ending == Ending::Refused =>
                 {
@@ -421,7 +421,7 @@ impl RouteHistograms {
     }
 }
 
-/// A description, or its beginning if it is longer than a line.
+/// A description, or its beginning if the description is longer than a line.
 fn help_line(description: &str) -> &str {
     let end = [": ", "; ", ". "]
         .iter()
@@ -519,16 +519,16 @@ impl Make<'_> {
 /// Why a connection was closed on a listener with the PROXY protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyProtocolFault {
-    /// It came from an address that is not trusted.
+    /// The connection came from an untrusted address.
     Untrusted,
-    /// It did not start with a valid header.
+    /// The connection did not start with a valid header.
     Malformed,
-    /// Its header was truncated, or timed out.
+    /// The header was truncated, or timed out.
     Incomplete,
 }
 
 impl ProxyProtocolFault {
-    /// All reasons.
+    /// Every reason.
     const ALL: [ProxyProtocolFault; 3] = [
         ProxyProtocolFault::Untrusted,
         ProxyProtocolFault::Malformed,
@@ -557,11 +557,11 @@ pub enum ConnectionSide {
 /// Why a connection was closed for lack of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosedConnection {
-    /// It was the one idle for the longest when all places were taken.
+    /// The connection was idle for the longest time when every place was taken.
     Full,
-    /// It was the one idle for the longest of an address prefix that had its share.
+    /// The connection was idle for the longest time among the connections of an address prefix at its share.
     Share,
-    /// It was new, and all connections of its address prefix, which had its share, had requests under way.
+    /// The connection was new, its address prefix had its share, and every connection of the prefix had requests under way.
     Refused,
 }
 
@@ -571,7 +571,7 @@ fn closed(counters: IntCounterVec) -> [IntCounter; ClosedConnection::ALL.len()] 
 }
 
 impl ClosedConnection {
-    /// All reasons.
+    /// Every reason.
     const ALL: [ClosedConnection; 3] = [
         ClosedConnection::Full,
         ClosedConnection::Share,

@@ -1,9 +1,9 @@
 //! Logs, metrics and traces.
 //!
-//! One [`Telemetry`] for the process. The proxy calls [`Telemetry::record`] once for each completed exchange: one line for the access log
-//! and a handful of counters, all of them resolved before the first request. Diagnostics (errors, starts and stops) go through `tracing`
-//! and are no part of a healthy request. Each log is written by a thread of its own, which alone waits for the disk or the reader of a pipe
-//! (`writer`).
+//! A process has a single [`Telemetry`]. The proxy calls [`Telemetry::record`] once for each completed exchange. A record writes a line of
+//! the access log and updates a handful of counters. The counters are resolved before the first request. Diagnostics (errors, starts and
+//! stops) go through `tracing`, and a healthy request causes no diagnostics. Each log has a separate writer thread. Only this thread waits
+//! for the disk or the reader of a pipe (`writer`).
 
 mod access;
 mod address;
@@ -51,10 +51,10 @@ use writer::{FINAL_FLUSH, LineWriter, LogOptions};
 const ACCESS: &str = "access";
 /// Buffer size of the access log in bytes: some ten thousand lines.
 const ACCESS_BYTES_MAX: usize = 4 << 20;
-/// How long its lines are batched: a write for each would cost more than the line.
+/// How long lines of the access log are batched: a write for each line would cost more than the line.
 const ACCESS_LINGER: Duration = Duration::from_millis(50);
 
-/// An error and its causes in one sentence.
+/// An error and its causes in a sentence.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -93,7 +93,7 @@ impl Telemetry {
         let output: Option<Box<dyn Output>> = match &settings.telemetry.access_log {
             AccessLog::None => None,
             AccessLog::Stdout => {
-                // A handle of its own: a writer that uses that of the standard library holds its lock while it is blocked.
+                // A separate handle: a writer with the standard library's handle holds the library's lock while the writer is blocked.
                 let own = File::from(io::stdout().as_fd().try_clone_to_owned()?);
                 let out: Box<dyn Write + Send> = Box::new(own);
                 Some(Box::new(out))
@@ -103,11 +103,11 @@ impl Telemetry {
         Telemetry::with_output(settings, clock, output)
     }
 
-    /// Telemetry that writes its access log to `out`.
+    /// Telemetry that writes the access log to `out`.
     ///
     /// # Errors
     ///
-    /// When the system provides no thread to write it.
+    /// When the system provides no writer thread.
     pub fn with_log(
         settings: &Settings,
         clock: Clock,
@@ -183,7 +183,7 @@ impl Telemetry {
         new.apply(&self.inner.traces);
     }
 
-    /// Starts the trace of a request, if traces are exported and it is sampled.
+    /// Starts the trace of a request, if traces are exported and the request is sampled.
     #[inline]
     pub(crate) fn begin_trace(&self, exchange: &mut Exchange) {
         if let Some(traces) = self.inner.traces.get() {
@@ -191,7 +191,7 @@ impl Telemetry {
         }
     }
 
-    /// The span of an attempt at a provider that starts now, if the request is traced. `model` is its name there.
+    /// The span of an attempt at a provider that starts now, if the request is traced. `model` is the model's name at the provider.
     #[inline]
     pub(crate) fn attempt_span(
         &self,
@@ -207,8 +207,8 @@ impl Telemetry {
         Some(Box::new(span))
     }
 
-    /// Counts and logs one exchange. To be called once for each, after its last byte, with the index of its route ([`Telemetry::route`]), or
-    /// `None` when no route matched.
+    /// Counts and logs an exchange. The caller calls once for each exchange, after the last byte, with the index of the route
+    /// ([`Telemetry::route`]), or `None` when no route matched.
     pub fn record(&self, exchange: &Exchange, route: Option<usize>, ending: Ending) {
         let inner = &*self.inner;
         let now = inner.clock.elapsed();
@@ -245,7 +245,7 @@ impl Telemetry {
         }
     }
 
-    /// Counts one call to a provider, named as in the settings, and its result.
+    /// Counts a call to a provider, named as in the settings, and the result of the call.
     pub fn upstream_call(&self, provider: &str, result: Result<(), UpstreamFault>) {
         self.inner.metrics.upstream_call(provider, result);
     }
@@ -265,12 +265,12 @@ impl Telemetry {
         self.inner.metrics.connection_closed(side, reason);
     }
 
-    /// Counts a connection that was closed because of its PROXY protocol header.
+    /// Counts a connection closed because of its PROXY protocol header.
     pub fn proxy_protocol_refused(&self, fault: ProxyProtocolFault) {
         self.inner.metrics.proxy_protocol_refused(fault);
     }
 
-    /// Counts a failure of a filter: it could not decide.
+    /// Counts a failure of a filter: the filter could not decide.
     pub fn filter_failed(&self, filter: &str) {
         self.inner.metrics.filter_failed(filter);
     }
@@ -285,7 +285,7 @@ impl Telemetry {
         self.inner.metrics.add_routes(settings);
     }
 
-    /// The index of a route by its path, for [`Telemetry::record`]. It stays the same as long as the process runs.
+    /// The index of a route by its path, for [`Telemetry::record`]. The index is constant as long as the process runs.
     pub fn route(&self, path: &str) -> Option<usize> {
         self.inner.metrics.route(path)
     }
@@ -295,14 +295,14 @@ impl Telemetry {
         self.inner.metrics.add_names(settings);
     }
 
-    /// Reopens the file of the access log, as after it was renamed. Returns without waiting for it.
+    /// Reopens the file of the access log, as after a rename of the file. Returns without waiting for the file.
     pub(crate) fn reopen_log(&self) {
         if let Some(log) = &self.inner.log {
             log.reopen();
         }
     }
 
-    /// Exports the last spans, then flushes the access log and closes it, within three seconds. For the end of the process; blocks.
+    /// Exports the last spans, then flushes and closes the access log, within three seconds. For the end of the process; blocks.
     pub fn close(&self) {
         if let Some(traces) = self.inner.traces.get() {
             traces.close();

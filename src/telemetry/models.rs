@@ -1,6 +1,6 @@
 //! Metrics by model and provider.
 //!
-//! The label `provider` is `none` for an answer that no provider gave: a refusal, or an answer from the cache.
+//! The label `provider` is `none` for an answer without a provider: a refusal, or an answer from the cache.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,14 +10,14 @@ use tollgate_filter::{Catalog, Ending, Model as CatalogModel, Record};
 use super::metrics::{Make, Times, ending_column};
 use super::names;
 
-/// Upper bounds of whole answers, in seconds, close enough for a 95th percentile. Each model has them for each of its providers.
+/// Upper bounds of whole answers, in seconds, close enough for a 95th percentile. A model has the bounds for each of its providers.
 const WHOLE: &[f64] = &[
     0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0,
 ];
 /// Upper bounds of the time to the first token, in seconds.
 const FIRST: &[f64] = &[0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0];
 
-/// The label of answers that no provider gave.
+/// The label of answers without a provider.
 pub(super) const NO_PROVIDER: &str = "none";
 
 /// The metrics that have a label for the model.
@@ -34,14 +34,14 @@ pub(super) struct ModelMetrics {
 #[derive(Clone)]
 pub(super) struct ModelSeries {
     estimated: IntCounter,
-    /// For each provider that may answer; that of [`NO_PROVIDER`] is the first.
+    /// A series for each provider that may answer; the series of [`NO_PROVIDER`] is the first.
     providers: Arc<[ProviderSeries]>,
 }
 
-/// The series of one model at one provider.
+/// The series of a model at a provider.
 struct ProviderSeries {
     name: Box<str>,
-    /// One for each ending, created on first use.
+    /// A counter for each ending, created on first use.
     requests: [OnceLock<IntCounter>; Ending::WORDS.len()],
     seconds: Histogram,
     first_event: Histogram,
@@ -62,8 +62,8 @@ impl ModelMetrics {
         }
     }
 
-    /// The series of a model: of its providers, those of its fallback models, and those it had in earlier settings, which may still answer
-    /// requests that are under way.
+    /// The series of a model: for its providers, for the providers of its fallback models, and for its providers in earlier settings. A
+    /// provider of earlier settings may still answer requests under way.
     pub(super) fn series(
         &self,
         catalog: &Catalog,
@@ -131,7 +131,7 @@ impl ModelMetrics {
                     .with_label_values(&[model, &of_provider.name, ending.word()])
             })
             .inc();
-        // How long a refusal took says nothing about the model.
+        // The duration of a refusal says nothing about the model.
         if matches!(ending, Ending::Complete | Ending::Answered) {
             of_provider.seconds.observe(times.whole.as_secs_f64());
         }

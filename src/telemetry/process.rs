@@ -7,7 +7,7 @@ use tollgate_counters::{Samples, Source};
 
 use super::names;
 
-/// The start of the process, at this time, and where the system provides them its processor time, memory and open files.
+/// The start of the process at `started`. Where the system provides figures, also the processor time, memory and open files of the process.
 pub(super) fn source(started: Timestamp) -> Source {
     Box::new(move |samples| {
         samples.number(names::START, started.as_secs());
@@ -23,7 +23,7 @@ fn show_system(samples: &mut Samples) {
         samples.number(names::MEMORY, bytes);
     }
     if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
-        // The directory listing itself holds one.
+        // The directory listing itself holds a descriptor.
         samples.number(names::OPEN_FILES, files.count() as i128 - 1);
     }
 }
@@ -50,7 +50,7 @@ fn resident_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The longest accept queue that the system allows, where it says so.
+/// The longest accept queue that the system allows, where the system reports the limit.
 pub(crate) fn accept_queue_max() -> Option<u32> {
     let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?;
     text.trim().parse().ok()

@@ -1,4 +1,4 @@
-//! Values that other parts keep themselves, collected when the metrics are read.
+//! Values that other modules keep, collected when the metrics are read.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -69,7 +69,7 @@ pub fn store(store: Arc<dyn Store>) -> Source {
         samples.number(names::LEDGER_ENTRIES, gauges.entries.load(Relaxed));
         samples.number(names::LEDGER_FOLDED, gauges.coalesced.load(Relaxed));
         samples.number(names::WAL_BYTES, gauges.wal_bytes.load(Relaxed));
-        // Without a value there is no sample, rather than an empty database.
+        // Without a value no sample is written: a zero would look like an empty database.
         let bytes = gauges.database_bytes.load(Relaxed);
         if bytes > 0 {
             samples.number(names::STORE_BYTES, bytes);
@@ -79,7 +79,7 @@ pub fn store(store: Arc<dyn Store>) -> Source {
     })
 }
 
-/// One of several nodes: its allotments, its lease, and what it knows of the others. A node that is alone has only a lease, with a server.
+/// A node of several: its allotments, its lease, and its knowledge of the other nodes. A single node has only a lease, with a server.
 pub fn node(store: Arc<dyn Store>, ledger: Ledger, clock: Clock) -> Source {
     let allotted = Mutex::new(None);
     Box::new(move |samples| {
@@ -153,7 +153,7 @@ pub fn credentials(credentials: Arc<Credentials>) -> Source {
 /// How long a sum over the accounts in memory is kept.
 const SUM_KEPT: Duration = Duration::from_secs(60);
 
-/// The open holds, the accounts in memory, and the credit of all accounts.
+/// The open holds, the accounts in memory, and the credit of every account.
 pub fn ledger(ledger: Ledger, store: Arc<dyn Store>) -> Source {
     Box::new(move |samples| {
         let totals = ledger.totals();
@@ -189,7 +189,7 @@ fn kept(
 pub(crate) fn disk(database: &Path) -> Source {
     let folder = database.parent().unwrap_or(Path::new(".")).to_owned();
     Box::new(move |samples| {
-        // Without a value there is no sample, rather than a disk that looks full.
+        // Without a value no sample is written: a zero would look like a full disk.
         if let Ok(found) = rustix::fs::statvfs(&folder) {
             samples.number(names::DISK_FREE, found.f_bavail * found.f_frsize);
         }
@@ -209,7 +209,8 @@ pub(crate) fn certificates(certificates: Snapshot<Vec<Certificate>>) -> Source {
     })
 }
 
-/// For how long the journal has had commits that `tollgate retention` is to remove: no sample before it was read, and 0 where it removes nothing.
+/// Age of the oldest commits in the journal that `tollgate retention` is to remove: no sample before the first read, and 0 where the
+/// command removes no commit.
 pub(crate) fn retention(store: Arc<dyn Store>, is_set: bool) -> Source {
     Box::new(move |samples| {
         let overdue = store.gauges().retention_overdue_secs.load(Relaxed);
@@ -250,7 +251,7 @@ pub(crate) fn providers(view: impl Fn() -> Vec<ProviderView> + Send + Sync + 'st
             let values = view.iter().map(|one| (&*one.name, number(one)));
             samples.numbers(*metric, values);
         }
-        // A provider may serve a model under several names; the best of them counts.
+        // A provider may serve a model under several names; the best state counts.
         let mut states: BTreeMap<[&str; 2], u64> = BTreeMap::new();
         for provider in &view {
             for model in &provider.models {
@@ -274,7 +275,7 @@ fn state_number(state: &str) -> u64 {
     }
 }
 
-/// The state of a model at a provider: the worse of the two circuits, or that of an open one during a pause.
+/// The state of a model at a provider: the worse state of the two circuits, or the state of an open circuit during a pause.
 fn state_of(provider: &ProviderView, model: &CandidateView) -> u64 {
     if model.deferred_ms > 0 {
         return 2;
@@ -282,8 +283,8 @@ fn state_of(provider: &ProviderView, model: &CandidateView) -> u64 {
     state_number(&provider.state).max(state_number(&model.state))
 }
 
-/// Writes every other bucket of a histogram of powers of two, with those below it, since a scrape has all of them; `unit` of its values are
-/// one of the metric's.
+/// Writes every other bucket of a histogram of powers of two, including the samples of the bucket below: a scrape transfers every bucket.
+/// `unit` of the histogram's values make a unit of the metric.
 fn powers(samples: &mut Samples, metric: Metric, histogram: &Histogram, unit: f64) {
     let counts = histogram.counts();
     let (above, below) = counts.split_last().expect("a histogram has buckets");

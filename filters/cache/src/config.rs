@@ -41,12 +41,12 @@ pub struct RawCache {
 /// Who shares stored answers, as written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// All accounts.
+    /// Every account.
     #[default]
     None,
-    /// Each account has its own.
+    /// No sharing between accounts.
     Account,
-    /// Accounts whose rate classes have one salt.
+    /// Accounts whose rate classes have an equal salt.
     Keyed,
 }
 
@@ -61,11 +61,11 @@ impl Words for Sharing {
 /// Who shares stored answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Partition {
-    /// All accounts.
+    /// Every account.
     None,
-    /// Each account has its own.
+    /// No sharing between accounts.
     Account,
-    /// Accounts whose rate classes have one salt: class and salt.
+    /// Accounts whose rate classes have an equal salt: class and salt.
     Keyed(Arc<[(Box<str>, Box<str>)]>),
 }
 
@@ -76,8 +76,8 @@ const DEFAULT_BYTES: usize = 256 << 20;
 const MEMORY_DIVISOR: u64 = 8;
 
 impl CacheSettings {
-    /// The size in a process with this memory limit: the default one is reduced where that is little. A size that differs from the default
-    /// is the operator's decision.
+    /// The size in a process with this memory limit. The default size is reduced under a small limit. A size other than the default is the
+    /// operator's decision.
     pub(crate) fn bytes_within(&self, memory: Option<MemoryLimit>) -> usize {
         let Some(MemoryLimit(limit)) = memory else {
             return self.bytes_max;
@@ -95,17 +95,17 @@ impl CacheSettings {
 pub struct CacheSettings {
     /// Whether answers are stored and replayed.
     pub enabled: bool,
-    /// Bytes of memory for all entries together.
+    /// Bytes of memory for the entries together.
     pub bytes_max: usize,
-    /// Bytes of the largest answer that is stored.
+    /// Bytes of the largest stored answer.
     pub entry_bytes_max: usize,
     /// How long an answer is replayed.
     pub ttl: Duration,
-    /// How long a request waits for the answer to an equal one.
+    /// How long a request waits for the answer to an equal request.
     pub wait: Duration,
     /// Who shares stored answers.
     pub partition: Partition,
-    /// The price of a hit in millionths of the normal one.
+    /// The price of a hit in millionths of the normal price.
     pub hit_price_ppm: u32,
     /// Models whose answers are never stored (`cache = false` in their section).
     pub uncached: UncachedModels,

@@ -2,12 +2,12 @@
 
 use tollgate_counters::{Counters, labels};
 
-/// Counters of one cache, for the metrics. Monotonic.
+/// Counters of a cache, for the metrics. Monotonic.
 #[derive(Debug, Default)]
 pub struct CacheCounters {
     /// Requests by how their lookup ended.
     pub lookups: Counters<Lookup>,
-    /// Answers of misses by what happened to them.
+    /// Answers of misses by the result of storing.
     pub stores: Counters<Storing>,
     /// Removed entries by reason.
     pub removals: Counters<Removal>,
@@ -30,7 +30,7 @@ labels! {
 }
 
 labels! {
-    /// What happened to the answer of a miss.
+    /// The result of storing the answer of a miss.
     pub enum Storing {
         /// Stored.
         Stored = "stored",
@@ -46,7 +46,7 @@ labels! {
 labels! {
     /// Why an entry was removed.
     pub enum Removal {
-        /// Others needed its memory.
+        /// The memory was needed for other entries.
         Evicted = "evicted",
         /// Older than `ttl_secs`.
         Expired = "expired",
@@ -58,11 +58,11 @@ labels! {
 labels! {
     /// How a follower's wait ended.
     pub enum Following {
-        /// It received the leader's answer.
+        /// The follower received the leader's answer.
         Followed = "followed",
-        /// The leader failed, and it became the leader.
+        /// The leader failed, and the follower became the leader.
         TookOver = "took_over",
-        /// It waited longer than `wait_secs` and called the provider itself.
+        /// The follower waited longer than `wait_secs` and called the provider itself.
         GaveUp = "gave_up",
     }
 }
@@ -70,15 +70,15 @@ labels! {
 labels! {
     /// The result of a read or a write of an entry at the shared server.
     pub enum SharedResult {
-        /// Read: an answer that this or another node has stored.
+        /// Read: an answer stored by this node or another node.
         Hit = "hit",
-        /// Read: there is none.
+        /// Read: no entry.
         Miss = "miss",
         /// Read: no answer of the server in time, or an entry that this gateway cannot have written.
         Failed = "failed",
         /// Written.
         Stored = "stored",
-        /// Not written: too many others were waiting, or the server did not take it.
+        /// Not written: the queue was full, or the server did not accept the entry.
         Dropped = "dropped",
     }
 }

@@ -1,4 +1,4 @@
-//! A cache entry: a stored answer and the streamed forms made of it.
+//! A cache entry: a stored answer and its streamed forms.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use bytes::Bytes;
 use tollgate_filter::{CacheEntryId, Tokens};
 use tollgate_openai::{Family, ReplayEvents, Stamp, StoredAnswer, StoredError};
 
-/// What an entry costs beside its bytes: its key, its place in the store, its own fields, and its share of the keys that are remembered after
-/// eviction.
+/// The cost of an entry beside its bytes: the key, the place in the store, the fields of the entry, and a share of the keys remembered
+/// after eviction.
 pub(crate) const OVERHEAD: usize = 512;
 
-/// Bytes that the allocator takes for a buffer of so many: four sizes to each power of two, as mimalloc has.
+/// Bytes that the allocator takes for a buffer of `buffer` bytes: four sizes to each power of two, as in mimalloc.
 fn heap_bytes(buffer: usize) -> usize {
     let step = buffer
         .checked_ilog2()
@@ -19,16 +19,16 @@ fn heap_bytes(buffer: usize) -> usize {
     buffer.next_multiple_of(step)
 }
 
-/// A whole answer with the streamed forms that were requested of it. Immutable: an added form makes another entry.
+/// A whole answer with the requested streamed forms of the answer. Immutable: an added form makes another entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Its public name.
+    /// The entry's public name.
     pub(crate) id: CacheEntryId,
     /// The model, for purges.
     pub(crate) model: Arc<str>,
-    /// Its usage as the provider reported it.
+    /// The answer's usage as the provider reported the usage.
     pub(crate) tokens: Option<Tokens>,
-    /// The monotonic clock reading at which it expires.
+    /// The monotonic clock reading at which the entry expires.
     pub(crate) expires: Duration,
     pub(crate) family: &'static Family,
     pub(crate) answer: Answer,
@@ -37,19 +37,20 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Bytes of memory that it counts for.
+    /// The entry's weight: bytes of memory.
     pub(crate) fn weight(&self) -> usize {
         let events = self.events.iter().flatten();
         let events = events.map(|events| heap_bytes(events.bytes()));
         OVERHEAD + heap_bytes(self.answer.bytes()) + events.sum::<usize>()
     }
 
-    /// The answer in the form that replies are written from. `metadata` is the name of our own member, `x_svc`.
+    /// The answer in the form from which replies are written. `metadata` is the name of the gateway's member, `x_svc`.
     pub(crate) fn stored(&self, metadata: &str) -> Result<&StoredAnswer, StoredError> {
         self.answer.stored(self.family, &self.model, metadata)
     }
 
-    /// The answer as one text, from which [`Answer::as_sent`] makes the same one: the provider's, or that of a stream's merged events.
+    /// The answer as a text: the provider's text, or the text of a stream's merged events. [`Answer::as_sent`] makes an equal answer from
+    /// the text.
     pub(crate) fn text(&self, metadata: &str) -> Result<Bytes, StoredError> {
         if let Some(body) = &self.answer.as_sent {
             return Ok(body.clone());
@@ -58,7 +59,7 @@ impl Entry {
         Ok(Entry::whole(self.stored(metadata)?, stamp))
     }
 
-    /// This entry without the provider's own text, once the form for replies has been made.
+    /// This entry without the provider's original text, once the form for replies has been made.
     pub(crate) fn without_original(&self) -> Option<Entry> {
         let answer = self.answer.without_original()?;
         Some(Entry {
@@ -67,17 +68,17 @@ impl Entry {
         })
     }
 
-    /// The whole answer as one reply, with room for the metadata.
+    /// The whole answer as a reply, with room for the metadata.
     pub(crate) fn whole(stored: &StoredAnswer, stamp: Stamp<'_>) -> Bytes {
         stored.answer(stamp, 0)
     }
 
-    /// The events in the requested form, if they have been made.
+    /// The events in the requested form, if the form has been made.
     pub(crate) fn stream(&self, include_usage: bool) -> Option<&Arc<ReplayEvents>> {
         self.events[usize::from(include_usage)].as_ref()
     }
 
-    /// This entry with one more form of its events.
+    /// This entry with a further form of its events.
     pub(crate) fn with_stream(
         &self,
         stored: &StoredAnswer,
@@ -90,17 +91,18 @@ impl Entry {
     }
 }
 
-/// A stored answer: as the provider sent it until it is first replayed, and then in the form that replies are written from.
+/// A stored answer. Before the first replay, the answer is kept as the provider sent the answer. Later, the answer is kept in the form from
+/// which replies are written.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// The provider's text. It has been parsed once and is an answer.
+    /// The provider's text. The text has been parsed once and is an answer.
     as_sent: Option<Bytes>,
     /// The form for replies. Boxed, since most answers are never replayed.
     stored: OnceLock<Box<StoredAnswer>>,
 }
 
 impl Answer {
-    /// An answer that was no stream.
+    /// An answer without streaming.
     pub(crate) fn as_sent(body: &[u8]) -> Answer {
         Answer {
             // A copy: the original is a slice of a larger buffer.
@@ -117,7 +119,7 @@ impl Answer {
     ) -> Result<&StoredAnswer, StoredError> {
         match (self.stored.get(), &self.as_sent) {
             (Some(stored), _) => Ok(stored),
-            // Its size was checked when it was stored.
+            // The size was checked when the answer was stored.
             (None, Some(body)) => {
                 let stored = StoredAnswer::of_answer(family, body, model, metadata, usize::MAX)?;
                 Ok(self.stored.get_or_init(|| Box::new(stored)))
@@ -133,7 +135,7 @@ impl Answer {
             .map(|stored| Answer::from(StoredAnswer::clone(stored)))
     }
 
-    /// Constant, as the store requires: once the form for replies is made, an entry without the original replaces this one.
+    /// Constant, as the store requires: once the form for replies is made, an entry without the original replaces this entry.
     fn bytes(&self) -> usize {
         match &self.as_sent {
             Some(body) => body.len(),

@@ -1,4 +1,4 @@
-//! Failures of the cache (fail open): the exchange continues without it.
+//! Failures of the cache (fail open): the exchange continues without the cache.
 
 use tollgate_filter::{ApiError, ErrorCode, FilterError};
 use tollgate_openai::StoredError;

@@ -34,14 +34,14 @@ const FLIGHTS: Rules = Rules {
 type AnswerFlight = SingleFlight<Key, Arc<Entry>>;
 type Leader = tollgate_flight::Leader<Key, Arc<Entry>>;
 
-/// The completion cache with single flight. One instance serves every route that names it.
+/// The completion cache with single flight. A single instance serves every route that names the cache.
 pub struct Cache {
     settings: Snapshot<CacheSettings>,
     keys: Keys,
     store: EntryStore,
     bytes_max: usize,
     flight: Arc<AnswerFlight>,
-    /// The second level, where the settings name a server for it.
+    /// The second level, where the settings name a server for the second level.
     shared: Option<SharedEntries>,
     counters: Arc<CacheCounters>,
     /// The name of the metadata object.
@@ -50,15 +50,15 @@ pub struct Cache {
     entropy: Entropy,
 }
 
-/// What a cache depends on.
+/// The dependencies of a cache.
 pub struct CacheDeps<'a> {
     /// The settings.
     pub settings: CacheSettings,
-    /// Bytes of memory for all entries together.
+    /// Bytes of memory for the entries together.
     pub bytes_max: usize,
     /// The service's own word, `svc` in `x_svc`.
     pub service: &'a str,
-    /// The store's 32 random bytes, from which the secret of the keys is derived.
+    /// The store's 32 random bytes, the source of the keys' secret.
     pub root: &'a [u8; 32],
     /// Time.
     pub clock: Clock,
@@ -71,27 +71,27 @@ pub struct CacheDeps<'a> {
 pub struct Totals {
     /// Stored answers.
     pub entries: u64,
-    /// Bytes of memory they count for.
+    /// Weight of the entries in bytes of memory.
     pub bytes: u64,
-    /// Bytes they may have.
+    /// Limit of the weight in bytes.
     pub bytes_max: u64,
-    /// Followers that wait for the answer to an equal request.
+    /// Followers waiting for the answer to an equal request.
     pub waiting: u64,
 }
 
-/// A miss whose answer may be stored. Dropped with the exchange, it passes the lead on.
+/// A miss whose answer may be stored. The drop at the end of the exchange passes the lead on.
 struct Pending {
     key: Key,
     /// `None` for a follower that waited too long and calls the provider itself.
     leader: Option<Leader>,
 }
 
-/// What follows from a lookup.
+/// The result of a lookup.
 enum LookupResult {
     /// The provider has to be called.
     Forward,
     Hit(Key, Arc<Entry>),
-    /// No other request leads, and the second level has to be asked.
+    /// No other request leads, and the second level must be asked.
     Fetch(Key, Leader),
     Follow(Key, Waiter<Key, Arc<Entry>>),
 }
@@ -132,7 +132,7 @@ impl Cache {
         }
     }
 
-    /// Adds a second level, at a server that all nodes with the same store use. The result is what [`Cache::write_behind`] takes.
+    /// Adds a second level, at a server shared by every node of the store. The result is the argument of [`Cache::write_behind`].
     pub(crate) fn share(&mut self, shared: Shared, root: &[u8; 32]) -> Writes {
         let (entries, writes) = SharedEntries::new(shared, root, self.counters.clone());
         self.shared = Some(entries);
@@ -157,12 +157,12 @@ impl Cache {
         shared.run(writes, &self.metadata, &self.clock).await;
     }
 
-    /// Its settings in force. The sizes are those of the start.
+    /// The cache's settings in force. The sizes are the sizes of the start.
     pub fn settings(&self) -> &Snapshot<CacheSettings> {
         &self.settings
     }
 
-    /// Its counters, for the metrics.
+    /// The cache's counters, for the metrics.
     pub fn counters(&self) -> Arc<CacheCounters> {
         self.counters.clone()
     }
@@ -177,13 +177,13 @@ impl Cache {
         }
     }
 
-    /// Removes entries and returns how many there were. Replies under way keep theirs.
+    /// Removes entries and returns the number of removed entries. Replies under way keep their entries.
     pub fn purge(&self, what: &Purge) -> u64 {
         self.purge_second_level();
         self.store.purge(what)
     }
 
-    /// The same for a purge of another node, which may be gone before the server knows of it.
+    /// Removes entries for a purge of another node. The other node may be gone before the server knows of the purge.
     pub(crate) fn purge_where(&self, matches: impl Fn(&Entry) -> bool) -> u64 {
         self.purge_second_level();
         self.store.purge_where(matches)
@@ -195,14 +195,15 @@ impl Cache {
         }
     }
 
-    /// Follows the purges of the other nodes of a cluster. Nothing to do on a node that is alone.
+    /// Follows the purges of the other nodes of a cluster. A single node follows no purges.
     pub(crate) fn follow_purges(self: &Arc<Self>, store: &dyn Store) {
         if store.has_allotments() {
             store.observe(Arc::new(Follower(Arc::downgrade(self))));
         }
     }
 
-    /// Removes expired entries and returns how many. Called by a timer: they may never be requested again.
+    /// Removes expired entries and returns the number of removed entries. Called by a timer, because an expired entry may never be
+    /// requested again.
     pub fn sweep(&self) -> u64 {
         self.store.sweep(self.clock.elapsed())
     }
@@ -235,7 +236,7 @@ impl Cache {
         if request.external {
             return pass(exchange, CacheStatus::External);
         }
-        // A plugin's result may differ each time.
+        // A plugin's result may differ between requests.
         if !request.family.cacheable
             || request.plugins
             || settings.uncached.0.contains(&forward.model.id)
@@ -255,7 +256,7 @@ impl Cache {
             Joined::Leads(leader) if self.flight.generation(&key) == generation => {
                 Ok(self.without_entry(exchange, key, leader))
             }
-            // An answer was completed since the lookup, for this key or another of its shard.
+            // An answer was completed since the lookup, for this key or another key of the shard.
             Joined::Leads(leader) => Ok(self.lead(exchange, key, leader)),
             Joined::Follows(message, ()) => Ok(LookupResult::Follow(key, message)),
         }
@@ -270,7 +271,7 @@ impl Cache {
         self.without_entry(exchange, key, leader)
     }
 
-    /// The second level is asked, if there is one, and else the provider.
+    /// The next source is the second level, if any, or else the provider.
     fn without_entry(&self, exchange: &mut Exchange, key: Key, leader: Leader) -> LookupResult {
         if self.shared.as_ref().is_some_and(SharedEntries::is_ready) {
             return LookupResult::Fetch(key, leader);
@@ -279,7 +280,7 @@ impl Cache {
         LookupResult::Forward
     }
 
-    /// Asks the second level. Its answer is stored here and sent to the followers, as the provider's would be.
+    /// Asks the second level. The answer of the second level is stored here and sent to the followers, like a provider's answer.
     async fn fetch(
         &self,
         exchange: &mut Exchange,
@@ -306,7 +307,7 @@ impl Cache {
         self.reply(exchange, key, &entry)
     }
 
-    /// The second level's entry of a key, which is stored in the first one, unless it was purged meanwhile.
+    /// The second level's entry of a key. The entry is stored in the first level, unless the entry was purged meanwhile.
     pub(crate) async fn read_second_level(
         &self,
         key: Key,
@@ -318,7 +319,7 @@ impl Cache {
         let found = shared.get((epoch, &key), model, limits, &self.clock);
         let entry = Arc::new(found.await?);
         self.store.insert(key, entry.clone());
-        // Compared afterwards: a purge that begins now removes it.
+        // Compared after the insertion: a purge that begins now removes the entry.
         if shared.epoch() != epoch {
             self.store.purge_where(|stored| stored.id == entry.id);
             return None;
@@ -350,7 +351,7 @@ impl Cache {
                 self.counters.followers.inc(Following::TookOver);
                 self.lead(exchange, key, leader)
             }
-            // Waited too long: calls the provider itself, the other followers keep waiting.
+            // Waited too long: this follower calls the provider itself, and the other followers keep waiting.
             Ok(Err(_)) | Err(_) => {
                 self.counters.followers.inc(Following::GaveUp);
                 self.miss(exchange, key, None);
@@ -417,7 +418,7 @@ impl Cache {
         let usage = exchange.get_mut::<AnswerUsage>();
         let (tokens, copy) =
             usage.map_or((None, None), |usage| (usage.reported, usage.copy.take()));
-        // An answer that was cut at a limit lowered for this account is shorter than what others ask for.
+        // An answer cut at a limit lowered for this account is shorter than the answer for other accounts.
         let clamped = exchange.get::<Clamped>().is_some();
         let finished = exchange.get::<AnswerProgress>().is_some_and(|progress| {
             progress.finished
@@ -425,13 +426,13 @@ impl Cache {
                 && !progress.unclosed
                 && (progress.stopped || !clamped)
         });
-        // A fallback model answered; the next time the requested one may work again.
+        // A fallback model answered; at the next request the requested model may work again.
         let own = exchange.record.served_by.is_none();
         let whole = finished
             && own
             && match tail.ending() {
                 Ending::Complete => true,
-                // The provider's stream was read to its end, or there would be no usage.
+                // The provider's stream was read to the end: otherwise the usage would be missing.
                 Ending::GoneDuring | Ending::GoneBefore => tokens.is_some(),
                 _ => false,
             };
@@ -476,7 +477,7 @@ impl Cache {
         }
     }
 
-    /// The entry that an answer makes.
+    /// The entry for an answer.
     fn entry_of(
         &self,
         exchange: &mut Exchange,
@@ -520,7 +521,7 @@ impl Cache {
     }
 }
 
-/// The id of one reply, made of the request's id: unique without another random number.
+/// The id of a reply, made of the request's id: unique without another random number.
 fn reply_id<'b>(family: &Family, request: &[u8; 16], buffer: &'b mut [u8; 41]) -> &'b str {
     let prefix = family.answer.id_prefix.as_bytes();
     buffer[..prefix.len()].copy_from_slice(prefix);

@@ -11,7 +11,7 @@ use crate::record::{Expected, Seal};
 /// The largest answer of the reader.
 const BYTES_MAX: usize = 1 << 20;
 
-/// A record as the server has it, and one with the input below a valid seal; what it has is replayed.
+/// Reads the input as a record of the server, and as the content of a record with a valid seal. The content of a valid record is replayed.
 pub fn record(input: &[u8]) {
     let (seal, key) = (Seal::new(&[1; 32]), Key([3; 32]));
     let expected = || Expected {

@@ -1,4 +1,4 @@
-//! The cache key: a keyed BLAKE3 digest of everything that an answer depends on.
+//! The cache key: a keyed BLAKE3 digest of every input of an answer.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -10,25 +10,25 @@ use tollgate_openai::{CanonicalError, CompletionRequest, Family, canonical};
 /// Raised whenever the form of keys or entries changes.
 const VERSION: u8 = 3;
 
-/// What keys are derived from the store's secret by.
+/// The context for the derivation of the keys' secret from the store's secret.
 const CONTEXT: &str = "tollgate 2026-11-21 completion cache keys";
 
-/// A BLAKE3 digest over scope and canonical body, keyed with one over format version, operation and model ([`Keys`]).
+/// A BLAKE3 digest over scope and canonical body. The key of the digest is a digest over format version, operation and model ([`Keys`]).
 ///
-/// Keyed and of full length, since entries are shared between accounts: a client that found two requests with one key could read the
-/// answer to another account's request.
+/// Keyed and of full length, because entries are shared between accounts. A client with two requests of an equal key could read the answer
+/// to another account's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key(pub(crate) [u8; 32]);
 
 impl std::hash::Hash for Key {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        // Eight bytes of a digest are as random as all of it.
+        // Eight bytes of a digest are as random as the whole digest.
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         state.write_u64(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
     }
 }
 
-/// Uses digests as hashes: a client that does not know the secret cannot choose them.
+/// Uses digests as hashes: a client without the secret cannot choose the digests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DigestHasher(u64);
 
@@ -38,7 +38,7 @@ impl std::hash::Hasher for DigestHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // Keys write one number; this is the trait's contract for anything else.
+        // Keys write a single number. This loop fulfills the trait's contract for any other input.
         for &byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(byte);
         }
@@ -51,10 +51,10 @@ impl std::hash::Hasher for DigestHasher {
 
 pub(crate) type BuildDigestHasher = std::hash::BuildHasherDefault<DigestHasher>;
 
-/// Makes keys. The secret must not leak: it would show which requests are stored.
+/// Makes keys. The secret must not leak: the secret would show which requests are stored.
 ///
-/// What all requests for one model have in common is digested once, and the digest keys the rest: two models never share a key, and less is
-/// digested per request.
+/// The common part of every request for a model is digested once, and this digest keys the digest of the rest. Two models never share a
+/// key, and fewer bytes are digested per request.
 #[derive(Clone)]
 pub(crate) struct Keys {
     secret: [u8; 32],
@@ -74,7 +74,7 @@ pub(crate) enum Scope<'a> {
     Group(&'a str),
 }
 
-/// Capacity of the buffer for canonical bodies that a thread keeps; more is freed.
+/// Capacity of the buffer for canonical bodies that a thread keeps; a larger buffer is freed.
 const SCRATCH_BYTES_MAX: usize = 64 * 1024;
 
 /// Models whose digests a thread caches.
@@ -84,20 +84,20 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { buffer: Vec::new(), known: Vec::new() }) };
 }
 
-/// What a thread reuses to make keys.
+/// The buffers that a thread reuses to make keys.
 struct Scratch {
-    /// The input of a digest, hashed in one call: an incremental hasher is an object of two kilobytes, and moving it costs more than the
-    /// digest of an ordinary request.
+    /// The input of a digest, hashed in a single call. An incremental hasher is an object of two kilobytes, and the move of the object
+    /// costs more than the digest of an ordinary request.
     buffer: Vec<u8>,
     known: Vec<ModelDigest>,
 }
 
-/// The digest of one model and operation.
+/// The digest of a model and an operation.
 struct ModelDigest {
-    /// The secret that it is keyed with.
+    /// The secret that keys the digest.
     secret: [u8; 32],
     family: &'static Family,
-    /// While this exists, no other model can have its address.
+    /// The weak reference keeps the model's address from a reuse by another model.
     model: Weak<Model>,
     digest: [u8; 32],
 }
@@ -136,7 +136,7 @@ impl Keys {
         })
     }
 
-    /// The digest of a model and an operation, from this thread's cache if it is there.
+    /// The digest of a model and an operation, from this thread's cache if the digest is known.
     fn model(
         &self,
         family: &'static Family,
@@ -154,7 +154,7 @@ impl Keys {
         scratch.buffer.clear();
         write_model(family, model, &mut scratch.buffer);
         let digest = *blake3::keyed_hash(&self.secret, &scratch.buffer).as_bytes();
-        // New settings bring new models; those that are no longer referenced are dropped.
+        // New settings bring new models. Models without references are dropped.
         if scratch.known.len() == KNOWN_MAX {
             scratch.known.retain(|known| known.model.strong_count() > 0);
             scratch.known.truncate(KNOWN_MAX / 2);
@@ -169,7 +169,7 @@ impl Keys {
     }
 }
 
-/// Appends a scope in a form that is no prefix of another.
+/// Appends a scope in a form that is no prefix of another scope.
 fn write_scope(scope: Scope<'_>, out: &mut Vec<u8>) {
     match scope {
         Scope::Everyone => out.push(0),
@@ -184,8 +184,8 @@ fn write_scope(scope: Scope<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends what all requests for one model have in common: the name clients know it by, and for each provider its address, its name for the
-/// model, and how requests are changed for it. Entries of the second level outlive a change of the settings.
+/// Appends the common part of every request for a model: the public name, and for each provider the provider's address, the provider's name
+/// for the model, and the changes of requests for the provider. Entries of the second level outlive a change of the settings.
 fn write_model(family: &Family, model: &Model, out: &mut Vec<u8>) {
     out.push(VERSION);
     out.push(family.cache_code);
@@ -209,13 +209,13 @@ fn write_model(family: &Family, model: &Model, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a text with its length in front.
+/// Appends a text after the text's length.
 fn text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(&(text.len() as u64).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
 }
 
-/// The accounts that an account shares answers with, under the service's own setting. `None`: nothing is looked up or stored.
+/// The accounts that share answers with this account, under the service's setting. `None`: no lookup and no storing.
 pub(crate) fn scope<'a>(
     sharing: CacheSharing,
     partition: &'a crate::Partition,
@@ -255,7 +255,7 @@ mod tests {
         key.expect("it has a canonical form")
     }
 
-    /// The same key, from everything that goes into it.
+    /// An equal key, from every input of the key.
     fn expected(keys: &Keys, scope: &[u8], number: u8, model: &Model) -> [u8; 32] {
         let family = [Family::CHAT, Family::TEXT][usize::from(number)];
         let mut common = Vec::new();

@@ -40,7 +40,7 @@ metrics! {
 pub struct CacheModule;
 
 impl Reloadable for CacheSettings {
-    /// The sizes are those of the memory that was set aside at the start, and the meter has copied the price of a hit.
+    /// The sizes are fixed with the memory set aside at the start, and the meter has copied the price of a hit.
     fn fixed(&self, new: &CacheSettings) -> Vec<(&'static str, bool)> {
         vec![
             ("max_bytes", self.bytes_max != new.bytes_max),

@@ -9,19 +9,19 @@ use tollgate_store::{ChangeKind, ChangeRow, Effect, Observer, Part, ReadError};
 use crate::Cache;
 use crate::entry::Entry;
 
-/// Which entries an operator purges.
+/// The entries of an operator's purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purge {
-    /// The one of this id.
+    /// The entry with this id.
     Entry(CacheEntryId),
-    /// All of this model.
+    /// Every entry of this model.
     Model(Arc<str>),
-    /// All.
+    /// Every entry.
     All,
 }
 
 impl Purge {
-    /// The part that announces it to the nodes of a cluster.
+    /// The part that announces the purge to the nodes of a cluster.
     pub fn part(&self, at: Timestamp) -> Part {
         let (kind, subject) = match self {
             Purge::Entry(id) => (ChangeKind::CacheEntry, id.0),
@@ -40,14 +40,14 @@ impl Purge {
     }
 }
 
-/// By which the feed names a model: its subjects have 16 bytes.
+/// The feed's name for a model: a subject of the feed has 16 bytes.
 fn digest(model: &str) -> [u8; 16] {
     let mut subject = [0; 16];
     subject.copy_from_slice(&blake3::hash(model.as_bytes()).as_bytes()[..16]);
     subject
 }
 
-/// Removes what other nodes purge.
+/// Removes the entries purged by other nodes.
 pub(crate) struct Follower(pub(crate) Weak<Cache>);
 
 impl Observer for Follower {

@@ -1,7 +1,7 @@
 //! The form in which an entry is stored at the shared server: a seal, fixed fields, and the answer, compressed above 4 KiB.
 //!
-//! The seal is a BLAKE3 digest over the epoch, the key and the rest, keyed with a secret derived from the store's random bytes: what another program
-//! wrote, a fault changed, or was given the name of a later epoch, is not replayed.
+//! The seal is a BLAKE3 digest over the epoch, the key and the rest, keyed with a secret derived from the store's random bytes. A record is
+//! not replayed if another program wrote the record, a fault changed the record, or the record was given the name of a later epoch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use tollgate_openai::Family;
 use crate::entry::{Answer, Entry};
 use crate::key::Key;
 
-/// Raised whenever this form changes, or answers that earlier releases stored are not to be replayed (those of 1 were joined from streams by
-/// other rules); part of the name of each entry too, so that nodes of two versions do not read each other's.
+/// Raised whenever this form changes, or answers stored by earlier releases are not to be replayed (version 1 joined answers from streams
+/// by other rules). The version is part of the name of each entry too, so that a node does not read entries of another version.
 pub(crate) const VERSION: u8 = 2;
 
 const COMPRESSED_FROM: usize = 4096;
@@ -28,18 +28,18 @@ const SEAL_BYTES: usize = 16;
 const FIXED_BYTES: usize = 1 + 1 + 16 + 8 + 8 + 8;
 
 const COMPRESSED: u8 = 1;
-/// One bit: the number of a family up to 1. A third cacheable family needs another form, and so another [`VERSION`].
+/// A bit: the number of a family up to 1. A third cacheable family needs another form, and a higher [`VERSION`].
 const FAMILY: u8 = 2;
 const FAMILY_SHIFT: u32 = FAMILY.trailing_zeros();
 const TOKENS: u8 = 4;
 
-/// What the entries of all nodes are sealed with.
+/// The key for the seals of every node's entries.
 pub(crate) struct Seal([u8; 32]);
 
-/// The name of an entry: its epoch, and its key.
+/// The name of an entry: the epoch, and the key.
 pub(crate) type Name<'a> = (i64, &'a Key);
 
-/// What the reader knows of an entry.
+/// The reader's expectations of an entry.
 pub(crate) struct Expected<'a> {
     pub(crate) name: Name<'a>,
     pub(crate) model: Arc<str>,
@@ -68,7 +68,7 @@ impl Seal {
         seal
     }
 
-    /// The record of an entry with this text, which ends at `expires`.
+    /// The record of an entry with this text. The entry ends at `expires`.
     pub(crate) fn write(
         &self,
         name: Name<'_>,
@@ -106,7 +106,7 @@ impl Seal {
         [&self.over(name, rest)[..], rest].concat()
     }
 
-    /// The entry of a record; `None` for one that has ended, or was not written by a node with this secret.
+    /// The entry of a record; `None` for a record that has ended, or was not written by a node with this secret.
     pub(crate) fn read(&self, record: &[u8], expected: Expected<'_>) -> Option<Entry> {
         let (seal, rest) = record.split_at_checked(SEAL_BYTES)?;
         if self.over(expected.name, rest) != *seal {

@@ -1,9 +1,9 @@
-//! The second level of the cache: answers of all nodes at the shared server, read within a budget and written behind.
+//! The second level of the cache: answers of every node at the shared server, read within a budget and written behind.
 //!
-//! The names of entries contain a number, the epoch. A purge on any node raises it, so that earlier entries are not looked up any more, at once on
-//! that node, and on the others when they read the number next. It never decreases: a server that comes back with an earlier state, from a
-//! backup or a replica, gets the highest one of the nodes again. Their first levels do not follow it: nodes that share entries share a store,
-//! whose feed says what a purge names (`purge.rs`).
+//! The names of entries contain a number, the epoch. A purge on any node raises the epoch, so that earlier entries are not looked up any
+//! more: immediately on the purging node, and on other nodes at their next read of the epoch. The epoch never decreases. A server with an
+//! earlier state, from a backup or a replica, gets the highest epoch of the nodes again. The nodes' first levels do not follow the epoch:
+//! nodes that share entries share a store, and the store's feed names purges (`purge.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
@@ -18,17 +18,17 @@ use crate::entry::Entry;
 use crate::key::Key;
 use crate::record::{Expected, Seal, VERSION};
 
-/// Answers that wait to be written. More are dropped: they are in the first level.
+/// Answers in the write queue. Further answers are dropped: they are in the first level.
 const QUEUE: usize = 256;
 
 /// Not the key of releases whose epochs were random numbers.
 const EPOCH_KEY: &str = "tollgate:cache:epoch_micros";
 
-/// Raises the epoch at the server, and returns it, and 1 where the one that was there is ignored. A new one begins with the time, which is later than
-/// every epoch that the server has lost. One that is more than a day ahead was written by another program, or by the wrong clock of a node: from it a
-/// purge would not lead to a later one, above 2^53.
+/// Raises the epoch at the server. Returns the epoch, and 1 where the server's epoch is ignored. A new epoch begins with the time, which is
+/// later than every epoch that the server has lost. An epoch more than a day ahead was written by another program, or by the wrong clock of
+/// a node: from this epoch a purge would not lead to a later epoch, above 2^53.
 ///
-/// Arguments: the epoch of the node, 1 where a purge of that node is to be announced and else 0. All numbers are below 2^53.
+/// Arguments: the epoch of the node, 1 where a purge of the node is to be announced and else 0. Every number is below 2^53.
 const RAISE: &str = "
 local own, purges = tonumber(ARGV[1]), tonumber(ARGV[2])
 local stored = tonumber(redis.call('GET', KEYS[1]))
@@ -57,10 +57,10 @@ return {epoch, ignored}
 /// How often each node reads and raises the epoch.
 const EPOCH_EVERY: Duration = Duration::from_secs(1);
 
-/// An answer that is to be written.
+/// An answer in the write queue.
 pub(crate) struct Write {
     key: Key,
-    /// Of the time at which it was queued: a purge since then applies to it.
+    /// The epoch when the answer was queued: a later purge applies to the answer.
     epoch: i64,
     entry: Arc<Entry>,
     expires: Timestamp,
@@ -75,9 +75,9 @@ pub(crate) struct SharedEntries {
     seal: Seal,
     queue: mpsc::Sender<Write>,
     raise: Script,
-    /// The highest one that this node knows of.
+    /// The highest epoch that this node knows of.
     epoch: AtomicI64,
-    /// The epoch is that of the server: entries may be used.
+    /// The epoch is the server's epoch: entries may be used.
     is_known: AtomicBool,
     /// A purge has to be announced.
     is_purged: AtomicBool,
@@ -111,12 +111,12 @@ impl SharedEntries {
         self.is_known.load(Relaxed) && self.shared.is_reachable()
     }
 
-    /// The epoch of the entries that are in reach now.
+    /// The epoch of the entries in reach now.
     pub(crate) fn epoch(&self) -> i64 {
         self.epoch.load(Relaxed)
     }
 
-    /// The entry of a key in an epoch, if there is one.
+    /// The entry of a key in an epoch, if any.
     pub(crate) async fn get(
         &self,
         (epoch, key): (i64, &Key),
@@ -175,7 +175,7 @@ impl SharedEntries {
         self.purged.notify_one();
     }
 
-    /// Writes what is queued, and follows the epoch.
+    /// Writes the queued answers, and follows the epoch.
     pub(crate) async fn run(&self, mut writes: Writes, metadata: &str, clock: &Clock) {
         let mut often = tokio::time::interval(EPOCH_EVERY);
         loop {
@@ -294,7 +294,7 @@ mod tests {
         within(what, polled).await;
     }
 
-    /// Purges at the first of these nodes. Both read that in the feed, not at the same time, and have the same epoch in the end.
+    /// Purges at the first of these nodes. The two nodes read the purge in the feed, not simultaneously, and have equal epochs in the end.
     async fn purge(nodes: [&Arc<Cache>; 2], purge: &Purge) {
         let clock = Clock::system();
         nodes[0].purge(purge);
@@ -382,7 +382,7 @@ mod tests {
             assert_eq!(read(&other).await.as_deref(), Some("second"));
             assert_eq!(other.totals().entries, 0);
             if round == 0 {
-                // Without its data, the epoch of the nodes is written again, and nothing is removed from them.
+                // Without its data, the epoch of the nodes is written again, and no entry is removed from the nodes.
                 redis.restart();
                 until("the loss of the server", || !second(&one).is_ready()).await;
                 until("its return", || {
@@ -394,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Each node emptied its first level whenever another one had raised the epoch, which all of them did for each purge.
+    /// Each node emptied its first level whenever another node had raised the epoch, and every node raised the epoch for each purge.
     #[tokio::test]
     async fn a_purge_of_one_answer_leaves_the_others_on_every_node() {
         let redis = Redis::start();
@@ -412,8 +412,8 @@ mod tests {
         }
     }
 
-    /// It was restored from a backup, or replaced by a replica that lagged behind. Every node took the epoch of before, and read the answers
-    /// that had been purged.
+    /// The server was restored from a backup, or replaced by a replica that lagged behind. Every node took the earlier epoch, and read the
+    /// purged answers.
     #[tokio::test]
     async fn a_purge_lasts_when_the_server_comes_back_with_an_earlier_state() {
         let redis = Redis::start();
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(read(&one).await, None);
     }
 
-    /// A program that may write at the server could give it the name of an answer of now.
+    /// A program with write access to the server could give the entry the name of a current answer.
     #[tokio::test]
     async fn a_purged_answer_that_is_renamed_at_the_server_is_not_read() {
         let redis = Redis::start();
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(cache.counters().shared.get(SharedResult::Failed), 1);
     }
 
-    /// The nodes took it, and a purge could not raise it: numbers of the server's scripts are exact up to 2^53.
+    /// The nodes took the epoch, and a purge could not raise the epoch: numbers of the server's scripts are exact up to 2^53.
     #[tokio::test]
     async fn an_epoch_of_the_future_is_ignored_and_purges_stay_in_force() {
         let redis = Redis::start();
@@ -496,7 +496,7 @@ mod tests {
         until("an epoch of now", || second(&one).epoch() < day.as_micros()).await;
     }
 
-    /// The node that was asked had no connection to the server, and was gone before it had one again.
+    /// The purging node had no connection to the server, and ended before its next connection.
     #[tokio::test]
     async fn a_purge_of_the_feed_is_announced_by_the_nodes_that_have_read_it() {
         let redis = Redis::start();
@@ -509,7 +509,7 @@ mod tests {
         within("the purge of another node", announced).await;
     }
 
-    /// It was written under the name that entries have after the purge, and all nodes read it.
+    /// The answer was written under the name of entries after the purge, and every node read the answer.
     #[tokio::test]
     async fn an_answer_that_waits_to_be_written_is_purged_too() {
         let redis = Redis::start();
@@ -528,7 +528,7 @@ mod tests {
         assert_eq!(read(&cache).await.as_deref(), Some("after the purge"));
     }
 
-    /// It was stored in the first level after the purge, for as long as an answer is kept there.
+    /// The answer was stored in the first level after the purge, for as long as the first level keeps an answer.
     #[tokio::test]
     async fn an_answer_that_is_read_during_a_purge_is_not_kept() {
         let redis = Redis::start();

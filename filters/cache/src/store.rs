@@ -1,8 +1,8 @@
 //! The stored answers of one process: a weighted S3-FIFO cache (`quick_cache`), bounded in bytes.
 //!
 //! S3-FIFO (Yang and others, "FIFO queues are all you need for cache eviction", SOSP 2023): a new entry enters a small queue, and moves to
-//! the main queue only when it is requested again, so that a flood of new entries does not evict those in use. Evicted keys are remembered
-//! for a while; an entry that is stored again under one of them enters the main queue at once.
+//! the main queue only at a further request. A flood of new entries therefore does not evict entries in use. Evicted keys are remembered
+//! for a while. An entry stored again under a remembered key enters the main queue immediately.
 
 #[cfg(test)]
 mod tests;
@@ -20,13 +20,13 @@ use crate::entry::{Entry, OVERHEAD};
 use crate::key::{BuildDigestHasher, Key};
 use crate::purge::Purge;
 
-/// Locks for writers of the same key. Two keys that share one by chance wait for each other's insertion, which is short.
+/// Locks for writers of a key. Two keys with a common lock by chance wait for each other's insertion, which is short.
 const WRITE_LOCKS: usize = 16;
 
 /// Entries by key, within a bound of memory.
 pub(crate) struct EntryStore {
     entries: Cache<Key, Arc<Entry>, Weigh, BuildDigestHasher, CountEvictions>,
-    /// Held by [`EntryStore::insert`] and [`EntryStore::replace`], so that the latter compares and swaps.
+    /// Held by [`EntryStore::insert`] and [`EntryStore::replace`], so that `replace` compares and swaps.
     write_locks: [Mutex<()>; WRITE_LOCKS],
     counters: Arc<CacheCounters>,
 }
@@ -40,7 +40,7 @@ impl Weighter<Key, Arc<Entry>> for Weigh {
     }
 }
 
-/// Counts the entries that one call evicts. An entry that is overwritten is one of them.
+/// Counts the entries that a call evicts. An overwritten entry counts as evicted.
 #[derive(Clone, Copy)]
 struct CountEvictions;
 
@@ -59,14 +59,15 @@ impl EntryStore {
         entry_bytes_max: usize,
         counters: Arc<CacheCounters>,
     ) -> EntryStore {
-        // A shard takes no entry larger than itself, so each has room for several of the largest, streamed forms included.
+        // A shard takes no entry larger than the shard, so that each shard has room for several of the largest entries, streamed forms
+        // included.
         let shards = (bytes_max / (16 * (entry_bytes_max + OVERHEAD))).clamp(1, 32);
         let options = OptionsBuilder::new()
-            // As many evicted keys are remembered as there are entries of two kilobytes, the ordinary ones with what they cost.
+            // The number of remembered evicted keys equals the number of entries of two kilobytes, the cost of an ordinary entry.
             .estimated_items_capacity((bytes_max / 2048).clamp(16, 1 << 17))
             .ghost_allocation(1.0)
             .weight_capacity(bytes_max as u64)
-            // The small queue has a tenth, as in the paper. With less, an answer is evicted before it is requested again.
+            // The small queue has a tenth, as in the paper. With less, an answer is evicted before its next request.
             .hot_allocation(0.9)
             .shards(1 << shards.ilog2())
             .build()
@@ -83,7 +84,7 @@ impl EntryStore {
         }
     }
 
-    /// The entry of a key, unless it has expired. The clock is read only where there is one.
+    /// The entry of a key, unless the entry has expired. The clock is read only for an existing entry.
     pub(crate) fn get(&self, key: &Key, now: impl FnOnce() -> Duration) -> Option<Arc<Entry>> {
         let entry = self.entries.get(key)?;
         let now = now();
@@ -97,7 +98,7 @@ impl EntryStore {
         None
     }
 
-    /// Stores an entry, in place of an earlier one of its key.
+    /// Stores an entry, in place of an earlier entry of the key.
     pub(crate) fn insert(&self, key: Key, entry: Arc<Entry>) {
         let mut evicted = 0;
         self.write(key, |key| {
@@ -106,12 +107,12 @@ impl EntryStore {
         self.counters.removals.inc_by(Removal::Evicted, evicted);
     }
 
-    /// Puts another form of an entry in its place, unless that has been removed or overwritten meanwhile.
+    /// Puts another form of an entry in the entry's place, unless the entry has been removed or overwritten meanwhile.
     pub(crate) fn replace(&self, key: Key, entry: Arc<Entry>) {
         let mut evicted = 0;
         let replaced = self.write(key, |key| {
-            // Under the lock no other answer is stored for this key between the comparison and the change. It may still be purged or
-            // evicted in between, and then nothing is put in.
+            // Under the lock no other answer is stored for this key between the comparison and the change. The entry may still be purged or
+            // evicted in between. In this case no entry is stored.
             let there = self.entries.peek(&key).map(|there| there.id);
             there == Some(entry.id)
                 && self
@@ -119,14 +120,14 @@ impl EntryStore {
                     .replace_with_lifecycle(key, entry, false, &mut evicted)
                     .is_ok()
         });
-        // The form before this one is reported as evicted, and is not.
+        // The earlier form is reported as evicted, but is not evicted.
         self.counters
             .removals
             .inc_by(Removal::Evicted, evicted - u64::from(replaced));
     }
 
     fn write<T>(&self, key: Key, change: impl FnOnce(Key) -> T) -> T {
-        // Not one of the bytes that the cache chooses its shard by.
+        // This byte is not among the bytes by which the cache chooses a shard.
         let lock = &self.write_locks[usize::from(key.0[8]) % WRITE_LOCKS];
         let _guard = lock.lock();
         change(key)
@@ -137,7 +138,7 @@ impl EntryStore {
         self.purge_where(|entry| what.matches(entry))
     }
 
-    /// The same for those that match.
+    /// Purges matching entries, and returns their number.
     pub(crate) fn purge_where(&self, matches: impl Fn(&Entry) -> bool) -> u64 {
         let removed = self.remove(matches);
         self.counters.removals.inc_by(Removal::Purged, removed);
@@ -161,12 +162,12 @@ impl EntryStore {
         removed.get()
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Bytes that they count for.
+    /// The weight of the entries in bytes.
     pub(crate) fn weight(&self) -> u64 {
         self.entries.weight()
     }

@@ -15,10 +15,10 @@ use tollgate_openai::{
 /// The buffer of a larger event is freed with the event.
 const KEPT_BYTES: usize = 64 * 1024;
 
-/// The state of one answer on its way to the client. Private to this filter.
+/// The state of an answer on its way to the client. Private to this filter.
 pub(crate) struct AnswerState {
     patch: Arc<Patch>,
-    /// Present for a stream. Boxed, because it is a kilobyte that whole answers need not move.
+    /// Present for a stream. Boxed: the state has a kilobyte, and whole answers need not move the kilobyte.
     stream: Option<Box<StreamState>>,
     /// The provider's last reported usage.
     usage: Option<Usage>,
@@ -36,23 +36,23 @@ struct StreamState {
     expected: u64,
     /// Every choice has ended: only the tail follows.
     over: bool,
-    /// The first event with choices: the model for one that the gateway adds.
+    /// The first event with choices: the model for an event that the gateway adds.
     first: Option<Bytes>,
-    /// The last usage event, for a client that requested it: the client gets one, when its charge is known.
+    /// The last usage event, for a client that requested a usage event. The client gets the event when the charge is known.
     usage_event: Option<Bytes>,
-    /// The output buffer of events; reused once they have been sent.
+    /// The output buffer of events; reused after its events have been sent.
     out: BytesMut,
 }
 
-/// The facts of one piece of an answer.
+/// The facts of a piece of an answer.
 #[derive(Default)]
 struct Facts {
     usage: Option<Usage>,
     /// Every requested choice has its finish reason.
     finished: bool,
-    /// Every choice that has begun has it.
+    /// Every choice that has begun has a finish reason.
     ended: bool,
-    /// And each of these is that the model ended by itself.
+    /// Every finish reason says that the model ended by itself.
     stopped: bool,
     unfit: Option<Unfit>,
     fault: Option<AnswerFault>,
@@ -62,7 +62,7 @@ struct Facts {
 pub(crate) struct Stamped {
     /// Replaces the last piece.
     pub(crate) last: Bytes,
-    /// A piece after it.
+    /// A piece after the last piece.
     pub(crate) more: Option<Bytes>,
 }
 
@@ -72,7 +72,7 @@ impl AnswerState {
         self.patch.family()
     }
 
-    /// An answer in one piece.
+    /// An answer in a single piece.
     pub(crate) fn whole(patch: Arc<Patch>) -> AnswerState {
         AnswerState {
             patch,
@@ -106,10 +106,10 @@ impl AnswerState {
         self.stream.is_some()
     }
 
-    /// Parses one piece, rewrites it, and records its facts on the exchange.
+    /// Parses a piece, rewrites the piece, and records the piece's facts on the exchange.
     pub(crate) fn take(exchange: &mut Exchange, event: &mut Event<'_>) {
         if exchange.record.cache == Some(CacheStatus::Hit) {
-            // It was parsed when it was stored, and its usage is that result.
+            // The answer was parsed when the answer was stored, and its usage is the result of this parse.
             let reported = exchange
                 .get::<AnswerUsage>()
                 .and_then(|usage| usage.reported);
@@ -122,7 +122,7 @@ impl AnswerState {
         let client_connected = exchange
             .get::<AnswerProgress>()
             .is_none_or(|progress| !progress.client_gone);
-        // Moved out while it grows, since two values of the exchange cannot be borrowed mutably together.
+        // Moved out while the value grows, because two values of the exchange cannot be borrowed mutably together.
         let mut usage = match exchange.get_mut::<AnswerUsage>() {
             Some(usage) => std::mem::take(usage),
             None => AnswerUsage::default(),
@@ -156,7 +156,7 @@ impl AnswerState {
         }
     }
 
-    /// Records what an ended answer says of itself. Read again from its bytes: few requests are traced.
+    /// Records an ended answer's own statements. Read again from the answer's bytes: few requests are traced.
     #[cold]
     fn identify(exchange: &mut Exchange) {
         let state = exchange.get::<AnswerState>();
@@ -183,8 +183,8 @@ impl AnswerState {
         })
     }
 
-    /// Writes `metadata` into the last piece of a stored answer, whose end has our format. `None` where its usage differs from the
-    /// `charged` one: it is then written like any other answer.
+    /// Writes `metadata` into the last piece of a stored answer, whose end has the gateway's format. `None` where the answer's usage
+    /// differs from the `charged` usage: the caller writes the answer like any other answer.
     pub(crate) fn stamp_stored(
         &self,
         last: &Bytes,
@@ -199,7 +199,7 @@ impl AnswerState {
         Some(out.freeze())
     }
 
-    /// Parses a whole answer, and keeps the result for writing it.
+    /// Parses a whole answer, and keeps the result for the write of the answer.
     fn take_whole(&mut self, event: &Event<'_>, so_far: &mut AnswerUsage) -> Facts {
         let body = event.bytes();
         let answer = match Answer::read(&body, &self.patch) {
@@ -247,7 +247,7 @@ impl AnswerState {
         }
     }
 
-    /// The last event of a stream without a held one: the usage event for a client that requested it, else an event without text.
+    /// The last event of a stream without a held event: the usage event for a client that requested usage, else an event without text.
     pub(crate) fn last_event(&mut self, metadata: &[u8], charged: Option<Usage>) -> Option<Bytes> {
         let stream = self.stream.as_mut()?;
         if let Some(event) = stream.usage_event(metadata, charged) {
@@ -263,9 +263,9 @@ impl AnswerState {
         Some(out.freeze())
     }
 
-    /// Writes `metadata` into the last piece of the answer, and the `charged` usage where the answer has another one or none.
+    /// Writes `metadata` into the last piece of the answer. Writes the `charged` usage where the answer has another usage or no usage.
     ///
-    /// A client that requested the usage of a stream gets the usage event, also if the provider does not send one.
+    /// A client that requested the usage of a stream gets the usage event, even if the provider does not send a usage event.
     pub(crate) fn stamp(
         &mut self,
         last: &Bytes,
@@ -277,14 +277,14 @@ impl AnswerState {
             // Parsed on arrival and written now, when the charge is known.
             let facts = match self.whole.take() {
                 Some((body, facts)) if is_same(&body, last) => facts,
-                // Another filter has replaced it.
+                // Another filter has replaced the answer.
                 _ => Answer::read(last, &self.patch).ok()?.facts(),
             };
             if !facts.write(last, &self.patch, charged, Some(metadata), &mut out) {
                 return None;
             }
             return Some(Stamped {
-                // A buffer without spare capacity needs no separate reference count, which is another allocation.
+                // A buffer without spare capacity needs no separate reference count and saves an allocation.
                 last: Bytes::from(Vec::from(out).into_boxed_slice()),
                 more: None,
             });
@@ -313,7 +313,7 @@ impl AnswerState {
 }
 
 impl StreamState {
-    /// The provider's usage event, with `metadata` and the `charged` usage. Once, and only for a client that requested it.
+    /// The provider's usage event, with `metadata` and the `charged` usage. Returned once, and only for a client that requested usage.
     fn usage_event(&mut self, metadata: &[u8], charged: Option<Usage>) -> Option<Bytes> {
         let event = self.usage_event.take()?;
         let chunk = self.reader.read(&event).ok()?;
@@ -335,7 +335,7 @@ impl StreamState {
             Ok(chunk) => chunk,
             Err(error) => {
                 event.set_disposition(Disposition::Drop);
-                // Some proxies send nothing so.
+                // Some proxies send `null` for an empty event.
                 return match event.data() {
                     b"null" => self.unchanged(),
                     data => Facts::unreadable(data, &error.to_string()),
@@ -369,8 +369,8 @@ impl StreamState {
         self.over =
             self.progress.all_finished() && self.progress.choices_seen() as u64 >= self.expected;
         if choices.is_empty() {
-            // The usage event, which we always request upstream. Other events without choices (filter results, a ping) would break clients
-            // that read the first choice.
+            // The usage event. The gateway always requests usage upstream. Other events without choices (filter results, a ping) would
+            // break clients that read the first choice.
             if usage.is_some() && self.include_usage {
                 self.usage_event = Some(event.bytes());
             }
@@ -380,13 +380,13 @@ impl StreamState {
                 self.first = Some(event.bytes());
             }
             chunk.write(&mut self.out);
-            // A possible last event is held, so that the metadata can be written into it.
+            // A possible last event is held, so that the metadata can be written into the event.
             if ending || self.over {
                 event.set_disposition(Disposition::Hold);
             }
             event.replace(self.out.split().freeze());
             if event.data().len() > KEPT_BYTES {
-                // The rest of its buffer would keep all of it until the end of the stream.
+                // The rest of the buffer would keep the whole buffer until the end of the stream.
                 self.out = BytesMut::new();
             }
         }
@@ -408,7 +408,7 @@ impl StreamState {
         }
     }
 
-    /// Why a stream that ends here is none for later requests. What is twice in an event is found where the events are joined.
+    /// Why a stream that ends here is unfit for later requests. Duplicate members in an event are found when the events are joined.
     fn unfit(&self) -> Option<Unfit> {
         if !self.over {
             return None;
@@ -420,13 +420,13 @@ impl StreamState {
     }
 }
 
-/// Whether two handles share the same bytes in memory.
+/// Whether two handles share their bytes in memory.
 fn is_same(one: &Bytes, other: &Bytes) -> bool {
     one.as_ptr() == other.as_ptr() && one.len() == other.len()
 }
 
 impl Facts {
-    /// A piece that is no answer: the provider's error where it is a list of errors, as Gemini sends them.
+    /// A piece that is no answer: the provider's error where the piece is a list of errors, as from Gemini.
     #[cold]
     fn unreadable(data: &[u8], detail: &str) -> Facts {
         let is_list = data.trim_ascii_start().starts_with(b"[");

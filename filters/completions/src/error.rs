@@ -45,7 +45,7 @@ pub(crate) fn bad_request(error: RequestError) -> ApiError {
     }
 }
 
-/// Prompts that are so long with the `system` text before each that they never fit into memory.
+/// Prompts that never fit into memory, because each prompt has the `system` text.
 pub(crate) fn prompts_too_large(bytes: usize) -> ApiError {
     ApiError::new(
         ErrorCode::BodyTooLarge,
@@ -55,7 +55,7 @@ pub(crate) fn prompts_too_large(bytes: usize) -> ApiError {
     )
 }
 
-/// A model that the credential may not use, though others may.
+/// A model that the credential may not use, though other credentials may.
 pub(crate) fn not_for_this_key(name: &str) -> ApiError {
     ApiError::new(
         ErrorCode::KeyNotPermitted,

@@ -34,7 +34,7 @@ pub struct Completions {
 /// The provider's operation of each family.
 const APIS: [Api; Family::ALL.len()] = [Api::Chat, Api::Text];
 
-/// A model, and the patches for its answers in each family.
+/// A model, and the patches for the model's answers in each family.
 struct OnSale {
     model: Arc<Model>,
     patches: [Arc<Patch>; Family::ALL.len()],
@@ -42,7 +42,7 @@ struct OnSale {
 }
 
 impl Completions {
-    /// A filter over one catalog. `service` is the service's short name, `svc` in `x_svc`; bodies of more than `body_bytes_max` bytes are
+    /// A filter over a catalog. `service` is the service's short name, `svc` in `x_svc`; bodies of more than `body_bytes_max` bytes are
     /// refused.
     pub fn new(service: &str, catalog: &Catalog, body_bytes_max: usize) -> Completions {
         let metadata = format!("x_{service}");
@@ -139,7 +139,7 @@ impl Completions {
     }
 }
 
-/// Marks an answer that belongs to one request, and must not be stored.
+/// Marks an answer that belongs to a single request and must not be stored.
 struct NotKept;
 
 impl DeferredHeaders for NotKept {
@@ -148,8 +148,8 @@ impl DeferredHeaders for NotKept {
     }
 }
 
-/// The upstream operation of a request: its own, unless no provider of the model has it, or the model's settings require chat for a text
-/// request with a `system`.
+/// The upstream operation of a request. The request's operation is used unless no provider of the model has the operation, or the model's
+/// settings require chat for a text request with a `system`.
 fn api_for(model: &Model, asked: Api, request: &CompletionRequest) -> Api {
     let (other, unless) = match asked {
         Api::Chat => (Api::Text, false),
@@ -170,7 +170,7 @@ fn as_chat(
     listed: &[Box<str>],
 ) -> Result<ChatBodies, ApiError> {
     let plan = ChatPlan::read(request, &exchange.request.body).map_err(bad_request)?;
-    // As they are written here, and as they are edited for the provider, all at once.
+    // The bodies as written here, and the bodies as edited for the provider, all in memory at a time.
     hold_prompts(&mut exchange.memory, plan.bytes_max().saturating_mul(2))?;
     let chats = plan.write();
     let bodies = ChatBodies::read(&chats, listed).map_err(bad_request)?;
@@ -178,7 +178,7 @@ fn as_chat(
     Ok(bodies)
 }
 
-/// Counts the copies of `system`, one for each prompt: a short body may have very many prompts.
+/// Counts the copies of `system`, a copy for each prompt: a short body may have very many prompts.
 #[cold]
 fn with_system(
     exchange: &mut Exchange,

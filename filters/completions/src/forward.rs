@@ -6,18 +6,18 @@ use bytes::Bytes;
 use tollgate_filter::{CapMember, Exchange, ForwardBody, OutputCap, ProviderModel};
 use tollgate_openai::{BodyEdit, CompletionRequest, Family, RequestError, TextAsChat};
 
-/// The client's body with the gateway's members rewritten, and without those that the provider's settings remove; every other byte is the
+/// The client's body with the gateway's members rewritten, and without members that the provider's settings remove. Every other byte is the
 /// client's.
 #[derive(Default)]
 pub(crate) struct CompletionBody {
-    /// A cap on the output, for a request without one.
+    /// A cap on the output, for a request without a cap.
     cap: Option<OutputCap>,
 }
 
 impl ForwardBody for CompletionBody {
     fn render(&self, exchange: &Exchange, at: &ProviderModel) -> Bytes {
         let original = &exchange.request.body;
-        // Both are put on the exchange together. The original body would name another model, and lack the cap that is paid for.
+        // The request and the body are put on the exchange together. The original body would name another model, and lack the paid cap.
         let request = exchange
             .get::<CompletionRequest>()
             .expect("who forwards a completion leaves its request on the exchange");
@@ -51,13 +51,13 @@ fn render(
     edit.apply(original)
 }
 
-/// The chats that replace a text request, one for each prompt.
+/// The chats that replace a text request, a chat for each prompt.
 pub(crate) struct ChatBodies {
     chats: Vec<(Arc<CompletionRequest>, Bytes)>,
     cap: Option<OutputCap>,
 }
 
-/// One of them.
+/// A chat of [`ChatBodies`].
 struct ChatBody {
     request: Arc<CompletionRequest>,
     original: Bytes,
@@ -65,7 +65,7 @@ struct ChatBody {
 }
 
 impl ChatBodies {
-    /// Parses the chats as separate requests: a member that a text request ignores may be invalid in a chat. `listed` are the members that
+    /// Parses the chats as separate requests: a member ignored in a text request may be invalid in a chat. `listed` are the members that
     /// some provider removes or refuses.
     pub(crate) fn read(
         asked: &TextAsChat,
@@ -90,7 +90,7 @@ impl ChatBodies {
 
 impl ForwardBody for ChatBodies {
     fn render(&self, exchange: &Exchange, at: &ProviderModel) -> Bytes {
-        // A caller for one body gets the first; there is one for each prompt, and at least one prompt.
+        // A caller for a single body gets the first chat. Every prompt has a chat, and a request has at least a prompt.
         match self.chats.first() {
             Some(chat) => self.part(chat).render(exchange, at),
             None => exchange.request.body.clone(),

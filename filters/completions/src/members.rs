@@ -3,16 +3,16 @@
 use tollgate_filter::{Catalog, Model, ProviderModel};
 use tollgate_openai::{CompletionRequest, is_same_but_for_case};
 
-/// The member settings of all providers that may serve one model, combined.
+/// The combined member settings of the providers that may serve a model.
 pub(crate) struct Members {
-    /// Refused by any of them: the accepted members do not depend on the chosen provider.
+    /// Refused by any of the providers: the accepted members do not depend on the chosen provider.
     refused: Box<[Box<str>]>,
-    /// Removed by each of them: no model reads it.
+    /// Removed by every provider: no model reads the member.
     removed: Box<[Box<str>]>,
 }
 
 impl Members {
-    /// The members of a model in a catalog. Any of its providers may serve it, and any of its fallback models.
+    /// The members of a model in a catalog. Any provider of the model or of the model's fallback models may serve the model.
     pub(crate) fn of(model: &Model, catalog: &Catalog) -> Members {
         let instead = model.routing.fallback.iter();
         let instead = instead
@@ -56,7 +56,7 @@ impl Members {
     }
 }
 
-/// The names of all members that some provider in the catalog removes or refuses, each once.
+/// The names of members that some provider in the catalog removes or refuses, without duplicates.
 pub(crate) fn listed(catalog: &Catalog) -> Box<[Box<str>]> {
     let places = catalog.models().iter().flat_map(|model| &model.providers);
     distinct(places.flat_map(|place| place.removed_members.iter().chain(&*place.refused_members)))

@@ -22,7 +22,7 @@ impl Module for CompletionsModule {
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let service: ServiceIdentity = build.get()?;
         build.filter("completions", move |route| {
-            // That of the settings for which the route is built.
+            // The catalog of the settings for which the route is built.
             let catalog: Arc<Catalog> = route.services.get("completions")?;
             Ok(Arc::new(Completions::new(
                 &service.name,

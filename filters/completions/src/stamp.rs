@@ -25,11 +25,11 @@ const FREE: Charge = Charge {
 };
 
 thread_local! {
-    /// A reused buffer for a metadata object, a few hundred bytes, which is built before its position is known.
+    /// A reused buffer for a metadata object of a few hundred bytes. The object is built before its position is known.
     static METADATA: RefCell<BytesMut> = RefCell::new(BytesMut::new());
 }
 
-/// Writes the metadata into the last piece of an answer, and completes a stream that its provider left without `[DONE]`.
+/// Writes the metadata into the last piece of an answer, and completes a provider's stream that ended without `[DONE]`.
 pub(crate) fn stamp(exchange: &mut Exchange, tail: &mut Tail) -> Result<(), CompletionsError> {
     METADATA.with_borrow_mut(|buffer| {
         buffer.clear();
@@ -43,7 +43,7 @@ fn stamp_with(
     metadata: &mut BytesMut,
 ) -> Result<(), CompletionsError> {
     let charge = exchange.get::<Charge>().copied();
-    // A stream that broke off says what it cost, if it cost anything.
+    // A broken stream reports its cost, if any.
     let whole = tail.ending() == Ending::Complete;
     let shown = whole || charge.is_some();
     let charge = charge.unwrap_or(FREE);
@@ -81,7 +81,7 @@ fn stamp_with(
     }
     let done = tail.held.iter().any(|event| event.kind == EventKind::Done);
     if state.is_stream() && whole && !done {
-        // Every requested choice has ended, or the driver would have reported it as cut.
+        // Every requested choice has ended: otherwise the driver would have reported the stream as cut.
         tail.held.push(HeldEvent {
             kind: EventKind::Done,
             data: Bytes::from_static(state.family().answer.done),

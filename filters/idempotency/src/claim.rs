@@ -1,4 +1,4 @@
-//! The claim of an idempotency key by one request.
+//! The claim of an idempotency key by a request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tollgate_store::{IdempotencyKey, IdempotencyPart, Part};
 
 use crate::recording::{Metadata, Recording};
 
-/// A key that one request has claimed, with the recording of its answer. Private to this filter.
+/// A claimed key, with the recording of the request's answer. Private to this filter.
 #[derive(Clone)]
 pub(crate) struct Claim {
     key: IdempotencyKey,
@@ -45,7 +45,7 @@ impl Claim {
         }))
     }
 
-    /// Its fencing token.
+    /// The claim's fencing token.
     pub(crate) fn token(&self) -> i64 {
         self.token
     }
@@ -60,7 +60,7 @@ fn free(key: IdempotencyKey, token: i64) -> Part {
     Part::Idempotency(Box::new(IdempotencyPart::Free { key, token }))
 }
 
-/// The claims of this run, each with its lease: a deadline on the monotonic clock, so that setting the wall clock ends no claim of a
+/// The claims of this run, each with a lease: a deadline on the monotonic clock. A change of the wall clock therefore ends no claim of a
 /// request under way.
 #[derive(Debug)]
 pub(crate) struct OpenClaims(Mutex<Claims>);
@@ -92,8 +92,8 @@ impl OpenClaims {
         self.claims().open.remove(&token);
     }
 
-    /// Removes the claims whose deadline has passed; returns the parts that let later requests take them over. A charge that comes after all
-    /// is booked with its response unless one has.
+    /// Removes the claims whose deadline has passed. Returns the parts that let later requests take the keys over. A late charge is booked
+    /// with its response, unless another charge was booked with a response.
     pub(crate) fn take_expired(&self, elapsed: Duration) -> Vec<Part> {
         let mut claims = self.claims();
         let expired = claims

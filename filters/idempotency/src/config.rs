@@ -27,9 +27,9 @@ pub(crate) struct RawIdempotency {
 pub struct IdempotencySettings {
     /// How long an answer is kept.
     pub keep: Duration,
-    /// Bytes of the largest answer that is kept.
+    /// Bytes of the largest kept answer.
     pub answer_bytes_max: usize,
-    /// What an account may have.
+    /// The limits of an account.
     pub limits: KeyLimits,
 }
 

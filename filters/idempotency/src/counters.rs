@@ -3,19 +3,19 @@
 use tollgate_counters::labels;
 
 labels! {
-    /// What happened to a request with a key.
+    /// The result of a request with a key.
     pub enum KeyEvent {
-        /// It was the first of its key.
+        /// The request was the first with the key.
         Claimed = "claimed",
-        /// It was answered from the record.
+        /// The request was answered from the record.
         Replayed = "replayed",
-        /// It was refused because the same request was under way.
+        /// The request was refused because an equal request was under way.
         UnderWay = "under_way",
-        /// It was refused because its key belongs to another request.
+        /// The request was refused because the key belongs to another request.
         Conflict = "conflict",
-        /// It was refused because its account has as many keys, or bytes of recorded answers, as it may.
+        /// The request was refused because the account has the maximum of keys, or of bytes of recorded answers.
         Limited = "limited",
-        /// Its answer was too large to be kept.
+        /// The answer was too large to be kept.
         TooLarge = "too_large",
     }
 }

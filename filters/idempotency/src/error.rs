@@ -1,4 +1,4 @@
-//! Refusals for a key that is in use, and failures to claim one.
+//! Refusals for a key in use, and failures to claim a key.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tollgate_store::{CommitError, KeyQuota, ReadError};
 
 use crate::IdempotencySettings;
 
-/// Retry delay of a request whose account has too many keys: some of them expire in any minute of a steady load.
+/// Retry delay of a request whose account has too many keys: under a steady load some keys expire in any minute.
 const LIMIT_WAIT: Duration = Duration::from_secs(60);
 
 /// Why the filter cannot decide.
@@ -61,7 +61,7 @@ pub(crate) fn other_request() -> ApiError {
     .param("Idempotency-Key")
 }
 
-/// The request was answered and charged, and its answer was too large to be stored.
+/// The request was answered and charged, but the answer was too large to be stored.
 pub(crate) fn not_kept() -> ApiError {
     ApiError::new(
         ErrorCode::IdempotencyConflict,
@@ -71,7 +71,7 @@ pub(crate) fn not_kept() -> ApiError {
     .param("Idempotency-Key")
 }
 
-/// The same request is under way.
+/// An equal request is under way.
 pub(crate) fn under_way() -> ApiError {
     ApiError::new(
         ErrorCode::InProgress,
@@ -81,7 +81,7 @@ pub(crate) fn under_way() -> ApiError {
     .retry_after(Duration::from_secs(1))
 }
 
-/// The account has as many keys, or bytes of recorded answers, as it may.
+/// The account has the maximum of keys, or of bytes of recorded answers.
 pub(crate) fn too_many_keys(quota: KeyQuota, settings: &IdempotencySettings) -> ApiError {
     let limit = match quota {
         KeyQuota::Keys => format!("{} idempotency keys", settings.limits.keys),

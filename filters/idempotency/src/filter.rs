@@ -1,4 +1,5 @@
-//! The idempotency filter: claims a key before any work, stores the answer in the commit of its charge, replays it for a repeat.
+//! The idempotency filter: claims a key before any work, stores the answer in the commit of the answer's charge, and replays the answer for
+//! a repeat.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +37,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// How much longer than a hold a claim lives: a request whose claim was taken over can no longer be charged.
 const AFTER_HOLD: Duration = Duration::from_secs(120);
 
-/// The most expired keys that one commit deletes, so that it does not delay others.
+/// The most expired keys deleted by a commit. A larger commit would delay other commits.
 const FORGET_MAX: u32 = 500;
 
 /// The scope of keys in the store, for each family.
@@ -53,7 +54,7 @@ const FREE: Charge = Charge {
     estimated: false,
 };
 
-/// Answers a completion that repeats its `Idempotency-Key` from the record.
+/// Answers a completion with a repeated `Idempotency-Key` from the record.
 pub struct Idempotency {
     settings: Snapshot<IdempotencySettings>,
     /// Lifetime of a claim.
@@ -65,7 +66,7 @@ pub struct Idempotency {
 }
 
 impl Idempotency {
-    /// A filter over one store. Frees the keys that an earlier run left claimed. `hold` is the longest lifetime of a hold.
+    /// A filter over a store. Frees the keys that an earlier run left claimed. `hold` is the longest lifetime of a hold.
     pub fn new(
         settings: impl Into<Snapshot<IdempotencySettings>>,
         hold: Duration,
@@ -86,7 +87,7 @@ impl Idempotency {
         filter
     }
 
-    /// Its counters, for the metrics.
+    /// The filter's counters, for the metrics.
     pub fn counters(&self) -> Arc<Counters<KeyEvent>> {
         Arc::clone(&self.counters)
     }
@@ -110,13 +111,13 @@ impl Idempotency {
                 tracing::error!(%refusal, "updating idempotency key failed: refused by the store");
             }
         });
-        // A failed store ends the process, and its next start or its recovery by another node frees the claimed keys.
+        // A failed store ends the process. The next start, or the node's recovery by another node, frees the claimed keys.
         let _ = self
             .store
             .submit(UnitOfWork::of(part, Admission::Always), done);
     }
 
-    /// Claims the key of a request, or replays its answer.
+    /// Claims the key of a request, or replays the recorded answer.
     async fn claim(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
         let Ok(key) = key(&exchange.request.headers) else {
             return Ok(Outcome::refuse(bad_key()));
@@ -152,7 +153,7 @@ impl Idempotency {
             expires_at: now + settings.keep,
             limits: Some(settings.limits),
         });
-        // Before waiting: a request that is cancelled while it waits still frees the key at its end.
+        // Before the wait: a request cancelled during the wait still frees the key at its end.
         let bytes_max = settings.answer_bytes_max;
         exchange.put(Claim::new(key.clone(), token, bytes_max));
         exchange.put(BeforeCharge::new(keep_beside));
@@ -170,7 +171,7 @@ impl Idempotency {
             exchange.take::<BeforeCharge>();
             return Ok(Outcome::refuse(cut_off()));
         }
-        // Another request has claimed it.
+        // Another request has claimed the key.
         self.claims.remove(token);
         exchange.take::<Claim>();
         exchange.take::<BeforeCharge>();
@@ -192,7 +193,7 @@ impl Idempotency {
         }
     }
 
-    /// Answers a request that cannot be paid for from its record, and claims nothing: any other is refused as unpaid.
+    /// Answers an unpaid request from its record, and claims no key. Any other unpaid request is refused.
     async fn replay_unpaid(
         &self,
         exchange: &mut Exchange,
@@ -227,7 +228,7 @@ impl Idempotency {
     ) -> Result<Outcome, FilterError> {
         let row = self.read(&key).await?;
         let Some(KeptAnswer { headers, body, .. }) = row.and_then(|row| row.answer) else {
-            // It expired between the two reads; the next attempt claims the key.
+            // The record expired between the two reads; the next attempt claims the key.
             return Ok(self.busy());
         };
         let Some(body) = body else {
@@ -241,7 +242,7 @@ impl Idempotency {
             recording::Body::Whole(body) => ReplyBody::Whole(body),
             recording::Body::Events(events) => ReplyBody::Events(events),
         };
-        // The metadata is that of the first answer. The record for metrics and log has no charge.
+        // The metadata comes from the first answer. The record for metrics and log has no charge.
         exchange.put(metadata.charge());
         exchange.record.cache = metadata.cache();
         exchange.record.cache_entry = metadata.cache_entry();
@@ -268,7 +269,7 @@ impl Idempotency {
     }
 }
 
-/// Attaches the part that stores the answer to the commit of its charge.
+/// Attaches the part that stores the answer to the commit of the answer's charge.
 fn keep_beside(exchange: &mut Exchange, tokens: Tokens, estimated: Estimated) {
     let Some(claim) = exchange.get::<Claim>() else {
         return;
@@ -352,8 +353,8 @@ impl Filter for Idempotency {
     }
 }
 
-/// Whether an answer that was submitted to the store is known to be stored. For any other the key is freed, which has no effect if the
-/// answer was stored after all.
+/// Whether a submitted answer is known to be stored. For any other answer the key is freed. The free has no effect if the answer was stored
+/// after all.
 fn is_kept(submitted: bool, ending: Ending) -> bool {
     submitted && matches!(ending, Ending::Complete | Ending::Answered)
 }

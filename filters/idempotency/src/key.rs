@@ -13,8 +13,8 @@ const CHARS_MAX: usize = 255;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadKey;
 
-/// The key of a request that has the field: 1 to 255 visible ASCII characters and spaces, once. Quotes are part of it: a client that sends the
-/// structured string of the draft, or a bare token, repeats what it sent.
+/// The key of a request with the field: 1 to 255 visible ASCII characters and spaces, once. Quotes are part of the key: a client that sends
+/// the structured string of the draft, or a bare token, repeats its text.
 pub(crate) fn key(headers: &HeaderMap) -> Result<Arc<str>, BadKey> {
     let mut values = headers.get_all(FIELD).iter();
     let (Some(value), None) = (values.next(), values.next()) else {

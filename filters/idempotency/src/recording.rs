@@ -1,8 +1,8 @@
-//! Records an answer as the provider sent it, and replays it.
+//! Records an answer as the provider sent the answer, and replays the answer.
 //!
-//! The recorded form is the answer before the outer filters changed it. A replay passes them again with the same charge, which makes the
-//! same bytes. Answers from the cache differ in their id and time alone: both are in the metadata, and the body has in their place what all
-//! hits of one entry have in common, so that it is stored once.
+//! The recorded form is the answer before changes by the outer filters. A replay passes the outer filters again with an equal charge, and
+//! the result has equal bytes. Answers from the cache differ only in id and time. Id and time are in the metadata. The body has in their
+//! place the common stamp of every hit of the entry, so that the store keeps a single body.
 
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub(crate) struct Recording {
     too_large: bool,
     /// The id and the time of an answer from the cache.
     stamp: Option<(Box<str>, u64)>,
-    /// Whether it has been submitted to the store.
+    /// Whether the recording has been submitted to the store.
     pub(crate) kept: bool,
 }
 
@@ -41,18 +41,18 @@ impl Recording {
         }
     }
 
-    /// Whether an answer with so many more bytes is within the limit.
+    /// Whether an answer with `more` further bytes is within the limit.
     pub(crate) fn fits(&self, more: usize) -> bool {
         !self.too_large && self.bytes.len() + more <= self.bytes_max
     }
 
-    /// Stops recording, and frees what was recorded; returns how many bytes.
+    /// Stops the recording, and frees the recorded bytes; returns the number of bytes.
     pub(crate) fn give_up(&mut self) -> usize {
         self.too_large = true;
         std::mem::take(&mut self.bytes).len()
     }
 
-    /// Appends one event or the whole body that [`fits`](Recording::fits). `hit` is the cache entry that it was written from.
+    /// Appends an event or the whole body that [`fits`](Recording::fits). `hit` is the cache entry from which the answer was written.
     pub(crate) fn take(&mut self, kind: EventKind, data: &[u8], hit: Option<CacheEntryId>) {
         let common = hit.and_then(|entry| self.without_stamp(data, entry));
         let data = common.as_deref().unwrap_or(data);
@@ -64,7 +64,7 @@ impl Recording {
         }
     }
 
-    /// A reply from the cache with the stamp that all hits of its entry are recorded with, which is not longer than its own.
+    /// A reply from the cache with the common stamp of every hit of its entry. The common stamp is not longer than the reply's stamp.
     fn without_stamp(&mut self, data: &[u8], entry: CacheEntryId) -> Option<Bytes> {
         let (stamp, rest) = Stamp::split(data)?;
         let (id, created) = self
@@ -84,7 +84,7 @@ impl Recording {
         })
     }
 
-    /// Whether it exceeds the limit.
+    /// Whether the answer exceeds the limit.
     pub(crate) fn too_large(&self) -> bool {
         self.too_large
     }
@@ -104,7 +104,7 @@ impl Recording {
     }
 }
 
-/// The metadata of an answer: what its `x_svc` object is made of.
+/// The metadata of an answer: the content of the `x_svc` object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Metadata {
     stream: bool,
@@ -115,7 +115,7 @@ pub(crate) struct Metadata {
     estimated: bool,
     cache: Option<String>,
     cache_entry: Option<String>,
-    /// The id and the time of an answer from the cache, which the body has not.
+    /// The id and the time of an answer from the cache. The recorded body lacks id and time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -139,7 +139,7 @@ impl Metadata {
         }
     }
 
-    /// The same for another charge.
+    /// The metadata with another charge.
     pub(crate) fn charged(self, charge: &Charge) -> Metadata {
         Metadata {
             used: charge.used.get(),
@@ -151,7 +151,7 @@ impl Metadata {
         }
     }
 
-    /// The short form, so that a key is a small row: the members in order with a space between, `-` for one that is missing.
+    /// The short form, so that a key is a small row: the members in order, separated by spaces, with `-` for a missing member.
     fn text(&self) -> String {
         let Metadata {
             stream,
@@ -173,8 +173,8 @@ impl Metadata {
         )
     }
 
-    /// The form with an id and a time: JSON, of which earlier releases skip the members that they do not know. They replay such an answer
-    /// with the id and the time in its body.
+    /// The form with an id and a time, in JSON: earlier releases skip unknown members. An earlier release replays the answer with the id
+    /// and the time in the recorded body.
     fn text_with(&self, id: String, created: u64) -> String {
         let metadata = Metadata {
             id: Some(id),
@@ -229,7 +229,7 @@ impl Metadata {
         self.cache_entry.as_deref()?.parse().ok()
     }
 
-    /// The body for a replay; `None` when it is damaged.
+    /// The body for a replay; `None` for a damaged body.
     pub(crate) fn body(&self, body: &[u8]) -> Option<Body> {
         if !self.stream {
             return Some(Body::Whole(self.stamped(body)));
@@ -243,7 +243,7 @@ impl Metadata {
         Some(Body::Events(events))
     }
 
-    /// One event or the whole body with the id and the time of the first answer.
+    /// An event or the whole body with the id and the time of the first answer.
     fn stamped(&self, data: &[u8]) -> Bytes {
         if let (Some(id), Some(created)) = (&self.id, self.created)
             && let Some((common, rest)) = Stamp::split(data)
@@ -306,8 +306,8 @@ mod tests {
         assert_eq!(body, Some(Body::Events(events.collect())));
     }
 
-    /// A line break within an event is white space between tokens: events are written in one line, so no client sees it, neither the first
-    /// time nor in a replay.
+    /// A line break within an event is white space between tokens. Events are written on a single line, so that no client sees the line
+    /// break, neither the first time nor in a replay.
     #[test]
     fn clients_receive_the_same_bytes_from_the_provider_and_from_a_replay() {
         const DATA: &[u8] = b"{\"b\":\n2}";
@@ -415,7 +415,7 @@ mod tests {
         }
     }
 
-    /// What an earlier release makes of the record of a hit: JSON without the members that it does not know.
+    /// An earlier release's reading of the record of a hit: JSON without members unknown to the release.
     #[test]
     fn an_earlier_release_reads_the_record_of_a_hit() {
         #[derive(Deserialize)]

@@ -78,14 +78,14 @@ pub struct McpResources {
     pub android: McpResource,
 }
 
-/// The server and settings of one MCP resource.
+/// The server and settings of an MCP resource.
 #[derive(Clone, Debug, Default)]
 pub struct McpResource {
-    /// Its server; `None` while the resource is not offered.
+    /// The server of the resource; `None` while the resource is not offered.
     pub upstream: Option<Arc<RelayUpstream>>,
-    /// What signs the gateway's own header fields, if they are signed.
+    /// The secret that signs the gateway's header fields, if the fields are signed.
     pub secret: Option<SigningSecret>,
-    /// The origins whose pages may call, as browsers write them; `None` for every one.
+    /// The origins whose pages may call, as browsers write origins; `None` for every origin.
     pub origins: Option<Vec<String>>,
 }
 
@@ -183,7 +183,7 @@ fn read_secret(
         variable: sources[0],
         file: sources[1],
     };
-    // A passphrase: several words are a secret too, as they always were here.
+    // A passphrase: several words remain a valid secret, as before.
     let secret = named.passphrase(context.inputs(), problems)?;
     if secret.expose_secret().len() >= SECRET_BYTES_MIN {
         return Some(SigningSecret::new(secret.expose_secret()));
@@ -200,7 +200,7 @@ fn read_secret(
     None
 }
 
-/// An origin as browsers write it: scheme, host and, unless it is the scheme's default, port; or `null`, that of opaque origins.
+/// An origin as browsers write origins: scheme, host and port unless the port is the scheme's default; or `null` for opaque origins.
 fn origin(key: String, at: &At<String>, problems: &mut Problems) -> Option<String> {
     if at.value == "null" {
         return Some(at.value.clone());

@@ -1,17 +1,17 @@
 //! The header fields that an MCP server receives.
 //!
-//! The server trusts the fields that begin with the service's own name, so no field of a client may be mistaken for one of them. Many
-//! programs turn names into variables (`HTTP_X_SVC_OWNER`), which makes `X-Svc-Owner`, `x_svc_owner` and, in some, `X.Svc.Owner` equal:
-//! names are compared with every character but letters and digits read as a hyphen. A name with an underscore is not forwarded at all: the server may
-//! read it as one with a hyphen, which it trusts for another reason.
+//! The server trusts the fields that begin with the service's name. No field of a client may be mistaken for a trusted field. Many programs
+//! turn names into variables (`HTTP_X_SVC_OWNER`), which makes `X-Svc-Owner`, `x_svc_owner` and, in some programs, `X.Svc.Owner` equal.
+//! Names are therefore compared with every character but letters and digits read as a hyphen. A name with an underscore is not forwarded at
+//! all: the server may read the underscore as a hyphen, and trust the resulting name for another reason.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tollgate_filter::{Principal, Request, Scopes, end_to_end};
 use tollgate_money::{AccountId, OperationId};
 
 /// Fields of a client that are removed, whatever their spelling: credentials, statements about a request's origin that only the gateway may
-/// make, fields addressed to the gateway, another method than the one that was authorized, and the session's id, which is passed on only once it was
-/// checked.
+/// make, fields addressed to the gateway, another method than the authorized method, and the session's id. The id is passed on only after a
+/// check.
 const REMOVED: [&str; 24] = [
     "authorization",
     "client-ip",
@@ -39,10 +39,10 @@ const REMOVED: [&str; 24] = [
     "x-request-id",
 ];
 
-/// Prefixes of such names.
+/// Prefixes of removed names.
 const REMOVED_PREFIXES: [&str; 4] = ["sec-fetch-", "x-forwarded-", "x-original-", "x-real-"];
 
-/// The names of the fields that are the gateway's own.
+/// The names of the gateway's fields.
 pub(crate) struct Names {
     /// `x-svc-`, a prefix that no forwarded name has.
     own: Box<str>,
@@ -91,9 +91,9 @@ impl Names {
                 .any(|start| plain.starts_with(start))
     }
 
-    /// The fields for the server: the client's that are forwarded, then the gateway's own.
+    /// The fields for the server: the client's forwarded fields, then the gateway's fields.
     pub(crate) fn for_server(&self, request: &Request, principal: &Principal) -> HeaderMap {
-        // Hop-by-hop fields and those that `Connection` names are removed first, so that a client cannot name the gateway's own.
+        // Hop-by-hop fields and fields named in `Connection` are removed first, so that a client cannot name the gateway's fields.
         let mut fields = end_to_end(&request.headers);
         let names: Vec<HeaderName> = fields.keys().cloned().collect();
         for name in names {

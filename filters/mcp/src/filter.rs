@@ -17,7 +17,7 @@ use crate::signature::{Signed, SigningSecret, sign};
 /// The methods of the transport.
 const METHODS: [Method; 3] = [Method::POST, Method::GET, Method::DELETE];
 
-/// Relays requests to the server behind one MCP resource.
+/// Relays requests to the server behind an MCP resource.
 pub struct Mcp {
     service: Arc<str>,
     names: Names,
@@ -29,13 +29,13 @@ pub struct Mcp {
     clock: Clock,
 }
 
-/// What a filter depends on.
+/// The dependencies of a filter.
 pub struct McpDeps<'a> {
     /// The setting `service.name`.
     pub service: &'a str,
-    /// The server, if there is one.
+    /// The server, if any.
     pub server: Option<McpServer>,
-    /// The origins whose pages may call, as browsers write them; `None` for every one.
+    /// The origins whose pages may call, as browsers write origins; `None` for every origin.
     pub origins: Option<Vec<String>>,
     /// The key that binds session ids to accounts.
     pub sessions: SessionKey,
@@ -46,16 +46,16 @@ pub struct McpDeps<'a> {
 /// The server behind a resource.
 #[derive(Clone, Debug)]
 pub struct McpServer {
-    /// Its name in the settings, which is also that of the secret.
+    /// The resource's name in the settings, which is also the name of the secret.
     pub name: Arc<str>,
-    /// The path of its endpoint.
+    /// The path of the server's endpoint.
     pub path: String,
-    /// What the gateway's own fields are signed with, if they are.
+    /// The secret that signs the gateway's fields, if the fields are signed.
     pub secret: Option<SigningSecret>,
 }
 
 impl Mcp {
-    /// A filter for one resource.
+    /// A filter for a resource.
     pub fn new(deps: McpDeps<'_>) -> Mcp {
         let service = deps.service;
         Mcp {
@@ -98,7 +98,7 @@ impl Mcp {
         None
     }
 
-    /// Whether the request has no `Origin`, or one that is allowed. No browser sends two.
+    /// Whether the request has no `Origin`, or an allowed `Origin`. No browser sends two origins.
     fn is_allowed_origin(&self, request: &Request) -> bool {
         let Some(allowed) = &self.origins else {
             return true;

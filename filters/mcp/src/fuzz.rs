@@ -1,4 +1,4 @@
-//! Entry point of fuzzing: what clients send to an MCP resource, called with any bytes.
+//! Entry point of fuzzing: requests to an MCP resource, with any bytes.
 
 use http::{HeaderMap, HeaderValue, Method};
 use tollgate_filter::{ClientAddress, Protocol, RelayedHead as _, Request};
@@ -7,7 +7,7 @@ use tollgate_money::{AccountId, OperationId};
 use crate::filter::holds_credential;
 use crate::session::{BoundSessions, SESSION_ID, SessionKey};
 
-/// `Mcp-Session-Id`, one line of the input for each field, as a client and as a server sends it; and the first line as a query.
+/// `Mcp-Session-Id`, with a line of the input for each field, in the direction of a client and of a server; and the first line as a query.
 pub fn request(input: &[u8]) {
     let key = SessionKey::derive(&[7; 32]);
     let sessions = BoundSessions::of(&key, &"mcp.general".into(), AccountId::from_bytes([1; 16]));
@@ -41,7 +41,7 @@ pub fn request(input: &[u8]) {
     {
         let prefixes = [Box::from("sk-"), Box::from("tg_at_")];
         let plain = query.contains("sk-") || query.contains("tg_at_");
-        // An escape that is decoded takes no other byte away.
+        // A decoded escape removes no other byte.
         assert!(!plain || holds_credential(query, &prefixes), "`{query}`");
     }
 }

@@ -63,8 +63,8 @@ impl Module for McpModule {
         Ok(())
     }
 
-    /// The filters of all routes are built again with the new secrets and origins, and the proxy has the new servers. Whether a resource has a
-    /// server is fixed: documents say which resources are offered.
+    /// The filters of every route are built again with the new secrets and origins, and the proxy has the new servers. Whether a resource
+    /// has a server is fixed, because documents list the offered resources.
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
         let (old, new): (McpResources, McpResources) = (running.get(NAME)?, settings.get(NAME)?);
         let is_switched =

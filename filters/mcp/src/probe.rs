@@ -1,4 +1,4 @@
-//! The fields of a request by which an operator checks a server: as those of a client, in the name of no account.
+//! The fields of a request by which an operator checks a server: like a client's fields, in the name of no account.
 
 use http::Method;
 use http::header::HeaderMap;
@@ -10,8 +10,8 @@ use crate::McpResource;
 use crate::fields::Names;
 use crate::signature::{Signed, sign};
 
-/// The gateway's own fields of a request to the server of a resource, signed where its settings have a secret. The owner is an id that no
-/// account has.
+/// The gateway's fields of a request to the server of a resource, signed where the resource's settings have a secret. The owner is an id
+/// that no account has.
 pub fn probe_fields(
     service: &str,
     resource: &McpResource,

@@ -1,8 +1,8 @@
-//! Session ids of MCP servers, bound to the account that was given them: a keyed hash after each id, checked on every request.
+//! Session ids of MCP servers, bound to the account that received the id: a keyed hash after each id, checked on every request.
 //!
-//! The server's id is a bearer secret of its own, and a server that trusts it alone would continue the session of any caller who knows it.
-//! The client receives the id with a tag, over the id, the resource and the account, and the server receives the id without it. No state is
-//! kept: a binding holds across restarts and on every node of one database.
+//! The server's id is a bearer secret. A server that trusts only the id would continue the session of any caller with the id. The client
+//! receives the id with a tag over the id, the resource and the account. The server receives the id without the tag. No state is kept: a
+//! binding holds across restarts and on every node of a database.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,10 +10,10 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tollgate_filter::{RelayedHead, Request};
 use tollgate_money::AccountId;
 
-/// The field that carries the id, in both directions.
+/// The field with the id, in the two directions.
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// Separates an id from its tag. An id may contain it.
+/// Separates an id from its tag. An id may contain the separator.
 const SEPARATOR: u8 = b'.';
 
 /// Bytes of a tag.
@@ -24,7 +24,7 @@ const TAG_BYTES: usize = 16;
 pub struct SessionKey([u8; 32]);
 
 impl SessionKey {
-    /// The key that belongs to the root secret.
+    /// The key for the root secret.
     pub fn derive(root: &[u8; 32]) -> SessionKey {
         SessionKey(blake3::derive_key(
             "tollgate 2026 MCP session binding",
@@ -39,7 +39,7 @@ impl std::fmt::Debug for SessionKey {
     }
 }
 
-/// The session ids of one account at one resource.
+/// The session ids of an account at a resource.
 #[derive(Clone, Debug)]
 pub(crate) struct BoundSessions {
     key: SessionKey,
@@ -52,7 +52,7 @@ pub(crate) struct BoundSessions {
 pub(crate) enum SessionError {
     /// Several ids, which two programs could read differently.
     Repeated,
-    /// Not an id that this account was given here.
+    /// An id that this account did not receive here.
     Unknown,
 }
 
@@ -69,7 +69,7 @@ impl BoundSessions {
         }
     }
 
-    /// The server's id of the session that a request names, if it names one.
+    /// The server's id of the session named in a request, if any.
     pub(crate) fn of_request(
         &self,
         request: &Request,
@@ -82,14 +82,14 @@ impl BoundSessions {
         }
     }
 
-    /// The id as the client receives it.
+    /// The id in the client's form.
     fn bind(&self, id: &HeaderValue) -> Option<HeaderValue> {
         let tag = URL_SAFE_NO_PAD.encode(self.tag(id.as_bytes()));
         let bound = [id.as_bytes(), &[SEPARATOR], tag.as_bytes()].concat();
         HeaderValue::from_bytes(&bound).ok()
     }
 
-    /// The server's id, if the tag is that of this account.
+    /// The server's id, if the tag belongs to this account.
     fn unbind(&self, bound: &HeaderValue) -> Option<HeaderValue> {
         let bytes = bound.as_bytes();
         let at = bytes.iter().rposition(|byte| *byte == SEPARATOR)?;

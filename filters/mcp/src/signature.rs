@@ -18,7 +18,7 @@ use crate::fields::{Names, REQUEST_ID};
 const SIGNATURE: HeaderName = HeaderName::from_static("signature");
 const SIGNATURE_INPUT: HeaderName = HeaderName::from_static("signature-input");
 
-/// The secret that the gateway shares with a server. Prints as `[redacted]`, and is wiped when dropped.
+/// The secret shared by the gateway and a server. Prints as `[redacted]`, and is wiped on drop.
 #[derive(Clone)]
 pub struct SigningSecret(Zeroizing<Vec<u8>>);
 
@@ -40,7 +40,7 @@ pub(crate) struct Signed<'a> {
     pub(crate) method: &'a Method,
     /// Path and query as the server sees them.
     pub(crate) target: &'a str,
-    /// When it is signed; written in seconds.
+    /// The time of signing; written in seconds.
     pub(crate) created: Timestamp,
     /// `keyid`: the name of the section in the settings.
     pub(crate) key_id: &'a str,

@@ -1,7 +1,7 @@
-//! Abandoned work: what providers did for clients that disconnected before any output, as a leaky bucket for each account.
+//! Abandoned work: the providers' work for clients that disconnected before any output, as a leaky bucket for each account.
 //!
-//! Such a request is free, since the client has received nothing; without a limit an account could cause any cost at the providers. The
-//! bucket drains evenly, and a request is refused while it is full.
+//! An abandoned request is free, because the client has received nothing. Without a limit an account could cause any cost at the providers.
+//! The bucket drains evenly, and a request is refused while the bucket is full.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,13 +11,13 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tollgate_money::AccountId;
 
-/// Tokens that a second of a provider's work counts for: what a fast model writes in it.
+/// Tokens for a second of a provider's work: the output of a fast model in a second.
 const TOKENS_PER_SECOND: u64 = 100;
 
 /// The time in which a full bucket drains.
 const WINDOW: Duration = Duration::from_secs(3_600);
 
-/// The buckets of all accounts that have abandoned work. Empty ones are removed.
+/// The buckets of accounts with abandoned work. Empty buckets are removed.
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned {
     buckets: DashMap<AccountId, Bucket>,
@@ -42,14 +42,14 @@ impl Bucket {
     }
 }
 
-/// The tokens of a request that was abandoned: its prompt, and the time that the provider has worked.
+/// The tokens of an abandoned request: the request's prompt, and the time of the provider's work.
 pub(crate) fn work(prompt_tokens: u64, worked: Duration) -> u64 {
     let seconds = u64::try_from(worked.as_millis().div_ceil(1_000)).unwrap_or(u64::MAX);
     prompt_tokens.saturating_add(seconds.saturating_mul(TOKENS_PER_SECOND))
 }
 
 impl Abandoned {
-    /// How long an account has to wait before its next request, if its bucket is full.
+    /// How long an account has to wait before its next request, if the account's bucket is full.
     pub(crate) fn wait(
         &self,
         account: AccountId,

@@ -6,13 +6,13 @@ use tollgate_money::{Micros, Price};
 /// The action for the hold of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bill {
-    /// Release it: no part of the answer reached the client.
+    /// Release the hold: no part of the answer reached the client.
     Release,
-    /// Settle it for what was used.
+    /// Settle the hold for the used tokens.
     Settle {
         /// The source of the token counts.
         tokens: Source,
-        /// Whether the request price, which only a successful request pays, is due.
+        /// Whether the request price is due. Only a successful request pays the request price.
         succeeded: bool,
         /// Whether the answer was cut short.
         incomplete: bool,
@@ -22,17 +22,17 @@ pub(crate) enum Bill {
 /// The source of a bill's token counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The provider reported them.
+    /// The provider reported the tokens.
     Reported(Tokens),
     /// Counted by us, from the request's text and the answer's text.
     Counted,
 }
 
 impl Bill {
-    /// The bill for an answer that ended in this way.
+    /// The bill for an answer with this ending.
     pub(crate) fn of(ending: Ending, usage: &AnswerUsage) -> Bill {
         let tokens = match usage.reported {
-            // A completion reads at least one token: a provider that reports zero has not counted.
+            // A completion reads at least a token: a provider that reports zero has not counted.
             Some(tokens) if tokens != Tokens::default() => Source::Reported(tokens),
             _ => Source::Counted,
         };
@@ -44,7 +44,7 @@ impl Bill {
             },
             // Headers and role are no output: the client disconnected before any output.
             Ending::GoneDuring if tokens == Source::Counted && usage.is_silent() => Bill::Release,
-            // The provider did its part; the client disconnected.
+            // The provider finished its work; the client disconnected.
             Ending::GoneDuring => Bill::Settle {
                 tokens,
                 succeeded: true,
@@ -65,7 +65,7 @@ impl Bill {
     }
 }
 
-/// The price of an answer, without the request price when it did not succeed.
+/// The price of an answer, without the request price for an answer without success.
 pub(crate) fn price(price: &Price, succeeded: bool) -> Price {
     Price {
         request: if succeeded {

@@ -62,9 +62,9 @@ pub struct MeterSettings {
     pub hold: Duration,
     /// The smallest cap that is written into a request; `None`: requests are refused instead.
     pub clamp_tokens_min: Option<NonZeroU64>,
-    /// Tokens of abandoned work that are free in an hour; `None`: all of it.
+    /// Free tokens of abandoned work in an hour; `None`: any number is free.
     pub abandoned_tokens_max: Option<NonZeroU64>,
-    /// Bytes of text estimated as one token.
+    /// Bytes of text estimated as a token.
     pub bytes_per_token: NonZeroU64,
     /// Answers whose tokens are counted concurrently; above zero.
     pub count_parallel: usize,
@@ -132,7 +132,7 @@ impl RawMeter {
         })
     }
 
-    /// A hold has to outlive the call it pays for.
+    /// A hold has to outlive the call for which the hold pays.
     fn outlives(
         &self,
         timeouts: &CallTimeouts,
@@ -150,7 +150,7 @@ impl RawMeter {
                 problems.note(key, at, message);
             }
         }
-        // A provider without a value of its own has the default, so the error is reported at the other setting.
+        // A provider without a written value has the default, so that the error is reported at `hold_secs`.
         if let (Some(at), Some(longest)) = (self.hold_secs.written(), timeouts.longest)
             && hold <= longest
             && timeouts.written.is_empty()

@@ -6,7 +6,7 @@ use tollgate_counters::{Counters, labels};
 use tollgate_money::Micros;
 
 labels! {
-    /// What the meter did beyond its routine.
+    /// The meter's actions beyond its routine.
     pub enum MeterEvent {
         /// An answer whose provider reported more tokens than the request can have used was bounded.
         Bounded = "bounded",
@@ -19,7 +19,7 @@ labels! {
     }
 }
 
-/// Counters of one meter. Monotonic.
+/// Counters of a meter. Monotonic.
 #[derive(Debug, Default)]
 pub struct MeterCounters {
     /// By event.

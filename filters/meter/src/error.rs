@@ -18,7 +18,7 @@ pub(crate) enum MeterError {
     Missing { what: &'static str },
     #[error("the ledger has no account for the principal")]
     NoAccount,
-    /// What was loaded for the head of the request is in memory no more, where it stays for ten minutes.
+    /// The values loaded for the head of the request have left memory. Loaded values stay in memory for ten minutes.
     #[error("the request has waited for too long before its hold; send it again")]
     NotLoaded,
 }
@@ -41,8 +41,8 @@ pub(crate) fn load_failed(error: impl std::error::Error + Send + Sync + 'static)
     FilterError::new(answer.retry_after(Duration::from_secs(1)), error)
 }
 
-/// A refusal for insufficient credit, which a retry does not resolve. `required` is unknown before the body is read. `topup_url` is where
-/// credit is added.
+/// A refusal for insufficient credit, which a retry does not resolve. `required` is unknown before the body is read. `topup_url` is the
+/// page for adding credit.
 pub(crate) fn insufficient(
     required: Option<Micros>,
     available: Micros,
@@ -61,7 +61,7 @@ pub(crate) fn insufficient(
     })
 }
 
-/// A 403: more credit does not resolve it, nor does an early retry. `required` is unknown before the body is read.
+/// A 403: neither more credit nor an early retry resolves the refusal. `required` is unknown before the body is read.
 pub(crate) fn cap_reached(required: Option<Micros>, reached: CapReached) -> ApiError {
     let CapReached { cap, left, until } = reached;
     let (period, wait) = match until {
@@ -91,7 +91,7 @@ fn day(start: Timestamp) -> String {
     )
 }
 
-/// The account's clients have disconnected too often before any output, for which nothing is charged.
+/// The account's clients have disconnected too often before any output. Such disconnections are not charged.
 pub(crate) fn too_much_abandoned(wait: Duration) -> ApiError {
     let seconds = wait.as_millis().div_ceil(1_000);
     let message = format!(
@@ -113,7 +113,7 @@ pub(crate) fn hold_failed(error: HoldError) -> Result<Outcome, FilterError> {
     }
 }
 
-/// An account that is not in memory and was not loaded: refused as a hold on it would be.
+/// An account that is not in memory and was not loaded: refused like a hold on the account.
 pub(crate) fn account_load_failed(error: LoadError) -> Result<Outcome, FilterError> {
     match error {
         LoadError::Overloaded { .. } => Ok(Outcome::refuse(overloaded())),

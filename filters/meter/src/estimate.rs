@@ -13,8 +13,8 @@ const TOKENS_PER_MESSAGE: u64 = 3;
 /// Tokens that start the answer.
 const TOKENS_PER_REQUEST: u64 = 3;
 
-/// Bytes of base64 media for one token. Sound of 24,000 samples a second has about 3,200 for each of its 20 tokens a second, a picture
-/// rather fewer: the count is never above the true one.
+/// Bytes of base64 media for a token. Sound of 24,000 samples a second has about 3,200 bytes for each of its 20 tokens a second, a picture
+/// rather fewer. The count is therefore never above the true count.
 const MEDIA_BYTES_PER_TOKEN: u64 = 4_096;
 
 /// Counts tokens on the blocking thread pool, a few answers concurrently.
@@ -85,8 +85,8 @@ struct Prompt {
 }
 
 impl Prompt {
-    /// The texts of a body: those of its messages or prompts, and its tools. A full JSON tree is acceptable here: one answer in thousands
-    /// is counted.
+    /// The texts of a body: the texts of messages or prompts, and the tools. A full JSON tree is acceptable here: an answer in thousands is
+    /// counted.
     fn of(body: &[u8]) -> Prompt {
         let mut prompt = Prompt::default();
         let Ok(body) = serde_json::from_slice::<Value>(body) else {

@@ -1,4 +1,4 @@
-//! The filter `meter`: two-phase charging, a hold before the upstream call and a settlement after it.
+//! The filter `meter`: two-phase charging, with a hold before the upstream call and a settlement after the call.
 
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -50,10 +50,10 @@ pub struct Meter {
     abandoned: Abandoned,
 }
 
-/// The quote of one exchange and the credit held for it. Private to this filter; released when it is dropped with the exchange.
+/// The quote of an exchange and the credit held for the exchange. Private to this filter; the drop with the exchange releases the hold.
 pub(crate) struct QuoteHold {
     pub(crate) quote: Quote,
-    /// Placed when the exchange goes upstream. An answer from the cache or from another filter has none.
+    /// Placed when the exchange goes upstream. An answer from the cache or from another filter has no hold.
     pub(crate) hold: Option<Hold>,
     /// The reservation against the credential's own cap.
     pub(crate) cap: Option<CapHold>,
@@ -61,7 +61,7 @@ pub(crate) struct QuoteHold {
 
 /// Why no request can be paid for.
 enum Unaffordable {
-    /// The account has no credit but this.
+    /// The account has only this credit.
     NoCredit(Micros),
     /// The credential's own cap is reached.
     Cap(CapReached),
@@ -72,14 +72,14 @@ struct FinishedAnswer {
     hold: Hold,
     held: Box<QuoteHold>,
     succeeded: bool,
-    /// Whether it was cut short.
+    /// Whether the answer was cut short.
     incomplete: bool,
 }
 
-/// A queued settlement and its report for other filters. Resolves when it is durable: a client with the whole answer has been charged for
-/// it.
+/// A queued settlement and its report for other filters. Resolves when the settlement is durable: a client with the whole answer has been
+/// charged for the answer.
 ///
-/// A named struct, since an `async fn` stores its arguments twice, and this future is boxed for each request.
+/// A named struct: an `async fn` stores its arguments twice, and this future is boxed for each request.
 struct PendingSettlement<'a> {
     meter: &'a Meter,
     exchange: &'a mut Exchange,
@@ -109,7 +109,7 @@ pub(crate) struct Used {
 }
 
 impl Meter {
-    /// A meter over one ledger. `topup_url` is the page for adding credits, for refusals.
+    /// A meter over a ledger. `topup_url` is the page for adding credits, for refusals.
     pub fn new(
         settings: impl Into<Snapshot<MeterSettings>>,
         ledger: Ledger,
@@ -142,8 +142,8 @@ impl Meter {
         Arc::clone(&self.counters)
     }
 
-    /// Admission control before the body is read. A repeat of a request with an idempotency key may be answered from the record, so its
-    /// refusal is left to the filter that looks there.
+    /// Admission control before the body is read. A repeat of a request with an idempotency key may be answered from the record. The
+    /// refusal of the repeat is left to the idempotency filter.
     fn admit_head(&self, exchange: &mut Exchange) -> Result<Outcome, MeterError> {
         let refusal = match self.affordable(exchange)?.1 {
             None => return self.admit_after_abandoned(exchange),
@@ -160,7 +160,8 @@ impl Meter {
         Ok(Outcome::refuse(refusal))
     }
 
-    /// Admission control after what the decisions on a request need was loaded. It stays in memory for longer than any request waits before its hold.
+    /// Admission control after the load of the values for the decisions on a request. The values stay in memory for longer than any request
+    /// waits before its hold.
     async fn load(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
         let now = exchange.now(&self.clock);
         let Principal {
@@ -196,9 +197,9 @@ impl Meter {
         Ok(Outcome::refuse(too_much_abandoned(wait)))
     }
 
-    /// Counts the provider's work for a client that disconnected before any output, which is not charged.
+    /// Counts the provider's work for a client that disconnected before any output. The work is not charged.
     fn note_abandoned(&self, exchange: &mut Exchange, quote: &Quote) {
-        // The calls of a translated request are counted when they have ended.
+        // The calls of a translated request are counted at their end.
         let is_translated = |forward: &Forward| forward.api != forward.asked;
         let is_called = exchange.record.upstream_calls > 0
             || exchange.get::<Forward>().is_some_and(is_translated);
@@ -222,7 +223,7 @@ impl Meter {
         self.abandoned.tokens()
     }
 
-    /// The account's balance, and why it or its credential cannot pay for any request.
+    /// The account's balance, and the reason why the account or its credential cannot pay for any request.
     fn affordable(
         &self,
         exchange: &mut Exchange,
@@ -256,8 +257,8 @@ impl Meter {
     fn admit(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
         // Again, since the body may have taken long to arrive.
         let (balance, unaffordable) = self.affordable(exchange)?;
-        // Dense text has a token for each byte. What it costs beyond the hold and the balance is lost, and an account that has never paid
-        // can be made anew for each such request.
+        // Dense text has a token for each byte. The cost beyond the hold and the balance is lost, and a new account that has never paid can
+        // be created for each request.
         let bytes_per_token = match balance.has_paid {
             true => self.settings.load().bytes_per_token,
             false => NonZeroU64::MIN,
@@ -344,7 +345,7 @@ impl Meter {
         }
     }
 
-    /// Settles, after credit for what the answer costs above its hold was taken where this node has less.
+    /// Settles. Where this node has too little credit for the cost above the hold, the node takes credit first.
     fn settle_covered<'a>(
         &'a self,
         exchange: &'a mut Exchange,
@@ -364,7 +365,7 @@ impl Meter {
                 self.settle(exchange, over, tokens, estimated)?.await
             });
         }
-        // Decided before the future is created: it is boxed, and as large as its state.
+        // Decided before the future is created: the future is boxed, and as large as its state.
         match self.settle(exchange, over, tokens, estimated) {
             Ok(settling) => Step::later(settling),
             Err(error) => Step::failed(error),
@@ -461,7 +462,7 @@ impl Meter {
         self.counter.count(texts).await.map_err(uncounted)
     }
 
-    /// The reported tokens, bounded by what the request can have used; a higher report is logged with its provider.
+    /// The reported tokens, bounded by the most tokens that the request can have used. A higher report is logged with its provider.
     pub(crate) fn bounded(&self, exchange: &Exchange, quote: &Quote, claimed: Tokens) -> Tokens {
         let tokens = quote.sizes.bounded(claimed);
         if tokens != claimed {
@@ -503,7 +504,7 @@ impl Meter {
             prompt_tokens: used.tokens.prompt,
             completion_tokens: used.tokens.completion,
             flags: used.flags,
-            // A charged answer is a 200, though a whole one is not sent yet.
+            // A charged answer is a 200, though a whole answer is not sent yet.
             http_status: 200,
             ttfb_us: record.first_byte.map(since_start),
             total_us: Some(since_start(now)),
@@ -577,7 +578,8 @@ impl Filter for Meter {
     }
 
     fn on_end(&self, exchange: &mut Exchange, ending: Ending) {
-        // An exchange that reached its tail has been settled there. The remaining ones have no answer: refused, failed, or abandoned.
+        // An exchange that reached its tail has been settled at the tail. The remaining exchanges have no answer: refused, failed, or
+        // abandoned.
         if let Some(held) = exchange.take_boxed::<QuoteHold>()
             && let Some(hold) = held.hold
         {
@@ -589,7 +591,7 @@ impl Filter for Meter {
     }
 }
 
-/// The part of another filter that is written in one unit of work with the charge for a whole answer.
+/// The part of another filter that is written in the unit of work of the charge for a whole answer.
 pub(crate) fn attached_part(exchange: &mut Exchange, used: &Used) -> Option<AttachedPart> {
     let before_charge = exchange.take::<BeforeCharge>()?;
     before_charge.act(exchange, used.tokens, Estimated(used.estimated));

@@ -29,7 +29,7 @@ impl Meter {
         }
     }
 
-    /// Charges tokens, after the amount was reserved under the cap of its key: concurrent hits could exceed the cap together.
+    /// Charges tokens, after the amount was reserved under the cap of the request's key: concurrent hits could exceed the cap together.
     fn hit_with<'a>(
         &'a self,
         exchange: &'a mut Exchange,
@@ -97,7 +97,8 @@ impl Meter {
         }
     }
 
-    /// Charges, after credit was taken where this node has less than all: as much as there is, and refused where there is none.
+    /// Charges. Where this node has less credit than the amount, the node takes credit first. Charges at most the available credit, and
+    /// refuses without any credit.
     fn charge_covered<'a>(
         &'a self,
         exchange: &'a mut Exchange,
@@ -134,8 +135,8 @@ impl Meter {
         }
     }
 
-    /// Queues the charge of an answer from the cache, and returns what to wait for. A free answer without an attached part of another
-    /// filter is not waited for: a crash could lose only its record.
+    /// Queues the charge of an answer from the cache, and returns the future of the charge. A free answer without an attached part of
+    /// another filter is not waited for: a crash could lose only the answer's record.
     fn charge_hit(
         &self,
         exchange: &mut Exchange,
@@ -203,7 +204,7 @@ impl From<MeterError> for HitError {
     }
 }
 
-/// The last byte waits until the charge is durable, as for any other charge.
+/// As for any other charge, the last byte waits until the charge is durable.
 async fn durable(settlement: Settlement) -> Result<Outcome, FilterError> {
     settlement.await.map_err(settle_failed)?;
     Ok(Outcome::Continue)

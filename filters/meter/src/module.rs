@@ -27,15 +27,15 @@ metrics! {
         "Micro-credits of usage written off, since the account could not pay for them.";
 }
 
-/// For how long what a key has spent stays in memory without being used. Longer than a request waits before its hold: for its body, and for an
-/// equal request under way.
+/// How long a key's spending stays in memory without use. Longer than a request waits before its hold: for its body, and for an equal
+/// request under way.
 const KEPT_IDLE: Duration = Duration::from_secs(1800);
 
 /// Holds and settlements of completions.
 pub struct MeterModule;
 
 impl Reloadable for MeterSettings {
-    /// The lifetime of a hold, what follows a client's disconnection, the number of counting threads and the limit of new accounts were
+    /// The lifetime of a hold, the handling of a client's disconnection, the number of counting threads and the limit of new accounts were
     /// copied at the start.
     fn fixed(&self, new: &MeterSettings) -> Vec<(&'static str, bool)> {
         vec![

@@ -1,4 +1,4 @@
-//! Placing of holds: the worst case of a request, under its key's cap, on the credit of its account.
+//! Placing of holds: the worst case of a request, under the cap of the request's key, on the credit of the account.
 
 use std::num::NonZeroU64;
 
@@ -20,8 +20,8 @@ struct Placing {
     cap: Option<CapHold>,
 }
 
-/// The shorter answer that a request without an output cap may get. From the original request: clamping to its key's cap does not exclude further
-/// clamping.
+/// The shorter answer that a request without an output cap may get. From the original request: a clamp to the key's cap does not exclude
+/// further clamping.
 #[derive(Clone, Copy)]
 struct Shorter {
     sizes: Sizes,
@@ -78,7 +78,7 @@ impl Meter {
         }
     }
 
-    /// Places a hold as large as what the cap of its key leaves.
+    /// Places a hold as large as the remaining cap of the key.
     fn place_under<'a>(
         &'a self,
         exchange: &'a mut Exchange,
@@ -106,7 +106,7 @@ impl Meter {
 
     fn place<'a>(&'a self, exchange: &'a mut Exchange, mut placing: Placing) -> Step<'a, Outcome> {
         let is_free = !placing.request.amount.is_positive();
-        // A free answer needs some credit too, and a hold of nothing does not ask whether the account has any.
+        // A free answer needs some credit too, and a hold of zero does not check for credit.
         placing.request.amount = placing.request.amount.max(self.ledger.least_hold());
         let shorter = placing.shorter;
         let fallback = move |available| match is_free {
@@ -141,7 +141,8 @@ impl Meter {
             at,
             deadline: Deadline::after(elapsed, hold),
             expires_at: at + hold,
-            // No byte of a whole answer is sent before it is settled: a hold in memory is enough until then, and its settlement is one row.
+            // No byte of a whole answer is sent before the settlement. Until the settlement a hold in memory is enough, and the settlement
+            // is a single row.
             is_written: is_stream,
         };
         Ok(Placing {

@@ -1,4 +1,4 @@
-//! The quote of a request: its maximum cost before it is sent, and the bound of its token counts afterwards.
+//! The quote of a request: the maximum cost before the request is sent, and the bound of the token counts afterwards.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tollgate_openai::CompletionRequest;
 /// The most tokens of a chat template for each message.
 const TOKENS_PER_MESSAGE: u64 = 8;
 
-/// The most tokens of a chat template for each prompt; a chat is one prompt.
+/// The most tokens of a chat template for each prompt; a chat is a single prompt.
 const TOKENS_PER_REQUEST: u64 = 64;
 
 /// Tokens that a provider may add to a request itself, for a model of unknown context length.
@@ -22,10 +22,10 @@ const PART_TOKENS_MAX: u64 = 65_536;
 /// The most tokens of an answer without a cap, for a model of unknown context length.
 const OUTPUT_TOKENS_MAX: u64 = 131_072;
 
-/// Millionths in one.
+/// Millionths in a whole.
 const PPM: u64 = 1_000_000;
 
-/// The worst case of one request at one price.
+/// The worst case of a request at a price.
 #[derive(Clone, Debug)]
 pub(crate) struct Quote {
     /// The model, with its price and price version.
@@ -51,15 +51,15 @@ impl Quote {
         }
     }
 
-    /// The quote for the longest answers that `budget` pays for; `None` when the request has a cap, or when fewer than `floor` tokens would
+    /// The quote for the longest answers that `budget` pays for. `None` when the request has a cap, or when fewer than `floor` tokens would
     /// be left.
     pub(crate) fn clamp(&self, budget: Micros, floor: u64) -> Option<Quote> {
         let sizes = self.sizes.clamp(budget, &self.model.price, floor)?;
         Some(self.sized(sizes))
     }
 
-    /// The least available credit for which the request is admitted: with a `floor`, and without a cap of its own, it may be clamped to
-    /// that.
+    /// The least available credit for which the request is admitted. With a `floor`, and without a client's cap, the request may be clamped
+    /// to the floor.
     pub(crate) fn least(&self, floor: Option<u64>) -> Micros {
         match floor {
             Some(floor) if !self.sizes.capped && floor < self.sizes.output_each => {
@@ -87,13 +87,13 @@ pub(crate) struct Sizes {
     pub(crate) output_each: u64,
     /// Answers that the provider generates: `n` or `best_of`, for every prompt.
     pub(crate) answers: u64,
-    /// The most that its non-text parts and its plugins cost.
+    /// The most that the non-text parts and the plugins cost.
     pub(crate) parts: Micros,
     /// The client named a cap, or the request was clamped.
     pub(crate) capped: bool,
     /// The most tokens that the model can have read, whatever the provider reports.
     pub(crate) input_max: u64,
-    /// The most tokens that one answer can have, whatever the provider reports.
+    /// The most tokens of a single answer, whatever the provider reports.
     pub(crate) output_each_max: u64,
 }
 
@@ -120,7 +120,7 @@ impl Sizes {
         };
         // The input is at most the context, once for each prompt.
         let input = match context {
-            // A part without a ceiling may fill it.
+            // A part without a ceiling may fill the context.
             Some(context) if unbounded > 0 => context.saturating_mul(request.prompts),
             Some(context) => tokens(bytes_per_token).min(context.saturating_mul(request.prompts)),
             None => {
@@ -144,13 +144,13 @@ impl Sizes {
             output_each: within_context(cap.unwrap_or(default)),
             answers,
             parts: amount,
-            // A mandatory cap was not chosen by the client: it may be lowered like an absent one.
+            // A mandatory cap is not the client's choice: the cap may be lowered like an absent cap.
             capped: cap.is_some() && !request.family.request.clamp_cap,
             input_max,
             // Without a cap the default sizes the hold, but does not bound the model's output.
             output_each_max: match (cap, context) {
                 (Some(cap), _) => within_context(cap),
-                // Unless the operator's settings declare it as a bound.
+                // Unless the operator's settings declare the default as a bound.
                 (None, _) if model.limits.output_tokens_bound => within_context(default),
                 (None, Some(context)) => context,
                 (None, None) => default.max(OUTPUT_TOKENS_MAX),
@@ -158,7 +158,7 @@ impl Sizes {
         }
     }
 
-    /// The same request with its output capped at `tokens` for each answer.
+    /// The request with its output capped at `tokens` for each answer.
     #[must_use]
     pub(crate) fn capped_at(self, tokens: u64) -> Sizes {
         Sizes {
@@ -169,8 +169,8 @@ impl Sizes {
         }
     }
 
-    /// The sizes of the longest answers that `budget` pays for; `None` when the request has a cap, or when fewer than `floor` tokens would be
-    /// left. Those of the amount of the result are the result.
+    /// The sizes of the longest answers that `budget` pays for. `None` when the request has a cap, or when fewer than `floor` tokens would
+    /// be left. A clamp with the result's amount as the budget returns the result again.
     pub(crate) fn clamp(&self, budget: Micros, price: &Price, floor: u64) -> Option<Sizes> {
         if self.capped {
             return None;
@@ -186,7 +186,7 @@ impl Sizes {
             .saturating_add(self.parts)
     }
 
-    /// The largest cap for each answer that `budget` pays for; `None` when it does not pay for the input.
+    /// The largest cap for each answer that `budget` pays for; `None` when the budget does not pay for the input.
     pub(crate) fn output_each_within(&self, budget: Micros, price: &Price) -> Option<u64> {
         let budget = budget.checked_sub(self.parts)?;
         let output = price.output_tokens_within(budget, self.input)?;
@@ -199,7 +199,7 @@ impl Sizes {
             .saturating_add(self.output_each.saturating_mul(self.answers))
     }
 
-    /// Reported tokens, bounded by what the request can have used: a provider that miscounts must not empty an account.
+    /// Reported tokens, bounded by the most tokens that the request can have used: a provider's wrong count must not empty an account.
     pub(crate) fn bounded(&self, claimed: Tokens) -> Tokens {
         let completion_max = self.output_each_max.saturating_mul(self.answers);
         Tokens {
@@ -209,10 +209,10 @@ impl Sizes {
     }
 }
 
-/// Pictures, sounds, files, parts of an unknown kind, and plugins: each is held at its ceiling, if its kind has one.
+/// Pictures, sounds, files, parts of an unknown kind, and plugins. A part is held at the ceiling of its kind, if any.
 struct Parts {
     count: u64,
-    /// Those without a ceiling.
+    /// Parts without a ceiling.
     unbounded: u64,
     amount: Micros,
 }

@@ -13,12 +13,12 @@ use tollgate_money::UsdPerCredit;
 
 use crate::listing::{ListContext, Listing};
 
-/// Lists the models for sale, and describes one of them.
+/// Lists the models for sale, and describes a single model.
 #[derive(Clone)]
 pub struct Models {
     listing: Arc<Listing>,
     ledger: Ledger,
-    /// What precedes the id of a model in the path, on a route for one.
+    /// The text before the id of a model in the path, on a route for a single model.
     before_id: Option<Arc<str>>,
 }
 
@@ -38,7 +38,7 @@ impl Models {
         }
     }
 
-    /// The filter on a route of this pattern: a wildcard at its end is the id of a model.
+    /// The filter on a route of this pattern: a wildcard at the end of the pattern is the id of a model.
     pub fn on_route(&self, pattern: &str) -> Models {
         let wildcard = pattern.ends_with('}').then(|| pattern.rfind('{')).flatten();
         Models {
@@ -47,7 +47,7 @@ impl Models {
         }
     }
 
-    /// The list, or one of its models, for an account that is in memory.
+    /// The list, or a model of the list, for an account in memory.
     fn list(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
         let principal = exchange.get::<Principal>().ok_or_else(|| {
             filter_error("the exchange has no principal; put `auth` before `models`")
@@ -107,7 +107,7 @@ impl Filter for Models {
     }
 }
 
-/// An id as clients write it into a path: some encode its slashes and colons, others do not.
+/// An id as clients write the id into a path: some clients encode slashes and colons, other clients do not.
 fn percent_decode(id: &str) -> Cow<'_, str> {
     if !id.contains('%') {
         return Cow::Borrowed(id);

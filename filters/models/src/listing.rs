@@ -1,4 +1,4 @@
-//! The bodies of the list and of one model: models serialised once per catalog, joined per request.
+//! The bodies of the list and of a single model: models serialised once per catalog, joined per request.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tollgate_clock::Timestamp;
 use tollgate_filter::{Catalog, Model, ModelAccess};
 use tollgate_money::{AccountId, Micros, UsdPerCredit};
 
-/// The models of a catalog, each pre-serialised as JSON.
+/// The models of a catalog, pre-serialised as JSON.
 pub(crate) struct Listing {
     entries: Vec<(Arc<Model>, Bytes)>,
     /// Name of the member with account data: `x_` and the service name.
@@ -16,7 +16,7 @@ pub(crate) struct Listing {
     size: usize,
 }
 
-/// Account data of one list.
+/// Account data of a list.
 pub(crate) struct ListContext<'a> {
     pub(crate) owner: AccountId,
     pub(crate) credits_remaining: Micros,
@@ -42,7 +42,7 @@ impl Listing {
         }
     }
 
-    /// One model by its id, if the credential may use it. Its health does not matter: a request that names it is attempted.
+    /// A model by its id, if the credential may use the model. The model's health does not matter: a request for the model is attempted.
     pub(crate) fn one(&self, id: &str, models: &ModelAccess) -> Option<Bytes> {
         let mut entries = self.entries.iter();
         let found = entries.find(|(model, _)| *model.id == *id);
@@ -50,7 +50,7 @@ impl Listing {
         Some(text.clone())
     }
 
-    /// The list for one account: the available models that its credential may use, in the order of the settings.
+    /// The list for an account: the available models that the account's credential may use, in the order of the settings.
     pub(crate) fn body(&self, context: &ListContext<'_>) -> Bytes {
         let mut body = BytesMut::with_capacity(self.size);
         body.extend_from_slice(br#"{"object":"list","data":["#);
@@ -73,7 +73,7 @@ impl Listing {
     }
 }
 
-/// One model as an item of the list.
+/// A model as an item of the list.
 fn entry(model: &Model, rate: Option<UsdPerCredit>) -> String {
     // Stock clients take the member for granted.
     let created = model.created.map_or(0, Timestamp::as_secs);

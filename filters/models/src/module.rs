@@ -1,4 +1,4 @@
-//! The module `models`: the list of models for sale, and each of them.
+//! The module `models`: the list of models for sale, and the description of a model.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Module for ModelsModule {
         let service: ServiceIdentity = build.get()?;
         let ledger: Ledger = build.get()?;
         build.filter("models", move |route| {
-            // Those of the settings for which the route is built.
+            // The catalog and credits of the settings for which the route is built.
             let catalog: Arc<Catalog> = route.services.get("models")?;
             let credits: Credits = route.services.get("models")?;
             let rate = credits.usd_per_credit;

@@ -14,7 +14,7 @@ use crate::shared_limits::SharedLimits;
 
 /// Limits how many requests of an address are answered 401.
 ///
-/// It decides after a credential has been refused, not before: a request with a valid credential is never limited.
+/// The filter decides after the refusal of a credential, not before: a request with a valid credential is never limited.
 pub struct AddressLimit {
     limits: Arc<PreparedLimits>,
     counters: Arc<Counters>,

@@ -13,7 +13,7 @@ use crate::prepared::PreparedLimits;
 use crate::rate_limit::{RateLimit, UnknownClass};
 use crate::shared_limits::SharedLimits;
 
-/// Builds the filters of this crate, which share their counters.
+/// Builds the filters of this crate. The filters share their counters.
 #[derive(Clone)]
 pub struct RateLimits {
     limits: Arc<PreparedLimits>,
@@ -24,7 +24,7 @@ pub struct RateLimits {
 }
 
 impl RateLimits {
-    /// A builder of filters with these limits. `clock` and `counters` stay the same when the limits change.
+    /// A builder of filters with these limits. `clock` and `counters` stay when the limits change.
     pub fn new(
         limits: &Limits,
         counters: Arc<Counters>,
@@ -40,7 +40,7 @@ impl RateLimits {
         }
     }
 
-    /// The same with counts that all nodes share.
+    /// This builder with counts that every node shares.
     #[must_use]
     pub fn sharing(self, shared: Option<Shared>) -> RateLimits {
         RateLimits {
@@ -49,7 +49,7 @@ impl RateLimits {
         }
     }
 
-    /// The same with other limits, which continue the counts.
+    /// This builder with other limits. The filters continue the counts.
     #[must_use]
     pub fn with_limits(&self, limits: &Limits) -> RateLimits {
         RateLimits {
@@ -58,8 +58,8 @@ impl RateLimits {
         }
     }
 
-    /// The renewal of concurrency permits at the shared server, and what could not be counted there, to run while the gateway serves; `None`
-    /// without one.
+    /// A task for the time of serving; `None` without a shared server. The task renews concurrency permits at the shared server, and sends
+    /// counts that could not be counted there.
     pub fn renewal(&self) -> Option<impl Future<Output = ()> + use<>> {
         Some(self.shared.clone()?.run())
     }
@@ -77,8 +77,8 @@ impl RateLimits {
 
     /// The filter `rate-limit`.
     ///
-    /// With a `class`, every request of the route is counted by that class, separately from the owner's other requests. Without one it is
-    /// the class of the account, or `anonymous`.
+    /// With a `class`, every request of the route is counted by the class, separately from the owner's other requests. Without a `class`,
+    /// the class is the class of the account, or `anonymous`.
     pub fn rate_limit(&self, class: Option<&str>) -> Result<RateLimit, UnknownClass> {
         RateLimit::new(
             self.limits.clone(),

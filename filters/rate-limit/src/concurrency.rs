@@ -14,14 +14,14 @@ pub(crate) struct ConcurrencyLimit {
     counts: ByPartition<u32>,
 }
 
-/// The permit of one request in progress. Dropping it releases it.
+/// The permit of a request in progress. The drop releases the permit.
 pub(crate) struct Permit {
     counters: Arc<Counters>,
     partition: Partition,
 }
 
 impl ConcurrencyLimit {
-    /// Issues one more permit, unless `max` are held.
+    /// Issues a further permit, unless `max` permits are held.
     pub(crate) fn acquire(
         counters: &Arc<Counters>,
         partition: Partition,

@@ -19,21 +19,21 @@ pub const ANONYMOUS: &str = "anonymous";
 /// The class of accounts whose own class the settings do not name.
 pub const FREE: &str = "free";
 
-/// Built-in classes, which exist even if the settings do not name them: name, quota, window in seconds, and burst.
+/// Built-in classes, which exist even without an entry in the settings: name, quota, window in seconds, and burst.
 const CLASSES: [(&str, u32, u32, u32); 8] = [
     (ANONYMOUS, 120, 60, 120),
     (FREE, 60, 60, 60),
     ("pro", 600, 60, 600),
     ("mcp", 120, 60, 120),
     ("webhooks", 600, 60, 600),
-    // Without a credential, counted by network. Registration is open, and each one stores a row.
+    // Without a credential, counted by network. Registration is open, and each registration stores a row.
     ("register", 20, 3600, 5),
     ("authorize", 60, 60, 60),
     ("oauth", 120, 60, 120),
 ];
 
-/// Concurrent requests of the classes of accounts, where the settings give no number: what one account can hold open in memory and in
-/// connections, to providers and to MCP servers, is bounded.
+/// Concurrent requests of the classes of accounts, where the settings give no number. The number bounds an account's open memory and
+/// connections, to providers and to MCP servers.
 fn default_concurrent(class: &str) -> Option<NonZeroU32> {
     match class {
         FREE => NonZeroU32::new(64),
@@ -42,7 +42,7 @@ fn default_concurrent(class: &str) -> Option<NonZeroU32> {
     }
 }
 
-/// Default quota and window in seconds of failed credentials, and of requests without one.
+/// Default quota and window in seconds of failed credentials, and of requests without a credential.
 const REFUSED_CREDENTIALS: (u32, u32) = (120, 60);
 
 const NAME_CHARS_MAX: usize = 32;
@@ -118,17 +118,17 @@ pub struct Limits {
 /// A rate class.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// Its name.
+    /// The name of the class.
     pub name: Arc<str>,
-    /// Its quota, for each partition.
+    /// The quota of the class, for each partition.
     pub quota: Quota,
-    /// Its token quota, if it has one.
+    /// The token quota of the class, if any.
     pub tokens: Option<TokenQuota>,
-    /// Its concurrency limit, if it has one.
+    /// The concurrency limit of the class, if any.
     pub concurrent: Option<NonZeroU32>,
 }
 
-/// The checked values of one class.
+/// The checked values of a class.
 type Checked = (Quota, Option<TokenQuota>, Option<NonZeroU32>);
 
 impl Limits {
@@ -287,7 +287,7 @@ fn built_in(limit: u32, window_secs: u32, burst: u32) -> Quota {
     Quota::new(some(limit), some(window_secs), some(burst))
 }
 
-/// Class names appear in logs and metrics, so they are plain words.
+/// Class names appear in logs and metrics, so that a name has to be a plain word.
 fn is_name(name: &str) -> bool {
     name.len() <= NAME_CHARS_MAX
         && name.starts_with(|first: char| first.is_ascii_lowercase())

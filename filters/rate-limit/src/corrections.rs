@@ -1,4 +1,4 @@
-//! Corrections of counts that the server has not executed, until it can be asked again.
+//! Corrections of counts that the server has not executed. A correction is kept until the server answers again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tollgate_clock::RandomKeyHash;
 
-/// Counts with a correction. Those of more stay as they are, and drain.
+/// The most counts with a correction. Further counts stay uncorrected, and drain.
 const COUNTS_MAX: usize = 65_536;
 
-/// What has to be added to one count.
+/// The amount to add to a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Correction {
     /// Nanoseconds of the quota; below zero to give back.
     pub(crate) nanos: i64,
     pub(crate) capacity: u64,
-    /// How often the server had lost its data when that was to be added.
+    /// Number of the server's data losses when the correction was made.
     pub(crate) losses: u64,
 }
 
 impl Correction {
-    /// What is left of it after some time: the count at the server drains by one second a second, and what has drained is neither given back
-    /// nor counted.
+    /// The rest of the correction after some time. The count at the server drains by a second per second, and the drained part is neither
+    /// given back nor counted.
     fn after(self, elapsed: u64) -> Correction {
         let drained = i64::try_from(elapsed).unwrap_or(i64::MAX);
         let left = self.nanos.saturating_abs().saturating_sub(drained);
@@ -29,8 +29,8 @@ impl Correction {
         Correction { nanos, ..self }
     }
 
-    /// The same for a server that has lost its data so often. What was reserved before is not given back: the present count belongs to
-    /// later reservations.
+    /// The correction for a server with `losses` data losses. Reservations from before a loss are not given back: the present count belongs
+    /// to later reservations.
     pub(crate) fn with_losses(self, losses: u64) -> Correction {
         let nanos = match self.losses == losses {
             true => self.nanos,
@@ -49,7 +49,7 @@ impl Correction {
 pub(crate) struct Corrections(Mutex<HashMap<Arc<str>, (Correction, u64), RandomKeyHash>>);
 
 impl Corrections {
-    /// Keeps a correction, together with an earlier one of the same count.
+    /// Keeps a correction, together with an earlier correction of the count.
     pub(crate) fn keep(&self, key: Arc<str>, mut correction: Correction, now: u64) {
         let mut kept = self.0.lock();
         if kept.len() >= COUNTS_MAX && !kept.contains_key(&key) {
@@ -63,7 +63,7 @@ impl Corrections {
         kept.insert(key, (correction, now));
     }
 
-    /// Takes all, with the keys of their counts.
+    /// Takes every correction, with the keys of the counts.
     pub(crate) fn take(&self, now: u64) -> Vec<(Arc<str>, Correction)> {
         let mut kept = self.0.lock();
         let kept = std::mem::take(&mut *kept).into_iter();
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    /// Corrections of one count by their times, and what is left of them.
+    /// Corrections of a count by their times, and the rest of the corrections.
     fn check(kept: &[(i64, u64)], now: u64, left: i64) {
         let corrections = Corrections::default();
         for (nanos, at) in kept {

@@ -1,4 +1,4 @@
-//! The counters of all filters: partitions by account and by address, tokens and concurrent requests.
+//! The counters of every filter: partitions by account and by address, tokens and concurrent requests.
 
 use parking_lot::Mutex;
 
@@ -6,21 +6,21 @@ use crate::concurrency::ConcurrencyLimit;
 use crate::partitions::Partitions;
 use crate::tokens::TokenCounts;
 
-/// The most address prefixes in one table: some 10 MB, reached only under a flood.
+/// The most address prefixes in a table: some 10 MB, reached only under a flood.
 const ADDRESSES_MAX: usize = 1 << 17;
 
-/// The counters. They live as long as the process, so that a reload of the settings does not reset any quota.
+/// The counters. The counters live as long as the process, so that a reload of the settings does not reset any quota.
 #[derive(Debug)]
 pub struct Counters {
     pub(crate) accounts: Partitions,
     pub(crate) addresses: Partitions,
     pub(crate) failed: Partitions,
     pub(crate) missing: Partitions,
-    /// Tokens used and reserved; by account, since tokens are served to accounts only.
+    /// Tokens used and reserved, by account, because only accounts get tokens.
     pub(crate) tokens: TokenCounts,
     /// Requests in progress.
     pub(crate) concurrency: ConcurrencyLimit,
-    /// Classes that routes count separately; a name's index plus one is its lane.
+    /// Classes that routes count separately; the lane of a class is the name's index plus 1.
     lanes: Mutex<Vec<Box<str>>>,
 }
 

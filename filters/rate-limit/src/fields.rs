@@ -16,7 +16,7 @@ const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-/// The fields of one policy: the constant parts are encoded once, when the filter is built.
+/// The fields of a policy: the constant parts are encoded once, when the filter is built.
 #[derive(Debug)]
 pub(crate) struct PolicyFields {
     /// `"requests";q=60;w=60`, followed by the other policies of the class.
@@ -27,7 +27,7 @@ pub(crate) struct PolicyFields {
     state_start: Start,
 }
 
-/// The state of a policy in one response.
+/// The state of a policy in a response.
 pub(crate) struct PolicyState {
     fields: Arc<PolicyFields>,
     remaining: u64,
@@ -36,7 +36,7 @@ pub(crate) struct PolicyState {
 }
 
 impl PolicyState {
-    /// All five fields, replacing existing ones.
+    /// The five fields, replacing existing fields.
     pub(crate) fn of(fields: &Arc<PolicyFields>, remaining: u64, reset_secs: u64) -> PolicyState {
         PolicyState {
             fields: Arc::clone(fields),
@@ -65,7 +65,7 @@ impl DeferredHeaders for PolicyState {
     }
 }
 
-/// The most bytes of the state of one policy: its name, two numbers, and the separators.
+/// The most bytes of the state of a policy: its name, two numbers, and the separators.
 const STATE_BYTES_MAX: usize = Start::BYTES_MAX + 2 * NUMBER_BYTES_MAX + BEFORE_RESET.len();
 
 /// Digits of a 64-bit number.
@@ -73,8 +73,7 @@ const NUMBER_BYTES_MAX: usize = 20;
 
 const BEFORE_RESET: &[u8; 3] = b";t=";
 
-/// The prefix of a policy's state. Its whole buffer is copied at once, which is a few instructions; a copy of the exact length would be a
-/// call.
+/// The prefix of a policy's state. The copy of the whole buffer takes a few instructions; a copy of the exact length would be a call.
 #[derive(Debug)]
 struct Start {
     bytes: [u8; Start::BYTES_MAX],
@@ -95,7 +94,7 @@ impl Start {
     }
 }
 
-/// A policy as `RateLimit-Policy` names it.
+/// A policy in the form of `RateLimit-Policy`.
 pub(crate) struct Policy {
     /// Lower-case letters and `-`, encoded as a quoted string.
     name: &'static str,
@@ -115,7 +114,7 @@ impl Policy {
         }
     }
 
-    /// Tokens in a window. The draft has no unit for them, so the name is the unit.
+    /// Tokens in a window. The draft has no unit for tokens, so that the name is the unit.
     pub(crate) fn tokens(quota: &TokenQuota) -> Policy {
         let limit = quota.limit().get();
         Policy {
@@ -136,7 +135,7 @@ impl Policy {
 }
 
 impl PolicyFields {
-    /// The fields of these policies, which apply together.
+    /// The fields of policies that apply together.
     pub(crate) fn of(policies: &[Policy]) -> Vec<PolicyFields> {
         let named = |policy: &Policy| format!("\"{}\"{}", policy.name, policy.parameters);
         let all: Vec<String> = policies.iter().map(named).collect();
@@ -155,7 +154,7 @@ impl PolicyFields {
         fields.expect("one policy has one set of fields")
     }
 
-    /// Writes all five fields, replacing existing ones.
+    /// Writes the five fields, replacing existing fields.
     pub(crate) fn write(&self, remaining: u64, reset_secs: u64, headers: &mut HeaderMap) {
         headers.insert(POLICY, self.policies.clone());
         let state = self.with_state(remaining, reset_secs, HeaderValue::from_bytes);
@@ -163,8 +162,8 @@ impl PolicyFields {
         self.write_trio(remaining, reset_secs, headers);
     }
 
-    /// Appends the state of this policy to the existing fields. The older three fields describe one policy: the one with the smaller
-    /// fraction remaining.
+    /// Appends the state of this policy to the existing fields. The older three fields describe a single policy: the policy with the
+    /// smaller fraction remaining.
     pub(crate) fn write_beside(&self, remaining: u64, reset_secs: u64, headers: &mut HeaderMap) {
         let Some(other) = headers.get(STATE) else {
             return self.write(remaining, reset_secs, headers);
@@ -205,7 +204,7 @@ impl PolicyFields {
 
 const STATE_IS_VISIBLE: &str = "a word and two numbers are visible ASCII";
 
-/// Writes the digits of `number` at `at`, and returns the position after them.
+/// Writes the digits of `number` at `at`, and returns the position after the digits.
 fn put_number(out: &mut [u8; STATE_BYTES_MAX], at: usize, number: u64) -> usize {
     let end = at + number.checked_ilog10().map_or(1, |tens| tens as usize + 1);
     let mut rest = number;
@@ -216,8 +215,8 @@ fn put_number(out: &mut [u8; STATE_BYTES_MAX], at: usize, number: u64) -> usize 
     end
 }
 
-/// A value that differs in the next response. It is encoded as never indexed in HTTP/2 (RFC 7541 section 7.1.3): indexing it would evict
-/// the constant fields from the connection's table, without later hits.
+/// A value that differs in the next response. HTTP/2 encodes the value as never indexed (RFC 7541 section 7.1.3): an index entry would
+/// evict the constant fields from the connection's table, without later hits.
 fn changing(mut value: HeaderValue) -> HeaderValue {
     value.set_sensitive(true);
     value

@@ -1,4 +1,4 @@
-//! GCRA at the shared server: scripts over one arrival time, in microseconds of the server's clock.
+//! GCRA at the shared server: scripts over an arrival time, in microseconds of the server's clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,14 @@ const NANOS_PER_MICRO: u64 = 1_000;
 /// How often corrections that the server has not executed are sent again.
 const RESEND_EVERY: Duration = Duration::from_secs(1);
 
-/// Calls under way together then.
+/// Concurrent calls while corrections are sent again.
 const RESENT_AT_ONCE: usize = 64;
 
-/// Counts as many cells as are admitted, up to those wanted, and returns their number and how far the arrival time is ahead of now. The key
-/// expires when the arrival time has passed. One beyond the capacity, of a longer window or of a clock that was ahead, is shortened to it for good.
+/// Counts the admitted cells, up to the wanted cells. Returns their number and how far the arrival time is ahead of now. The key expires
+/// when the arrival time has passed. An arrival time beyond the capacity, from a longer window or from a clock that was ahead, is shortened
+/// to the capacity for good.
 ///
-/// Arguments: nanoseconds of a cell, capacity in nanoseconds, cells wanted. All numbers are below 2^53.
+/// Arguments: nanoseconds of a cell, capacity in nanoseconds, cells wanted. Every number is below 2^53.
 const TAKE: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -37,7 +38,7 @@ return {cells, ahead}
 
 /// Moves the arrival time, within now and the capacity.
 ///
-/// Arguments: microseconds to move it by, capacity in microseconds.
+/// Arguments: microseconds of the move, capacity in microseconds.
 const MOVE: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -63,7 +64,7 @@ pub(crate) struct SharedGcra {
 /// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// The cells that were counted; none where the quota is used up.
+    /// The counted cells; zero where the quota is used up.
     pub(crate) cells: u32,
     /// Nanoseconds by which the arrival time is ahead of now.
     pub(crate) ahead: u64,
@@ -79,7 +80,7 @@ impl SharedGcra {
         }
     }
 
-    /// Counts up to `wanted` cells of this interval, within a capacity, both in nanoseconds; `None` where the server does not answer in time.
+    /// Counts up to `wanted` cells of this interval, within a capacity, in nanoseconds. `None` where the server does not answer in time.
     pub(crate) async fn take(
         &self,
         key: &str,
@@ -92,7 +93,7 @@ impl SharedGcra {
         Arrival::read(answer.ok()?)
     }
 
-    /// The same for one cell that is given back where nothing waits for the answer any more: what `read` makes of it is dropped.
+    /// Counts a single cell. The cell is given back when no request waits for the answer any more: the result of `read` is dropped.
     pub(crate) async fn take_guarded<T: Send + 'static>(
         &self,
         key: &str,
@@ -127,7 +128,8 @@ impl SharedGcra {
         let micros = correction.nanos.div_euclid(NANOS_PER_MICRO as i64);
         let arguments = [micros, (correction.capacity / NANOS_PER_MICRO) as i64];
         let answer = self.shared.invoke(&self.scripts.1, &key, &arguments).await;
-        // Without an answer it may have been executed. Twice would give back what others have used; if it was not, the larger count drains.
+        // Without an answer, the server may have executed the correction. A second execution would give back cells used by other requests.
+        // Without any execution, the larger count drains.
         if answer == Err(Unavailable::NotExecuted) {
             self.unsent.keep(key, correction, self.now());
         }

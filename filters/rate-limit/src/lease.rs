@@ -1,8 +1,8 @@
-//! Leases of cells and a cache of refusals: what this node may decide about a shared quota without asking the server.
+//! Leases of cells and a cache of refusals: this node's decisions about a shared quota without a call to the server.
 //!
-//! A lease is a number of requests that the shared state has counted already. They are admitted here within [`LEASE`], or if they are [`FEW`]
-//! within [`LEASE_OF_FEW`], and are lost afterwards: a lease admits nothing that the quota does not. A refusal is remembered until the time at which the shared state admits the
-//! next request; no other node can make that time earlier.
+//! A lease is a number of requests that the shared state has counted already. The requests are admitted here within [`LEASE`], or for at
+//! most [`FEW`] requests within [`LEASE_OF_FEW`]. Afterwards the rest of the lease is lost: a lease admits nothing beyond the quota. A
+//! refusal is remembered until the time at which the shared state admits the next request; no other node can make this time earlier.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -10,31 +10,31 @@ use crate::gcra::Arrival;
 use crate::partitions::{ByPartition, Partition};
 use crate::quota::{Decision, Quota};
 
-/// For so many nanoseconds a lease may be used.
+/// Nanoseconds for which a lease may be used.
 const LEASE: u64 = 100_000_000;
 
-/// A lease of so many cells may be used for longer: they are an error of the count that no quota notices, and save an account with a request
-/// now and then a call for each.
+/// A lease of at most this number of cells may be used for longer. The cells are a negligible error of the count, and save a call per
+/// request for an account with occasional requests.
 const FEW: u32 = 8;
 
-/// For so many nanoseconds a lease of few cells may be used.
+/// Nanoseconds for which a lease of few cells may be used.
 const LEASE_OF_FEW: u64 = 10_000_000_000;
 
-/// While a call is under way, which is not longer, further ones ask for a single cell.
+/// The longest duration of a call in nanoseconds. During a call, further calls ask for a single cell.
 const CALL: u64 = 20_000_000;
 
 /// Insertions between two sweeps.
 const SWEEP_EVERY: usize = 4_096;
 
-/// Beyond this number all are removed: what remains of leases is lost, and refusals are asked for again.
+/// Beyond this number every entry is removed: the rest of leases is lost, and refusals are asked for again.
 const ENTRIES_MAX: usize = 1 << 18;
 
-/// The local state of one partition of a shared quota.
+/// The local state of a partition of a shared quota.
 #[derive(Clone, Copy, Debug)]
 struct Lease {
-    /// The quota of the last answer. Under another one nothing here counts.
+    /// The quota of the last answer. The state does not count under another quota.
     quota: Quota,
-    /// Leased cells that are left.
+    /// Remaining leased cells.
     cells: u32,
     /// The cells of the lease so far.
     granted: u32,
@@ -48,7 +48,7 @@ struct Lease {
     at: u64,
     /// The last answer was a refusal.
     refused: bool,
-    /// Until then a call for several cells may be under way.
+    /// Until this time a call for several cells may be under way.
     asked_until: u64,
 }
 
@@ -57,7 +57,7 @@ struct Lease {
 pub(crate) enum Lookup {
     /// Decided without a call.
     Decided(Decision),
-    /// The server has to be asked for so many cells.
+    /// The server has to be asked for this number of cells.
     Ask(u32),
 }
 
@@ -106,8 +106,9 @@ impl Lease {
         Lookup::Ask(cells)
     }
 
-    /// The cells to ask for: twice those that did not last, though no more than few where they lasted for [`LEASE`], or as many as were used of
-    /// those that expired; never more than a quarter of what remains for each node, so that leases lock nothing up near the end of a quota.
+    /// The number of cells to ask for. For a used-up lease, twice the lease's cells; at most [`FEW`] where the lease lasted for [`LEASE`].
+    /// For an expired lease, the used cells. Never more than a quarter of the remaining quota per node, so that leases lock no cells up
+    /// near the end of a quota.
     fn size(&self, nodes: u32, now: u64) -> u32 {
         if now < self.asked_until {
             return 1;
@@ -140,7 +141,7 @@ impl Lease {
         self.admitted(now)
     }
 
-    /// Whether the lease is so new that its account is a busy one if it is used up already.
+    /// Whether the lease is new: an account that has used up a new lease is busy.
     fn is_young(&self, now: u64) -> bool {
         now < self.began + LEASE && now < self.expires
     }
@@ -150,7 +151,7 @@ impl Lease {
         self.quota.decision(false, ahead)
     }
 
-    /// The fields of an admitted request: leased cells remain, as the others of the quota do.
+    /// The fields of an admitted request: leased cells remain, like the other cells of the quota.
     fn admitted(&self, now: u64) -> Decision {
         let (interval, _) = self.quota.interval_and_capacity();
         let leased = u64::from(self.cells) * interval;
@@ -159,7 +160,7 @@ impl Lease {
     }
 }
 
-/// For how long a lease of so many cells may be used.
+/// For how long a lease of this number of cells may be used.
 fn life_of(cells: u32) -> u64 {
     match cells <= FEW {
         true => LEASE_OF_FEW,
@@ -271,7 +272,7 @@ mod tests {
         let mut now = HOUR;
         let (mut counted, mut sizes) = (0, Vec::new());
         for _ in 0..40 {
-            // Answered at once, so that no call is under way at the next request.
+            // Answered immediately, so that no call is under way at the next request.
             if let Lookup::Ask(cells) = leases.lookup(one, &quota, 2, now) {
                 sizes.push(cells);
                 counted += cells;
@@ -290,7 +291,7 @@ mod tests {
             });
         }
         assert_eq!(sizes[..4], [1, 2, 6, 18], "twice what was granted so far");
-        // What is left of the lease has expired, and few were used.
+        // The rest of the lease has expired, and few cells were used.
         now += LEASE - 90 * MILLI;
         let next = asked(leases.lookup(one, &quota, 2, now + LEASE / 2));
         assert!((1..=40).contains(&next), "{next}");
@@ -317,7 +318,7 @@ mod tests {
         assert!(sizes.iter().all(|cells| *cells <= FEW), "{sizes:?}");
         assert!(sizes.len() <= 12, "{sizes:?}");
         assert!(counted <= 70, "{counted} for 60");
-        // What is left of them is lost in the end.
+        // The rest of the few cells is lost in the end.
         let next = asked(leases.lookup(one, &quota, 2, now + LEASE_OF_FEW));
         assert!(next <= FEW, "{next}");
         let later = asked(leases.lookup(one, &quota, 2, now + 3 * LEASE_OF_FEW));

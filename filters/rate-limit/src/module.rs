@@ -1,4 +1,4 @@
-//! The module `rate-limit`: the filters `address-limit` and `rate-limit`, which share their counters.
+//! The module `rate-limit`: the filters `address-limit` and `rate-limit`, with shared counters.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl Module for RateLimitModule {
         Ok(())
     }
 
-    /// The filters of all routes are built again, with the limits of the new settings. Counts continue.
+    /// The filters of every route are built again, with the limits of the new settings. Counts continue.
     fn reload(&self, _: &Services, _: &Services) -> Result<Reload, BuildError> {
         Ok(Reload::ready(|| {}))
     }

@@ -1,36 +1,37 @@
 //! The reservations of tokens that requests of this node hold at the shared server, by partition.
 //!
-//! At the server all reservations of a partition are one arrival time, which drains one second a second, however many there are. So they are
-//! one count here too: time drains what requests have used first, then the reservations in their order, each second once. What is left of a
-//! reservation is what its request may take back. The server has at least as much of this node as is counted here, since it counts from
-//! before the call and drains no faster; what a request takes back was never used or drained by another one. What a server has
-//! lost with its data is removed here too.
+//! At the server the reservations of a partition are a single arrival time. The arrival time drains a second per second, for any number of
+//! reservations. A partition is therefore a single count here too. Time drains the used tokens first, then the reservations in their order.
+//! The rest of a reservation is the part that its request may take back. The server counts at least this node's count, because this node
+//! counts from before the call and drains no slower. A part taken back was therefore never used or drained by another request. Reservations
+//! lost with the server's data are removed here too.
 
 use std::collections::VecDeque;
 
 use crate::partitions::{ByPartition, Partition};
 
-/// What a partition has outstanding, in nanoseconds of its quota.
+/// The outstanding amounts of a partition, in nanoseconds of its quota.
 #[derive(Clone, Debug, Default)]
 struct Outstanding {
-    /// How often the server had lost its data when the first of these was counted.
+    /// Number of the server's data losses when the first of the amounts was counted.
     losses: u64,
-    /// Until when it has drained.
+    /// The time until which the partition has drained.
     drained_to: u64,
-    /// Of requests that are over.
+    /// Of ended requests.
     used: u64,
     /// Of running requests, by their number.
     reserved: VecDeque<(u64, u64)>,
-    /// The number of the next one.
+    /// The number of the next reservation.
     next: u64,
 }
 
 impl Outstanding {
-    /// Adds a reservation that the server has counted at `at` or later, having lost its data so often; returns its number.
+    /// Adds a reservation. The server has counted the reservation at `at` or later, after `losses` data losses. Returns the reservation's
+    /// number.
     fn add(&mut self, cost: u64, (losses, at): (u64, u64)) -> u64 {
         self.note_losses(losses);
         self.drain(at);
-        // Others may have drained since the call began; the server may have drained this one meanwhile.
+        // Another call may have drained the count since the call began; the server may have drained this reservation meanwhile.
         let left = cost.saturating_sub(self.drained_to - at);
         let number = self.next;
         self.next += 1;
@@ -41,14 +42,14 @@ impl Outstanding {
         number
     }
 
-    /// Replaces a reservation by what its request has used, within the capacity; returns what was left of it.
+    /// Replaces a reservation by the request's used tokens, within the capacity. Returns the rest of the reservation.
     fn replace(&mut self, number: u64, used: u64, capacity: u64, (losses, now): (u64, u64)) -> u64 {
         self.note_losses(losses);
         self.drain(now);
         let place = self.reserved.iter().position(|(other, _)| *other == number);
         let left = place.and_then(|place| self.reserved.remove(place));
         self.used = self.used.saturating_add(used).min(capacity);
-        // The server counts no more than the capacity: what was used beyond a reservation takes the place of others.
+        // The server counts no more than the capacity: use beyond a reservation takes the place of other reservations.
         let reserved: u64 = self.reserved.iter().map(|(_, left)| left).sum();
         self.drain_reserved((self.used + reserved).saturating_sub(capacity));
         left.map_or(0, |(_, left)| left)
@@ -81,19 +82,19 @@ impl Outstanding {
     }
 }
 
-/// What all partitions have outstanding. One without a running request is forgotten.
+/// The outstanding amounts of every partition. A partition without a running request is forgotten.
 #[derive(Default)]
 pub(crate) struct Reservations(ByPartition<Outstanding>);
 
 impl Reservations {
-    /// Adds a reservation of so many nanoseconds; returns its number. `begun`: how often the server had lost its data before the call, and the
-    /// time, which is not after that of the count.
+    /// Adds a reservation of `cost` nanoseconds; returns the reservation's number. `begun`: the number of the server's data losses before
+    /// the call, and the time, which is not after the time of the count.
     pub(crate) fn add(&self, partition: Partition, cost: u64, begun: (u64, u64)) -> u64 {
         self.0.entry(partition).or_default().add(cost, begun)
     }
 
-    /// Replaces a reservation by what its request has used, within the capacity of its quota; returns what was left of it. `ended`: how often
-    /// the server has lost its data, and the time.
+    /// Replaces a reservation by the request's used tokens, within the capacity of the quota. Returns the rest of the reservation. `ended`:
+    /// the number of the server's data losses, and the time.
     pub(crate) fn replace(
         &self,
         (partition, number): (Partition, u64),
@@ -125,7 +126,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const CAPACITY: u64 = 60 * SECOND;
 
-    /// Reservations of so many nanoseconds at the start, all replaced after `elapsed` by `used` each: what is left of each.
+    /// Reservations of `costs` nanoseconds at the start, replaced after `elapsed` by `used` each. `left`: the rest of each reservation.
     fn check(costs: &[u64], elapsed: u64, used: u64, left: &[u64]) {
         let mut outstanding = Outstanding::default();
         let numbers: Vec<_> = costs
@@ -146,7 +147,7 @@ mod tests {
         check(&[10, 10, 10], 3, 1, &[7, 10, 10]);
         check(&[10, 10, 10], 12, 1, &[0, 8, 10]);
         check(&[10, 10, 10], 30, 1, &[0, 0, 0]);
-        // Ten that may use 9,000 tokens of 100,000 in a minute each, over after six seconds.
+        // Ten requests that may use 9,000 tokens of 100,000 in a minute each, over after six seconds.
         let costs = [5_400_000_000; 10];
         let mut left = costs;
         (left[0], left[1]) = (0, 4_800_000_000);
@@ -237,7 +238,7 @@ mod tests {
                     // The server loses its data.
                     (ahead, losses) = (0, losses + 1);
                 } else if what < 10 {
-                    // The call takes as long as that, and is counted at its end.
+                    // The call takes this long, and is counted at its end.
                     let at = now;
                     now += elapsed;
                     ahead = ahead.saturating_sub(elapsed);

@@ -1,4 +1,4 @@
-//! Storage of theoretical arrival times: one atomic integer for each tracked partition.
+//! Storage of theoretical arrival times: an atomic integer for each tracked partition.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::quota::{Decision, Quota};
 /// A sweep of a smaller table frees too little.
 const SWEEP_AT_LEAST: usize = 1024;
 
-/// The hot path takes read locks; this many shards keep writers that add entries out of its way.
+/// The hot path takes read locks. The number of shards keeps writers that add entries out of the hot path's way.
 const SHARDS: usize = 64;
 
 /// The unit by which requests are counted.
@@ -22,16 +22,16 @@ const SHARDS: usize = 64;
 pub(crate) struct Partition {
     /// The owner.
     pub(crate) owner: Owner,
-    /// The owner's counter: zero for the ordinary one, and a number for each class that routes count separately.
+    /// The owner's counter: zero for the ordinary counter, and a number for each class that routes count separately.
     pub(crate) lane: u16,
 }
 
 /// The owner of a [`Partition`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
-    /// An account, by any of its credentials: more credentials do not raise its quota.
+    /// An account, by any of its credentials: more credentials do not raise the account's quota.
     Account(AccountId),
-    /// All clients of an address prefix.
+    /// Every client of an address prefix.
     Address(AddressPrefix),
 }
 
@@ -44,14 +44,14 @@ impl fmt::Display for Owner {
     }
 }
 
-/// A table by partition. Three of them are read for each request, and clients choose among addresses.
+/// A table by partition. A request reads three tables, and clients choose among addresses.
 pub(crate) type ByPartition<T> = DashMap<Partition, T, RandomKeyHash>;
 
 /// A table of partitions and their arrival times.
 ///
-/// A partition whose arrival time has passed is equivalent to one never seen, so it may be evicted at any time. That happens whenever the
-/// table has doubled since its last sweep. A full table of live partitions evicts those with the earliest arrival times, which returns a
-/// part of their quota: under a flood of addresses memory stays bounded and no client is locked out.
+/// A partition whose arrival time has passed is equivalent to an unseen partition, and may be evicted at any time. Evictions happen
+/// whenever the table has doubled since its last sweep. A full table of live partitions evicts the partitions with the earliest arrival
+/// times, which returns a part of their quota. Under a flood of addresses memory stays bounded and no client is locked out.
 #[derive(Debug)]
 pub(crate) struct Partitions {
     arrivals: ByPartition<AtomicU64>,
@@ -75,7 +75,7 @@ impl Partitions {
         }
     }
 
-    /// Counts one request of `partition`, at `now` nanoseconds.
+    /// Counts a request of `partition`, at `now` nanoseconds.
     pub(crate) fn take(&self, partition: Partition, quota: &Quota, now: u64) -> Decision {
         if let Some(arrival) = self.arrivals.get(&partition) {
             return take(&arrival, quota, now);
@@ -83,7 +83,7 @@ impl Partitions {
         let mut sweep_due = false;
         let decision = {
             let arrival = self.arrivals.entry(partition).or_insert_with(|| {
-                // Counted under the entry's lock: it cannot be evicted before it is counted.
+                // Counted under the entry's lock: the entry cannot be evicted before the count.
                 let population = self.population.fetch_add(1, Ordering::Relaxed) + 1;
                 sweep_due = population >= self.sweep_due.load(Ordering::Relaxed);
                 AtomicU64::new(0)
@@ -104,13 +104,13 @@ impl Partitions {
 
     /// Evicts expired entries, and live ones while the table is full.
     fn sweep(&self, now: u64) {
-        // One thread sweeps; the others do not wait for it.
+        // A single thread sweeps; other threads do not wait for the sweep.
         let Some(_sweeping) = self.sweeping.try_lock() else {
             return;
         };
         let before = self.population();
         self.forget_until(now);
-        // Frees an eighth, so that a flood sweeps once in many insertions and not at each.
+        // Frees an eighth, so that a flood sweeps once in many insertions and not at every insertion.
         let target = self.population_max - self.population_max / 8;
         let excess = self.population().saturating_sub(target);
         if excess > 0 {
@@ -149,11 +149,11 @@ fn take(arrival: &AtomicU64, quota: &Quota, now: u64) -> Decision {
     let mut seen = arrival.load(Ordering::Relaxed);
     loop {
         let (decision, next) = quota.take(seen, now);
-        // A refusal writes only what other settings have left beyond the quota's range.
+        // A refusal writes only to correct an arrival time of other settings beyond the quota's range.
         if next == seen {
             return decision;
         }
-        // No other memory access depends on their order, so relaxed ordering is enough.
+        // No other memory access depends on the order of arrival times, so that relaxed ordering is enough.
         match arrival.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return decision,
             Err(changed) => seen = changed,
@@ -210,7 +210,7 @@ mod tests {
         let table = Partitions::new(1_000_000);
         let quota = quota(60, 60);
         for number in 0..200_000 {
-            // A thousand new addresses a second; each is evicted a second after its only request.
+            // A thousand new addresses a second; an address is evicted a second after its only request.
             table.take(address(number), &quota, number * SECOND / 1000);
         }
         assert!(
@@ -224,7 +224,7 @@ mod tests {
     fn a_flood_of_addresses_stays_within_bounds_and_blocks_no_other_client() {
         let table = Partitions::new(2000);
         let quota = quota(10, 86_400);
-        // A partition that used its quota up long before the flood, and one that has just started.
+        // A partition that used its quota up long before the flood, and a partition that has just started.
         for _ in 0..10 {
             table.take(address(1), &quota, SECOND);
         }

@@ -1,4 +1,4 @@
-//! Limits as the filters use them: classes and buckets with their prepared header fields.
+//! Limits in the filters' form: classes and buckets with their prepared header fields.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub const FAILED_CREDENTIALS: &str = "failed-credentials";
 /// The limit on requests without a credential, as named in headers, log and metrics.
 pub const MISSING_CREDENTIALS: &str = "missing-credentials";
 
-/// The limits of the settings that a filter was built with. A reload builds the filters of all routes again; the counts are elsewhere, and go on.
+/// The limits of a filter's settings. A reload builds the filters of every route again. The counts are elsewhere, and continue.
 pub(crate) struct PreparedLimits {
     pub(crate) classes: Box<[Counted]>,
     pub(crate) failed: Bucket,
@@ -73,7 +73,7 @@ impl Counted {
     }
 }
 
-/// The quota of one kind of refusal.
+/// The quota of a kind of refusal.
 pub(crate) struct Bucket {
     pub(crate) quota: Quota,
     pub(crate) fields: Arc<PolicyFields>,

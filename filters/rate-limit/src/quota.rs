@@ -1,8 +1,8 @@
 //! Request admission by the generic cell rate algorithm (GCRA, ITU-T I.371) in integer nanoseconds.
 //!
-//! Instead of a request count, one instant is stored for each limited owner: the *theoretical arrival time*, at which all admitted requests
-//! would have arrived had they come evenly spaced. Each request moves it one interval into the future; a request that would move it further
-//! ahead than the quota's capacity is refused and moves nothing.
+//! Instead of a request count, a single instant is stored for each limited owner: the *theoretical arrival time*. The time is the last
+//! arrival of the admitted requests if they had come evenly spaced. A request moves the time an interval into the future. A request that
+//! would move the time further ahead than the quota's capacity is refused and moves nothing.
 
 use std::num::NonZeroU32;
 
@@ -12,29 +12,29 @@ const NANOS_PER_MICRO: u64 = 1_000;
 /// Keeps the interval of a share within 64 bits.
 const NODES_MAX: u32 = 10_000;
 
-/// A quota: `limit` requests a window on average, at most `burst` of them at once.
+/// A quota: `limit` requests a window on average, and bursts of at most `burst` requests.
 ///
-/// With a burst as large as the limit, an idle partition can use its burst and, within the same window, the quota that is replenished: up
-/// to twice the limit in the worst window, and the limit in every later window.
+/// With a burst as large as the limit, an idle partition can use its burst and, within the window, the replenished quota: up to twice the
+/// limit in the worst window, and the limit in every later window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     limit: NonZeroU32,
     window_secs: NonZeroU32,
-    /// Nanoseconds for one request.
+    /// Nanoseconds for a request.
     interval: u64,
     /// How far ahead of now the arrival time may be.
     capacity: u64,
 }
 
-/// The decision about one request.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether the request is admitted.
     pub admitted: bool,
-    /// The number of requests that would be admitted now, after this one.
+    /// The number of requests that would be admitted now, after this request.
     pub remaining: u32,
-    /// Seconds, rounded up: with requests remaining until the full burst is available, with none remaining until one is admitted. For a
-    /// refused request it is the retry delay, at least 1.
+    /// Seconds, rounded up. With requests remaining, the time until the full burst is available. With no request remaining, the time until
+    /// a request is admitted. For a refused request, the value is the retry delay, at least 1.
     pub reset_secs: u64,
 }
 
@@ -42,7 +42,7 @@ impl Quota {
     /// A quota of `limit` requests in `window_secs`. A burst above the limit counts as the limit.
     pub fn new(limit: NonZeroU32, window_secs: NonZeroU32, burst: NonZeroU32) -> Quota {
         let window = u64::from(window_secs.get()) * NANOS_PER_SEC;
-        // Rounded up: rounding down would admit one request too many in a long window.
+        // Rounded up: rounding down would admit a request too many in a long window.
         let interval = window.div_ceil(u64::from(limit.get()));
         Quota {
             limit,
@@ -62,11 +62,12 @@ impl Quota {
         self.window_secs
     }
 
-    /// Decides one request at `now` by the arrival time `arrival` (both nanoseconds of one monotonic clock; zero for a partition never
-    /// seen). Returns the arrival time to store: when the request is refused, the same one as far as it is within the capacity.
+    /// Decides a request at `now` by the arrival time `arrival` (nanoseconds of a monotonic clock; zero for an unseen partition). Returns
+    /// the arrival time to store. For a refused request, the returned time is `arrival` within the capacity.
     ///
-    /// An arrival time out of this quota's range, stored under other settings, becomes that of a quota used up now: no wait exceeds that of
-    /// the current settings. If it stayed, each later refusal would count from its own time again, until the range of those settings has passed.
+    /// An arrival time out of this quota's range, stored under other settings, becomes the arrival time of a quota used up now: no wait
+    /// exceeds the wait of the current settings. Otherwise each later refusal would count from its time again, until the range of the other
+    /// settings has passed.
     pub fn take(&self, arrival: u64, now: u64) -> (Decision, u64) {
         let base = arrival.clamp(now, now + self.capacity);
         let next = base + self.interval;
@@ -76,7 +77,7 @@ impl Quota {
         (decision, after)
     }
 
-    /// The decision that leaves the arrival time so many nanoseconds ahead of now.
+    /// The decision with an arrival time `ahead` nanoseconds ahead of now.
     pub(crate) fn decision(&self, admitted: bool, ahead: u64) -> Decision {
         let remaining = self.remaining(ahead);
         let reset_secs = if remaining > 0 {
@@ -94,19 +95,19 @@ impl Quota {
         }
     }
 
-    /// The requests that are admitted while the arrival time is so many nanoseconds ahead of now.
+    /// The number of admitted requests while the arrival time is `ahead` nanoseconds ahead of now.
     pub(crate) fn remaining(&self, ahead: u64) -> u32 {
         // At most `burst`, which has 32 bits.
         (self.capacity.saturating_sub(ahead) / self.interval) as u32
     }
 
-    /// Nanoseconds for one request, and how far ahead of now the arrival time may be.
+    /// Nanoseconds for a request, and how far ahead of now the arrival time may be.
     pub(crate) fn interval_and_capacity(&self) -> (u64, u64) {
         (self.interval, self.capacity)
     }
 
-    /// The same quota for a state in whole microseconds. Above 10,000 requests a second the interval stays as it is: rounding it would cost
-    /// more than a hundredth of the rate, and several requests are counted at once.
+    /// The quota for a state in whole microseconds. Above 10,000 requests a second the interval stays unrounded: rounding would cost more
+    /// than a hundredth of the rate, and several requests are counted in a call.
     pub(crate) fn in_micros(&self) -> Quota {
         if self.interval < 100 * NANOS_PER_MICRO {
             return *self;
@@ -119,8 +120,8 @@ impl Quota {
         }
     }
 
-    /// The part of this quota that each of so many nodes may use by itself. One request at once is always admitted; the rate is never more
-    /// than the quota's in total.
+    /// The part of this quota that each of `nodes` nodes may use by itself. A burst of a single request is always admitted; the total rate
+    /// is never more than the quota's rate.
     pub(crate) fn share(&self, nodes: u32) -> Quota {
         let nodes = u64::from(nodes.clamp(1, NODES_MAX));
         let interval = self.interval * nodes;
@@ -167,7 +168,7 @@ mod tests {
         }
     }
 
-    /// A reference model: a leaky bucket that fills by one interval with each request and drains by one nanosecond each nanosecond. Every
+    /// A reference model: a leaky bucket that fills by an interval with each request and drains by a nanosecond each nanosecond. Every
     /// figure is found by simulation, never by a formula.
     #[derive(Clone, Copy, Debug)]
     struct Bucket {

@@ -22,17 +22,18 @@ use crate::shared_limits::{SharedLimits, SharedPartition, SharedReservation};
 use crate::shared_permits::{Acquired, SharedPermit};
 use crate::tokens::{TokenDecision, TokenQuota, TokenReservation};
 
-/// Counts every request, and the tokens it may use, against the quotas of its class, and refuses requests beyond them.
+/// Counts every request, and the tokens that the request may use, against the quotas of the request's class. Refuses requests beyond the
+/// quotas.
 pub struct RateLimit {
     limits: Arc<PreparedLimits>,
     anonymous: usize,
     free: usize,
-    /// The class of every request, where the route has a fixed one.
+    /// The class of every request, where the route has a fixed class.
     fixed: Option<Fixed>,
     counters: Arc<Counters>,
     clock: Clock,
     entropy: Entropy,
-    /// Counts that all nodes share, where the settings name a server for them.
+    /// Counts shared by every node, where the settings name a server for the counts.
     shared: Option<Arc<SharedLimits>>,
 }
 
@@ -83,8 +84,8 @@ impl RateLimit {
         RateLimit { shared, ..self }
     }
 
-    /// The counted partition and its class. `None` for a request without a principal from a trusted proxy that reported no client: its
-    /// counter would be shared by every client behind the proxy.
+    /// The counted partition and its class. `None` for a request without a principal from a trusted proxy that reported no client: every
+    /// client behind the proxy would share the counter.
     fn counted_as(&self, exchange: &Exchange) -> Option<(Partition, usize)> {
         let (owner, own_class) = match exchange.get::<Principal>() {
             Some(principal) => (Owner::Account(principal.account), self.class_of(principal)),
@@ -110,7 +111,7 @@ impl RateLimit {
 }
 
 impl RateLimit {
-    /// Counts one request, and refuses it when the quota is exhausted.
+    /// Counts a request, and refuses the request when the quota is exhausted.
     fn count(&self, exchange: &mut Exchange) -> Outcome {
         let Some((partition, class)) = self.counted_as(exchange) else {
             return Outcome::Continue;
@@ -133,8 +134,8 @@ impl RateLimit {
         }
     }
 
-    /// The same in the state that all nodes share: at once where leases and spare permits decide, else by calls to the server, and by this
-    /// node's share where it does not answer.
+    /// Counts a request in the state shared by every node. Leases and spare permits decide immediately. Otherwise calls to the server
+    /// decide, or this node's share where the server does not answer.
     fn count_shared<'a>(
         &'a self,
         shared: &'a SharedLimits,
@@ -190,7 +191,7 @@ impl RateLimit {
         }
     }
 
-    /// The decision that needs no call, or the call that it needs.
+    /// The decision without a call, or the needed call.
     fn count_now(
         &self,
         shared: &SharedLimits,
@@ -222,7 +223,7 @@ impl RateLimit {
         }
     }
 
-    /// Sets the fields of a decision, and refuses the request where it says so.
+    /// Sets the fields of a decision, and refuses the request if the decision says so.
     fn conclude(
         &self,
         exchange: &mut Exchange,
@@ -238,7 +239,7 @@ impl RateLimit {
         }
     }
 
-    /// The same for a request with a permit, which an admitted one keeps.
+    /// Concludes a request with a permit. An admitted request keeps the permit.
     fn conclude_with<P: Send + Sync + 'static>(
         &self,
         exchange: &mut Exchange,
@@ -253,7 +254,8 @@ impl RateLimit {
         outcome
     }
 
-    /// Acquires the permits of a request's prompts beyond its first, or refuses it. One with more prompts than the limit needs all permits.
+    /// Acquires the permits of a request's prompts beyond the first prompt, or refuses the request. A request with more prompts than the
+    /// limit needs every permit.
     async fn count_prompts(&self, exchange: &mut Exchange, prompts: u64) -> Outcome {
         let Some((partition, class)) = self.counted_as(exchange) else {
             return Outcome::Continue;
@@ -289,7 +291,7 @@ impl RateLimit {
         }
     }
 
-    /// Reserves the tokens that a request may use, or refuses it.
+    /// Reserves the tokens that a request may use, or refuses the request.
     fn reserve<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let Some((partition, class)) = self.counted_as(exchange) else {
             return Step::now(Outcome::Continue);
@@ -409,8 +411,8 @@ impl Filter for RateLimit {
         })
     }
 
-    /// The answer is complete except for its last bytes. A client with those can send the next request at once, and its permit and tokens
-    /// are released.
+    /// The answer is complete except for its last bytes. After the last bytes, the client can send the next request immediately. The permit
+    /// and the tokens are therefore released here.
     fn before_tail<'a>(&'a self, exchange: &'a mut Exchange, _: &'a mut Tail) -> Step<'a, Outcome> {
         let record = &exchange.record;
         let used = record
@@ -426,7 +428,7 @@ impl Filter for RateLimit {
         Step::now(Outcome::Continue)
     }
 
-    /// Without an answer the request used no tokens: what it has is released, before its refusal is sent.
+    /// Without an answer the request used no tokens: permit and tokens are released before the refusal is sent.
     fn on_end(&self, exchange: &mut Exchange, _: Ending) {
         drop(exchange.take::<TokenReservation>());
         drop(exchange.take::<SharedReservation>());
@@ -434,14 +436,14 @@ impl Filter for RateLimit {
     }
 }
 
-/// A request whose count all nodes share.
+/// A request whose count every node shares.
 struct SharedRequest {
     partition: SharedPartition,
     quota: Quota,
     fields: Arc<PolicyFields>,
 }
 
-/// A call for cells, and the decision where it has no answer.
+/// A call for cells, and the decision for a call without an answer.
 struct Call {
     cells: u32,
     by_share: Decision,
@@ -460,12 +462,12 @@ impl Call {
     }
 }
 
-/// The permits of a request's prompts beyond its first.
+/// The permits of a request's prompts beyond the first prompt.
 struct MorePermits<P> {
     _held: Vec<P>,
 }
 
-/// Keeps all the permits that a request needs more, if it got them.
+/// Keeps the further permits of a request, if the request got the permits.
 fn keep_permits<P: Send + Sync + 'static>(exchange: &mut Exchange, all: Option<Vec<P>>) -> bool {
     let kept = all.map(|held| exchange.put(MorePermits { _held: held }));
     kept.is_some()
@@ -487,7 +489,7 @@ fn refuse_permit(exchange: &mut Exchange, fields: &Arc<PolicyFields>, max: NonZe
     Outcome::refuse(too_many_at_once(max))
 }
 
-/// Puts a reservation on the exchange, and its fields beside those of the requests.
+/// Puts a reservation on the exchange, and its fields beside the fields of the requests.
 fn keep_tokens<R: Send + Sync + 'static>(
     exchange: &mut Exchange,
     fields: &Arc<PolicyFields>,

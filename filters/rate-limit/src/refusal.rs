@@ -16,8 +16,8 @@ pub(crate) const CONCURRENCY_WAIT_SECS: u64 = 1;
 /// Longer delays get jitter.
 const SPREAD_ABOVE_SECS: u64 = 60;
 
-/// The decision as it is sent. When nothing remains and the wait is long, jitter adds up to a tenth: clients that were refused together
-/// would otherwise retry together.
+/// The decision for sending. When no request remains and the wait is long, jitter adds up to a tenth. Without jitter, clients refused
+/// together would retry together.
 pub(crate) fn spread(mut decision: Decision, entropy: &Entropy) -> Decision {
     if decision.remaining == 0 {
         decision.reset_secs = longer(decision.reset_secs, entropy);
@@ -60,7 +60,7 @@ pub(crate) fn too_many_at_once(max: NonZeroU32) -> ApiError {
     error.retry_after(Duration::from_secs(CONCURRENCY_WAIT_SECS))
 }
 
-/// A 429 with the retry delay, which equals that of `RateLimit`.
+/// A 429 with the retry delay, which equals the delay in `RateLimit`.
 pub(crate) fn too_many(what: &'static str, decision: &Decision) -> ApiError {
     let seconds = decision.reset_secs;
     let unit = if seconds == 1 { "second" } else { "seconds" };

@@ -1,4 +1,4 @@
-//! The limits that all nodes share: requests and tokens by GCRA at the shared server, and permits of concurrent requests.
+//! The limits shared by every node: requests and tokens by GCRA at the shared server, and permits of concurrent requests.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::quota::{Decision, Quota};
 use crate::shared_permits::SharedPermits;
 use crate::tokens::{TokenDecision, TokenQuota};
 
-/// The limits that all nodes share. Those of one process are shared by its filters.
+/// The limits shared by every node. The filters of a process share a single instance.
 pub(crate) struct SharedLimits {
     shared: Shared,
     gcra: SharedGcra,
@@ -31,7 +31,7 @@ pub(crate) struct SharedPartition {
 }
 
 impl SharedPartition {
-    /// The key of one of its counts.
+    /// The key of a count of the partition.
     pub(crate) fn key(&self, count: &str) -> Arc<str> {
         let lane = self.lane.as_deref().unwrap_or_default();
         format!("tollgate:{count}:{lane}:{}", self.partition.owner).into()
@@ -49,17 +49,17 @@ impl SharedLimits {
         }
     }
 
-    /// The part of a quota that this node uses by itself.
+    /// The part of a quota that this node uses without the server.
     pub(crate) fn share(&self, quota: &Quota) -> Quota {
         quota.share(self.shared.nodes())
     }
 
-    /// The part of a quota of tokens that this node uses by itself.
+    /// The part of a quota of tokens that this node uses without the server.
     pub(crate) fn token_share(&self, quota: &TokenQuota) -> TokenQuota {
         quota.share(self.shared.nodes())
     }
 
-    /// What leases and remembered refusals say of a request; `None` while the server is unreachable.
+    /// The decision of leases and remembered refusals on a request; `None` while the server is unreachable.
     pub(crate) fn lookup(&self, partition: Partition, quota: &Quota, now: u64) -> Option<Lookup> {
         if !self.shared.is_reachable() {
             return None;
@@ -71,7 +71,7 @@ impl SharedLimits {
         )
     }
 
-    /// Asks the server for so many cells, of which the request takes one; `None` where it does not answer in time.
+    /// Asks the server for `cells` cells, of which the request takes a cell. `None` where the server does not answer in time.
     pub(crate) async fn ask(
         &self,
         partition: &SharedPartition,
@@ -86,7 +86,7 @@ impl SharedLimits {
         Some(self.leases.answer(partition.partition, &quota, taken, now))
     }
 
-    /// Counts the tokens that a request may use, or refuses it; `None` where the server does not answer in time.
+    /// Counts the tokens that a request may use, or refuses the request; `None` where the server does not answer in time.
     pub(crate) async fn reserve(
         &self,
         partition: &SharedPartition,
@@ -124,14 +124,14 @@ impl SharedLimits {
         taken.await
     }
 
-    /// What has to be done behind the requests, for as long as the gateway runs.
+    /// The background work for as long as the gateway runs: the renewal of permits and the sending of corrections.
     pub(crate) async fn run(self: Arc<Self>) {
         let permits = self.permits.clone();
         futures_util::future::join(permits.renew(), self.gcra.clone().resend()).await;
     }
 }
 
-/// Tokens counted at the server for one request. Dropping it takes them back: the request used none.
+/// Tokens counted at the server for a request. The drop takes the tokens back: the request used no tokens.
 pub(crate) struct SharedReservation {
     gcra: SharedGcra,
     clock: Clock,
@@ -139,16 +139,17 @@ pub(crate) struct SharedReservation {
     key: Arc<str>,
     reservations: Arc<Reservations>,
     partition: Partition,
-    /// Of the reservation, in those of its partition.
+    /// The number of the reservation, among the reservations of its partition.
     number: u64,
-    /// It was settled.
+    /// Whether the reservation was settled.
     is_over: bool,
 }
 
 impl SharedReservation {
-    /// Replaces the reserved tokens by the used ones.
+    /// Replaces the reserved tokens by the used tokens.
     ///
-    /// What was reserved has drained since. At most the rest is taken back, so that nothing is returned that others have used meanwhile.
+    /// A part of the reservation has drained since. At most the rest is taken back, so that no tokens used by other requests meanwhile are
+    /// returned.
     pub(crate) fn settle(mut self, used: u64) {
         self.replace_by(used);
     }

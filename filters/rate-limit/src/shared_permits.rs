@@ -1,7 +1,8 @@
-//! Concurrency limits that all nodes share: permits held at the shared server by run, behind a few spare ones on each node.
+//! Concurrency limits shared by every node: permits held at the shared server by run, with a few spare permits on each node.
 //!
-//! The server stores for each run how many permits it holds, used or spare, and until when. A call states the whole number that a run uses and
-//! wants, so a repeated or lost answer changes nothing, nor does a call that an earlier connection delivers late. What a killed node held expires, and so do spare permits of a partition that has no request.
+//! For each run, the server stores the number of held permits, used or spare, and their expiry. A call states the whole number that a run
+//! uses and wants. A repeated or lost answer therefore changes nothing, nor does a late call of an earlier connection. Permits of a killed
+//! node expire, and so do spare permits of a partition without requests.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,21 +19,21 @@ use crate::shared_limits::SharedPartition;
 /// After this time without renewal the permits of a run are free.
 const LIFE: Duration = Duration::from_secs(6);
 
-/// The same where a run wants few: at most twice the spare ones that a node keeps, which of all nodes is half of the limit. They are what an
-/// account has with a request now and then; a call for each such request would cost more than the request does.
+/// The lifetime where a run wants few permits: at most twice a node's spare permits, which for every node together is half of the limit.
+/// Few permits are the number for an account with occasional requests; a call per request would cost more than the request.
 const LIFE_OF_FEW: Duration = Duration::from_secs(30);
 
 const RENEW_EVERY: Duration = Duration::from_secs(2);
 
-/// Calls of a renewal that are under way together: one after the other, ten thousand busy accounts would take longer than [`RENEW_EVERY`].
+/// Concurrent calls of a renewal: calls in sequence for ten thousand busy accounts would take longer than [`RENEW_EVERY`].
 const RENEWALS_AT_ONCE: usize = 64;
 
-/// Calls for one request. More than one is needed only where many requests of one partition begin at the same moment.
+/// Calls for a request. A second call is needed only where many requests of a partition begin at a moment.
 const CALLS_MAX: u32 = 4;
 
-/// Sets the number of permits of a run: as many as it wants, as far as the others leave them, but never fewer than it uses. Returns it. A call
-/// over an earlier connection than the last one of the run changes nothing. So that this also holds after its last permit was returned, the entry
-/// stays with 0 until it expires.
+/// Sets the number of permits of a run: the wanted number, as far as other runs leave permits, but never fewer than the used number.
+/// Returns the number. A call over an earlier connection than the run's last connection changes nothing. To detect late calls after the
+/// return of the last permit, the entry stays with 0 until the entry expires.
 ///
 /// Arguments: permits in use, permits wanted, the limit, milliseconds of life, the number of the connection, the run.
 const HOLD: &str = "
@@ -60,26 +61,26 @@ end
 return {held}
 ";
 
-/// The permits of one partition on this node.
+/// The permits of a partition on this node.
 #[derive(Debug)]
 struct NodePermits {
     /// Requests in progress.
     used: u32,
     /// Requests that wait for a permit.
     waiting: u32,
-    /// Permits that the server counts for this run. Fewer than are used only after the server was lost.
+    /// Permits that the server counts for this run. Fewer than the used permits only after a loss of the server.
     granted: u32,
     limit: NonZeroU32,
     /// A permit was issued since the last renewal.
     active: bool,
-    /// Until when the server counts what it has granted, at least.
+    /// Until when, at least, the server counts the granted permits.
     until: Duration,
-    /// The connection over which it was granted, and how often the server had lost its data.
+    /// The connection of the grant, and the number of the server's data losses.
     origin: (u64, u64),
     /// A task that returns spare permits is under way.
     returning: bool,
     key: Arc<str>,
-    /// NodePermits during a call: calls of one partition reach the server in order.
+    /// Held during a call: calls of a partition reach the server in order.
     turn: Arc<Mutex<()>>,
 }
 
@@ -91,13 +92,13 @@ pub(crate) struct SharedPermits {
     held: ByPartition<NodePermits>,
 }
 
-/// The permit of one request in progress. Dropping it releases it.
+/// The permit of a request in progress. The drop releases the permit.
 pub(crate) struct SharedPermit {
     permits: Arc<SharedPermits>,
     partition: Partition,
 }
 
-/// A request that waits for a permit. Dropping it ends the wait.
+/// A request that waits for a permit. The drop ends the wait.
 struct Waiting<'p> {
     permits: &'p SharedPermits,
     partition: Partition,
@@ -105,7 +106,7 @@ struct Waiting<'p> {
 
 /// The local part of a decision.
 pub(crate) enum Acquired {
-    /// A spare permit was there, or one of this node's share.
+    /// A spare permit, or a permit of this node's share.
     Permit(SharedPermit),
     /// The server is unreachable, and this node's share is used.
     Refused,
@@ -123,7 +124,7 @@ impl SharedPermits {
         })
     }
 
-    /// Issues a spare permit, or while the server is unreachable one of this node's share.
+    /// Issues a spare permit, or while the server is unreachable a permit of this node's share.
     pub(crate) fn acquire_now(
         self: &Arc<Self>,
         partition: &SharedPartition,
@@ -142,8 +143,8 @@ impl SharedPermits {
         }
     }
 
-    /// Asks the server for a permit, those for other requests of the partition that wait, and a few spare ones; `None` where the limit is
-    /// reached. Without an answer this node's share decides.
+    /// Asks the server for a permit, for permits of the partition's other waiting requests, and for a few spare permits. `None` where the
+    /// limit is reached. Without an answer this node's share decides.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         partition: &SharedPartition,
@@ -162,7 +163,7 @@ impl SharedPermits {
             return self.issue(partition, limit, |_| self.share(limit));
         }
         for _ in 0..CALLS_MAX {
-            // Another call may have brought spare ones meanwhile.
+            // Another call may have brought spare permits meanwhile.
             match self.acquire_now(partition, limit) {
                 Acquired::Permit(permit) => return Some(permit),
                 Acquired::Refused => return None,
@@ -171,7 +172,7 @@ impl SharedPermits {
             let wanted = |held: &NodePermits| held.used + held.waiting + self.spare(limit);
             match self.call(partition.partition, wanted).await {
                 Some((used, granted)) if granted <= used => return None,
-                // Requests that did not wait for their turn may take what was granted for this one.
+                // Requests that did not wait for their turn may take the permit granted for this request.
                 Some(_) => {}
                 None => return self.issue(partition, limit, |_| self.share(limit)),
             }
@@ -179,7 +180,7 @@ impl SharedPermits {
         self.issue(partition, limit, |held| held.granted)
     }
 
-    /// Renews what is used, and forgets what is not, for as long as the gateway runs.
+    /// Renews used permits, and forgets unused permits, for as long as the gateway runs.
     pub(crate) async fn renew(self: Arc<Self>) {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
@@ -189,11 +190,12 @@ impl SharedPermits {
         }
     }
 
-    /// The partitions with permits in use that have to be stated at the server. What others have spare for long enough is forgotten.
+    /// The partitions with used permits that have to be stated at the server. Partitions with only spare permits are forgotten after a
+    /// while.
     fn begin_round(&self) -> Vec<Partition> {
         let mut due = Vec::new();
         self.held.retain(|partition, held| {
-            // More are used where this node's share has decided.
+            // More permits are used where this node's share has decided.
             let is_stated = held.used <= held.granted && self.is_counted(held, 2 * RENEW_EVERY);
             if held.used > 0 && !is_stated {
                 due.push(*partition);
@@ -205,8 +207,8 @@ impl SharedPermits {
         due
     }
 
-    /// Whether the server counts what it has granted for longer than this time. It may have lost what it knew before the last connection, and
-    /// lose it while the connection stays.
+    /// Whether the server counts the granted permits for longer than `time`. The server may have lost its data before the last connection,
+    /// and may lose data while the connection stays.
     fn is_counted(&self, held: &NodePermits, time: Duration) -> bool {
         held.origin == self.origin() && self.clock.elapsed() + time < held.until
     }
@@ -223,7 +225,7 @@ impl SharedPermits {
         self.reduce(partition, spare).await;
     }
 
-    /// Keeps so many spare permits, and states at the server what is held.
+    /// Keeps `spare` spare permits, and states the held permits at the server.
     async fn reduce(&self, partition: Partition, spare: impl FnOnce(&mut NodePermits) -> u32) {
         let Some(turn) = self.held.get(&partition).map(|held| held.turn.clone()) else {
             return;
@@ -233,7 +235,7 @@ impl SharedPermits {
             held.returning = false;
             let spare = spare(&mut held);
             let most = held.used.saturating_add(spare);
-            // Before the call: none of what is returned is issued meanwhile.
+            // Before the call: no returned permit is issued meanwhile.
             held.granted = held.granted.min(most);
         }
         let wanted = |held: &NodePermits| held.granted.max(held.used);
@@ -244,7 +246,8 @@ impl SharedPermits {
         self.held.remove_if(&partition, is_unused);
     }
 
-    /// States what this run uses and wants; returns what it used then, and what it holds. Called in the turn of the partition.
+    /// States the used and wanted permits of this run. Returns (permits in use at the call, permits granted). The caller has the turn of
+    /// the partition.
     async fn call(
         &self,
         partition: Partition,
@@ -269,7 +272,7 @@ impl SharedPermits {
         let granted = answer.and_then(|numbers| u32::try_from(*numbers.first()?).ok());
         let mut held = self.held.get_mut(&partition)?;
         let Some(granted) = granted else {
-            // It may have been executed: then the server counts what this run has for that time only.
+            // The server may have executed the call: in this case the server counts this run's permits for the call's lifetime only.
             held.until = held.until.min(until);
             return None;
         };
@@ -315,12 +318,12 @@ impl SharedPermits {
             key: partition.key("permits"),
             turn: Arc::default(),
         });
-        // A reload may have changed it.
+        // A reload may have changed the limit.
         held.limit = limit;
         work(&mut held)
     }
 
-    /// The spare permits that a node keeps; those of all nodes are at most a quarter of the limit.
+    /// The spare permits that a node keeps; the spare permits of every node are at most a quarter of the limit.
     fn spare(&self, limit: NonZeroU32) -> u32 {
         limit.get() / self.shared.nodes().saturating_mul(4)
     }
@@ -329,7 +332,7 @@ impl SharedPermits {
         (limit.get() / self.shared.nodes()).max(1)
     }
 
-    /// Releases a permit. More spare ones than a node keeps are returned at once, for other nodes.
+    /// Releases a permit. Spare permits beyond the node's number are returned immediately, for other nodes.
     fn release(self: &Arc<Self>, partition: Partition) {
         let Some(mut held) = self.held.get_mut(&partition) else {
             return;
@@ -402,7 +405,7 @@ mod tests {
         }
     }
 
-    /// A node that is alone, and a partition with a limit of forty: ten spare permits are kept.
+    /// A single node, and a partition with a limit of forty: ten spare permits are kept.
     struct Node {
         permits: Arc<SharedPermits>,
         manual: ManualClock,
@@ -424,7 +427,7 @@ mod tests {
             }
         }
 
-        /// Begins requests until so many run, or one is refused.
+        /// Begins requests until `requests` run, or a request is refused.
         async fn run(&mut self, requests: usize) {
             while self.running.len() < requests
                 && let Some(permit) = self.permits.acquire(&self.partition, self.limit).await
@@ -448,13 +451,13 @@ mod tests {
         }
     }
 
-    /// Each of them was asked for by a call of its own, after those before it. Those that had waited for the time of a call were decided by
-    /// the node's share, and refused although the limit was free.
+    /// Each permit was asked for by a separate call, in sequence. Requests that had waited for the time of a call were decided by the
+    /// node's share, and refused although the limit was free.
     #[tokio::test]
     async fn requests_at_once_are_asked_for_together() {
         let redis = Redis::start();
         let link = RedisLink::start(&redis);
-        // Seven calls take longer than one may, and two do not.
+        // Seven calls take longer than the time limit of a call, and two do not.
         let shared = connect(&link.url(), Duration::from_secs(2)).await;
         let _other = connect(&redis.url(), Duration::from_secs(60)).await;
         until("two live nodes", || shared.nodes() == 2).await;
@@ -470,7 +473,7 @@ mod tests {
         assert_eq!(issued, 7, "all that the limit allows");
     }
 
-    /// The entries of all runs are one key, whose life became that of the run which had called last.
+    /// The entries of every run are a single key. The key's life became the life of the run with the last call.
     #[tokio::test]
     async fn permits_outlive_the_shorter_ones_of_a_killed_node() {
         let redis = Redis::start();
@@ -483,7 +486,7 @@ mod tests {
         let [few, killed, last] = &mut nodes[..] else {
             panic!("three nodes");
         };
-        // One is used and three are spare.
+        // A permit is used and three are spare.
         few.run(1).await;
         killed.run(40).await;
         assert_eq!(killed.running.len(), 36);
@@ -497,7 +500,8 @@ mod tests {
         assert_eq!(last.running.len(), 36);
     }
 
-    /// It was sent before the connection stalled and executed after the calls over the next one: the server counted five of forty.
+    /// The call was sent before the connection stalled, and executed after the calls over the next connection: the server counted five of
+    /// forty.
     #[tokio::test]
     async fn a_late_call_of_an_earlier_connection_changes_nothing() {
         let redis = Redis::start();
@@ -519,7 +523,7 @@ mod tests {
         }
     }
 
-    /// Those that live for thirty seconds were stated again up to 26 s later, and other nodes had them too.
+    /// Permits with a life of thirty seconds were stated again up to 26 s later, and other nodes had the permits too.
     #[tokio::test]
     async fn permits_in_use_are_counted_again_when_the_server_has_lost_its_data() {
         let mut redis = Redis::start();
@@ -538,7 +542,7 @@ mod tests {
         assert_eq!(one.running.len() + other.running.len(), 40);
     }
 
-    /// A `FLUSHALL`, or a failover behind an address that keeps connections: they were stated again up to 26 s later too.
+    /// A `FLUSHALL`, or a failover behind an address that keeps connections: the permits were stated again up to 26 s later too.
     #[tokio::test]
     async fn permits_in_use_are_counted_again_when_the_data_is_lost_and_the_connection_is_not() {
         let redis = Redis::start();
@@ -559,8 +563,8 @@ mod tests {
         assert!(other.running.len() <= 37, "{}", other.running.len());
     }
 
-    /// The call may have been executed, and states the shorter life that many permits have. Permits in use were renewed too late then, and
-    /// other nodes had them too.
+    /// The call may have been executed, and states the shorter life of many permits. Permits in use were renewed too late, and other nodes
+    /// had the permits too.
     #[tokio::test]
     async fn permits_are_renewed_soon_after_a_call_without_an_answer() {
         let mut redis = Redis::start();
@@ -587,7 +591,7 @@ mod tests {
             Acquired::Refused | Acquired::Ask => panic!("no permit is spare"),
         };
 
-        // One is used and ten are spare of the forty: they live for thirty seconds.
+        // A permit is used and ten are spare of the forty: the permits live for thirty seconds.
         node.run(1).await;
         for _ in 0..12 {
             assert_eq!(node.next_round(), []);
@@ -602,16 +606,16 @@ mod tests {
         }
         assert_eq!(node.next_round(), [], "28 s");
         assert!(node.permits.held.is_empty());
-        // The server counts them for this run until they expire: it has them again by one call.
+        // The server counts the permits for this run until they expire: the run has the permits again by a single call.
         node.run(1).await;
         is_spare(&node);
-        // Beyond half of the limit they live for six seconds, and are renewed every two while they are used.
+        // Beyond half of the limit the permits live for six seconds, and are renewed every two while in use.
         node.run(22).await;
         for _ in 0..3 {
             assert_eq!(node.next_round(), [partition]);
             node.renew().await;
         }
-        // The next round is late: they would not be counted until it comes.
+        // The next round is late: without a call, the permits would not be counted until the round.
         node.run(23).await;
         node.manual.advance(RENEW_EVERY);
         is_spare(&node);

@@ -1,9 +1,9 @@
 //! Token quota per owner (GCRA over tokens): tokens used, and tokens reserved for running requests.
 //!
-//! Used tokens drain with time like requests do (`quota.rs`): one instant is stored, at which all of them will have drained. Reserved
-//! tokens do not drain, because their true usage is not known yet: the reservation is kept beside the instant until its request is over,
-//! and then the true usage replaces it. So nothing is counted twice, nothing is returned that has drained already, and a stream that runs
-//! for minutes keeps its reservation for minutes.
+//! Used tokens drain with time like requests (`quota.rs`): a single instant is stored, the time at which every used token will have
+//! drained. Reserved tokens do not drain, because their true usage is not known yet. The reservation is kept beside the instant until its
+//! request is over. At this point the true usage replaces the reservation. No token is therefore counted twice, no drained token is
+//! returned, and a stream that runs for minutes keeps its reservation for minutes.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
@@ -24,10 +24,10 @@ pub struct TokenQuota {
     window_secs: NonZeroU32,
 }
 
-/// The token count of one owner.
+/// The token count of an owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TokenCount {
-    /// Nanoseconds of a monotonic clock at which all used tokens will have drained.
+    /// Time on a monotonic clock, in nanoseconds, at which every used token will have drained.
     drained_at: u64,
     /// Tokens reserved for running requests.
     reserved: u64,
@@ -36,7 +36,7 @@ pub(crate) struct TokenCount {
 /// The decision about a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenDecision {
-    /// The reserved tokens; none when the request is refused.
+    /// The reserved tokens; `None` for a refused request.
     pub(crate) reserved: Option<u64>,
     /// The tokens that could be reserved now, after this reservation.
     pub(crate) remaining: u64,
@@ -64,19 +64,19 @@ impl TokenQuota {
         u64::from(self.window_secs.get()) * NANOS_PER_SEC
     }
 
-    /// The nanoseconds in which so many tokens drain, rounded up.
+    /// The nanoseconds in which `tokens` tokens drain, rounded up.
     pub(crate) fn nanos(&self, tokens: u64) -> u64 {
         let nanos = u128::from(tokens) * u128::from(self.window());
         u64::try_from(nanos.div_ceil(u128::from(self.limit.get()))).unwrap_or(u64::MAX)
     }
 
-    /// Tokens that drain in so many nanoseconds, rounded down.
+    /// Tokens that drain in `nanos` nanoseconds, rounded down.
     fn tokens(&self, nanos: u64) -> u64 {
         let tokens = u128::from(nanos) * u128::from(self.limit.get()) / u128::from(self.window());
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
 
-    /// The part of this quota that each of so many nodes may use by itself, at least one token.
+    /// The part of this quota that each of `nodes` nodes may use by itself, at least a token.
     pub(crate) fn share(&self, nodes: u32) -> TokenQuota {
         let tokens = self.limit.get() / u64::from(nodes.max(1));
         TokenQuota {
@@ -85,7 +85,8 @@ impl TokenQuota {
         }
     }
 
-    /// The decision on a request whose tokens take `cost` nanoseconds, where all counted ones will have drained `ahead` nanoseconds from now.
+    /// The decision on a request whose tokens take `cost` nanoseconds, where every counted token will have drained `ahead` nanoseconds from
+    /// now.
     pub(crate) fn decision(&self, reserved: Option<u64>, cost: u64, ahead: u64) -> TokenDecision {
         let window = self.window();
         let wait = match reserved {
@@ -99,8 +100,8 @@ impl TokenQuota {
         }
     }
 
-    /// Reserves `tokens` at `now`, or refuses. A request that may need more than the whole quota reserves all of it. A time to drain that is
-    /// longer than the window, of other settings, is shortened to it.
+    /// Reserves `tokens` at `now`, or refuses. A request that may need more than the whole quota reserves the whole quota. A time to drain
+    /// that is longer than the window, from other settings, is shortened to the window.
     pub(crate) fn reserve(&self, count: &mut TokenCount, tokens: u64, now: u64) -> TokenDecision {
         let window = self.window();
         let wanted = tokens.min(self.limit.get());
@@ -120,7 +121,7 @@ impl TokenQuota {
         }
     }
 
-    /// Replaces the `reserved` tokens by the `used` ones. More than the whole quota uses it up, and no wait exceeds a window.
+    /// Replaces the `reserved` tokens by the `used` tokens. Use beyond the whole quota uses the quota up, and no wait exceeds a window.
     pub(crate) fn settle(&self, count: &mut TokenCount, reserved: u64, used: u64, now: u64) {
         count.reserved = count.reserved.saturating_sub(reserved);
         if used > 0 {
@@ -130,7 +131,7 @@ impl TokenQuota {
     }
 }
 
-/// The token counts of all owners that have used any.
+/// The token counts of owners with used tokens.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCounts {
     counts: ByPartition<TokenCount>,
@@ -176,7 +177,7 @@ impl TokenCounts {
     }
 }
 
-/// Tokens reserved for one request. Dropping it releases them: the request used none.
+/// Tokens reserved for a request. The drop releases the tokens: the request used no tokens.
 pub(crate) struct TokenReservation {
     pub(crate) counters: Arc<Counters>,
     pub(crate) partition: Partition,
@@ -258,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of all usage and all running requests.
+        /// Against a list of the whole usage and every running request.
         #[test]
         fn reservations_and_usage_never_exceed_the_quota_and_its_refill(
             limit in 1u64..5_000,
@@ -269,7 +270,7 @@ mod tests {
             let window = u128::from(window_secs) * u128::from(NANOS_PER_SEC);
             let mut count = TokenCount::default();
             let mut open: Vec<u64> = Vec::new();
-            // Tokens in use, times the window in nanoseconds so that they stay whole numbers, as of `at`.
+            // Tokens in use, times the window in nanoseconds so that the numbers stay whole, as of `at`.
             let (mut level, mut at) = (0u128, 0u64);
             let mut now = 1;
             for (tenths, wanted, used, close) in steps {
@@ -285,7 +286,7 @@ mod tests {
                     let wanted = wanted.min(limit);
                     let decision = quota.reserve(&mut count, wanted, now);
                     let fits = level + u128::from(reserved + wanted) * window <= u128::from(limit) * window;
-                    // Rounding up costs a nanosecond for each answer, so an exact fit may have to wait for one more.
+                    // Rounding up costs a nanosecond for each answer, so that an exact fit may have to wait for a further nanosecond.
                     let fits_well = level + u128::from(reserved + wanted + 1) * window <= u128::from(limit) * window;
                     prop_assert!(fits || decision.reserved.is_none(), "more than there is was reserved");
                     prop_assert!(!fits_well || decision.reserved.is_some() || wanted == limit, "what fits was refused");

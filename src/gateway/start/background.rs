@@ -17,7 +17,7 @@ use crate::gateway::upgrade::Record;
 use crate::gateway::{health, maintenance, service_manager};
 use crate::telemetry;
 
-/// Starts each task. Returns the tasks that an upgrade ends before the hand-over of the store.
+/// Starts every task. Returns the tasks that an upgrade ends before the hand-over of the store.
 pub(super) fn spawn_tasks(
     inputs: &Inputs,
     runtime: &Runtime,
@@ -61,7 +61,7 @@ pub(super) fn spawn_tasks(
     if storage.store.has_allotments() {
         spawn_allotment_tasks(runtime, storage, clock);
     }
-    // Every observer of the store is there by now.
+    // Every observer of the store exists by now.
     storage.store.follow_changes();
     let tasks = built.tasks.drain(..).map(|task| runtime.spawn(task));
     tasks
@@ -142,7 +142,7 @@ fn spawn_allotment_tasks(runtime: &Runtime, storage: &Storage, clock: &Clock) {
     }));
 }
 
-/// Records uses and refusals that are only in memory, before the store is handed over.
+/// Records uses and refusals from memory before the store is handed over.
 pub(super) fn record(storage: &Storage, clock: &Clock) -> Record {
     let store = storage.store.clone();
     let (credentials, refused) = (storage.credentials.clone(), storage.refused.clone());

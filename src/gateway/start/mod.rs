@@ -1,5 +1,5 @@
-//! The start of a gateway in five phases. The type of a phase is made from the type of the phase before and from nothing else, so that no
-//! phase can be skipped or made twice:
+//! The start of a gateway in five phases. The type of a phase is made only from the type of the phase before, so that no phase can be
+//! skipped or made twice:
 //!
 //! ```text
 //! Sockets::bind    listeners bound, or adopted from the process that started this one
@@ -47,6 +47,6 @@ pub(super) fn start(
     let storage = Storage::open(&inputs, sockets)?;
     let modules = Modules::build(&inputs, storage, modules, declarations)?;
     let serving = Serving::start(&inputs, modules, resolver)?;
-    // Last, so that a client that gets an answer from the admin address finds a gateway that serves.
+    // Last, so that an answer from the admin address proves a gateway that serves.
     admin::open(&inputs, serving)
 }

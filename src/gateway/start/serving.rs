@@ -27,7 +27,7 @@ pub(super) struct Serving {
     pub(super) reloader: Arc<Reloader>,
     pub(super) upgrade_state: UpgradeState,
     pub(super) conditions: Arc<Conditions>,
-    /// Those that an upgrade ends.
+    /// The tasks that an upgrade ends.
     tasks: Vec<AbortHandle>,
     pub(super) workers: Workers,
     pub(super) built: Built,
@@ -37,7 +37,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Starts the workers, then everything that observes or maintains them.
+    /// Starts the workers, then the tasks that observe or maintain the workers.
     pub(super) fn start(
         inputs: &Inputs,
         mut modules: Modules,
@@ -126,7 +126,7 @@ impl Serving {
     }
 }
 
-/// Logs conditions that need an operator, at once and with each sweep.
+/// Logs conditions that need an operator, immediately and with every sweep.
 fn watch_conditions(inputs: &Inputs, modules: &mut Modules) -> Arc<Conditions> {
     let conditions = Arc::new(Conditions::new(
         modules.certificates.all(),

@@ -9,7 +9,7 @@ use crate::gateway::StartError;
 use crate::gateway::upgrade::{AdoptedAdmin, Earlier, Predecessor};
 use crate::proxy::{AcmeChallenges, Bound, report_accept_queue};
 
-/// The bound sockets, and the process from which some of them come.
+/// The bound sockets, and the predecessor that handed over some of the sockets.
 pub(super) struct Sockets {
     /// In the order of the settings.
     bound: Vec<Bound>,
@@ -52,7 +52,7 @@ impl Sockets {
         })
     }
 
-    /// Performs each step of a take-over that can fail, then takes the store and the relayed requests; `None` without a predecessor.
+    /// Performs every step of a take-over that can fail, then takes the store and the relayed requests. `None` without a predecessor.
     pub(super) fn take_over(
         &mut self,
         inputs: &Inputs,
@@ -85,7 +85,7 @@ impl Sockets {
         &self.challenges
     }
 
-    /// The sockets of the listeners and those of relayed requests, for the workers.
+    /// The sockets of the listeners and the sockets of relayed requests, for the workers.
     pub(super) fn take(&mut self) -> (Vec<Bound>, Vec<Bound>) {
         let relayed = std::mem::take(&mut self.relayed);
         (std::mem::take(&mut self.bound), relayed)
@@ -97,7 +97,7 @@ impl Sockets {
         Ok(predecessor.map(Predecessor::admin_sockets).transpose()?)
     }
 
-    /// Reports to the predecessor that this process serves, and returns the processes that still have requests.
+    /// Reports to the predecessor that this process serves. Returns the processes that still have requests.
     pub(super) fn report_serving(self) -> Result<Vec<Earlier>, StartError> {
         let earlier = self.predecessor.map(Predecessor::serving).transpose()?;
         Ok(earlier.unwrap_or_default())

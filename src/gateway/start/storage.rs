@@ -26,7 +26,7 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// Takes the store over or opens it, recovers the ledger, and records prices that are new.
+    /// Takes the store over or opens the store, recovers the ledger, and records new prices.
     pub(super) fn open(inputs: &Inputs, mut sockets: Sockets) -> Result<Storage, StartError> {
         let predecessor = sockets.take_over(inputs)?;
         let (fail, failure) = watch::channel(None);

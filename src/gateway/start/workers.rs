@@ -64,7 +64,7 @@ impl Workers {
     pub(super) fn abort(self) {
         self.proxy.stop();
         for thread in self.threads {
-            // A worker that panicked has ended too, which is the intent here.
+            // A panicked worker has ended too, as intended here.
             let _ = thread.join();
         }
     }

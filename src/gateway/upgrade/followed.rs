@@ -1,8 +1,9 @@
-//! The processes of this node that have handed the store over and still serve requests: the one before this one, and those before it.
+//! The earlier processes of this node that have handed the store over and still have requests: the predecessor of this process, and the
+//! predecessor's predecessors.
 //!
-//! Each has a connection to this process, on which it sends how its requests end, and a socket to which it relays the requests that arrive on its
-//! connections. A process that hands over passes both on to its successor, between two messages: from then on nothing of an earlier process
-//! depends on it.
+//! An earlier process has a connection to this process, for the ends of its requests. The earlier process also has a socket, to which the
+//! process relays requests that arrive on its connections. A process that hands over passes connection and socket on to its successor,
+//! between two messages. From the hand-over on, earlier processes do not depend on the process that handed over.
 
 use std::io;
 use std::net::TcpListener;
@@ -25,13 +26,14 @@ use tollgate_store::{Admission, IdempotencyPart, Part, Store, UnitOfWork, first_
 use super::link::EarlierRun;
 use crate::proxy::{Proxy, TOKEN_BYTES};
 
-/// For how long a commit of an earlier process is waited for before its connection is passed on: one that takes longer stays here.
+/// Time limit for a commit of an earlier process before its connection is passed on. A connection with a longer commit stays at this
+/// process.
 const PASSED_WITHIN: Duration = Duration::from_secs(2);
 
-/// A process that has handed the store over, and what connects it with the one that has the store.
+/// A process that has handed the store over, and its connection to the process with the store.
 #[derive(Debug)]
 pub(in crate::gateway) struct Earlier {
-    /// Its run; `None` from a release that does not send it.
+    /// The run of the process; `None` from a release that does not send its run.
     pub(super) epoch: Option<i64>,
     pub(super) link: UnixStream,
     pub(super) relay: TcpListener,
@@ -39,7 +41,7 @@ pub(in crate::gateway) struct Earlier {
 }
 
 impl Earlier {
-    /// Its files in the message to a successor.
+    /// The files of the process in the message to a successor.
     pub(super) fn files(&self) -> [BorrowedFd<'_>; 2] {
         [self.link.as_fd(), self.relay.as_fd()]
     }
@@ -54,30 +56,30 @@ impl From<&Earlier> for EarlierRun {
     }
 }
 
-/// The earlier processes that this one serves, and what their ends affect.
+/// The earlier processes connected to this process, and the objects that the ends of the processes affect.
 pub(in crate::gateway) struct Followed {
     pub(in crate::gateway) store: Arc<dyn Store>,
     pub(in crate::gateway) ledger: Ledger,
     pub(in crate::gateway) proxy: Arc<Proxy>,
     pub(in crate::gateway) clock: Clock,
     served: Mutex<Vec<EarlierProcess>>,
-    /// The threads that serve one each.
+    /// The number of threads, a thread per earlier process.
     running: AtomicUsize,
-    /// Set before the first one is passed on: from then on the successor releases what earlier processes leave.
+    /// Set before the first connection is passed on: from now on the successor releases the remains of earlier processes.
     is_passed_on: AtomicBool,
 }
 
 /// An earlier process that a thread serves.
 struct EarlierProcess {
-    /// Its place among those that this process was started to serve.
+    /// The position among the processes that this process was started to serve.
     place: usize,
     epoch: Option<i64>,
     process: Option<Pid>,
     relay: TcpListener,
     token: [u8; TOKEN_BYTES],
-    /// Its end is the request to pass the connection on.
+    /// The end of this socket is the request to pass the connection on.
     wanted: UnixStream,
-    /// From which the connection comes then.
+    /// The source of the passed connection.
     passed: Receiver<UnixStream>,
 }
 
@@ -114,11 +116,11 @@ impl Followed {
             processes = earlier.len(),
             "took over from the predecessor, which ends its open requests"
         );
-        // All before the first thread: none is the last one before the others run.
+        // The full number before the first thread starts: no thread is the last before every thread runs.
         self.running.store(earlier.len(), Ordering::SeqCst);
         for (place, one) in earlier.into_iter().enumerate() {
             let (wanted, is_wanted) = UnixStream::pair()?;
-            // Without a place in the channel the connection is passed on only to who takes it.
+            // The channel has no buffer: the connection is passed on only to a waiting receiver.
             let (pass, passed) = sync_channel(0);
             let served = EarlierProcess {
                 place,
@@ -148,7 +150,7 @@ impl Followed {
         self.served().iter().filter_map(|one| one.process).collect()
     }
 
-    /// Ends the service of earlier processes between two of their messages. Blocks for [`PASSED_WITHIN`] at most for each.
+    /// Ends the service of earlier processes between two of their messages. Blocks for at most [`PASSED_WITHIN`] for each process.
     pub(super) fn pass_on(&self) -> Vec<Earlier> {
         let served = std::mem::take(&mut *self.served());
         self.is_passed_on
@@ -166,7 +168,7 @@ impl Followed {
         earlier.collect()
     }
 
-    /// Commits what a process sends, until it has ended or its connection is passed on.
+    /// Commits the messages of a process until the process has ended or its connection is passed on.
     fn serve_one(
         &self,
         mut link: UnixStream,
@@ -186,8 +188,8 @@ impl Followed {
         }
     }
 
-    /// Releases what a process has left, unless the successor does. Its run is `None` where its release does not send it: the end of the last
-    /// process releases that.
+    /// Releases the remains of a process, unless the successor does. The run is `None` where the release does not send its run: the end of
+    /// the last process releases these remains.
     fn one_ended(&self, epoch: Option<i64>) {
         let is_last = self.running.fetch_sub(1, Ordering::SeqCst) == 1;
         if self.is_passed_on.load(Ordering::SeqCst) {
@@ -221,15 +223,15 @@ impl Followed {
     }
 }
 
-/// The process at the other end of a connection, which has made it (SO_PEERCRED, unix(7)).
+/// The process that made the connection, at the peer end (SO_PEERCRED, unix(7)).
 fn process(link: &UnixStream) -> Option<Pid> {
     socket_peercred(link)
         .ok()
         .map(|credentials| credentials.pid)
 }
 
-/// Waits for a message, or for the request to pass the connection on, and returns whether that came. Without one nothing is waited for: the read
-/// of the message waits.
+/// Waits for a message, or for the request to pass the connection on. Returns whether the request came. Without a request socket the
+/// function returns immediately: the read of the message waits.
 fn is_wanted_before_message(link: &UnixStream, wanted: Option<&UnixStream>) -> io::Result<bool> {
     let Some(wanted) = wanted else {
         return Ok(false);
@@ -240,7 +242,7 @@ fn is_wanted_before_message(link: &UnixStream, wanted: Option<&UnixStream>) -> i
     Ok(!waits[1].revents().is_empty())
 }
 
-/// Waits until every process that serves a connection has ended, or closed it.
+/// Waits until every process at the connection has ended or closed the connection.
 pub(super) fn wait_for_end(link: &UnixStream) {
     let mut waits = [PollFd::from_borrowed_fd(link.as_fd(), PollFlags::empty())];
     // A hang-up is always reported (poll(2)); an error ends the wait too.

@@ -1,4 +1,4 @@
-//! The connection between a process and its successor: messages in JSON, each with open files (SCM_RIGHTS, unix(7)).
+//! The connection between a process and its successor: messages in JSON with open files (SCM_RIGHTS, unix(7)).
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 use crate::config::ListenAddress;
 use crate::proxy::ListenSocket;
 
-/// The variable by which a process learns that its standard input is the connection to its predecessor.
+/// The environment variable that marks the standard input of a process as the connection to its predecessor.
 pub(super) const VARIABLE: &str = "TOLLGATE_UPGRADE";
 
-/// Time limit of one step of the successor: to read its settings, or to open the store and build everything.
+/// Time limit of a step of the successor: to read its settings, or to open the store and build the gateway.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum number of files in a message; the system's own limit is 253.
@@ -38,31 +38,31 @@ pub(super) enum Message {
     Sockets {
         /// The addresses of the listeners in the settings of the predecessor, in order.
         listeners: Vec<ListenAddress>,
-        /// The admin address in its settings.
+        /// The admin address in the predecessor's settings.
         admin: SocketAddr,
-        /// What identifies relayed requests, in hexadecimal digits.
+        /// The secret that identifies relayed requests, in hexadecimal digits.
         token: String,
         /// The database.
         store: String,
-        /// The node; empty without `store.node`, `None` from a release that does not send it.
+        /// The node; empty without `store.node`, `None` from a release that does not send the node.
         #[serde(default)]
         node: Option<String>,
     },
     /// The successor has valid settings, and can take over the store.
     Prepared {
-        /// Whether it can serve the processes before its predecessor, too: a release that does not send it cannot.
+        /// Whether the successor can also serve the processes before its predecessor. A release that does not send this field cannot.
         #[serde(default)]
         serves_earlier: bool,
     },
-    /// The store is closed. The files are its locks, none where a server has the database, then two for each process before the predecessor
-    /// that still has requests: the connection on which their ends are sent, and the socket to which requests are relayed.
+    /// The store is closed. The first files are the locks of the store; a database server needs no locks. Two files follow for each process
+    /// before the predecessor that still has requests: the connection for the ends of its requests, and the socket for relayed requests.
     Store {
-        /// The first run whose requests are open: that of the predecessor, or of its own predecessor.
+        /// The first run whose requests are open: the run of the predecessor, or of the process before the predecessor.
         epoch: i64,
-        /// The run of the predecessor; `None` from a release that does not send it.
+        /// The run of the predecessor; `None` from a release that does not send the run.
         #[serde(default)]
         run: Option<i64>,
-        /// The processes before it.
+        /// The processes before the predecessor.
         #[serde(default)]
         earlier: Vec<EarlierRun>,
     },
@@ -78,9 +78,9 @@ pub(super) enum Message {
 /// A process before the predecessor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct EarlierRun {
-    /// Its run, if it is known.
+    /// The run of the process, if known.
     pub(super) epoch: Option<i64>,
-    /// What identifies the requests that it relays, in hexadecimal digits.
+    /// The secret that identifies requests relayed by the process, in hexadecimal digits.
     pub(super) token: String,
 }
 
@@ -164,7 +164,7 @@ impl Sockets {
             .collect()
     }
 
-    /// The sockets of a message; `None` when the files do not match it.
+    /// The sockets of a message; `None` when the files do not match the message.
     pub(super) fn of_files(
         listeners: Vec<ListenAddress>,
         admin: SocketAddr,

@@ -1,17 +1,19 @@
-//! Upgrade: a new process takes over sockets and store while this one ends its open requests.
+//! Upgrade: a new process takes over sockets and store while this process ends its open requests.
 //!
-//! The steps, of which the first three can fail without an effect:
+//! The first three steps can fail without an effect:
 //!
-//! 1. This process starts the program, with a connection as its standard input, and sends it the listening sockets.
-//! 2. The new process reads its settings, opens what this one has not, and reports that it is ready.
-//! 3. Requests that begin wait. Those that are not forwarded yet end within a short time, or are refused with 503 when they need credit.
-//!    Everything that is queued is committed.
-//! 4. The holds of the rest are made durable, the store is closed, and its locks are sent.
-//! 5. The new process opens the store, accepts connections, and reports that it serves.
-//! 6. Waiting requests, and the next one on each connection that is open here, are relayed to it (`crate::proxy`). The ends of open requests
-//!    are sent to it as units of work (`tollgate_store::Successor`). When none is open any more, this process ends.
+//! 1. This process starts the program with a connection as the standard input, and sends the listening sockets.
+//! 2. The new process reads its settings, opens sockets that this process does not have, and reports that the new process is ready.
+//! 3. New requests wait. Requests not forwarded yet end within a short time, or are refused with 503 when they need credit. The whole queue
+//!    is committed.
+//! 4. The remaining holds are made durable, the store is closed, and the locks of the store are sent.
+//! 5. The new process opens the store, accepts connections, and reports that the new process serves.
+//! 6. Waiting requests, and the next request on each connection open here, are relayed to the new process (`crate::proxy`). The ends of
+//!    open requests are sent to the new process as units of work (`tollgate_store::Successor`). When no request is open any more, this
+//!    process ends.
 //!
-//! A new process that fails after step 4 leaves this one without a store: it ends with an error then, and what supervises it starts it again.
+//! A new process that fails after step 4 leaves this process without a store. This process ends with an error, and its supervisor starts
+//! the gateway again.
 
 mod followed;
 mod link;
@@ -52,26 +54,26 @@ use crate::config::ListenAddress;
 use crate::proxy::{ListenSocket, Proxy, SocketFile, TOKEN_BYTES, Target};
 use crate::telemetry;
 
-/// For how long the gate is closed for requests that no filter has decided on, and for purchases, until the upgrade is given up.
+/// How long the gate is closed for purchases, and for requests undecided by the filters, until the upgrade is given up.
 const DECISIONS: Duration = Duration::from_secs(2);
 
 /// For how long purchases under way are waited for before the gate is closed.
 const PURCHASES: Duration = Duration::from_secs(20);
 
-/// For how long commits are waited for before the gate is closed: those of what has been recorded since the last time are the most of them.
+/// Time limit for commits before the gate is closed. Most of the commits are periodic records since the last interval.
 const RECORDS: Duration = Duration::from_secs(10);
 
-/// The same while it is closed.
+/// Time limit for commits while the gate is closed.
 const COMMITS: Duration = Duration::from_secs(2);
 
-/// For how long the database is waited for before it is taken for one that does not answer: a read, and the next renewal of the lease.
+/// Time limits for the database, after which the database counts as not answering: for a read, and for the next renewal of the lease.
 const READ: Duration = Duration::from_secs(2);
 const RENEWAL: Duration = Duration::from_secs(5);
 
-/// Interval at which what is waited for is checked.
+/// Interval at which a wait checks its condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Why there was no upgrade.
+/// Why no upgrade took place.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpgradeError {
     #[error("an upgrade is under way or done")]
@@ -106,7 +108,7 @@ pub(crate) enum UpgradeError {
     Lost(String),
 }
 
-/// Writes what is recorded from time to time.
+/// Writes the periodic records.
 pub(super) type Record = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Whether a stop was requested, and the connection to a new process that a stop still ends.
@@ -116,21 +118,21 @@ pub(super) struct StopRequest {
     link: Option<UnixStream>,
 }
 
-/// The number of a successor that has ended: of no process, so that no signal is sent to it.
+/// The process id in place of an ended successor's id: no process has this id, so that no signal is sent.
 const ENDED: u32 = 0;
 
 /// The process number of the first process of a container, or of a machine.
 const FIRST_PROCESS: u32 = 1;
 
-/// Whether there is an upgrade.
+/// Whether an upgrade is under way or done.
 #[derive(Clone, Default)]
 pub(super) struct UpgradeState {
-    /// Held while one is under way; set when it is done.
+    /// Locked while an upgrade is under way; set when the upgrade is done.
     is_done: Arc<Mutex<bool>>,
 }
 
 impl UpgradeState {
-    /// Whether one is under way, or done: the new process has read the settings, or soon will.
+    /// Whether an upgrade is under way, or done: the new process has read the settings, or soon will.
     pub(super) fn has_begun(&self) -> bool {
         self.is_done.try_lock().is_none_or(|is_done| *is_done)
     }
@@ -138,27 +140,28 @@ impl UpgradeState {
 
 /// A new process that can take over.
 struct Prepared {
-    /// Where it accepts relayed requests.
+    /// The address at which the new process accepts relayed requests.
     address: SocketAddr,
-    /// Whether it can serve the processes before this one.
+    /// Whether the new process can serve the processes before this process.
     serves_earlier: bool,
 }
 
-/// What an upgrade changes in this process.
+/// The parts of this process that an upgrade changes.
 pub(super) struct Upgrader {
     pub(super) proxy: Arc<Proxy>,
     pub(super) store: Arc<dyn Store>,
-    /// The database, as a successor has to name it.
+    /// The database. The successor must name an equal database.
     pub(super) database: String,
-    /// The node, likewise; empty where there are not several.
+    /// The node, which the successor must name too; empty without several nodes.
     pub(super) node: String,
     pub(super) ledger: Ledger,
     pub(super) purchase_tasks: PurchaseTasks,
     pub(super) runtime: Handle,
     pub(super) entropy: Entropy,
-    /// Of the listeners, with their addresses in the settings. The system accepts connections as long as one of these is open.
+    /// The sockets of the listeners, with their addresses in the settings. The system accepts connections as long as any of the sockets is
+    /// open.
     pub(super) listeners: Mutex<Vec<(ListenAddress, ListenSocket)>>,
-    /// The files of those that are Unix sockets.
+    /// The files of Unix sockets among the listeners.
     pub(super) files: Vec<SocketFile>,
     /// Set when the admin interface has started.
     pub(super) admin: Mutex<Option<AdminSockets>>,
@@ -169,9 +172,9 @@ pub(super) struct Upgrader {
     pub(super) successor: watch::Sender<Option<u32>>,
     pub(super) state: UpgradeState,
     pub(super) stop: Mutex<StopRequest>,
-    /// The program of this process, as it was when it started.
+    /// The program of this process at its start.
     pub(super) program: io::Result<PathBuf>,
-    /// The processes whose requests end through this one.
+    /// The processes whose requests end through this process.
     pub(super) followed: Arc<Followed>,
 }
 
@@ -188,7 +191,7 @@ impl Upgrader {
         }
         let mut token = [0; TOKEN_BYTES];
         token.copy_from_slice(&self.entropy.bytes::<TOKEN_BYTES>());
-        // The new process would wait for it, and give another cause.
+        // The new process would wait for the database, and report another cause.
         self.read_database()?;
         let began = self.store.outage().map(Outage::now);
         let (mut child, link) = self.start(program)?;
@@ -202,10 +205,11 @@ impl Upgrader {
                 });
             }
         };
-        // The point of no return. So far an error has no effect; from here on only the new process can write, and an error ends this one.
+        // The point of no return. Until here an error has no effect. From here on only the new process can write, and an error ends this
+        // process.
         *is_done = true;
         tracing::info!("handing the store over to the new process");
-        // Before the store is closed: what they have sent is committed here.
+        // Before the store is closed: messages of the earlier processes are committed here.
         let earlier = match prepared.serves_earlier {
             true => self.followed.pass_on(),
             false => Vec::new(),
@@ -217,12 +221,12 @@ impl Upgrader {
             Ok(handover) => handover,
             Err(error) => {
                 end(&mut child);
-                // What waits is answered with an error before this process ends.
+                // Waiting requests are answered with an error before this process ends.
                 self.proxy.open_gate();
                 return Err(error);
             }
         };
-        // Without it the end of the new process is still seen, and that of a later one is not.
+        // Without the watched connection the end of the new process is still seen, but the end of a later process is not.
         let watched = link.0.try_clone();
         handover.forward(Box::new(SuccessorLink(link.0)));
         let address = prepared.address;
@@ -237,20 +241,20 @@ impl Upgrader {
         Ok(Upgraded { process, open })
     }
 
-    /// Ends this process, too, when the new one ends before it: nothing accepts connections then. One that has handed over in its turn has passed
-    /// the connection on, whose end is waited for then.
+    /// Ends this process when the new process ends first: no process accepts connections after its end. A new process that has handed over
+    /// in turn has passed the connection on. This process waits for the end of the passed connection.
     fn watch_successor(&self, mut child: Child, link: Option<UnixStream>) {
         let (store, runtime) = (self.store.clone(), self.runtime.clone());
         let successor = self.successor.clone();
         let watch = move || {
             let ended = child.wait();
-            // Its number may become that of any process.
+            // The system may give the process id to any other process.
             successor.send_replace(Some(ENDED));
             tracing::warn!(?ended, "the new process has ended");
             if let Some(link) = link {
                 wait_for_end(&link);
             }
-            // This empty commit cannot reach any process, which stops the store.
+            // This empty commit cannot reach any process, and the failed commit stops the store.
             let _ = runtime.block_on(flush(&*store));
         };
         let thread = std::thread::Builder::new().name(String::from("successor"));
@@ -292,8 +296,8 @@ impl Upgrader {
         Ok(prepared)
     }
 
-    /// Ends an upgrade that has not handed over yet, and permits no other one. One that hands over is completed, and then the new process is
-    /// requested to stop too. Returns whether it serves.
+    /// Ends an upgrade that has not handed over yet, and permits no further upgrade. An upgrade in its hand-over is completed, and the new
+    /// process is requested to stop too. Returns whether the new process serves.
     pub(super) fn request_stop(&self) -> bool {
         {
             let mut stop = self.stop();
@@ -315,7 +319,7 @@ impl Upgrader {
         successor.is_some()
     }
 
-    /// Requests a stop of the earlier processes that still have connections: they close the idle ones then.
+    /// Requests a stop of the earlier processes that still have connections. The earlier processes close their idle connections.
     pub(super) fn stop_predecessors(&self) {
         for process in self.followed.processes() {
             if let Err(error) = kill_process(process, Signal::TERM) {
@@ -336,12 +340,12 @@ impl Upgrader {
         *self.admin() = sockets;
     }
 
-    /// Closes the listening sockets that are kept for a successor.
+    /// Closes the listening sockets kept for a successor.
     pub(super) fn close_listeners(&self) {
         self.listeners().clear();
     }
 
-    /// Removes the files of Unix sockets, where no successor uses them.
+    /// Removes the files of Unix sockets, unless a successor uses the files.
     pub(super) fn remove_files(&self) {
         self.files.iter().for_each(SocketFile::remove);
     }
@@ -458,7 +462,7 @@ impl Upgrader {
         }
     }
 
-    /// Waits, with the gate closed, until nothing that is under way writes anything but the end of a hold, and everything else is durable.
+    /// Waits, with the gate closed, until work under way writes only the ends of holds, and every other write is durable.
     fn settle(&self) -> Result<(), UpgradeError> {
         let undecided = || self.proxy.undecided_exchanges();
         if !self.wait_until(DECISIONS, || undecided() == 0) && !self.is_stop_requested() {
@@ -471,7 +475,7 @@ impl Upgrader {
             return Err(UpgradeError::Purchase);
         }
         self.commit_all(COMMITS)?;
-        // Nothing may have been queued.
+        // The queue may have been empty; this read checks the database.
         self.read_database()
     }
 
@@ -488,7 +492,7 @@ impl Upgrader {
         }
     }
 
-    /// Waits until the database has renewed the lease since the upgrade has begun. One that is full answers, and writes nothing.
+    /// Waits until the database has renewed the lease since the begin of the upgrade. A full database answers, but writes nothing.
     fn wait_for_renewal(&self, began: Duration) -> Result<(), UpgradeError> {
         let outage = self.store.outage();
         let is_renewed = || outage.is_none_or(|outage| outage.has_renewed_since(began));
@@ -498,8 +502,8 @@ impl Upgrader {
         }
     }
 
-    /// Commits what is recorded from time to time, and all that is queued. The hand-over of the store has no time limit: it is not begun with a
-    /// database that does not answer.
+    /// Commits the periodic records and the whole queue. The hand-over of the store has no time limit. The upgrade therefore does not begin
+    /// the hand-over with a database that does not answer.
     fn commit_all(&self, limit: Duration) -> Result<(), UpgradeError> {
         let commits = async {
             (self.record)().await;
@@ -518,7 +522,7 @@ impl Upgrader {
         }
     }
 
-    /// `false` when it was not reached in time, or a stop was requested before.
+    /// `false` when the condition was not reached in time, or a stop was requested before.
     fn wait_until(&self, limit: Duration, is_reached: impl Fn() -> bool) -> bool {
         let reached = async {
             while !is_reached() {
@@ -600,7 +604,7 @@ fn unexpected() -> UpgradeError {
 
 /// Ends a new process that does not take over.
 fn end(child: &mut Child) {
-    // It may have ended by itself.
+    // The process may have ended by itself.
     let _ = child.kill();
     let _ = child.wait();
 }

@@ -1,4 +1,4 @@
-//! The side of the successor: sockets and store come from the process that started this one.
+//! The successor's side of an upgrade: sockets and store come from the predecessor, the process that started this process.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::database::{self, Opener, Predecessor as StoreOfPredecessor};
 use crate::gateway::StartError;
 use crate::proxy::TOKEN_BYTES;
 
-/// The process that started this one to take over from it.
+/// The process that started this process in order to be replaced.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     link: Link,
@@ -22,9 +22,9 @@ pub(crate) struct Predecessor {
     token: [u8; TOKEN_BYTES],
     store: String,
     node: Option<String>,
-    /// Its run, once the store is taken over, if its release sends it.
+    /// The run of the predecessor after the take-over of the store, if the predecessor's release sends the run.
     run: Option<i64>,
-    /// The processes before it that still have requests, likewise.
+    /// The processes before the predecessor that still have requests, after the take-over of the store.
     earlier: Vec<Earlier>,
 }
 
@@ -34,7 +34,7 @@ pub(in crate::gateway) type AdoptedAdmin = ((SocketAddr, TcpListener), UnixListe
 /// Why the predecessor cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum PredecessorError {
-    /// The connection to it.
+    /// The connection to the predecessor failed.
     #[error("the process that started this one to take over from it does not answer")]
     Link(#[source] io::Error),
     /// The settings name another database.
@@ -44,7 +44,7 @@ pub enum PredecessorError {
     OtherStore {
         /// In the settings.
         new: String,
-        /// That of the predecessor.
+        /// The predecessor's database.
         old: String,
     },
     /// The settings name another node.
@@ -52,12 +52,12 @@ pub enum PredecessorError {
         "`store.node` is `{new}`, and that of the running gateway is `{old}`; an upgrade cannot change it: stop the gateway, then start it"
     )]
     OtherNode {
-        /// In the settings, or nothing.
+        /// The node in the settings, or an empty string.
         new: String,
-        /// That of the predecessor, or nothing.
+        /// The predecessor's node, or an empty string.
         old: String,
     },
-    /// It sent something else.
+    /// The predecessor sent an unexpected message.
     #[error(
         "the process that started this one sent an unexpected message; it is of another release that cannot be followed"
     )]
@@ -65,7 +65,7 @@ pub enum PredecessorError {
 }
 
 impl Predecessor {
-    /// The predecessor, if this process was started by one.
+    /// The predecessor, if a predecessor started this process.
     pub(crate) fn of_process(is_started: bool) -> Result<Option<Predecessor>, PredecessorError> {
         if !is_started {
             return Ok(None);
@@ -97,7 +97,8 @@ impl Predecessor {
         }))
     }
 
-    /// Performs every step that can fail before the hand-over, and opens new addresses. The predecessor serves on if one fails.
+    /// Performs every step that can fail before the hand-over, and opens new addresses. After a failed step the predecessor continues to
+    /// serve.
     pub(in crate::gateway) fn prepare(
         &mut self,
         settings: &Settings,
@@ -122,7 +123,7 @@ impl Predecessor {
         Ok(database::prepare(&settings.store, opener)?)
     }
 
-    /// Reports that everything is ready but the store, and waits for it.
+    /// Reports readiness except for the store, and waits for the store.
     pub(in crate::gateway) fn take_store(
         &mut self,
     ) -> Result<StoreOfPredecessor, PredecessorError> {
@@ -155,8 +156,8 @@ impl Predecessor {
         Ok(StoreOfPredecessor { epoch, locks })
     }
 
-    /// The sockets to which it and the processes before it relay requests, each with the token of its requests; all of them once the store is
-    /// taken over.
+    /// The sockets to which the predecessor and earlier processes relay requests, with the tokens of their requests. The list is complete
+    /// once the store is taken over.
     pub(in crate::gateway) fn relays(&self) -> io::Result<Vec<(TcpListener, [u8; TOKEN_BYTES])>> {
         let earlier = self.earlier.iter().map(|one| (&one.relay, one.token));
         earlier
@@ -165,7 +166,8 @@ impl Predecessor {
             .collect()
     }
 
-    /// Its admin sockets: the one of the address with that of its settings, and the control socket.
+    /// The predecessor's admin sockets: the socket of the admin address with the address in the predecessor's settings, and the control
+    /// socket.
     pub(in crate::gateway) fn admin_sockets(&self) -> Result<AdoptedAdmin, PredecessorError> {
         let share = || {
             let (address, http) = &self.sockets.admin;
@@ -175,17 +177,17 @@ impl Predecessor {
         share().map_err(PredecessorError::Link)
     }
 
-    /// What tells it why this process ends.
+    /// Returns a function that reports to the predecessor why this process ends.
     pub(crate) fn reporter(&self) -> Result<impl Fn(String) + use<>, PredecessorError> {
         let stream = self.link.0.try_clone().map_err(PredecessorError::Link)?;
         let link = Link(stream);
         Ok(move |problem| {
-            // It sees the end of the connection in any case.
+            // The predecessor sees the end of the connection in any case.
             let _ = link.send(&Message::Failed { problem }, &[]);
         })
     }
 
-    /// Reports that this process serves, and returns the processes that still have requests.
+    /// Reports that this process serves. Returns the processes that still have requests.
     pub(in crate::gateway) fn serving(self) -> Result<Vec<Earlier>, PredecessorError> {
         let Predecessor {
             link,
@@ -215,7 +217,7 @@ fn token_of(text: &str) -> Option<[u8; TOKEN_BYTES]> {
     (decoded.len() == TOKEN_BYTES).then_some(token)
 }
 
-/// Whether the environment says that this process was started by a predecessor.
+/// Whether the environment says that a predecessor started this process.
 pub(crate) fn is_started_by_predecessor(environment: &crate::config::Environment) -> bool {
     environment.get(VARIABLE).is_some()
 }

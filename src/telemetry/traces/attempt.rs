@@ -11,10 +11,10 @@ use super::otlp::{Kind, Span, Value};
 use crate::config::Provider;
 use crate::trace_context::TraceContext;
 
-/// The type of the error of an attempt that was given up: its client left, or another attempt answered first.
+/// The error type of a cancelled attempt: the client left, or another attempt answered first.
 const CANCELLED: &str = "cancelled";
 
-/// An attempt under way. Dropped without its end, it was cancelled.
+/// An attempt under way. A drop before the end counts as a cancellation.
 pub(crate) struct AttemptSpan {
     trace: Arc<Trace>,
     attempt: Option<Attempt>,
@@ -38,7 +38,7 @@ pub(super) struct Attempt {
     error: Option<&'static str>,
 }
 
-/// The answer of an attempt, as its request was billed for it, and as it says itself.
+/// The answer of an attempt: as the request was billed, and as the answer itself says.
 pub(super) struct Answer<'a> {
     pub(super) record: &'a Record,
     pub(super) identity: Option<&'a AnswerIdentity>,
@@ -47,12 +47,12 @@ pub(super) struct Answer<'a> {
 /// Why an attempt failed.
 pub(crate) struct AttemptFailure {
     pub(crate) fault: UpstreamFault,
-    /// The status of the provider's answer, if it gave one.
+    /// The status of the provider's answer, if the provider answered.
     pub(crate) status: Option<u16>,
 }
 
 impl AttemptSpan {
-    /// Starts one now.
+    /// Starts a span now.
     pub(in crate::telemetry) fn start(
         trace: Arc<Trace>,
         provider: Arc<Provider>,
@@ -79,7 +79,7 @@ impl AttemptSpan {
         }
     }
 
-    /// The trace as the provider receives it: its parent is this span.
+    /// The trace context for the provider, with this span as the parent.
     pub(crate) fn context(&self) -> Option<TraceContext> {
         let attempt = self.attempt.as_ref()?;
         Some(TraceContext::sampled(
@@ -135,7 +135,7 @@ impl Drop for AttemptSpan {
 }
 
 impl Attempt {
-    /// The span, with the members of the answer where this attempt is the only one with an answer.
+    /// The span. The members of the answer are included where this attempt is the only attempt with an answer.
     pub(super) fn span(self, trace: &Trace, answer: Option<Answer<'_>>) -> Span {
         let operation = Family::at(self.api.path()).map_or("", |family| family.operation);
         let url = &self.provider.base_url;

@@ -1,7 +1,7 @@
 //! The export of spans over OTLP/HTTP: a bounded queue, and a thread that sends batches and backs off while the collector fails.
 //!
-//! A batch stays until the collector has accepted or refused it. Meanwhile the queue fills, and spans that do not fit are dropped and
-//! counted.
+//! A batch stays until the collector has accepted or refused the batch. Meanwhile the queue fills, and spans beyond its limit are dropped
+//! and counted.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::otlp::{self, Span, Value};
 use crate::config::Otlp;
 use crate::telemetry::chain;
 
-/// Spans that wait: some kilobytes each.
+/// Spans in the queue: some kilobytes each.
 const QUEUE_SPANS: usize = 4096;
 /// Spans of one export.
 const BATCH_SPANS: usize = 512;
@@ -37,10 +37,10 @@ const BACKOFF: Backoff = Backoff {
 };
 /// Time limit of the last exports, at the end of the process.
 const FINAL_EXPORT: Duration = Duration::from_secs(1);
-/// What is read of the collector's answer.
+/// Bytes read of the collector's answer.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// What has become of spans.
+/// The numbers of exported and of dropped spans.
 #[derive(Default)]
 pub(super) struct Counts {
     exported: AtomicU64,
@@ -109,16 +109,16 @@ impl Exporter {
         &self.counts
     }
 
-    /// Sends to another collector from the next export on, the spans that the earlier one has not accepted too.
+    /// Sends to another collector from the next export on, including spans that the earlier collector has not accepted.
     pub(super) fn replace(&self, destination: Destination) {
         self.destination.store(Arc::new(destination));
     }
 
-    /// Sends what is queued, and ends the thread, within twice [`FINAL_EXPORT`].
+    /// Sends the queued spans, and ends the thread, within twice [`FINAL_EXPORT`].
     pub(super) fn close(&self) {
         self.closing.send_replace(true);
         let ended = self.ended.lock();
-        // The thread sends nothing: it is awaited by the end of its sender.
+        // The thread sends no message: the end of the thread's sender signals its end.
         let _ = ended.recv_timeout(2 * FINAL_EXPORT);
     }
 }
@@ -198,9 +198,9 @@ fn client(settings: &Otlp) -> io::Result<reqwest::Client> {
 
 /// Why a batch was not accepted.
 enum ExportError {
-    /// It may be accepted later, not before this time if the collector names one.
+    /// The collector may accept the batch later, not before this time if the collector names a time.
     Transient(String, Option<Duration>),
-    /// It never will.
+    /// The collector never will accept the batch.
     Permanent(String),
 }
 
@@ -213,20 +213,20 @@ struct Export {
     resource: [(&'static str, Value); 3],
     entropy: Entropy,
     counts: Arc<Counts>,
-    /// Whether the last export failed, so that each change is one log line.
+    /// Whether the last export failed, so that each change causes a single log line.
     fails: bool,
 }
 
 impl Export {
     async fn run(mut self, mut closed: watch::Receiver<bool>) {
-        // Nothing is lost when this is cancelled: what was not accepted is in the batch or in the queue.
+        // A cancellation loses no span: spans not accepted are in the batch or in the queue.
         tokio::select! {
             () = self.export() => {}
-            // An error says that the gateway has dropped its end, which is the same.
+            // An error says that the gateway has dropped its end, which also means closing.
             _ = closed.wait_for(|closed| *closed) => {}
         }
         self.spans.close();
-        // Out of time is the same as refused: the rest is counted below.
+        // A timeout counts as a refusal: the remaining spans are counted below.
         let _ = tokio::time::timeout(FINAL_EXPORT, self.export_rest()).await;
         let left = self.batch.len() + self.spans.len();
         if left > 0 {
@@ -246,13 +246,13 @@ impl Export {
                     }
                 }
             };
-            // A batch that is not full after this time is sent as it is.
+            // After this time a batch is sent even if the batch is not full.
             let _ = tokio::time::timeout(LINGER, fill).await;
             self.deliver().await;
         }
     }
 
-    /// Exports what is left, each batch once.
+    /// Exports the remaining spans, each batch once.
     async fn export_rest(&mut self) {
         loop {
             if self.batch.is_empty() {
@@ -272,7 +272,7 @@ impl Export {
         }
     }
 
-    /// Sends the batch until it is accepted or refused.
+    /// Sends the batch until the collector accepts or refuses the batch.
     async fn deliver(&mut self) {
         let body = self.body();
         let mut failures = Failures::new(BACKOFF);
@@ -301,7 +301,7 @@ impl Export {
         otlp::export_request(&self.resource, &self.batch).into()
     }
 
-    /// Sends one export; the batch is empty when it was accepted.
+    /// Sends an export; the batch is empty after an acceptance.
     async fn send(&mut self, body: Bytes) -> Result<(), ExportError> {
         let transient = |error: reqwest::Error| ExportError::Transient(chain(&error), None);
         let to = self.destination.load_full();
@@ -310,7 +310,7 @@ impl Export {
         let status = answer.status();
         if !status.is_success() {
             let cause = format!("the collector answered {status}");
-            // OTLP/HTTP: these four may be repeated, any other may not.
+            // OTLP/HTTP: an export with any of these four statuses may be repeated, with any other status not.
             if !matches!(status.as_u16(), 429 | 502 | 503 | 504) {
                 return Err(ExportError::Permanent(cause));
             }
@@ -319,7 +319,7 @@ impl Export {
             return Err(ExportError::Transient(cause, secs.map(Duration::from_secs)));
         }
         let mut text = Vec::new();
-        // The spans are accepted with the status. An answer that breaks off reports no rejected ones.
+        // The spans are accepted with the status. An answer that breaks off reports no rejected spans.
         while let Ok(Some(piece)) = answer.chunk().await {
             text.extend_from_slice(&piece);
             if text.len() > ANSWER_BYTES_MAX {

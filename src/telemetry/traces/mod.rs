@@ -1,7 +1,7 @@
-//! OpenTelemetry traces: one server span for each sampled request, one client span for each attempt at a provider, sent over OTLP.
+//! OpenTelemetry traces, sent over OTLP: a server span for each sampled request, and a client span for each attempt at a provider.
 //!
-//! A request that is sampled carries its [`Trace`]; every other one costs a branch. A finished span is put into a bounded queue, and a
-//! thread of its own sends what is there (`export`), so that no request waits for the collector.
+//! A sampled request carries its [`Trace`]; an unsampled request costs a branch. A finished span is put into a bounded queue. A separate
+//! thread sends the queued spans (`export`), so that no request waits for the collector.
 
 mod attempt;
 mod export;
@@ -29,10 +29,10 @@ use super::names;
 use crate::config::Otlp;
 use crate::trace_context::TraceContext;
 
-/// The bits of an operation's id that decide on sampling: its last seven bytes, which are random.
+/// The bits of an operation's id that decide on sampling: the last seven bytes, which are random.
 const SAMPLED_BITS: u32 = 56;
 
-/// Of the numbers of [`SAMPLED_BITS`] bits, those below this one are in a share of 0 to 1.
+/// The bound for a share of 0 to 1: among numbers of [`SAMPLED_BITS`] bits, numbers below the bound are in the share.
 fn sampled_below(share: f64) -> u64 {
     (share * (1u64 << SAMPLED_BITS) as f64) as u64
 }
@@ -43,13 +43,13 @@ fn is_in_share(id: OperationId, below: u64) -> bool {
     u64::from_be_bytes([0, a, b, c, d, e, f, g]) < below
 }
 
-/// New settings of the export, prepared: what can fail has not.
+/// New settings of the export, prepared: every step that can fail has succeeded.
 pub(crate) struct PreparedTraces(Change);
 
 enum Change {
-    /// There was no collector, and now there is one.
+    /// The first collector is configured.
     Start(Box<Traces>),
-    /// The share, and the collector; none: nothing is exported any more.
+    /// The share and the collector; `None` ends the export.
     Replace(Option<(u64, Destination)>),
 }
 
@@ -74,11 +74,11 @@ impl PreparedTraces {
         }))
     }
 
-    /// Puts them in force. The thread that exports stays until the end of the process once there is one.
+    /// Puts the new settings in force. Once started, the exporter thread stays until the end of the process.
     pub(super) fn apply(self, traces: &OnceLock<Traces>) {
         match self.0 {
             Change::Start(new) => {
-                // Reloads come one after the other, so there is none yet.
+                // Reloads run in sequence, so that no collector is set yet.
                 let _ = traces.set(*new);
             }
             Change::Replace(new) => {
@@ -90,11 +90,11 @@ impl PreparedTraces {
     }
 }
 
-/// Starts spans of sampled requests, and exports those that are finished.
+/// Starts spans of sampled requests, and exports finished spans.
 pub(super) struct Traces {
     /// Whether spans are exported: a reload may have removed the collector.
     is_on: AtomicBool,
-    /// Of the numbers of [`SAMPLED_BITS`] bits, those below this one are sampled.
+    /// Among numbers of [`SAMPLED_BITS`] bits, numbers below this bound are sampled.
     sampled_below: AtomicU64,
     clock: Clock,
     entropy: Entropy,
@@ -103,7 +103,7 @@ pub(super) struct Traces {
 }
 
 impl Traces {
-    /// Starts the thread that exports.
+    /// Starts the exporter thread.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl Traces {
         })
     }
 
-    /// Exports to another collector, or to none, from now on. Requests that are traced already go to the new one.
+    /// Exports to another collector, or to no collector, from now on. Spans of requests already traced go to the new collector.
     fn replace(&self, new: Option<(u64, Destination)>) {
         self.is_on.store(new.is_some(), Relaxed);
         if let Some((sampled_below, destination)) = new {
@@ -129,7 +129,8 @@ impl Traces {
         }
     }
 
-    /// Starts the span of a request, if the client's trace is sampled; without one, if it is in the share.
+    /// Starts the span of a request, if the client's trace is sampled. Without a client's trace, starts the span if the request is in the
+    /// share.
     pub(super) fn begin(&self, exchange: &mut Exchange) {
         if !self.is_on.load(Relaxed) {
             return;
@@ -162,18 +163,18 @@ impl Traces {
         exchange.put(AnswerIdentity::default());
     }
 
-    /// Writes what was exported and dropped.
+    /// Writes the numbers of exported and dropped spans.
     pub(super) fn show(&self, samples: &mut Samples) {
         show(samples, self.exporter.counts());
     }
 
-    /// Sends what is queued, within a bound. Blocks.
+    /// Sends the queued spans, within a time limit. Blocks.
     pub(super) fn close(&self) {
         self.exporter.close();
     }
 }
 
-/// Writes zeros where nothing is exported, so that the series exist.
+/// Writes zeros without an export, so that the series exist.
 pub(super) fn show_none(samples: &mut Samples) {
     show(samples, &Counts::default());
 }
@@ -182,7 +183,7 @@ fn show(samples: &mut Samples, counts: &Counts) {
     samples.numbers(names::SPANS, counts.by_result());
 }
 
-/// The trace of one sampled request: its ids, and the attempts that have ended.
+/// The trace of a sampled request: its ids, and the ended attempts.
 pub(crate) struct Trace {
     id: [u8; 16],
     /// The span of the request.
@@ -191,17 +192,17 @@ pub(crate) struct Trace {
     parent: Option<[u8; 8]>,
     /// The client's `tracestate`.
     state: Option<HeaderValue>,
-    /// Clock reading when the request's head was complete, and the time then.
+    /// Clock reading when the request's head was complete, and the wall-clock time of the reading.
     started: Duration,
     started_at: Timestamp,
     clock: Clock,
     entropy: Entropy,
-    /// `None` once the request is reported: an attempt that ends later is exported at once.
+    /// `None` once the request is reported: an attempt that ends later is exported immediately.
     ended: Mutex<Option<Vec<Attempt>>>,
     queue: Queue,
 }
 
-/// What the span of a request says besides its exchange.
+/// The content of a request's span besides the exchange.
 pub(super) struct Ended<'a> {
     pub(super) route: Option<&'a str>,
     pub(super) ending: Ending,
@@ -215,13 +216,13 @@ impl Trace {
         &self.id
     }
 
-    /// Exports the span of the request, and those of its attempts.
+    /// Exports the span of the request, and the spans of the request's attempts.
     pub(super) fn report(&self, exchange: &Exchange, ended: &Ended<'_>) {
         let attempts = self.ended.lock().take();
         let Some(attempts) = attempts else {
             return;
         };
-        // The tokens are those of the whole request: with several answers they are of none alone.
+        // The tokens are the sum of the whole request: with several answers, no single attempt has this number.
         let answered = attempts.iter().filter(|one| one.answered).count();
         for attempt in attempts {
             let is_the_answer = answered == 1 && attempt.answered;
@@ -287,7 +288,7 @@ impl Trace {
         if let Some(error) = record.error {
             add("tollgate.error.code", error.word().into());
         }
-        // A refusal is the client's error, and none of the server (HTTP conventions: 5xx only). A broken stream has the status 200.
+        // A refusal is the client's error and no server error (HTTP conventions: 5xx only). A broken stream has the status 200.
         let fault = match ended.ending {
             Ending::UpstreamFailed(fault) | Ending::UpstreamCut(fault) => Some(fault),
             _ => None,
@@ -312,7 +313,8 @@ impl Trace {
         }
     }
 
-    /// Nanoseconds since 1970 at a clock reading. All spans of a request use one reading of the wall clock, so that they are in order.
+    /// Nanoseconds since 1970 at a clock reading. Every span of a request uses the request's single reading of the wall clock, so that the
+    /// spans are in order.
     fn unix_nanos(&self, at: Duration) -> u64 {
         let started = u64::try_from(self.started_at.as_micros()).unwrap_or(0) * 1_000;
         let since = at.saturating_sub(self.started).as_nanos();

@@ -3,7 +3,7 @@
 use base16ct::HexDisplay;
 use serde_json::{Value as Json, json};
 
-/// The conventions that the names of attributes are from.
+/// The conventions that define the names of attributes.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 /// The trace flag for sampled, and the two bits that say whether the parent is of another process.
 const SAMPLED: u32 = 0x001;
@@ -109,7 +109,7 @@ impl Span {
     }
 }
 
-/// The body of an export: the spans of one resource, this process.
+/// The body of an export: the spans of a single resource, this process.
 pub(super) fn export_request(resource: &[(&'static str, Value)], spans: &[Span]) -> Vec<u8> {
     let spans: Vec<Json> = spans.iter().map(Span::json).collect();
     let request = json!({
@@ -125,12 +125,12 @@ pub(super) fn export_request(resource: &[(&'static str, Value)], spans: &[Span])
     request.to_string().into_bytes()
 }
 
-/// How many spans of an export the collector did not accept, and why, by its answer.
+/// The number of spans in an export that the collector did not accept, and the reason, from the collector's answer.
 pub(super) fn rejected(answer: &[u8]) -> (u64, String) {
     let answer: Json = serde_json::from_slice(answer).unwrap_or_default();
     let partial = &answer["partialSuccess"];
     let number = &partial["rejectedSpans"];
-    // A 64-bit number is a text in this encoding; readers have to accept both.
+    // A 64-bit number is a text in this encoding; readers have to accept text and number.
     let number = number
         .as_u64()
         .or_else(|| number.as_str()?.parse().ok())

@@ -1,12 +1,12 @@
-//! A non-blocking log writer: a bounded buffer, and a thread that writes it.
+//! A non-blocking log writer: a bounded buffer, and a writer thread.
 //!
-//! Callers append a line to the buffer, a copy of a few hundred bytes under a lock that is never held for longer. The thread swaps the
-//! buffer for an empty one and writes. When the destination is slow, blocked or broken the buffer fills; lines beyond its limit are dropped
-//! and counted, and the count is reported once writing works again. Lines that failed with an error are kept and retried; only a pipe
-//! without a reader (EPIPE) loses its lines at once.
+//! Callers append a line to the buffer: a copy of a few hundred bytes, and the lock is never held for longer than the copy. The thread
+//! swaps the buffer for an empty buffer and writes. When the destination is slow, blocked or broken, the buffer fills. Lines beyond the
+//! limit of the buffer are dropped and counted, and the count is reported once writing works again. Lines that failed with an error are
+//! kept and retried. Only a pipe without a reader (EPIPE) loses its lines immediately.
 //!
-//! `tracing-appender` is not used: its queue is bounded in lines instead of bytes and allocates for each, a failed write is neither counted
-//! nor retried, and it cannot reopen a file (tokio-rs/tracing issue 1276).
+//! `tracing-appender` is not used: its queue is bounded in lines instead of bytes and allocates for each line, a failed write is neither
+//! counted nor retried, and a file cannot be reopened (tokio-rs/tracing issue 1276).
 
 #[cfg(test)]
 mod tests;
@@ -21,9 +21,9 @@ use tollgate_clock::Clock;
 
 use super::log_file::{Followed, Output};
 
-/// Buffered bytes that are written at once, without lingering.
+/// Number of buffered bytes that are written immediately, without lingering.
 const EAGER_BYTES: usize = 128 << 10;
-/// Maximum size of one write, so that a slow reader's progress is seen.
+/// Maximum size of a write, so that a slow reader's progress is seen.
 const PIECE_BYTES: usize = 64 << 10;
 /// Pause before a failed write is retried.
 const RETRY: Duration = Duration::from_millis(100);
@@ -36,18 +36,18 @@ pub(super) const FINAL_FLUSH: Duration = Duration::from_secs(1);
 
 /// The name and the buffering of a log.
 pub(super) struct LogOptions {
-    /// Its name in metrics and diagnostics.
+    /// The name of the log in metrics and diagnostics.
     pub(super) log: &'static str,
     /// Buffer size in bytes.
     pub(super) waiting_bytes_max: usize,
-    /// How long lines are batched after the first, where a write for each would cost more than the line.
+    /// How long lines are batched after the first line, where a write for each line would cost more than the line.
     pub(super) linger: Duration,
     /// Counts dropped lines.
     pub(super) dropped: Arc<AtomicU64>,
     pub(super) clock: Clock,
 }
 
-/// A non-blocking writer of lines. On drop it writes the buffered lines for at most [`FINAL_FLUSH`].
+/// A non-blocking writer of lines. The drop writes the buffered lines for at most [`FINAL_FLUSH`].
 pub(super) struct LineWriter {
     shared: Arc<Shared>,
 }
@@ -55,9 +55,9 @@ pub(super) struct LineWriter {
 struct Shared {
     options: LogOptions,
     state: Mutex<State>,
-    /// There is work for the thread.
+    /// Signals work for the thread.
     work: Condvar,
-    /// There is a reason not to linger, and not to pause after a failure.
+    /// Signals a reason not to linger, and not to pause after a failure.
     urgent: Condvar,
     /// A write has completed, or the thread has ended.
     progress: Condvar,
@@ -115,7 +115,7 @@ impl LineWriter {
         state.appended += line.len() as u64;
         let after = state.waiting.len();
         drop(state);
-        // A wake-up is a system call, so it is made only where it has an effect.
+        // A wake-up is a system call. The wake-up is made only where it has an effect.
         if before == 0 {
             self.shared.work.notify_one();
         } else if before < EAGER_BYTES && after >= EAGER_BYTES {
@@ -123,19 +123,19 @@ impl LineWriter {
         }
     }
 
-    /// Makes the thread reopen the destination before the next line, even without one.
+    /// Makes the thread reopen the destination before the next line, or without a next line.
     pub(super) fn reopen(&self) {
         self.shared.lock().reopen = true;
         self.shared.rouse();
     }
 
-    /// Whether lines are buffered that are not written yet.
+    /// Whether the buffer has unwritten lines.
     pub(super) fn is_behind(&self) -> bool {
         let state = self.shared.lock();
         state.finished < state.appended
     }
 
-    /// Waits until everything appended before is written, for at most `limit`. Returns whether it is.
+    /// Waits until every line appended before is written, for at most `limit`. Returns whether the lines are written.
     pub(super) fn flush(&self, limit: Duration) -> bool {
         let mut state = self.shared.lock();
         let goal = state.appended;
@@ -147,7 +147,8 @@ impl LineWriter {
         state.finished >= goal
     }
 
-    /// Writes the buffered lines and ends the thread, within `limit`. Returns how many lines were not written; they count as dropped.
+    /// Writes the buffered lines and ends the thread, within `limit`. Returns the number of unwritten lines; unwritten lines count as
+    /// dropped.
     pub(super) fn close(&self, limit: Duration) -> u64 {
         let mut state = self.shared.lock();
         if state.abandoned {
@@ -157,8 +158,8 @@ impl LineWriter {
         self.shared.rouse();
         let progress = &self.shared.progress;
         progress.wait_while_for(&mut state, |state| !state.ended, limit);
-        // The thread may be in a write that never returns; it is abandoned there and ends with the process. A thread that panicked
-        // leaves unwritten lines behind, too.
+        // The thread may be in a write that never returns. The thread is abandoned in this write and ends with the process. A panicked
+        // thread leaves unwritten lines behind, too.
         state.abandoned = true;
         self.shared.urgent.notify_one();
         let lost = state.waiting_lines + state.taken_lines;
@@ -207,7 +208,7 @@ impl Shared {
             }
             let reported = batch.is_empty() && reports.dropped(self, turn.closed);
             if turn.closed && batch.is_empty() && !reported {
-                // Under one lock, so that a line is either seen here or dropped and counted by `push`.
+                // Under a single lock, so that a line is seen here, or dropped and counted by `push`.
                 let mut state = self.lock();
                 if state.waiting.is_empty() {
                     state.ended = true;
@@ -307,7 +308,7 @@ impl Shared {
         }
     }
 
-    /// Records bytes that were written or abandoned, and the lines they ended.
+    /// Records bytes that were written or abandoned, and the lines ended by the bytes.
     fn progress(&self, (bytes, lines): (usize, u64)) {
         let mut state = self.lock();
         state.finished += bytes as u64;
@@ -328,7 +329,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Lines that the thread has taken, and how much of them is written.
+/// Lines that the thread has taken, and the number of written bytes.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -336,7 +337,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Takes the buffered lines and leaves its own, empty buffer.
+    /// Takes the buffered lines and leaves an empty buffer.
     fn take(&mut self, waiting: &mut Vec<u8>) {
         self.bytes.clear();
         self.written = 0;
@@ -369,7 +370,7 @@ impl Batch {
         }
     }
 
-    /// Advances by this many bytes; returns them and the number of lines that end in them.
+    /// Advances by `bytes`. Returns `bytes` and the number of lines that end within the bytes.
     fn advance(&mut self, bytes: usize) -> (usize, u64) {
         let passed = &self.bytes[self.written..self.written + bytes];
         let lines = memchr::memchr_iter(b'\n', passed).count() as u64;
@@ -378,19 +379,19 @@ impl Batch {
     }
 }
 
-/// Which failures of the log itself were reported, and when.
+/// The reported failures of the log itself, and the times of the reports.
 #[derive(Default)]
 struct Reports {
     /// Dropped lines that were reported, and when.
     known: u64,
     reported: Option<Duration>,
-    /// When the last failure to open, or to write, was reported; none while writes succeed.
+    /// When the last failure to open, or to write, was reported; `None` while writes succeed.
     opened: Option<Duration>,
     failed: Option<Duration>,
 }
 
 impl Reports {
-    /// When dropped lines are to be reported, if there are any.
+    /// The time until the report of dropped lines, if lines were dropped.
     fn due_in(&self, shared: &Shared) -> Option<Duration> {
         let new = shared.options.dropped.load(Relaxed) > self.known && self.failed.is_none();
         let since = |at| shared.options.clock.elapsed().saturating_sub(at);
@@ -400,7 +401,7 @@ impl Reports {
         })
     }
 
-    /// Reports dropped lines when the report is due, or at the end. Returns whether it did.
+    /// Reports dropped lines when the report is due, or at the end. Returns whether a report was made.
     fn dropped(&mut self, shared: &Shared, at_end: bool) -> bool {
         let Some(due) = self.due_in(shared) else {
             return false;
@@ -417,7 +418,7 @@ impl Reports {
     }
 }
 
-/// Whether a persistent failure is to be reported now; records that it was.
+/// Whether a persistent failure is to be reported now. Records the report.
 fn due(last: &mut Option<Duration>, clock: &Clock) -> bool {
     let now = clock.elapsed();
     let due = last.is_none_or(|at| now.saturating_sub(at) >= REPORT_FAILURE);

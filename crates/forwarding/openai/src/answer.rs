@@ -1,4 +1,4 @@
-//! The parser and rewriter of whole answers: the facts of one, and its form for the client.
+//! The parser and rewriter of whole answers: the facts of an answer, and its form for the client.
 
 use bytes::BytesMut;
 
@@ -14,26 +14,27 @@ use crate::usage::Usage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    /// Its bytes are not UTF-8.
+    /// The answer's bytes are not UTF-8.
     #[error("the answer is not UTF-8")]
     NotUtf8,
-    /// It is not a JSON object.
+    /// The answer is not a JSON object.
     #[error("the answer is not a JSON object: {0}")]
     NotAnObject(#[from] SyntaxError),
-    /// It has no `choices`, an empty list of them, or an item that is not a choice.
+    /// The answer has no `choices`, an empty list of choices, or an item that is not a choice.
     #[error("the answer has no choices")]
     NoChoices,
 }
 
-/// Whether a body is one JSON object from its first to its last byte: nothing of it can be missing, whatever became of its connection.
+/// Whether a body is a single JSON object from its first to its last byte: no byte of the body can be missing, whatever became of the
+/// connection.
 pub fn is_whole(body: &[u8]) -> bool {
     let mut reader = Reader::new(body);
     reader.kind() == Ok(Kind::Object) && reader.skip().is_ok() && reader.end().is_ok()
 }
 
-/// The facts of one whole answer.
+/// The facts of a whole answer.
 ///
-/// A value of this type guarantees that the body is a JSON object with at least one choice, or reports an error.
+/// A value of this type guarantees that the body is a JSON object with at least a choice, or reports an error.
 #[derive(Debug)]
 pub struct Answer<'a> {
     body: &'a [u8],
@@ -41,11 +42,11 @@ pub struct Answer<'a> {
     template: Option<Box<Template>>,
 }
 
-/// The facts that are needed to write an [`Answer`] later, without its body.
+/// The facts needed to write an [`Answer`] later, without its body.
 #[derive(Clone, Debug)]
 pub struct AnswerFacts {
     layout: Layout<Tracked>,
-    /// The usage that a client finds in it.
+    /// The usage that a client finds in the answer.
     shown: Option<Usage>,
     length: usize,
 }
@@ -66,7 +67,7 @@ impl<'a> Answer<'a> {
     /// The body is not an answer: an error of the provider, not of the client.
     pub fn read(body: &'a [u8], patch: &Patch) -> Result<Self, AnswerError> {
         let bytes = Bytes::of(body);
-        // Most are ASCII, which is a faster check.
+        // Most bodies are ASCII, and the check for ASCII is faster.
         if !bytes.ascii && std::str::from_utf8(body).is_err() {
             return Err(AnswerError::NotUtf8);
         }
@@ -99,17 +100,17 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The choices; empty only if there is an error.
+    /// The choices; empty only for an answer with an error.
     pub fn choices(&self) -> &[Choice] {
         self.completion().map_or(&[], |facts| &facts.choices)
     }
 
-    /// Whether a member is in its object twice, of which a client may have the one or the other.
+    /// Whether an object has a member twice. Clients may read the first or the second value.
     pub fn has_duplicates(&self) -> bool {
         self.completion().is_some_and(|facts| facts.duplicates)
     }
 
-    /// The `usage`, if it is present and valid.
+    /// The `usage`, if present and valid.
     pub fn usage(&self) -> Option<Usage> {
         self.completion()?.usage.usage
     }
@@ -129,7 +130,7 @@ impl<'a> Answer<'a> {
         self.completion().map_or(0, |facts| facts.media_bytes)
     }
 
-    /// Appends the generated text of all choices: content, reasoning, refusals, tool calls. For token counting.
+    /// Appends the generated text of every choice: content, reasoning, refusals, tool calls. For token counting.
     pub fn append_text(&self, out: &mut String) {
         if let Some(facts) = self.completion() {
             facts.append_text(self.body, out);
@@ -138,12 +139,12 @@ impl<'a> Answer<'a> {
 }
 
 impl AnswerFacts {
-    /// Appends the client's form of the answer with these facts, or nothing if `body` has another length.
+    /// Appends the client's form of the answer with these facts. Appends nothing if `body` has another length.
     ///
-    /// `charged` is the usage that the client pays for: where the answer has another one or none, its counts are written into the `usage`.
-    /// `metadata` is the metadata object as JSON. Only the members of the patch differ from the provider's bytes.
+    /// `charged` is the usage that the client pays for: where the answer has another usage or no usage, the counts of `charged` are written
+    /// into the `usage`. `metadata` is the metadata object as JSON. Only the members of the patch differ from the provider's bytes.
     ///
-    /// The caller guarantees that the bytes are those that were parsed: with others, the output is garbage.
+    /// The caller guarantees that `body` has the parsed bytes: with other bytes, the output is garbage.
     pub fn write(
         &self,
         body: &[u8],

@@ -1,11 +1,11 @@
 //! The canonical form of a request body: equal for requests that any provider would answer alike.
 //!
-//! Two bodies have one form exactly when they are equivalent JSON: in any order of members, with any white space and any escapes, with `1`
-//! for `1.0`. A number keeps its exact decimal value, so that two seeds beyond 2^53 stay two requests. Top-level members that only choose
-//! the delivery of an answer, or label it, are dropped.
+//! Two bodies have equal forms exactly when they are equivalent JSON: in any order of members, with any white space and any escapes, with
+//! `1` for `1.0`. A number keeps its exact decimal value, so that two seeds beyond 2^53 stay two requests. Top-level members that only
+//! choose the delivery of an answer, or label the answer, are dropped.
 //!
-//! The form is used for digests only, and short, which makes the digest fast. It is built while a body is parsed, by a visitor of the
-//! reader. The first byte of every value encodes its kind and length, so that no two lists of values have the same form:
+//! The form is used for digests only. The form is short, which makes the digest fast. A visitor of the reader builds the form during the
+//! parse of a body. The first byte of every value encodes kind and length, so that two different lists of values have different forms:
 //!
 //! | First byte | Value | Then |
 //! |---|---|---|
@@ -39,27 +39,27 @@ const NUMBER: u8 = 0x80;
 const ARRAY: u8 = 0xa0;
 const OBJECT: u8 = 0xc0;
 
-/// The lengths of strings, and of other values, from which the first byte does not encode the length.
+/// The lengths of strings, and of other values, from which on the first byte does not encode the length.
 const LONG_STRING: usize = 0x3f;
 const LONG: usize = 0x1f;
 
-/// The last word with a first byte of its own. Later words occur in answers only.
+/// The last word with a separate first byte. Later words occur in answers only.
 const LAST_WORD: Word = Word::Auto;
 const _: () = assert!(WORD + (LAST_WORD as u8) < STRING);
 
-/// Forms of up to this many bytes are kept with the request; a longer one is built again on demand. So the kept forms stay small compared
-/// to the buffers of a connection, however large a body is.
+/// Forms of up to this many bytes are kept with the request; a longer form is built again on demand. The kept forms stay small compared to
+/// the buffers of a connection, for a body of any size.
 const KEPT_BYTES_MAX: usize = 32 * 1024;
 
-/// A form of at most this size is kept as it is, with its spare capacity.
+/// A form of at most this size is kept unchanged, with its spare capacity.
 const SPARE_BYTES_MAX: usize = 4 * 1024;
 
 /// Bytes that may be moved for each byte of the body. Members out of the canonical order are moved once a level; only an adversarial body
-/// reaches this.
+/// reaches the limit.
 const MOVES_MAX: usize = 16;
 
-/// Whether a top-level member does not change the model's output. The model itself is added by the builder of the key, since its name here
-/// may be missing or an alias.
+/// Whether a top-level member does not change the model's output. The builder of the key adds the model itself, because the name in the
+/// body may be missing or an alias.
 fn is_dropped(name: Option<Word>) -> bool {
     matches!(
         name,
@@ -76,11 +76,11 @@ fn is_dropped(name: Option<Word>) -> bool {
     )
 }
 
-/// Why a body has no canonical form. It can be forwarded, but not be compared with others.
+/// Why a body has no canonical form. The body can be forwarded, but not be compared with other bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CanonicalError {
-    /// A duplicate name in an object: parsers differ in the value that they take.
+    /// A duplicate name in an object: parsers differ in the chosen value.
     #[error("duplicate member name")]
     DuplicateNames,
     /// A string holds half a surrogate pair, which is not valid text.
@@ -89,15 +89,15 @@ pub enum CanonicalError {
     /// An exponent out of range.
     #[error("a number is out of every range")]
     Number,
-    /// Sorting its members would take too long.
+    /// The sort of an object's members would take too long.
     #[error("its members stand too deep in the wrong order")]
     TooCostly,
-    /// It is not JSON.
+    /// The body is not JSON.
     #[error(transparent)]
     Syntax(#[from] SyntaxError),
 }
 
-/// The canonical form of a parsed body, as far as it is kept.
+/// The canonical form of a parsed body, if kept.
 #[derive(Clone)]
 pub(crate) enum Form {
     Kept(Vec<u8>),
@@ -117,7 +117,7 @@ impl std::fmt::Debug for Form {
     }
 }
 
-/// Appends the canonical form of the body that `request` was read from to `out`.
+/// Appends the canonical form of the body of `request` to `out`.
 ///
 /// # Errors
 ///
@@ -152,36 +152,36 @@ pub(crate) struct Encoder {
     out: Vec<u8>,
     /// The open objects and arrays.
     frames: SmallVec<[Frame; 8]>,
-    /// The members of all open objects, the innermost object's last.
+    /// The members of every open object, the innermost object's members last.
     members: SmallVec<[Member; 16]>,
-    /// The depth inside a dropped value, the value itself being level 1. When there will be no form, deeper than any value.
+    /// The depth inside a dropped value; the value itself is level 1. Without a form, deeper than any value.
     unheard: u32,
     moves_left: usize,
     bytes_max: usize,
-    /// Why there will be no form.
+    /// Why the body will have no form.
     none: Option<Form>,
 }
 
 /// An open object or array.
 struct Frame {
     kind: Kind,
-    /// The position of its first byte.
+    /// The position of the value's first byte.
     start: usize,
-    /// Values in it so far.
+    /// Values inside so far.
     values: usize,
-    /// Its first member in the list of all.
+    /// Position of the object's first member in the list of members.
     members: usize,
-    /// Its members have arrived in canonical order.
+    /// Whether the object's members have arrived in canonical order.
     sorted: bool,
 }
 
-/// One member of an open object.
+/// A member of an open object.
 #[derive(Clone, Copy)]
 struct Member {
     start: usize,
-    /// The position of its value.
+    /// The position of the member's value.
     value: usize,
-    /// The position of the next member of its object. Known when the object is sorted.
+    /// The position of the next member of the object. Known when the object is sorted.
     end: usize,
 }
 
@@ -217,11 +217,11 @@ impl Encoder {
         }
     }
 
-    /// The form of the complete value. It is moved out of the encoder, which is large.
+    /// The form of the complete value. The form is moved out of the encoder, because the encoder is large.
     pub(crate) fn finish(&mut self) -> Form {
         let mut form = std::mem::take(&mut self.out);
         if form.capacity() > SPARE_BYTES_MAX {
-            // It may have grown to twice its length while members were sorted.
+            // The form may have grown to twice its length during the sort of members.
             form.shrink_to_fit();
         }
         self.none.take().unwrap_or(Form::Kept(form))
@@ -234,7 +234,7 @@ impl Encoder {
         self.out = Vec::new();
     }
 
-    /// Records the start of a value, and returns whether it is part of the form.
+    /// Records the start of a value, and returns whether the value is part of the form.
     #[inline]
     fn begins(&mut self) -> bool {
         if self.unheard > 0 {
@@ -307,7 +307,7 @@ impl Encoder {
         {
             return self.give_up(Form::None(CanonicalError::DuplicateNames));
         }
-        // They are written in order behind the object, and then moved to its position.
+        // The members are written in order behind the object, and afterwards moved to the object's position.
         for member in &*members {
             self.out.extend_from_within(member.start..member.end);
         }
@@ -330,7 +330,7 @@ impl Visitor for Encoder {
             members: self.members.len(),
             sorted: true,
         });
-        // Its first byte is written when the number of values is known.
+        // The first byte is written when the number of values is known.
         self.out.push(END);
     }
 
@@ -382,7 +382,7 @@ impl Visitor for Encoder {
             end: value,
         };
         if let [.., before] = self.members[frame.members..] {
-            // The first bytes nearly always decide: most names are words, which have one.
+            // The first bytes nearly always decide: most names are words, and a word has a separate first byte.
             frame.sorted &= match self.out[before.start].cmp(&self.out[start]) {
                 Ordering::Less => true,
                 Ordering::Greater => false,

@@ -1,4 +1,4 @@
-//! The events of a completion stream: the facts of each, and its rewritten form for the client.
+//! The events of a completion stream: the facts of each event, and its rewritten form for the client.
 
 use std::sync::Arc;
 
@@ -14,40 +14,40 @@ use crate::usage::Usage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
-    /// Its bytes are not UTF-8.
+    /// The event's bytes are not UTF-8.
     #[error("the event is not UTF-8")]
     NotUtf8,
-    /// It is not a JSON object.
+    /// The event is not a JSON object.
     #[error("the event is not a JSON object: {0}")]
     NotAnObject(#[from] SyntaxError),
 }
 
-/// Parses the events of one stream.
+/// Parses the events of a stream.
 ///
-/// Nearly every event of a stream differs from the one before only in the generated text. So the reader keeps the last such event as a
-/// template: its bytes before and after the text, and both as rewritten for the client. An event with the same start and end, and one valid
-/// JSON string between, is recognised without a parse. Any other event is parsed in full.
+/// Nearly every event of a stream differs from the event before only in the generated text. The reader therefore keeps the last event as a
+/// template: the bytes before and after the text, in the provider's form and rewritten for the client. An event with equal start and end,
+/// and a valid JSON string between, is recognised without a parse. Any other event is parsed in full.
 #[derive(Debug)]
 pub struct ChunkReader {
     patch: Arc<Patch>,
     include_usage: bool,
     facts: Completion,
-    /// The names of called functions so far, by their call: some providers repeat them in each event.
+    /// The names of called functions so far, by their call: some providers repeat the names in each event.
     names: Vec<(CallIndex, Box<[u8]>)>,
     template: Template,
 }
 
-/// The most names that are remembered.
+/// The most remembered names.
 const NAMES_MAX: usize = 128;
 
-/// An event with one generated string, without that string. Empty before the first.
+/// An event with a single generated string, without the string. Empty before the first event.
 #[derive(Debug, Default)]
 struct Template {
     before: Vec<u8>,
     after: Vec<u8>,
     before_patched: Vec<u8>,
     after_patched: Vec<u8>,
-    /// The facts of the event it was made from, which apply to all matching events.
+    /// The facts of the template's event. The facts apply to every matching event.
     facts: Option<Completion>,
     /// Templates made since the last match.
     unused: u32,
@@ -55,10 +55,10 @@ struct Template {
 }
 
 impl ChunkReader {
-    /// A reader for one stream whose events get `patch`.
+    /// A reader for a stream whose events get `patch`.
     ///
-    /// `include_usage`: the client requested the usage. If so, `usage` is null in every event that has choices, and stays in the one that
-    /// has none. If not, no event has the member.
+    /// `include_usage`: the client requested the usage. With `include_usage`, `usage` is null in every event with choices, and stays in the
+    /// event without choices. Without `include_usage`, no event has the member.
     pub fn new(patch: Arc<Patch>, include_usage: bool) -> Self {
         Self {
             patch,
@@ -69,7 +69,7 @@ impl ChunkReader {
         }
     }
 
-    /// Parses the data of one event, other than `[DONE]`.
+    /// Parses the data of an event, except for `[DONE]`.
     ///
     /// # Errors
     ///
@@ -121,9 +121,9 @@ impl ChunkReader {
         has_no_name
     }
 
-    /// Makes a template of an event with one generated string.
+    /// Makes a template of an event with a single generated string.
     ///
-    /// All other facts are the same for every event with the same bytes around that string, except the position of an error.
+    /// Every other fact is equal for events with equal bytes around the string, except the position of an error.
     fn learn(&mut self, data: &[u8]) {
         let facts = &self.facts;
         let [content] = facts.texts.as_slice() else {
@@ -166,20 +166,20 @@ impl Template {
         if !data.starts_with(&self.before) || !data.ends_with(&self.after) {
             return None;
         }
-        // Where start and end overlap, the string of the one does not end in the other.
+        // Where start and end overlap, the string of the start does not end in the end.
         let content = Span {
             start: self.before.len() - 1,
             end: data.len() - self.after.len() + 1,
         };
         let mut reader = Reader::starting_at(data, content.start);
         reader.string().ok()?;
-        // An empty one is no output.
+        // An empty string is no output.
         let one_string = reader.at() == content.end && content.len() > 2;
         (one_string && std::str::from_utf8(content.of(data)).is_ok()).then_some(content)
     }
 }
 
-/// The facts of one event.
+/// The facts of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk<'a> {
     reader: &'a ChunkReader,
@@ -196,7 +196,7 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// The choices in this event. Their order has no meaning; with `n` above 1 they alternate.
+    /// The choices in this event. The order has no meaning; with `n` above 1 the choices alternate.
     pub fn choices(&self) -> &'a [Choice] {
         &self.facts().choices
     }
@@ -206,7 +206,7 @@ impl<'a> Chunk<'a> {
         self.facts().has_choices && self.facts().choices.is_empty()
     }
 
-    /// The `usage`, if it is present and valid. Of several in one stream the last one counts.
+    /// The `usage`, if present and valid. Of several usages in a stream the last usage counts.
     pub fn usage(&self) -> Option<Usage> {
         self.facts().usage.usage
     }
@@ -229,7 +229,7 @@ impl<'a> Chunk<'a> {
         self.facts().media_bytes
     }
 
-    /// Appends the generated text of all choices: content, reasoning, refusals, tool calls. For token counting.
+    /// Appends the generated text of every choice: content, reasoning, refusals, tool calls. For token counting.
     pub fn append_text(&self, out: &mut String) {
         match self.content {
             Some(content) => {
@@ -259,10 +259,10 @@ impl<'a> Chunk<'a> {
 
     /// Appends the client's form of the last event's data, with the metadata object (JSON).
     ///
-    /// `charged` is the usage that the client pays for: where this is the usage event with other counts, they are overwritten.
+    /// `charged` is the usage that the client pays for: if this event is the usage event with other counts, the counts are overwritten.
     pub fn write_last(&self, charged: Option<Usage>, metadata: &[u8], out: &mut BytesMut) {
         if self.content.is_some() {
-            // Positions in the text differ from the template's; this happens once in a stream at most.
+            // Positions in the text differ from the template's positions; this case happens at most once in a stream.
             let mut facts = Completion::new();
             if self.parse(&mut facts).is_ok() {
                 self.write_with(&facts, charged, Some(metadata), out);
@@ -285,16 +285,16 @@ impl<'a> Chunk<'a> {
             .write(self.data, &facts.layout, &change, None, out);
     }
 
-    /// Appends a usage event: this one without choices, and with `usage`.
+    /// Appends a usage event: this event without choices, and with `usage`.
     ///
-    /// For a provider that did not send it, although the client requested it.
+    /// For a provider that did not send the usage event, although the client requested the event.
     pub fn write_usage_chunk(&self, usage: Usage, metadata: &[u8], out: &mut BytesMut) {
         self.write_other(b"[]", UsageChange::Set(usage), metadata, out);
     }
 
-    /// Appends an event without text: this one with one choice that says nothing.
+    /// Appends an event without text: this event with a single empty choice.
     ///
-    /// For a stream whose last event has been sent when its charge is known.
+    /// For a stream whose last event has been sent when the charge is known.
     pub fn write_silent_chunk(&self, metadata: &[u8], out: &mut BytesMut) {
         let choices = self.reader.patch.family().answer.silent_choices;
         self.write_other(choices.as_bytes(), UsageChange::Remove, metadata, out);

@@ -1,6 +1,6 @@
-//! The facts of a provider's output: one parser for whole answers and for stream events.
+//! The facts of a provider's output: a parser for whole answers and for stream events.
 //!
-//! Both are objects with `choices`; where an answer has a `message`, an event has a `delta`.
+//! Answers and events are objects with `choices`; where an answer has a `message`, an event has a `delta`.
 
 use smallvec::SmallVec;
 
@@ -12,7 +12,8 @@ use crate::string::{self, Text};
 use crate::usage::Reported;
 use crate::word::Word;
 
-/// A parser of one answer or event. The arguments after the reader are its text, and the name of our metadata member.
+/// A parser of an answer or event. The arguments after the reader are the text of the reader, and the name of the gateway's metadata
+/// member.
 pub(crate) type Walk = fn(&mut Completion, Reader<'_>, &[u8], &str) -> Result<(), SyntaxError>;
 
 /// Why a choice ended.
@@ -29,14 +30,14 @@ pub enum FinishReason {
     FunctionCall,
     /// The provider withheld text.
     ContentFilter,
-    /// The provider failed and reports it here.
+    /// The provider failed and reports the failure here.
     Error,
     /// A value specific to the provider.
     Other,
 }
 
 impl FinishReason {
-    /// Its word in this API; `other` for a value specific to the provider.
+    /// The word of the reason in this API; `other` for a value specific to the provider.
     pub fn word(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -49,17 +50,17 @@ impl FinishReason {
         }
     }
 
-    /// Whether the model ended by itself, and not at a limit on its tokens. A value specific to the provider may mean either.
+    /// Whether the model ended by itself, and not at a limit on its tokens. A value specific to the provider is ambiguous.
     pub fn is_stop(self) -> bool {
         matches!(self, Self::Stop | Self::ToolCalls | Self::FunctionCall)
     }
 
-    /// Whether the answer is all that its request can get: it did not break off, and nothing was withheld.
+    /// Whether the answer is the whole answer that its request can get: the answer did not break off, and no part was withheld.
     pub fn is_whole(self) -> bool {
         self.is_stop() || self == Self::Length
     }
 
-    /// `None` for the words with which some providers say in every event that the choice goes on.
+    /// `None` for the words by which some providers say in every event that the choice continues.
     fn read(word: Text<'_>) -> Option<Self> {
         Some(match word.raw {
             b"" | b"null" => return None,
@@ -74,25 +75,25 @@ impl FinishReason {
     }
 }
 
-/// One item of `choices`.
+/// An item of `choices`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Its `index`, 0 when it has none.
+    /// The `index` of the choice, 0 without an index.
     pub index: u32,
-    /// Why it ended, if it has.
+    /// Why the choice ended, if ended.
     pub finish: Option<FinishReason>,
-    /// It has an answer, or a piece of one: text, a refusal, a call, a picture or a sound. Reasoning is none.
+    /// Whether the choice has an answer, or a piece of an answer: text, a refusal, a call, a picture or a sound. Reasoning is no answer.
     pub output: bool,
 }
 
-/// A call of a stream: each choice counts its calls from 0.
+/// A call of a stream: a choice counts its calls from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallIndex {
     choice: u32,
     call: u64,
 }
 
-/// The member that reasoning is counted from: many providers send it under several.
+/// The member from which reasoning is counted: many providers send reasoning under several members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Thought {
     /// `reasoning`, `reasoning_content` and the like.
@@ -113,7 +114,7 @@ pub(crate) enum Tracked {
     Metadata,
 }
 
-/// The facts of one answer or event, with positions in its text.
+/// The facts of an answer or event, with positions in its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Completion {
     pub(crate) layout: Layout<Tracked>,
@@ -122,19 +123,19 @@ pub(crate) struct Completion {
     pub(crate) has_choices: bool,
     /// An item of `choices` is not an object.
     pub(crate) odd_choice: bool,
-    /// The last valid `usage`; exact only where it is the only one.
+    /// The last valid `usage`; exact only if the usage is unique.
     pub(crate) usage: Reported,
     /// A top-level `error` that is neither null nor false nor an empty string, or the whole object where its `object` is `error`.
     pub(crate) error: Option<Span>,
-    /// The generated strings with their quotes, and arguments that are objects. Empty ones are dropped.
+    /// The generated strings with their quotes, and arguments that are objects. Empty strings are dropped.
     pub(crate) texts: SmallVec<[Span; 4]>,
-    /// Those of them that are names of called functions: the call, and the position in `texts`.
+    /// The strings that are names of called functions: the call, and the position in `texts`.
     pub(crate) names: SmallVec<[(CallIndex, usize); 1]>,
     /// Bytes of pictures and sounds, as encoded in the text.
     pub(crate) media_bytes: u64,
-    /// A member that is read here is in its object twice: a client may have the one or the other.
+    /// Whether an object has twice a member that is read here. Clients may read the first or the second value.
     pub(crate) duplicates: bool,
-    /// Kept between the events of a stream: where its reasoning is counted, and whether it has had a `delta`.
+    /// Kept between the events of a stream: the member from which reasoning is counted, and whether the stream has had a `delta`.
     thought: Option<Thought>,
     has_delta: bool,
 }
@@ -163,7 +164,7 @@ impl Completion {
         self.has_delta = false;
     }
 
-    /// Maps each offset by `to`, except that of an error: always in the same order.
+    /// Maps each offset by `to`, except the offset of an error: always in a fixed order.
     pub(crate) fn move_places(&mut self, mut to: impl FnMut(usize) -> usize) {
         for (_, member) in &mut self.layout.members {
             member.move_places(&mut to);
@@ -174,7 +175,7 @@ impl Completion {
         }
     }
 
-    /// Whether it has no heap allocation.
+    /// Whether the facts have no heap allocation.
     pub(crate) fn is_small(&self) -> bool {
         !(self.layout.members.spilled()
             || self.choices.spilled()
@@ -182,7 +183,8 @@ impl Completion {
             || self.names.spilled())
     }
 
-    /// Parses `text`, an object, by the parser of its family, and replaces the previous facts. `metadata` is the name of our metadata member.
+    /// Parses `text`, an object, by the parser of its family, and replaces the previous facts. `metadata` is the name of the gateway's
+    /// metadata member.
     pub(crate) fn read(
         &mut self,
         walk: Walk,
@@ -192,7 +194,7 @@ impl Completion {
         walk(self, Reader::new(text), text, metadata)
     }
 
-    /// The same for a text that has been scanned.
+    /// As [`Completion::read`], for a scanned text.
     pub(crate) fn read_knowing(
         &mut self,
         walk: Walk,
@@ -252,7 +254,7 @@ impl Completion {
             if let Some(tracked) = tracked {
                 match tracked {
                     Tracked::Choices => self.choices(&mut reader, kind)?,
-                    // Of two the last one counts, as for two events.
+                    // Of two usages the last counts, as for two events.
                     Tracked::Usage => {
                         let Reported { usage, is_exact } = Reported::from_reader(&mut reader)?;
                         usages += 1;
@@ -320,7 +322,7 @@ impl Completion {
             finish: None,
             output: false,
         };
-        // What is said beside the message, or in place of one.
+        // Output beside the message, or in place of a message.
         let mut text = None;
         let mut thought = None;
         // The texts of a `message`, and its media.
@@ -361,7 +363,7 @@ impl Completion {
             }
         }
         if let Some((texts, media, output)) = message {
-            // Beside the pieces it is the message so far, and grows with each event.
+            // Beside the pieces, the `message` is the message so far, and grows with each event.
             if self.has_delta {
                 self.media_bytes -= media;
                 self.names.retain(|(_, at)| !texts.contains(at));
@@ -386,7 +388,7 @@ impl Completion {
         Ok(())
     }
 
-    /// A `delta` or a `message`. Returns whether it has output.
+    /// A `delta` or a `message`. Returns whether the object has output.
     fn speech(&mut self, reader: &mut Reader<'_>) -> Result<bool, SyntaxError> {
         let begin = self.texts.len();
         let mut thoughts: SmallVec<[(Thought, Span); 2]> = SmallVec::new();
@@ -422,7 +424,7 @@ impl Completion {
                         _ => is_thought(&key).then_some(Thought::Text),
                     };
                     match thought {
-                        // Some providers send the same reasoning under two names. It is counted once.
+                        // Some providers send equal reasoning under two names. The reasoning is counted once.
                         Some(Thought::Text)
                             if thoughts.iter().any(|(of, _)| *of == Thought::Text) =>
                         {
@@ -453,7 +455,7 @@ impl Completion {
             let end = self.texts.len();
             let thoughts = thoughts.iter().filter(|(thought, _)| *thought == counted);
             self.texts.extend(thoughts.map(|(_, text)| *text));
-            // They were generated before the rest.
+            // These texts were generated before the rest.
             let count = self.texts.len() - end;
             self.texts[begin..].rotate_right(count);
             for (_, at) in self.names.iter_mut().filter(|(_, at)| *at >= begin) {
@@ -463,9 +465,10 @@ impl Completion {
         Ok(output)
     }
 
-    /// One call, or the function of one: its name and its arguments, which some providers send as an object. `index` is that of the call.
+    /// A call, or the function of a call: its name and its arguments, which some providers send as an object. `index` is the index of the
+    /// call.
     ///
-    /// A function is one level below its call; the reader stops at 64.
+    /// A function is a level below its call; the reader stops at 64.
     fn call(&mut self, reader: &mut Reader<'_>, index: &mut u64) -> Result<(), SyntaxError> {
         if reader.kind()? != Kind::Object {
             reader.skip()?;
@@ -507,7 +510,7 @@ impl Completion {
         Ok(())
     }
 
-    /// Records the strings under one of `names` in the next value, and counts the rest: pictures and sounds, or their URLs.
+    /// Records the strings under a name of `names` in the next value, and counts the rest: pictures and sounds, or their URLs.
     fn parts(&mut self, reader: &mut Reader<'_>, names: &[&[u8]]) -> Result<(), SyntaxError> {
         const MEDIA: [&[u8]; 3] = [b"data", b"url", b"b64_json"];
         reader.walk(|name, span| {
@@ -523,7 +526,7 @@ impl Completion {
         Ok(())
     }
 
-    /// Notes a member of an object of which `words` are the names so far.
+    /// Notes a member of an object. `words` are the object's names so far.
     fn note(&mut self, key: &Key<'_>, words: &mut u128) {
         let bit = key.word.map_or(0, |word| 1 << word as u8);
         self.duplicates |= *words & bit != 0;
@@ -563,7 +566,7 @@ impl Name {
             Some(Word::Usage) => Self::Tracked(Tracked::Usage),
             Some(Word::Error) => Self::Error,
             Some(Word::Object) => Self::Object,
-            // No provider escapes it, but a client would decode it.
+            // No provider escapes the name, but a client would decode escapes.
             _ if key.text.is(metadata) => Self::Tracked(Tracked::Metadata),
             _ => return None,
         })

@@ -1,28 +1,28 @@
-//! The contract of request bodies as tables, one a family ([`crate::family::RequestForm::contract`]): the API description is generated from
-//! them, and a test checks [`crate::CompletionRequest`] against them.
+//! The contract of request bodies as tables, a table per family ([`crate::family::RequestForm::contract`]). The API description is
+//! generated from the tables, and a test checks [`crate::CompletionRequest`] against the tables.
 
 /// The role of the model's own messages.
 pub const ASSISTANT: &str = "assistant";
 
-/// The role that replaces `system` for newer models. Providers that do not know it get `system`.
+/// The role that replaces `system` for newer models. Providers that do not know the role get `system`.
 pub const DEVELOPER: &str = "developer";
 
 /// The roles of messages.
 pub const ROLES: &[&str] = &["system", DEVELOPER, "user", ASSISTANT, "tool"];
 
-/// Members of which an assistant message has at least one, not empty, if it has no `content`.
+/// An assistant message without `content` has at least a non-empty member of this list.
 pub const CALLS: [&str; 2] = ["tool_calls", "function_call"];
 
-/// One member of a request object.
+/// A member of a request object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberRule {
-    /// Its name.
+    /// The name of the member.
     pub name: &'static str,
-    /// The shape of its value.
+    /// The shape of the member's value.
     pub shape: Shape,
-    /// Whether it is required. An optional one may also be null, which means the same.
+    /// Whether the member is required. An optional member may also be null, which means absent.
     pub required: bool,
-    /// Its description.
+    /// The description of the member.
     pub meaning: &'static str,
 }
 
@@ -31,7 +31,7 @@ pub struct MemberRule {
 pub enum Shape {
     /// A string.
     Text,
-    /// One of these strings.
+    /// A string of this list.
     Word(&'static [&'static str]),
     /// A number of 0 or more.
     Number,
@@ -51,7 +51,7 @@ pub enum Shape {
     TextOrTexts,
     /// A string, a list of objects with any members, or null.
     Content,
-    /// A list of at least one object with the members of [`MESSAGE`].
+    /// A list of at least an object with the members of [`MESSAGE`].
     Messages,
 }
 
@@ -75,7 +75,7 @@ pub(crate) const fn required(
     }
 }
 
-/// The members of a message. One without `content` is valid if it is an assistant's and has one of [`CALLS`].
+/// The members of a message. A message without `content` is valid if its role is assistant and a member of [`CALLS`] is present.
 pub const MESSAGE: &[MemberRule] = &[
     required(
         "role",

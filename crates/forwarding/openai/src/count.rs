@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Estimate(pub u64);
 
-/// The ratio of a model's tokens to o200k tokens, in millionths; 1,000,000 is the same number.
+/// The ratio of a model's tokens to o200k tokens, in millionths; 1,000,000 means equal numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VocabularyFactor {
     /// Tokens of the model for every million tokens of o200k.
@@ -19,7 +19,7 @@ impl Default for VocabularyFactor {
 
 /// Counts the tokens of `text` with o200k, times the model's factor, rounded up.
 ///
-/// Time is linear in the length of the text, 10 to 70 ms for a megabyte: run it on a thread that may block. The first call loads the
+/// Time is linear in the length of the text, 10 to 70 ms for a megabyte: call on a thread that may block. The first call loads the
 /// vocabulary; see [`load`].
 pub fn tokens(text: &str, factor: VocabularyFactor) -> Estimate {
     let counted = bpe_openai::o200k_base().count(text) as u128;

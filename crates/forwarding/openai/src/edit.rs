@@ -7,7 +7,7 @@ use crate::request::{CompletionRequest, Owned, is_any_of, name_of};
 use crate::splice::{Member, Splice};
 use crate::string;
 
-/// A list of edits of one request body, applied at once by [`BodyEdit::apply`].
+/// A list of edits of a request body, applied together by [`BodyEdit::apply`].
 ///
 /// Every byte outside the edits is unchanged, white space included. An edit that would write the existing value is dropped.
 #[derive(Clone, Debug)]
@@ -24,27 +24,27 @@ pub struct BodyEdit<'a> {
     developer_as_system: bool,
 }
 
-/// The edit of one member.
+/// The edit of a member.
 enum Change {
     /// Every role `developer` becomes `system`.
     Roles,
     Remove,
     Model,
     Cap,
-    /// The value becomes an object with the one member.
+    /// The value becomes an object with only this member.
     UsageAlone,
     /// The value of `include_usage` becomes true.
     UsageValue(Span),
     /// Every prompt is prefixed with the system text.
     Prompts(Span),
-    /// The member is added to an object that has others, or none.
+    /// The member is added to an object with or without other members.
     UsageMember {
         comma: bool,
     },
 }
 
 impl<'a> BodyEdit<'a> {
-    /// No edits of the body that `request` was parsed from.
+    /// No edits of the parsed body of `request`.
     pub fn new(request: &'a CompletionRequest) -> Self {
         Self {
             request,
@@ -59,62 +59,62 @@ impl<'a> BodyEdit<'a> {
         }
     }
 
-    /// Sets `model` to the provider's name of it.
+    /// Sets `model` to the provider's name of the model.
     pub fn model(mut self, name: &'a str) -> Self {
         self.model = Some(name);
         self
     }
 
-    /// Removes `cache`, which is for the gateway only.
+    /// Removes `cache`, a member for the gateway only.
     pub fn without_cache(mut self) -> Self {
         self.remove_cache = true;
         self
     }
 
-    /// Removes the members with one of `names` in any case, which were listed when the request was parsed. Members that the gateway edits
-    /// or uses for the price must not be among them, but for `stream_options`: then no usage is requested.
+    /// Removes the members named in `names`, in any case. The members were listed when the request was parsed. Members that the gateway
+    /// edits or uses for the price must not be among `names`, except `stream_options`: without `stream_options` no usage is requested.
     pub fn without(mut self, names: &'a [Box<str>]) -> Self {
         self.without = names;
         self
     }
 
-    /// Sets `stream_options.include_usage` to true, keeping its other members. A request without a stream is unchanged: its answer carries
-    /// the usage anyway.
+    /// Sets `stream_options.include_usage` to true, and keeps the other members of `stream_options`. A request without a stream is
+    /// unchanged: its answer carries the usage anyway.
     pub fn with_usage(mut self) -> Self {
         self.ask_usage = true;
         self
     }
 
-    /// Caps the output at `tokens` tokens: lowers every higher cap in the body, and adds `max_tokens` if there is none.
+    /// Caps the output at `tokens` tokens: lowers every higher cap in the body, and adds `max_tokens` to a body without a cap.
     pub fn cap_output(mut self, tokens: u64) -> Self {
         self.cap = Some(tokens);
         self
     }
 
-    /// A cap that has to be added to a chat is `max_completion_tokens`, for models that refuse the older `max_tokens`.
+    /// A cap added to a chat is `max_completion_tokens`, for models that refuse the older `max_tokens`.
     pub fn cap_completion_tokens(mut self) -> Self {
         self.cap_completion_tokens = true;
         self
     }
 
-    /// Prefixes each prompt of a text request with its `system` and an empty line, and removes that member: the providers' operation has
-    /// none.
+    /// Prefixes each prompt of a text request with the request's `system` and an empty line, and removes `system`: the providers' operation
+    /// has no `system`.
     pub fn system_before_prompt(mut self) -> Self {
         self.system_before_prompt = true;
         self
     }
 
-    /// Writes the role `developer` as `system`, for a provider that does not know it.
+    /// Writes the role `developer` as `system`, for a provider that does not know `developer`.
     pub fn developer_as_system(mut self, applies: bool) -> Self {
         self.developer_as_system = applies;
         self
     }
 
-    /// The edited body; the same buffer, not copied, without edits.
+    /// The edited body. Without edits, the unchanged buffer, not copied.
     ///
     /// # Panics
     ///
-    /// If `body` does not have the length of the parsed one.
+    /// If `body` and the parsed body differ in length.
     pub fn apply(&self, body: &Bytes) -> Bytes {
         let read = self.request.body_bytes;
         assert_eq!(
@@ -225,13 +225,13 @@ impl<'a> BodyEdit<'a> {
         }
     }
 
-    /// Whether the provider refuses the member in which its usage would be requested.
+    /// Whether the provider refuses the member by which usage is requested.
     fn removes_stream_options(&self) -> bool {
         !self.without.is_empty() && is_any_of("stream_options", self.without)
     }
 
-    /// A higher cap in the body is lowered. If both caps are unset and one of them is present as null, it takes the value: a second member
-    /// of its name would be read by some providers and not by others.
+    /// A higher cap in the body is lowered. If the two caps are unset and a cap is present as null, the null is replaced: a second member
+    /// with an equal name would be read by some providers and not by other providers.
     fn cap_change(&self, name: Owned, current: Option<u64>) -> Option<Change> {
         let tokens = self.cap?;
         let lowers = current.is_some_and(|current| current > tokens);
@@ -239,7 +239,7 @@ impl<'a> BodyEdit<'a> {
         (lowers || fills).then_some(Change::Cap)
     }
 
-    /// The member that carries the cap of a request without one, with its name: the older one in a family without a newer one.
+    /// The member for the cap of a request without a cap, with its name: the older member in a family without a newer member.
     fn cap_member(&self) -> (Owned, &'static str) {
         let form = &self.request.family.request;
         match form.newer_cap {
@@ -248,7 +248,7 @@ impl<'a> BodyEdit<'a> {
         }
     }
 
-    /// Which of model, usage and cap have to be added because no member of the body can carry them.
+    /// Whether model, usage and cap have to be added because no member of the body can carry them.
     fn additions(&self) -> [bool; 3] {
         let request = self.request;
         let lacks = |name| request.layout.find(name).is_none();
@@ -282,7 +282,7 @@ fn inner(string: Span, text: &[u8]) -> &[u8] {
 fn prefix_prompts(system: &[u8], prompt: &[u8], out: &mut BytesMut) {
     let mut done = 0;
     let mut reader = Reader::new(prompt);
-    // Every string of the value is a prompt: no other strings are valid there.
+    // Every string of the value is a prompt: no other strings are valid in a prompt.
     let walked = reader.walk(|_, span| {
         out.extend_from_slice(&prompt[done..=span.start]);
         out.extend_from_slice(system);

@@ -18,7 +18,7 @@ pub struct ErrorEnvelope<'a> {
 }
 
 impl ErrorEnvelope<'_> {
-    /// Appends `{"error":{...}}`, always with all four members.
+    /// Appends `{"error":{...}}`, always with the four members.
     pub fn write(&self, out: &mut BytesMut) {
         let or_null = |text: Option<&str>, out: &mut BytesMut| match text {
             Some(text) => string::write(text, out),
@@ -43,7 +43,7 @@ impl ErrorEnvelope<'_> {
         out.freeze()
     }
 
-    /// The envelope as the last event of a failed stream. No `[DONE]` may follow it.
+    /// The envelope as the last event of a failed stream. No `[DONE]` may follow the event.
     pub fn event(&self) -> Bytes {
         let mut out = BytesMut::new();
         event::write(&self.body(), &mut out);

@@ -1,8 +1,8 @@
 //! Server-sent event parser: splits a byte stream into events, at any fragmentation.
 //!
-//! The standard is WHATWG HTML, "server-sent events", parsing an event stream. Two things differ, since the streams here carry JSON: an
-//! event without data bytes is dropped, and a final event without its blank line is returned if its data is complete, because some
-//! providers end that way.
+//! The standard is WHATWG HTML, "server-sent events", parsing an event stream. The parser differs in two ways, because the streams here
+//! carry JSON. An event without data bytes is dropped. A final event without its blank line is returned if its data is complete, because
+//! some providers end without the blank line.
 
 use bytes::BytesMut;
 
@@ -11,17 +11,17 @@ use crate::json::Reader;
 /// The data of the event that ends a completion stream.
 pub const DONE: &[u8] = b"[DONE]";
 
-/// One event of a stream.
+/// An event of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// Its data; several `data:` lines are joined by a line feed.
+    /// The data of the event; several `data:` lines are joined by a line feed.
     pub data: &'a [u8],
-    /// An `event:` line named it `error`, or its data is in an `error:` line.
+    /// Whether an `event:` line named the event `error`, or the data is in an `error:` line.
     pub named_error: bool,
 }
 
 impl Event<'_> {
-    /// Whether this is `[DONE]`. Client libraries check the prefix only, and so does this.
+    /// Whether this is `[DONE]`. Like client libraries, the check reads the prefix only.
     pub fn is_done(&self) -> bool {
         self.data.starts_with(DONE)
     }
@@ -30,7 +30,7 @@ impl Event<'_> {
 /// The remainder at the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail<'a> {
-    /// Nothing: the stream ended between two events.
+    /// No rest: the stream ended between two events.
     Nothing,
     /// A last event without its blank line, whose data is complete.
     Event(Event<'a>),
@@ -38,7 +38,7 @@ pub enum Tail<'a> {
     Torn,
 }
 
-/// An event, or a line of one, exceeds the limit.
+/// An event, or a line of an event, exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream is larger than {bytes_max} bytes")]
 pub struct EventTooLarge {
@@ -48,18 +48,18 @@ pub struct EventTooLarge {
 
 /// Splits a stream into events.
 ///
-/// Pass each piece as it arrives to [`push`](Self::push), take the events that it completes, and call [`finish`](Self::finish) at the end
-/// of the stream. An event that lies in one piece as `data: ...` with line feeds is returned as a slice of that piece; only split or
-/// differently formatted events are copied.
+/// Pass each arriving piece to [`push`](Self::push), take the completed events, and call [`finish`](Self::finish) at the end of the stream.
+/// An event within a piece in the form `data: ...` with line feeds is returned as a slice of the piece. Only split or differently formatted
+/// events are copied.
 #[derive(Debug)]
 pub struct EventCutter {
     bytes_max: usize,
-    /// The part of a line that has arrived, when the line is not in the current piece as a whole.
+    /// The arrived part of a line, when the line is not in the current piece as a whole.
     line: Vec<u8>,
     /// The data lines of the current event, each followed by a line feed.
     data: Vec<u8>,
     named_error: bool,
-    /// The last line ended with a carriage return: a following line feed belongs to it.
+    /// The last line ended with a carriage return: a following line feed belongs to the line.
     after_return: bool,
     /// Only a part of a byte order mark has been received.
     at_start: bool,
@@ -83,7 +83,7 @@ impl EventCutter {
         }
     }
 
-    /// Accepts the next piece. All events must be taken from the result, or bytes are lost.
+    /// Accepts the next piece. The caller must take every event from the result, or bytes are lost.
     pub fn push<'c, 'p>(&'c mut self, piece: &'p [u8]) -> Events<'c, 'p> {
         Events {
             cutter: self,
@@ -97,7 +97,7 @@ impl EventCutter {
         self.at_start = false;
         if !self.line.is_empty() {
             let line = std::mem::take(&mut self.line);
-            // A line that is too long leaves a torn remainder, which is the correct result.
+            // A line that is too long leaves a torn remainder, as intended.
             let _ = self.field(&line);
             self.line = line;
         }
@@ -144,7 +144,7 @@ impl EventCutter {
         self.bytes_max.saturating_add("data: ".len())
     }
 
-    /// Processes one line that is not empty.
+    /// Processes a line that is not empty.
     fn field(&mut self, line: &[u8]) -> Result<(), EventTooLarge> {
         if line.len() > self.line_max() {
             return Err(self.refuse());
@@ -171,7 +171,7 @@ impl EventCutter {
     }
 }
 
-/// The events that one piece completes.
+/// The events that a piece completes.
 #[derive(Debug)]
 pub struct Events<'c, 'p> {
     cutter: &'c mut EventCutter,
@@ -236,10 +236,10 @@ impl Events<'_, '_> {
     }
 }
 
-/// A larger buffer is freed after its event, since a stream may last long after its one large event.
+/// A larger buffer is freed after its event, because a stream may last long after its only large event.
 const KEPT_BYTES: usize = 64 * 1024;
 
-/// Empties a buffer, and frees a large one.
+/// Empties a buffer, and frees a large buffer.
 fn clear(buffer: &mut Vec<u8>) {
     match buffer.capacity() {
         ..=KEPT_BYTES => buffer.clear(),
@@ -285,9 +285,9 @@ impl EventCutter {
     }
 }
 
-/// Appends an event in the common format: one `data:` line and a blank line.
+/// Appends an event in the common format: a `data:` line and a blank line.
 ///
-/// A line feed in the data, which JSON has between its tokens only, becomes a space.
+/// A line feed in the data becomes a space. JSON has line feeds between tokens only.
 pub fn write(data: &[u8], out: &mut BytesMut) {
     out.reserve(data.len() + 8);
     out.extend_from_slice(b"data: ");

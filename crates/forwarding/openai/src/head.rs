@@ -1,24 +1,24 @@
-//! The id and the model that an answer names, for traces.
+//! The id and the model of an answer, for traces.
 
 use crate::json::{Kind, Reader, SyntaxError};
 
-/// The most characters of each. Longer ones are cut.
+/// The most characters of id or model. Longer texts are cut.
 const CHARS_MAX: usize = 256;
 
 /// The id and the model of an answer, or of an event of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerHead {
-    /// Its `id`, where that is a text.
+    /// The answer's `id`, if the value is a text.
     pub id: Option<String>,
-    /// Its `model`, likewise.
+    /// The answer's `model`, if the value is a text.
     pub model: Option<String>,
 }
 
 impl AnswerHead {
-    /// Reads both; nothing of a text that is no object.
+    /// Reads `id` and `model`; no value for a text that is no object.
     pub fn read(text: &[u8]) -> AnswerHead {
         let mut head = AnswerHead::default();
-        // A text that breaks off has the members before its end.
+        // The head of a broken text has the members before the break.
         let _ = head.members(text);
         head
     }

@@ -1,8 +1,9 @@
-//! A strict JSON reader that parses a text in one pass and reports byte ranges.
+//! A strict JSON reader that parses a text in a single pass and reports byte ranges.
 //!
-//! The gateway changes single members of texts it otherwise relays to the byte, so positions matter more than values. A deserialiser into
-//! structures hides them, and a tree of values costs an allocation a node. This reader allocates nothing, never recurses, and refuses what
-//! RFC 8259 refuses: its callers check that the text is UTF-8. A visitor ([`Visitor`]) is called for every value, also for skipped ones.
+//! The gateway changes single members of texts that are otherwise relayed to the byte: positions matter more than values. A deserialiser
+//! into structures hides positions, and a tree of values costs an allocation per node. This reader allocates nothing, never recurses, and
+//! refuses every text that RFC 8259 refuses; the callers check that the text is UTF-8. A visitor ([`Visitor`]) is called for every value,
+//! also for skipped values.
 
 pub(crate) mod scan;
 #[cfg(test)]
@@ -70,11 +71,11 @@ impl Kind {
     }
 }
 
-/// One member of an object, before its value is read.
+/// A member of an object, before its value is read.
 #[derive(Clone, Copy)]
 pub(crate) struct Key<'a> {
     pub(crate) text: Text<'a>,
-    /// The word of its name.
+    /// The word of the member's name.
     pub(crate) word: Option<Word>,
     /// The position of the key's opening quote.
     pub(crate) at: usize,
@@ -84,7 +85,7 @@ pub(crate) struct Key<'a> {
 pub(crate) trait Visitor {
     /// The start of an object or an array.
     fn open(&mut self, kind: Kind);
-    /// The end of the innermost one.
+    /// The end of the innermost object or array.
     fn close(&mut self);
     /// The name of a member; its value follows.
     fn name(&mut self, name: Text<'_>, word: Option<Word>);
@@ -105,12 +106,12 @@ impl Visitor for () {
     fn null(&mut self) {}
 }
 
-/// The parser of one text.
+/// The parser of a text.
 pub(crate) struct Reader<'a, L = ()> {
     text: &'a [u8],
     at: usize,
     depth: u32,
-    /// Whether the text may contain control characters: true unless it has been scanned.
+    /// Whether the text may contain control characters: true unless the text has been scanned.
     controls: bool,
     visitor: L,
 }
@@ -120,7 +121,7 @@ impl<'a> Reader<'a> {
         Self::starting_at(text, 0)
     }
 
-    /// A reader that starts at `at`, for one string in a text whose surroundings are known.
+    /// A reader that starts at `at`, for a string in a text with known surroundings.
     pub(crate) fn starting_at(text: &'a [u8], at: usize) -> Self {
         Self {
             text,
@@ -160,7 +161,7 @@ impl<'a, L: Visitor> Reader<'a, L> {
         span.of(self.text)
     }
 
-    /// The same reader for a text that has been scanned.
+    /// This reader for a scanned text.
     pub(crate) fn knowing(mut self, bytes: scan::Bytes) -> Self {
         self.controls = bytes.controls;
         self
@@ -176,7 +177,7 @@ impl<'a, L: Visitor> Reader<'a, L> {
         self.at
     }
 
-    /// Skips these bytes, whatever they are, if they are next.
+    /// Skips `bytes` if they are next, whatever their content.
     #[inline]
     pub(crate) fn passes(&mut self, bytes: &[u8]) -> bool {
         let passes = self.text[self.at..].starts_with(bytes);
@@ -186,7 +187,7 @@ impl<'a, L: Visitor> Reader<'a, L> {
         passes
     }
 
-    /// Whether the next byte is this one.
+    /// Whether the next byte is `byte`.
     #[inline]
     pub(crate) fn stands_at(&self, byte: u8) -> bool {
         self.text.get(self.at) == Some(&byte)
@@ -229,7 +230,7 @@ impl<'a, L: Visitor> Reader<'a, L> {
         Ok(())
     }
 
-    /// The next key of the entered object, or `None` after its closing brace. `first` is initially true.
+    /// The next key of the entered object, or `None` after the closing brace. `first` is initially true.
     #[inline]
     pub(crate) fn key(&mut self, first: &mut bool) -> Result<Option<Key<'a>>, SyntaxError> {
         match self.plain_key(*first) {
@@ -241,8 +242,8 @@ impl<'a, L: Visitor> Reader<'a, L> {
         }
     }
 
-    /// The next key in its common form: after a comma or brace, a word, a colon, and no white space. `None` for any other form, which
-    /// leaves the reader at its position.
+    /// The next key in its common form: after a comma or brace, a word, a colon, and no white space. `None` for any other form; the reader
+    /// stays at its position.
     #[inline]
     fn plain_key(&mut self, first: bool) -> Option<Key<'a>> {
         // The skipped byte replaces the comma.
@@ -324,9 +325,9 @@ impl<'a, L: Visitor> Reader<'a, L> {
         Ok(text)
     }
 
-    /// The next string, a name or a value, and its word if it has no escapes.
+    /// The next string, a name or a value, and its word if the string has no escapes.
     ///
-    /// Inlined, since its result does not fit into registers.
+    /// Inlined, because the result does not fit into registers.
     #[inline(always)]
     fn quoted(&mut self) -> Result<(Text<'a>, Option<Word>), SyntaxError> {
         self.space();
@@ -355,7 +356,7 @@ impl<'a, L: Visitor> Reader<'a, L> {
         }
     }
 
-    /// Continues in a string that starts at `start`, from its first byte that is not plain.
+    /// Continues in a string from `start`, at the string's first byte that is not plain.
     #[cold]
     #[inline(never)]
     fn rest_of_string(&mut self, start: usize) -> Result<Text<'a>, SyntaxError> {
@@ -383,8 +384,7 @@ impl<'a, L: Visitor> Reader<'a, L> {
         }
     }
 
-    /// The next number in its common form: up to seven digits, and nothing else. `None` for any other form, which leaves the reader at its
-    /// position.
+    /// The next number in its common form: only digits, at most seven. `None` for any other form; the reader stays at its position.
     #[inline]
     fn short_number(&mut self) -> Option<&'a [u8]> {
         let rest = self.text.get(self.at..)?;
@@ -460,7 +460,7 @@ impl<'a, L: Visitor> Reader<'a, L> {
         Ok(())
     }
 
-    /// Skips one whole value of any kind, validates it, and returns its range.
+    /// Skips a whole value of any kind, validates the value, and returns its range.
     #[inline]
     pub(crate) fn skip(&mut self) -> Result<Span, SyntaxError> {
         let kind = self.kind()?;
@@ -482,9 +482,10 @@ impl<'a, L: Visitor> Reader<'a, L> {
         Ok(Span { start, end })
     }
 
-    /// Skips one whole value and calls back for every string in it with the name of its member: the last name before it, or none.
+    /// Skips a whole value and calls back for every string in the value with the name of its member: the last name before the string, if
+    /// any.
     ///
-    /// One bit for each open level marks objects, so that nesting costs no stack.
+    /// A bit for each open level marks objects, so that nesting costs no stack.
     pub(crate) fn walk(
         &mut self,
         mut on_string: impl FnMut(&'a [u8], Span),
@@ -637,7 +638,7 @@ impl<'a, L: Visitor> Reader<'a, L> {
 
     #[inline]
     fn space(&mut self) {
-        // White space is rare, and every other valid byte here is above it.
+        // White space is rare, and every other valid byte here is above white space.
         if self.text.get(self.at).is_some_and(|&byte| byte <= b' ') {
             self.spaces();
         }
@@ -660,7 +661,7 @@ impl<'a, L: Visitor> Reader<'a, L> {
     }
 }
 
-/// Whether a text is exactly one JSON number.
+/// Whether a text is exactly a JSON number.
 pub(crate) fn is_number(text: &[u8]) -> bool {
     let mut reader = Reader::new(text);
     reader.number().is_ok_and(|number| number == text)

@@ -2,10 +2,10 @@
 
 use bytes::BytesMut;
 
-/// Letters, digits, `_` and `-`: our ids and words, which need no escapes.
+/// Letters, digits, `_` and `-`: the gateway's ids and words, which need no escapes.
 pub type Verbatim<'a> = &'a [u8];
 
-/// The metadata of one completion.
+/// The metadata of a completion.
 ///
 /// Credits are the texts of JSON numbers, so that decimals stay exact: binary floats are not used.
 #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ pub struct Metadata<'a> {
     pub owner: Verbatim<'a>,
     /// Another account the request was resolved to.
     pub resolved_owner: Option<Verbatim<'a>>,
-    /// We counted the tokens, since the provider reported none.
+    /// The gateway counted the tokens, because the provider reported no tokens.
     pub usage_estimated: bool,
 }
 

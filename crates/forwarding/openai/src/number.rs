@@ -3,7 +3,7 @@
 /// A JSON number where an unsigned integer is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whole {
-    /// A whole number of at least zero; one beyond 64 bits is `u64::MAX`.
+    /// A whole number of at least zero; a number beyond 64 bits is `u64::MAX`.
     Value(u64),
     /// Below zero, whole or not.
     Negative,
@@ -13,7 +13,7 @@ pub(crate) enum Whole {
 
 /// Parses a number that the reader has validated.
 pub(crate) fn whole(number: &[u8]) -> Whole {
-    // The common form: so few digits that they always fit, and nothing else.
+    // The common form: only digits, and few enough that they always fit.
     if number.len() <= 19 && number.iter().all(u8::is_ascii_digit) {
         let digits = number.iter().map(|digit| u64::from(digit - b'0'));
         return Whole::Value(digits.fold(0, |value, digit| 10 * value + digit));
@@ -21,7 +21,7 @@ pub(crate) fn whole(number: &[u8]) -> Whole {
     exactly(number)
 }
 
-/// The same for any number.
+/// As [`whole`], for any number.
 fn exactly(number: &[u8]) -> Whole {
     let (negative, digits) = match number.strip_prefix(b"-") {
         Some(rest) => (true, rest),

@@ -1,4 +1,4 @@
-//! Byte-preserving edits of any JSON object: members set and removed by name, for filters that know members this crate does not.
+//! Byte-preserving edits of any JSON object: members set and removed by name, for filters with members unknown to this crate.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use crate::string;
 /// The largest number of members of an object.
 const MEMBERS_MAX: u32 = 1_024;
 
-/// A list of edits of one JSON object, applied at once by [`ObjectEdit::apply`].
+/// A list of edits of a JSON object, applied together by [`ObjectEdit::apply`].
 ///
-/// Every byte outside the edited members is unchanged: the digits of numbers, the order of members, unknown members and white space. A
-/// text that is parsed and written again, by `serde_json` for example, loses them: a `seed` above 2^64 becomes a float.
+/// Every byte outside the edited members is unchanged: the digits of numbers, the order of members, unknown members and white space. A text
+/// that is parsed and written again, by `serde_json` for example, loses these properties: a `seed` above 2^64 becomes a float.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -34,7 +34,7 @@ pub struct ObjectEdit<'a> {
     /// Names in the order of the text.
     names: Vec<Cow<'a, [u8]>>,
     layout: Layout<u32>,
-    /// The last edit of each name: its new value, or none where it is removed.
+    /// The last edit of each name: the new value, or `None` for a removed member.
     edits: Vec<(Cow<'a, str>, Option<BytesMut>)>,
 }
 
@@ -51,7 +51,7 @@ pub enum ObjectError {
     /// The text is JSON, and no object.
     #[error("the text is not an object")]
     NotAnObject,
-    /// Two members have one name, so that two readers could read two values.
+    /// Two members have equal names, so that two readers could read two values.
     #[error("the member `{name}` is there twice")]
     Repeated {
         /// The name.
@@ -63,7 +63,7 @@ pub enum ObjectError {
 }
 
 impl<'a> ObjectEdit<'a> {
-    /// Reads an object, without edits. Takes one pass and allocates for the list of members alone.
+    /// Reads an object, without edits. Takes a single pass and allocates only the list of members.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl<'a> ObjectEdit<'a> {
             if ordinal == MEMBERS_MAX {
                 return Err(ObjectError::TooLarge);
             }
-            // Half a surrogate pair is no name that an edit could have.
+            // Half a surrogate pair is no name for an edit.
             edit.names
                 .push(key.text.bytes().unwrap_or(Cow::Borrowed(key.text.raw)));
             edit.layout.members.push((ordinal, member));
@@ -116,11 +116,11 @@ impl<'a> ObjectEdit<'a> {
         Some(member.value().of(self.body))
     }
 
-    /// Sets a member to a JSON text: in its place, or as the last one where there is none.
+    /// Sets a member to a JSON text: in the member's place, or as the last member of an object without the member.
     ///
     /// # Errors
     ///
-    /// `json` is not one JSON value.
+    /// `json` is not a single JSON value.
     pub fn set(self, name: impl Into<Cow<'a, str>>, json: &str) -> Result<Self, SyntaxError> {
         let mut reader = Reader::new(json.as_bytes());
         reader.skip()?;
@@ -128,19 +128,19 @@ impl<'a> ObjectEdit<'a> {
         Ok(self.edit(name.into(), Some(BytesMut::from(json.as_bytes()))))
     }
 
-    /// Sets a member to a string: in its place, or as the last one where there is none.
+    /// Sets a member to a string: in the member's place, or as the last member of an object without the member.
     pub fn set_text(self, name: impl Into<Cow<'a, str>>, text: &str) -> Self {
         let mut value = BytesMut::new();
         string::write(text, &mut value);
         self.edit(name.into(), Some(value))
     }
 
-    /// Removes a member, if it is there.
+    /// Removes a member, if present.
     pub fn remove(self, name: impl Into<Cow<'a, str>>) -> Self {
         self.edit(name.into(), None)
     }
 
-    /// The edited text; the same buffer, not copied, without edits.
+    /// The edited text. Without edits, the unchanged buffer, not copied.
     pub fn apply(&self) -> Bytes {
         if self.edits.is_empty() {
             return self.body.clone();

@@ -8,7 +8,7 @@ use crate::splice::{Layout, Member, Splice};
 use crate::string;
 use crate::usage::Usage;
 
-/// The common part of every answer and event for one client: built once.
+/// The common part of every answer and event for a client: built once.
 #[derive(Clone, Debug)]
 pub struct Patch {
     /// The model's name for the client as a JSON string.
@@ -18,8 +18,8 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// Gives every `id` the prefix of the family's ids (`chatcmpl-`, `cmpl-`), unless it has it, and writes metadata objects as a member
-    /// called `metadata_name`. A provider's member of that name never reaches the client.
+    /// Gives every `id` the prefix of the family's ids (`chatcmpl-`, `cmpl-`), unless the id has the prefix. Writes metadata objects as a
+    /// member called `metadata_name`. A provider's member with this name never reaches the client.
     pub fn new(family: &'static Family, metadata_name: &str) -> Self {
         Self {
             model: None,
@@ -46,7 +46,7 @@ impl Patch {
         &self.metadata_name
     }
 
-    /// Appends `text`, an object with at least one member and no metadata, up to its closing brace, with `metadata` in it.
+    /// Appends `text` up to its closing brace, with `metadata` added. `text` is an object with at least a member and no metadata.
     pub fn append_metadata(&self, text: &[u8], metadata: &[u8], out: &mut BytesMut) {
         let open = text.strip_suffix(b"}").unwrap_or(text);
         out.extend_from_slice(open);
@@ -57,9 +57,9 @@ impl Patch {
         out.extend_from_slice(b"}");
     }
 
-    /// Writes `text`, which has this `layout`, with this patch and the changes for this one text.
+    /// Writes `text` of this `layout`, with this patch and the changes for this text.
     ///
-    /// Returns the offset in `out` of the text's byte `mark`, if it lies in `choices`.
+    /// Returns the offset in `out` of the text's byte `mark`, if the byte lies in `choices`.
     pub(crate) fn write(
         &self,
         text: &[u8],
@@ -134,7 +134,7 @@ pub(crate) enum UsageChange {
 }
 
 impl UsageChange {
-    /// The change after which a client that would find the usage `shown` finds the charged one, if that is known.
+    /// The change by which a client finds the `charged` usage in place of the `shown` usage. No change without a charged usage.
     pub(crate) fn to(charged: Option<Usage>, shown: Option<Usage>) -> Self {
         match charged {
             Some(charged) if shown != Some(charged) => Self::Set(charged),
@@ -155,7 +155,7 @@ impl UsageChange {
     }
 }
 
-/// The changes to one text in addition to the patch.
+/// The changes to a text in addition to the patch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change<'a> {
     pub(crate) usage: UsageChange,

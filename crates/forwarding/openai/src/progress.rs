@@ -6,10 +6,10 @@ use crate::chunk::Chunk;
 use crate::completion::FinishReason;
 use crate::usage::Usage;
 
-/// The most choices whose ends are tracked. No provider sends as many; bounds the cost of a broken one.
+/// The most choices whose ends are tracked. No provider sends as many; the limit bounds the cost of a broken provider.
 const CHOICES_MAX: usize = 1024;
 
-/// The state of one stream, updated by each event.
+/// The state of a stream, updated by each event.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     /// Choices so far, by index, with their finish reasons.
@@ -31,7 +31,7 @@ impl Progress {
                 .choices
                 .binary_search_by_key(&choice.index, |(index, _)| *index);
             if place.is_err() && self.choices.len() == CHOICES_MAX {
-                // The stream will never count as finished: it is not tracked to the end.
+                // The stream will never count as finished, because the stream is not tracked to the end.
                 self.unfinished = usize::MAX;
                 continue;
             }
@@ -53,7 +53,7 @@ impl Progress {
         }
     }
 
-    /// Whether at least one choice has arrived, and every one of them has ended.
+    /// Whether at least a choice has arrived, and every arrived choice has ended.
     ///
     /// With `n` above 1 a choice may still be missing when this becomes true: compare [`choices_seen`](Self::choices_seen) with the
     /// requested number.
@@ -68,7 +68,7 @@ impl Progress {
         self.all_finished() && self.choices.iter().all(stopped)
     }
 
-    /// Whether each choice has ended, and none broke off: see [`FinishReason::is_whole`].
+    /// Whether every choice has ended, and no choice broke off: see [`FinishReason::is_whole`].
     pub fn all_whole(&self) -> bool {
         let whole =
             |(_, finish): &(u32, Option<FinishReason>)| finish.is_some_and(FinishReason::is_whole);
@@ -90,7 +90,7 @@ impl Progress {
         self.choices.len()
     }
 
-    /// The current usage: the last valid one.
+    /// The current usage: the last valid usage.
     pub fn usage(&self) -> Option<Usage> {
         self.usage
     }

@@ -8,26 +8,27 @@ use crate::json::{Kind, Reader, SyntaxError};
 /// The most characters of a message.
 const MESSAGE_CHARS_MAX: usize = 400;
 
-/// A provider's error, as far as it can be parsed.
+/// A provider's error, as far as the error can be parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderError {
-    /// The message on one line, without control characters, at most 400 characters; `None` without a readable one.
+    /// The message on a line, without control characters, at most 400 characters; `None` without a readable message.
     pub message: Option<String>,
-    /// The provider's `type`, cleaned the same way.
+    /// The provider's `type`, cleaned like the message.
     pub kind: Option<String>,
-    /// The provider's `code`, as text even if it is a number.
+    /// The provider's `code`, as text even for a number.
     pub code: Option<String>,
     /// The provider's `param`.
     pub param: Option<String>,
-    /// The wait that it asks for: `retryDelay` in one of the `details` of the error, as Google has it (`google.rpc.RetryInfo`).
+    /// The requested wait: `retryDelay` in an item of the error's `details`, as Google sends the wait (`google.rpc.RetryInfo`).
     pub retry_delay: Option<Duration>,
 }
 
 impl ProviderError {
     /// Parses the body of a response, or the data of an error event, in any format.
     ///
-    /// Supported are the envelope `{"error":{"message",...}}`, `{"error":"..."}`, `{"message":"..."}`, `{"detail":"..."}` or a list of such
-    /// details, an array around any of them, a JSON string, and plain text. An HTML page yields its title. Anything else yields no message.
+    /// Supported are the envelope `{"error":{"message",...}}`, `{"error":"..."}`, `{"message":"..."}`, `{"detail":"..."}` or a list of
+    /// details, an array around any of these forms, a JSON string, and plain text. An HTML page yields its title. Anything else yields no
+    /// message.
     pub fn read(body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(body);
         let text = text.trim_start_matches('\u{feff}').trim();
@@ -75,7 +76,7 @@ impl ProviderError {
         Ok(())
     }
 
-    /// Reads the wait in a list of details, of which the first counts.
+    /// Reads the wait in a list of details. The first wait counts.
     fn details(&mut self, reader: &mut Reader<'_>) -> Result<(), SyntaxError> {
         let mut first = true;
         reader.enter()?;
@@ -132,7 +133,7 @@ impl ProviderError {
     }
 }
 
-/// A duration as Protocol Buffers have it in JSON: seconds, perhaps with a fraction, and `s`.
+/// A duration in Protocol Buffers' JSON form: seconds, perhaps with a fraction, and `s`.
 fn seconds(text: &str) -> Option<Duration> {
     let number = text.strip_suffix('s')?;
     let is_plain = number
@@ -142,7 +143,7 @@ fn seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// One line of at most 400 characters: consecutive white space and control characters become one space.
+/// A line of at most 400 characters: consecutive white space and control characters become a single space.
 fn clean(text: &str) -> Option<String> {
     let mut line = String::with_capacity(text.len().min(MESSAGE_CHARS_MAX));
     let mut chars = 0;
@@ -167,7 +168,7 @@ fn clean(text: &str) -> Option<String> {
     (!line.is_empty()).then_some(line)
 }
 
-/// White space, control characters, and characters that change the display of the text around them.
+/// White space, control characters, and characters that change the display of the surrounding text.
 fn is_unprintable(character: char) -> bool {
     character.is_whitespace()
         || character.is_control()

@@ -21,7 +21,7 @@ pub use error::{RequestError, RequestErrorCode};
 
 use error::{Path, brief};
 
-/// The parser of a body also builds its canonical form, in one pass.
+/// The parser of a body also builds the canonical form, in the same pass.
 type Reader<'a> = crate::json::Reader<'a, Encoder>;
 
 /// The most top-level members. Real requests have about twenty; the limit bounds the check for duplicate members.
@@ -36,22 +36,22 @@ pub struct Parts {
     pub audios: u32,
     /// `file`, `input_file`.
     pub files: u32,
-    /// Any other type than these and text, or none. The content of such a part is in `text_bytes` as well.
+    /// Parts of any type besides text and the types above, or without a type. The content of these parts counts in `text_bytes` as well.
     pub others: u32,
     /// Bytes of the pictures, sounds and files themselves (or of their URLs), as encoded in the body.
     pub media_bytes: u64,
 }
 
-/// The facts of one request body, owned, and its canonical form if that is short; the body itself is not kept.
+/// The facts of a request body, owned, and the canonical form if the form is short; the body itself is not kept.
 ///
-/// A value of this type guarantees that the body is strict JSON without duplicate top-level members, that every documented member has its
-/// type and range, and that no other name equals one of those for a case-insensitive parser. Other members were skipped.
+/// A value of this type guarantees that the body is strict JSON without duplicate top-level members, and that every documented member has
+/// its type and range. For a case-insensitive parser, no other name equals a documented name. Other members were skipped.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CompletionRequest {
     /// The family of the request.
     pub family: &'static Family,
-    /// `model`; `None` when absent or null, which selects the default model.
+    /// `model`; `None` when absent or null. `None` selects the default model.
     pub model: Option<String>,
     /// `stream`, default false.
     pub stream: bool,
@@ -63,13 +63,13 @@ pub struct CompletionRequest {
     pub max_tokens: Option<u64>,
     /// `max_completion_tokens`, at least 1.
     pub max_completion_tokens: Option<u64>,
-    /// `n`, the answers requested for one prompt, default 1.
+    /// `n`, the answers requested for a prompt, default 1.
     pub n: u64,
-    /// `best_of`, the answers generated for one prompt, default 1.
+    /// `best_of`, the answers generated for a prompt, default 1.
     pub best_of: u64,
     /// Prompts in the body: 1 for a chat, else the items of `prompt`, at least 1.
     pub prompts: u64,
-    /// Bytes of a text request's `system`, as encoded in the body. It precedes every prompt.
+    /// Bytes of a text request's `system`, as encoded in the body. The `system` text precedes every prompt.
     pub system_bytes: u64,
     /// Items of `messages`; 0 for a text request.
     pub messages: u64,
@@ -78,14 +78,14 @@ pub struct CompletionRequest {
     pub text_bytes: u64,
     /// Parts of messages that are not text.
     pub parts: Parts,
-    /// `tools` has at least one item.
+    /// Whether `tools` has at least an item.
     pub tools: bool,
-    /// `plugins` has at least one item.
+    /// Whether `plugins` has at least an item.
     pub plugins: bool,
-    /// The provider is asked to read something that is not in the request and may change: it has a member or a tool for a search, a tool that
-    /// the provider runs, or a picture, sound or file by its URL.
+    /// Whether the provider is asked to read something outside the request that may change. The request has a member or a tool for a
+    /// search, a tool that the provider runs, or a picture, sound or file by its URL.
     pub external: bool,
-    /// The values of `role` that are `developer`, in the order of the text.
+    /// The values of `role` equal to `developer`, in the order of the text.
     pub(crate) developer_roles: SmallVec<[Span; 1]>,
     pub(crate) layout: Layout<Owned>,
     pub(crate) stream_options: StreamOptions,
@@ -105,13 +105,13 @@ pub(crate) enum Owned {
     MaxCompletionTokens,
     /// Of a text request.
     Prompt,
-    /// Of a text request, when it is not null.
+    /// `system` of a text request, when not null.
     System,
-    /// A member that some provider does not get, with its bytes that may become prompt tokens.
+    /// A member that some provider does not get, with the member's bytes that may become prompt tokens.
     Listed(u32),
 }
 
-/// The content of `stream_options`, if it is an object.
+/// The content of `stream_options`, if the value is an object.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StreamOptions {
     pub(crate) object: bool,
@@ -120,7 +120,7 @@ pub(crate) struct StreamOptions {
 }
 
 impl CompletionRequest {
-    /// Parses and validates the body of a completion request. Boxed, because it is large: it is written in place.
+    /// Parses and validates the body of a completion request. Boxed, because the request is large and written in place.
     ///
     /// # Errors
     ///
@@ -129,8 +129,8 @@ impl CompletionRequest {
         Self::read_listing(family, body, &[])
     }
 
-    /// The same, and records the members of the body whose names are `listed`, in any case: those that [`find_member`](Self::find_member)
-    /// and [`BodyEdit::without`](crate::BodyEdit::without) may be called for.
+    /// As [`CompletionRequest::read`]. Also records the body's members whose names are `listed`, in any case: the members for later calls
+    /// of [`find_member`](Self::find_member) and [`BodyEdit::without`](crate::BodyEdit::without).
     ///
     /// # Errors
     ///
@@ -147,7 +147,8 @@ impl CompletionRequest {
         }
         let bytes = Bytes::of(body);
         let read = Self::walk(family, body, bytes, listed);
-        // This error takes precedence over any other. Checked afterwards, since most bodies are ASCII, which is a faster check.
+        // This error takes precedence over any other error. Checked afterwards, because most bodies are ASCII, and the check for ASCII is
+        // faster.
         if !bytes.ascii
             && let Err(error) = std::str::from_utf8(body)
         {
@@ -159,7 +160,7 @@ impl CompletionRequest {
         read
     }
 
-    /// Parses a body of any bytes; its result for one that is not UTF-8 is meaningless.
+    /// Parses a body of any bytes; the result for a body that is not UTF-8 is meaningless.
     fn walk(
         family: &'static Family,
         body: &[u8],
@@ -169,7 +170,7 @@ impl CompletionRequest {
         let mut reader = Reader::with_visitor(body, Encoder::new(body.len())).knowing(bytes);
         let kind = reader.kind()?;
         if kind != Kind::Object {
-            // The kind is that of the first byte: a text that is not JSON at all may begin like a value.
+            // The kind follows from the first byte: a text that is not JSON at all may begin like a value.
             reader.skip()?;
             reader.end()?;
             return Err(RequestError::invalid_json(format!(
@@ -185,7 +186,7 @@ impl CompletionRequest {
         Ok(request)
     }
 
-    /// The most tokens of one answer: the larger of `max_tokens` and `max_completion_tokens`, if either is present.
+    /// The most tokens of an answer: the larger of `max_tokens` and `max_completion_tokens`, if present.
     pub fn output_max(&self) -> Option<u64> {
         self.max_tokens.max(self.max_completion_tokens)
     }
@@ -195,8 +196,8 @@ impl CompletionRequest {
         self.n.max(self.best_of).saturating_mul(self.prompts)
     }
 
-    /// The name, as written in the parsed body, of the first member that has one of `names` in any case. All of these were listed when the
-    /// body was parsed.
+    /// The name, as written in the parsed body, of the first member named in `names`, in any case. Every name was listed when the body was
+    /// parsed.
     pub fn find_member(&self, body: &[u8], names: &[Box<str>]) -> Option<String> {
         let mut members = self.layout.members.iter();
         members.find_map(|(_, member)| {
@@ -205,8 +206,8 @@ impl CompletionRequest {
         })
     }
 
-    /// Subtracts the members with one of `names`, in any case, from [`text_bytes`](Self::text_bytes): for members that no provider of the
-    /// model gets. All of these were listed when `body` was parsed.
+    /// Subtracts the members named in `names`, in any case, from [`text_bytes`](Self::text_bytes): for members that no provider of the
+    /// model gets. Every name was listed when `body` was parsed.
     pub fn leave_out(&mut self, body: &[u8], names: &[Box<str>]) {
         for (owned, member) in &self.layout.members {
             if let Owned::Listed(bytes) = owned
@@ -249,7 +250,7 @@ impl CompletionRequest {
         reader: &mut Reader<'_>,
         listed: &[Box<str>],
     ) -> Result<(), RequestError> {
-        // One bit for each word that has occurred as a name. All other names, and duplicate words.
+        // A bit for each word that has occurred as a name. `names` has every other name, and duplicate words.
         let mut words = 0u128;
         let mut names: SmallVec<[Cow<'_, [u8]>; 4]> = SmallVec::new();
         let mut first = true;
@@ -300,13 +301,13 @@ impl CompletionRequest {
         refuse_duplicate_names(&mut names)
     }
 
-    /// Checks that need all members.
+    /// Checks that need every member.
     fn check_whole(&mut self) -> Result<(), RequestError> {
         if self.messages == 0 && self.prompts == 0 {
             let input = self.family.request.input;
             return Err(RequestError::missing(Path::Top(input.as_bytes())));
         }
-        // A chat is one prompt, however many messages it has.
+        // A chat is a single prompt, with any number of messages.
         self.prompts = self.prompts.max(1);
         let system = self.system_bytes.saturating_mul(self.prompts);
         self.text_bytes = self.text_bytes.saturating_add(system);
@@ -318,19 +319,19 @@ impl CompletionRequest {
 /// The name of a member of `body`.
 pub(crate) fn name_of<'b>(member: &Member, body: &'b [u8]) -> Cow<'b, str> {
     let mut reader = crate::json::Reader::starting_at(body, member.key());
-    // It has been parsed before.
+    // The name has been parsed before.
     let name = reader.string().map(Text::decode_lossy);
     name.unwrap_or_default()
 }
 
-/// Whether a member's name is one of `names`, in any case.
+/// Whether a member's name is in `names`, in any case.
 pub(crate) fn is_any_of(name: &str, names: &[Box<str>]) -> bool {
     names.iter().any(|one| case::is_same(name, one))
 }
 
-/// Refuses an object with a duplicate name: we would charge for one value and the provider use the other.
+/// Refuses an object with a duplicate name: the gateway would charge for the first value, and the provider would use the second value.
 fn refuse_duplicate_names(names: &mut [Cow<'_, [u8]>]) -> Result<(), RequestError> {
-    // By length first, since most names differ in it and need no comparison.
+    // By length first, because most names differ in length and need no comparison.
     names.sort_unstable_by(|one, other| (one.len(), one).cmp(&(other.len(), other)));
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(RequestError::invalid_json(format!(

@@ -5,10 +5,10 @@ use smallvec::SmallVec;
 
 use crate::json::Span;
 
-/// The position of one member of an object, in compact form: it is kept for each request until its end.
+/// The position of a member of an object, in compact form: a request keeps the position until the request's end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
-    /// The number of members before it.
+    /// The number of members before this member.
     ordinal: u32,
     key: u32,
     value: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// The member with `ordinal` others before it, whose key's opening quote is at `key`. `None` for a text of four gigabytes.
+    /// The member after `ordinal` other members. The opening quote of the member's key is at `key`. `None` for a text of four gigabytes.
     pub(crate) fn new(ordinal: u32, key: usize, value: Span) -> Option<Self> {
         // The end is the last of the three.
         let end = u32::try_from(value.end).ok()?;
@@ -48,13 +48,13 @@ impl Member {
     }
 }
 
-/// The editable members of an object, in the order of the text, each with its name in `K`.
+/// The editable members of an object, in the order of the text, with the names in `K`.
 ///
 /// A name may occur twice where the parser of the object allows it.
 #[derive(Debug)]
 pub(crate) struct Layout<K> {
     pub(crate) members: SmallVec<[(K, Member); 4]>,
-    /// The number of all members of the object.
+    /// The number of members of the object.
     pub(crate) count: u32,
     /// Offset of the closing brace.
     pub(crate) close: usize,
@@ -116,16 +116,17 @@ impl<'t, 'o> Splice<'t, 'o> {
         self.out
     }
 
-    /// Copies up to `span`, skips it, and returns the output for a replacement.
+    /// Copies up to `span`, skips `span`, and returns the output for a replacement.
     pub(crate) fn instead_of(&mut self, span: Span) -> &mut BytesMut {
         self.up_to(span.start);
         self.done = span.end;
         self.out
     }
 
-    /// Removes a member, with the one comma that becomes redundant.
+    /// Removes a member, with the comma that becomes redundant.
     ///
-    /// That is the comma before it, unless no earlier member remains: then it is the one after it.
+    /// The redundant comma is the comma before the member. Without an earlier remaining member, the redundant comma is the comma after the
+    /// member.
     pub(crate) fn remove(&mut self, member: &Member) {
         let mut span = Span {
             start: member.key(),
@@ -150,7 +151,7 @@ impl<'t, 'o> Splice<'t, 'o> {
 
     /// Copies up to the closing brace of the object, and returns the output for an additional member.
     ///
-    /// The comma before that member is written here if it is needed.
+    /// The comma before the member is written here if needed.
     pub(crate) fn append<K>(&mut self, layout: &Layout<K>) -> &mut BytesMut {
         self.up_to(layout.close);
         if self.added || self.removed < layout.count {

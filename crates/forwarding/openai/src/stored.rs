@@ -1,9 +1,9 @@
-//! The stored form of a completion, from which whole answers and streams are both written.
+//! The stored form of a completion, the source of whole answers and of streams.
 //!
-//! The stored form is a whole answer without the parts of one reply: its id, its time, the metadata. A whole answer is converted by
-//! dropping those, and members that may identify the requester; a stream is accumulated into it ([`Accumulator`]). A reply is written from
-//! it by prepending an id and a time, and a stream by replaying it as events ([`StoredAnswer::events`]). Every additional member of a
-//! provider is kept.
+//! The stored form is a whole answer without the parts of a reply: the id, the time, the metadata. A whole answer is converted by dropping
+//! the parts of a reply, and members that may identify the requester. A stream is accumulated into the stored form ([`Accumulator`]). A
+//! reply is written from the stored form by prepending an id and a time, and a stream by replaying the stored form as events
+//! ([`StoredAnswer::events`]). Every additional member of a provider is kept.
 
 mod accumulator;
 mod item;
@@ -28,28 +28,28 @@ pub use accumulator::Accumulator;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoredError {
-    /// It exceeds the size limit.
+    /// The answer exceeds the size limit.
     #[error("the answer is larger than {bytes_max} bytes")]
     TooLarge {
         /// The limit.
         bytes_max: usize,
     },
-    /// It cannot be replayed: it has no valid choices.
+    /// The answer cannot be replayed: the answer has no valid choices.
     #[error("the answer has no choices")]
     NoChoices,
-    /// The events of its stream do not join to one answer: clients make different answers of them, or a member is there twice.
+    /// The events of the stream do not join to a single answer: clients make different answers of the events, or a member occurs twice.
     #[error("the events of the stream do not join to one answer")]
     NotJoinable,
-    /// It is not JSON.
+    /// The answer is not JSON.
     #[error(transparent)]
     Syntax(#[from] SyntaxError),
 }
 
-/// A completion without the parts of one reply.
+/// A completion without the parts of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAnswer {
     family: &'static Family,
-    /// A JSON object with at least one member and no white space before its first.
+    /// A JSON object with at least a member and no white space before its first member.
     text: Bytes,
     has_usage: bool,
 }
@@ -59,11 +59,11 @@ pub struct StoredAnswer {
 pub struct ReplayEvents {
     /// Every event without its prefix, concatenated.
     text: Bytes,
-    /// The end of each.
+    /// The end of each event.
     ends: Box<[usize]>,
 }
 
-/// The parts of one reply.
+/// The parts of a reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp<'a> {
     /// The reply's id with its prefix: letters, digits and `-` only.
@@ -73,7 +73,7 @@ pub struct Stamp<'a> {
 }
 
 impl<'a> Stamp<'a> {
-    /// The stamp of a reply that was written from a stored answer, whole or one of its events, and the bytes after it.
+    /// The stamp of a reply that was written from a stored answer, whole or a single event, and the bytes after the stamp.
     pub fn split(data: &'a [u8]) -> Option<(Stamp<'a>, &'a [u8])> {
         let rest = data.strip_prefix(br#"{"id":""#)?;
         let (id, rest) = rest.split_at(memchr::memchr(b'"', rest)?);
@@ -86,7 +86,7 @@ impl<'a> Stamp<'a> {
         Some((stamp, &rest[1..]))
     }
 
-    /// The reply with this stamp before the bytes that [`Stamp::split`] found after another.
+    /// The reply with this stamp before the bytes that [`Stamp::split`] found after another stamp.
     pub fn join(self, rest: &[u8]) -> Bytes {
         let mut out = BytesMut::with_capacity(self.len() + rest.len());
         self.write(&mut out);
@@ -121,7 +121,7 @@ impl StoredAnswer {
         metadata: &str,
         bytes_max: usize,
     ) -> Result<StoredAnswer, StoredError> {
-        // The dropped part is usually larger than the added one.
+        // The dropped part is usually larger than the added part.
         let mut out = BytesMut::with_capacity(body.len() + model.len());
         out.extend_from_slice(br#"{"model":"#);
         string::write(model, &mut out);
@@ -139,16 +139,16 @@ impl StoredAnswer {
             let kind = reader.kind()?;
             let value = reader.skip()?;
             match &*name {
-                // Some providers repeat the last two from the request: they identify the requester.
+                // Some providers repeat `metadata` and `user` from the request. The two members identify the requester.
                 "id" | "created" | "model" | "metadata" | "user" => continue,
                 "choices" => has_choices = kind == Kind::Array,
                 "usage" => {
                     let reported = Reported::read(value.of(body));
-                    // Without a valid one tokens are counted and written for every reply.
+                    // Without a valid usage, tokens are counted and written for every reply.
                     let Some(usage) = reported.usage else {
                         continue;
                     };
-                    // The last valid one counts, as it does for the charge.
+                    // The last valid usage counts, as for the charge.
                     if let Some(before) = usage_at.take() {
                         let behind = out.split_off(before.end);
                         out.truncate(before.start);
@@ -189,17 +189,17 @@ impl StoredAnswer {
         })
     }
 
-    /// Its memory in bytes.
+    /// The answer's memory in bytes.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// Whether it has a usage.
+    /// Whether the answer has a usage.
     pub fn has_usage(&self) -> bool {
         self.has_usage
     }
 
-    /// Writes it as a whole answer, with spare capacity for `spare` more bytes.
+    /// Writes the stored form as a whole answer, with spare capacity for `spare` more bytes.
     pub fn answer(&self, stamp: Stamp<'_>, spare: usize) -> Bytes {
         let mut out = BytesMut::with_capacity(stamp.len() + self.text.len() + spare);
         stamp.write(&mut out);
@@ -207,12 +207,12 @@ impl StoredAnswer {
         out.freeze()
     }
 
-    /// Replays it as events: for each choice its role, then its words by twenty, then its finish reason. With `include_usage` every event
-    /// has a `usage` of null, and one more at the end has the tokens, if they are known.
+    /// Replays the answer as events: for each choice the role, the words by twenty, and the finish reason. With `include_usage` every event
+    /// has a `usage` of null. A further event at the end has the tokens, if known.
     ///
     /// # Errors
     ///
-    /// A part of it cannot be represented in a stream.
+    /// A part of the answer cannot be represented in a stream.
     pub fn events(&self, include_usage: bool) -> Result<ReplayEvents, StoredError> {
         replay::events(
             self.family,
@@ -222,7 +222,7 @@ impl StoredAnswer {
         )
     }
 
-    /// Appends the generated text of all choices, for token counting.
+    /// Appends the generated text of every choice, for token counting.
     pub fn append_text(&self, out: &mut String) {
         let mut facts = crate::completion::Completion::new();
         let walk = self.family.answer.read;
@@ -238,7 +238,7 @@ impl ReplayEvents {
         self.text.len() + size_of_val(&*self.ends)
     }
 
-    /// Writes them as events of one reply: the data of each.
+    /// Writes the events of a reply: the data of each event.
     pub fn write(&self, stamp: Stamp<'_>) -> Vec<Bytes> {
         let mut beginning = BytesMut::with_capacity(stamp.len());
         stamp.write(&mut beginning);
@@ -264,7 +264,7 @@ impl ReplayEvents {
     }
 }
 
-/// Appends the value of a `usage` member with its parsed counts, so that a client finds the usage that it is charged for.
+/// Appends the value of a `usage` member with its parsed counts, so that a client finds the charged usage.
 fn write_usage(value: &[u8], reported: Reported, usage: Usage, out: &mut BytesMut) {
     if reported.is_exact {
         out.extend_from_slice(value);

@@ -1,4 +1,4 @@
-//! JSON strings: decoding without a copy where there are no escapes, and encoding.
+//! JSON strings: decoding, without a copy for strings without escapes, and encoding.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ pub(crate) struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// Whether the string equals `word`, which has no character that JSON escapes.
+    /// Whether the string equals `word`. `word` has no character that JSON escapes.
     pub(crate) fn is(self, word: &str) -> bool {
         if self.escaped {
             self.decode().is_some_and(|text| text == word)
@@ -23,7 +23,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The decoded string; `None` when it holds half a surrogate pair, which no UTF-8 text can.
+    /// The decoded string; `None` for half a surrogate pair, which no UTF-8 text can hold.
     pub(crate) fn decode(self) -> Option<Cow<'a, str>> {
         if !self.escaped {
             return std::str::from_utf8(self.raw).ok().map(Cow::Borrowed);
@@ -32,7 +32,7 @@ impl<'a> Text<'a> {
         unescape(self.raw, &mut text).then_some(Cow::Owned(text))
     }
 
-    /// The bytes of the decoded string, for comparisons; `None` when it holds half a surrogate pair. The text around it is UTF-8.
+    /// The bytes of the decoded string, for comparisons; `None` for half a surrogate pair. The surrounding text is UTF-8.
     pub(crate) fn bytes(self) -> Option<Cow<'a, [u8]>> {
         if !self.escaped {
             return Some(Cow::Borrowed(self.raw));
@@ -51,9 +51,9 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Appends the decoded bytes between two quotes, and returns whether nothing was replaced by U+FFFD.
+/// Appends the decoded bytes between two quotes, and returns whether no character was replaced by U+FFFD.
 ///
-/// The reader has validated the escapes; an invalid one is dropped.
+/// The reader has validated the escapes; an invalid escape is dropped.
 pub(crate) fn unescape(raw: &[u8], out: &mut String) -> bool {
     let mut whole = true;
     let mut rest = raw;
@@ -76,7 +76,7 @@ pub(crate) fn unescape(raw: &[u8], out: &mut String) -> bool {
     append_utf8(rest, out) && whole
 }
 
-/// The character of `\uXXXX`, or of two of them that make a surrogate pair, and its encoded length.
+/// The character of `\uXXXX`, or of two escapes that make a surrogate pair, and its encoded length.
 pub(crate) fn unicode(escape: &[u8]) -> (Option<char>, usize) {
     let Some(high) = code_unit(escape) else {
         return (None, 2);

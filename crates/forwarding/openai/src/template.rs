@@ -1,12 +1,13 @@
-//! A parse cache of answer templates: an answer that matches an earlier one of the same provider is not parsed.
+//! A parse cache of answer templates: an answer that matches an earlier answer of the provider is not parsed.
 //!
-//! Such answers differ in a few values: the id, the time, the generated text, the token counts. A [`Template`] is a parsed answer without
-//! those values: fixed bytes, and between them slots for one string or number each. A text with all these bytes around valid strings and
-//! numbers is the same JSON with other values, so that the facts of the one apply to the other, except for positions. Any other text is
-//! parsed, and may become a template itself.
+//! Answers of a provider differ in a few values: the id, the time, the generated text, the token counts. A [`Template`] is a parsed answer
+//! without the differing values: fixed bytes, and between the fixed bytes slots for a string or number. A text with these fixed bytes
+//! around valid strings and numbers is equal JSON with other values. The facts of the template therefore apply to the text, except for
+//! positions. Any other text is parsed, and may become a template itself.
 //!
-//! Templates are kept per thread, the last few that matched. They contain no generated text except where an answer repeats it or has it
-//! outside its text: reasoning under two names, the tokens of `logprobs`, the URLs of media. It never leaves the thread.
+//! Templates are kept per thread, the last few that matched. A template contains no generated text except where an answer repeats the text
+//! or has text outside its text members: reasoning under two names, the tokens of `logprobs`, the URLs of media. The text never leaves the
+//! thread.
 
 #[cfg(test)]
 mod tests;
@@ -23,27 +24,27 @@ use crate::json::{Kind, Reader, Span, SyntaxError};
 use crate::usage::{self, Counts, Reported, Usage};
 use crate::word::Word;
 
-/// The most templates of a thread: usually one or two for each frequently used model.
+/// The most templates of a thread: usually a template or two for each frequently used model.
 const TEMPLATES_MAX: usize = 8;
 
-/// A template is made of every answer that matches none, and of every second, fourth, and so on, while the templates stay unused; but at
-/// least of every so many, as a power of two: a provider may change its format.
+/// An answer without a matching template becomes a template. While templates stay unused, only every second answer becomes a template,
+/// every fourth, and so on. The interval is at most two to the power of this number, because a provider may change its format.
 const RARELY: u32 = 6;
 
-/// The most slots of one template.
+/// The most slots of a template.
 const SLOTS_MAX: usize = 16;
 
 /// The most fixed bytes of a template.
 const FIXED_BYTES_MAX: usize = 4 * 1024;
 
-/// The facts of one answer, as a template for the next one.
+/// The facts of an answer, as a template for the next answer.
 #[derive(Debug)]
 pub(crate) struct Template {
     /// Of the last text.
     pub(crate) facts: Completion,
-    /// The family whose parser found them.
+    /// The family whose parser found the facts.
     family: &'static Family,
-    /// The name of our metadata member at the parse: that no other member has it is a fact too.
+    /// The name of the gateway's metadata member at the parse: the absence of another member with the name is a fact too.
     metadata: Box<str>,
     /// The fixed bytes between the slots, concatenated. Empty for a text that is not a template.
     fixed: Vec<u8>,
@@ -51,7 +52,7 @@ pub(crate) struct Template {
     slots: SmallVec<[Slot; SLOTS_MAX]>,
     /// The number of slots before each position in the facts, in the order of [`Completion::move_places`].
     before: SmallVec<[u8; 32]>,
-    /// Each of the three counts occurs once in the one `usage`, as a number.
+    /// Whether each of the three counts occurs once in a single `usage`, as a number.
     counts_once: bool,
     /// Another text has matched.
     used: bool,
@@ -61,16 +62,16 @@ pub(crate) struct Template {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     value: Value,
-    /// The end, within the stored bytes, of the fixed bytes between the previous slot and this one.
+    /// The end, within the stored bytes, of the fixed bytes between the previous slot and this slot.
     fixed_end: u32,
-    /// Its length in the last text.
+    /// The length of the value in the last text.
     length: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
     String,
-    /// Generated text. An empty one would not be recorded.
+    /// Generated text. An empty text would not be recorded.
     Text,
     Number,
     /// The token count at this index of the three.
@@ -80,16 +81,16 @@ enum Value {
 /// Positions of values that may differ in the next text.
 type Values = SmallVec<[(Value, Range<usize>); SLOTS_MAX]>;
 
-/// The templates of one thread.
+/// The templates of a thread.
 #[derive(Default)]
 struct Templates {
-    /// By last match: the most recent is last, those that never matched are first.
+    /// By last match: the most recent template is last, templates without a match are first.
     known: SmallVec<[Box<Template>; TEMPLATES_MAX]>,
     /// A reusable allocation for the facts of a text that is not a template.
     spare: Option<Box<Template>>,
     /// Texts without a match since the last template was made.
     missed: u32,
-    /// Unused templates minus used ones, up to [`RARELY`].
+    /// Unused templates minus used templates, up to [`RARELY`].
     wasted: u32,
 }
 
@@ -152,7 +153,7 @@ impl Templates {
         }
         if !template.fixed.is_empty() {
             let evicted = (self.known.len() == TEMPLATES_MAX).then(|| self.known.remove(0));
-            // The first to be evicted until it is used, or models in turn would evict each other's templates.
+            // The first to be evicted until a match: otherwise alternating models would evict each other's templates.
             self.known.insert(0, template);
             let Some(evicted) = evicted else { return };
             self.wasted = match evicted.used {
@@ -162,7 +163,7 @@ impl Templates {
             template = evicted;
             template.forget();
         }
-        // An answer of very many choices has allocated more than all others need.
+        // An answer of very many choices has allocated more than other answers need.
         self.spare = Some(template).filter(|template| template.facts.is_small());
     }
 }
@@ -181,7 +182,7 @@ impl Template {
         })
     }
 
-    /// Whether `text` matches with other values. If so, the facts are updated to those of `text`; else they are unchanged.
+    /// Whether `text` matches with other values. A match updates the facts to the facts of `text`; without a match the facts are unchanged.
     fn matches(&mut self, text: &[u8], bytes: Bytes, metadata: &str) -> bool {
         let mut reader = Reader::new(text).knowing(bytes);
         let mut lengths = [0; SLOTS_MAX];
@@ -214,7 +215,7 @@ impl Template {
         true
     }
 
-    /// The usage of an answer that matches, whose counts are not in their common form.
+    /// The usage of a matching answer whose counts are not in their common form.
     #[cold]
     fn reported(&self, text: &[u8]) -> Reported {
         let usage = self.facts.layout.find(Tracked::Usage);
@@ -223,9 +224,9 @@ impl Template {
         })
     }
 
-    /// Moves all positions to those of slots with these lengths.
+    /// Moves every position to the position in slots with these lengths.
     fn shift(&mut self, lengths: &[usize; SLOTS_MAX]) {
-        // The shift behind each number of slots. A larger one wraps around twice.
+        // The shift behind each number of slots. A larger shift wraps around twice.
         let mut by = [0usize; SLOTS_MAX + 1];
         for (at, (slot, &length)) in self.slots.iter_mut().zip(lengths).enumerate() {
             by[at + 1] = by[at].wrapping_add(length).wrapping_sub(slot.length);
@@ -273,7 +274,7 @@ impl Template {
         self.metadata = metadata.into();
     }
 
-    /// The values that may differ in the next text, in order, and whether each count is among them once and nowhere else. `None` for a text
+    /// The values that may differ in the next text, in order, and whether the values contain each count exactly once. `None` for a text
     /// that is not made a template.
     fn values(&self, text: &[u8]) -> Result<Option<(Values, bool)>, SyntaxError> {
         let facts = &self.facts;
@@ -329,7 +330,8 @@ impl Template {
     }
 }
 
-/// Records the numbers of a `usage`, which is an object, and of the objects in it. Returns how many of its counts are not numbers.
+/// Records the numbers of a `usage`, which is an object, and of the objects in the usage. Returns the number of counts that are not
+/// numbers.
 fn members_of_usage(reader: &mut Reader<'_>, values: &mut Values) -> Result<u32, SyntaxError> {
     let mut others = 0;
     let mut first = true;
@@ -369,7 +371,7 @@ fn details(reader: &mut Reader<'_>, values: &mut Values) -> Result<(), SyntaxErr
 }
 
 impl Value {
-    /// Parses the next value at the reader's exact position, and returns whether it is of this kind.
+    /// Parses the next value at the reader's exact position, and returns whether the value has this kind.
     fn read(self, reader: &mut Reader<'_>, counts: &mut Counts) -> bool {
         match self {
             Value::String => reader.stands_at(b'"') && reader.string().is_ok(),

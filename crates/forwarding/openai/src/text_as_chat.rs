@@ -1,8 +1,8 @@
 //! Protocol translation: text requests for a chat-only model become chats, and the answers are translated back.
 //!
-//! A text request becomes one chat for each of its prompts: the prompt is the user message, `system` is the system message. The answers
-//! become one text answer again, whose choices are numbered across all prompts: choice `c` of prompt `p` is number `p * n + c`, which is
-//! the operation's own numbering.
+//! A text request becomes a chat for each of its prompts: the prompt is the user message, `system` is the system message. The answers
+//! become a single text answer again, whose choices are numbered across the prompts: choice `c` of prompt `p` is number `p * n + c`, as in
+//! the text operation.
 //!
 //! Features without a chat equivalent are refused rather than dropped: text after the insertion (`suffix`), the best of several answers
 //! (`best_of` above `n`), the log probabilities of the prompt (`echo` with `logprobs`).
@@ -20,19 +20,19 @@ use crate::json::SyntaxError;
 pub use ask::ChatPlan;
 pub use stream::TextStream;
 
-/// The most prompts of one request: each of them is a call to the provider, and all run concurrently.
+/// The most prompts of a request. A prompt is a call to the provider, and the calls run concurrently.
 pub const PROMPTS_MAX: usize = 16;
 
 /// A text request as chats, and the translation of their answers.
 #[derive(Clone, Debug)]
 pub struct TextAsChat {
-    /// The bodies of the chats, one for each prompt, in order.
+    /// The bodies of the chats, a body for each prompt, in order.
     chats: Vec<Bytes>,
     /// `n`: choices for each prompt.
     answers_each: u64,
-    /// The prompts as encoded between the quotes, for a client that requests them before the text.
+    /// The prompts as encoded between the quotes, for a client that requests an echo before the text.
     echoed: Vec<Bytes>,
-    /// The number of likeliest tokens that the client requests at each position, if it requests log probabilities.
+    /// The requested number of likeliest tokens at each position, if the client requests log probabilities.
     logprobs: Option<u64>,
 }
 
@@ -40,16 +40,16 @@ pub struct TextAsChat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnError {
-    /// Its bytes are not UTF-8.
+    /// The answer's bytes are not UTF-8.
     #[error("the answer is not UTF-8")]
     NotUtf8,
-    /// It is not a JSON object.
+    /// The answer is not a JSON object.
     #[error("the answer is not a JSON object: {0}")]
     NotAnObject(#[from] SyntaxError),
-    /// It has no choices: it answers nothing.
+    /// The answer has no choices.
     #[error("the answer has no choices")]
     NoChoices,
-    /// A choice has an index that was not requested: it would collide with one of another prompt.
+    /// A choice has an index that was not requested: the index would collide with a choice of another prompt.
     #[error("the answer has a choice {index} where {asked} were asked for")]
     Index {
         /// The index.
@@ -60,12 +60,12 @@ pub enum TurnError {
 }
 
 impl TextAsChat {
-    /// The bodies of the chats, one for each prompt: chat requests that are not parsed yet.
+    /// The bodies of the chats, a body for each prompt: chat requests that are not parsed yet.
     pub fn chats(&self) -> &[Bytes] {
         &self.chats
     }
 
-    /// The number that choice `index` of prompt `prompt` has in the text answer.
+    /// The number of choice `index` of prompt `prompt` in the text answer.
     fn number(&self, prompt: usize, index: u64) -> Result<u64, TurnError> {
         if index >= self.answers_each && self.chats.len() > 1 {
             return Err(TurnError::Index {

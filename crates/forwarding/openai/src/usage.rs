@@ -9,7 +9,7 @@ use crate::json::{Key, Kind, Reader, Span, SyntaxError};
 use crate::number::{self, Whole};
 use crate::word::Word;
 
-/// More tokens than one answer can have. A higher count is an error of the provider, and is not charged.
+/// More tokens than an answer can have. A higher count is an error of the provider, and is not charged.
 const TOKENS_MAX: u64 = 1 << 32;
 
 /// Token counts of one completion.
@@ -17,7 +17,7 @@ const TOKENS_MAX: u64 = 1 << 32;
 pub struct Usage {
     /// Tokens of everything sent to the model, cached or not.
     pub prompt_tokens: u64,
-    /// Tokens that the model generated, over all choices.
+    /// Tokens that the model generated, over every choice.
     pub completion_tokens: u64,
 }
 
@@ -26,19 +26,19 @@ pub struct Usage {
 pub(crate) struct Reported {
     /// The usage, if the counts are valid.
     pub(crate) usage: Option<Usage>,
-    /// The three counts are all present, once each, and the third is the sum of the other two: a client that reads the value finds this
+    /// The three counts are present, once each, and the third count is the sum of the first two: a client that reads the value finds this
     /// usage.
     pub(crate) is_exact: bool,
 }
 
-/// The three counts of a `usage`, each if it is plausible for one answer, in the order of [`NAMES`].
+/// The three counts of a `usage` in the order of [`NAMES`]; `None` for a count that is implausible for an answer.
 pub(crate) type Counts = [Option<u64>; 3];
 
 /// The members of a `usage` that are token counts.
 const NAMES: [&str; 3] = ["prompt_tokens", "completion_tokens", "total_tokens"];
 
 impl Usage {
-    /// The usage of so many tokens in and out.
+    /// The usage of these tokens in and out.
     pub fn new(prompt_tokens: u64, completion_tokens: u64) -> Self {
         Self {
             prompt_tokens,
@@ -46,12 +46,12 @@ impl Usage {
         }
     }
 
-    /// `total_tokens`: the sum of both counts.
+    /// `total_tokens`: the sum of the two counts.
     pub fn total_tokens(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 
-    /// The sum of several usages; `None` when one of them is unknown.
+    /// The sum of several usages; `None` when any usage is unknown.
     pub fn sum(usages: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
         usages.into_iter().try_fold(Self::default(), |sum, usage| {
             let usage = usage?;
@@ -73,8 +73,8 @@ impl Usage {
     /// | total and one of the others | the missing one is what the total leaves for it, less such input; nothing left is no count |
     /// | fewer, or zeros only | none: the provider has not counted |
     ///
-    /// A count may be written as `5.0`. One that is null, negative, a fraction, implausibly large or not a number is missing. The details
-    /// of the counts are only read where the total has such a rest; other members are skipped.
+    /// A count may be written as `5.0`. A count that is null, negative, a fraction, implausibly large or not a number is missing. The
+    /// details of the counts are only read where the total exceeds the sum of the counts; other members are skipped.
     pub fn read(value: &[u8]) -> Option<Self> {
         Reported::read(value).usage
     }
@@ -90,7 +90,7 @@ impl Usage {
         }
     }
 
-    /// The usage of these counts; `parts` are those of their value, read where the total has more than the other two.
+    /// The usage of these counts. `parts` are the parts of the counts' value, read where the total exceeds the sum of the first two counts.
     fn from_counts(counts: Counts, parts: impl FnOnce() -> Parts) -> Option<Self> {
         let left = |total: u64, other| total.checked_sub(other).filter(|left| *left > 0);
         let usage = match counts {
@@ -103,7 +103,7 @@ impl Usage {
             [Some(prompt), None, Some(total)] => {
                 let rest = left(total, prompt)?;
                 let input = parts().input_in(rest, prompt);
-                // A completion is in the rest too: input that leaves no room for it is within the prompt.
+                // The rest contains a completion too: input that leaves no room for a completion is within the prompt.
                 let input = if input < rest { input } else { 0 };
                 Self::new(prompt + input, rest - input)
             }
@@ -112,7 +112,7 @@ impl Usage {
             }
             _ => return None,
         };
-        // A completion reads at least one token: a provider that reports zero has not counted.
+        // A completion reads at least a token: a provider that reports zero has not counted.
         (usage != Self::default()).then_some(usage)
     }
 
@@ -133,8 +133,8 @@ impl Usage {
         out.extend_from_slice(b"}");
     }
 
-    /// Appends `value`, the value of a `usage` member, with this usage in it: each of the three counts is overwritten at every occurrence,
-    /// and added where it is missing. Every other byte is unchanged. A value that is not an object becomes one.
+    /// Appends `value`, the value of a `usage` member, with this usage: the three counts are overwritten at every occurrence, and added
+    /// where missing. Every other byte is unchanged. A value that is not an object becomes an object.
     pub(crate) fn write_over(&self, value: &[u8], out: &mut BytesMut) {
         let start = out.len();
         if self.try_write_over(value, out).is_err() {
@@ -218,8 +218,8 @@ impl Reported {
         })
     }
 
-    /// The usage of these counts in their common form, whose total is the sum of the other two. `None` for any other form, in which the
-    /// usage depends on other members. `once`: each of the three names occurs once in the value.
+    /// The usage of counts in their common form: the total is the sum of the first two counts. `None` for any other form, because the usage
+    /// depends on other members. `once`: each of the three names occurs once in the value.
     #[inline]
     pub(crate) fn from_counts(counts: Counts, once: bool) -> Option<Self> {
         match counts {
@@ -235,13 +235,13 @@ impl Reported {
         }
     }
 
-    /// The usage that a client finds in the value, if it is a valid one.
+    /// The usage that a client finds in the value, if valid.
     pub(crate) fn shown(&self) -> Option<Usage> {
         self.usage.filter(|_| self.is_exact)
     }
 }
 
-/// A number as a token count, if it is plausible for one answer.
+/// A number as a token count, if plausible for an answer.
 pub(crate) fn count(number: &[u8]) -> Option<u64> {
     match number::whole(number) {
         Whole::Value(count @ ..=TOKENS_MAX) => Some(count),

@@ -1,7 +1,7 @@
 //! Interned words: frequent names and values of requests and answers, each with a number.
 //!
-//! A name is compared with one word instead of with all candidates: sixteen bytes of the text are read as an integer, whose perfect hash
-//! selects the only candidate.
+//! A name is compared with a single word instead of with every candidate: sixteen bytes of the text are read as an integer, whose perfect
+//! hash selects the only candidate.
 
 use crate::json::scan;
 use crate::string::Text;
@@ -9,19 +9,19 @@ use crate::string::Text;
 /// Declares the words, in the order of their numbers.
 macro_rules! words {
     ($($name:ident $text:literal)*) => {
-        /// A member name or a value with a number. None is longer than sixteen bytes.
+        /// A member name or a value with a number. No word is longer than sixteen bytes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub(crate) enum Word {
             $($name,)*
         }
 
-        /// All words, each at its number.
+        /// Every word, at the word's number.
         pub(crate) const ALL: &[(Word, &str)] = &[$((Word::$name, $text),)*];
     };
 }
 
-// Words of requests first, and those in the order in which programs write them: canonical forms sort by it, and sorted input is not moved.
+// Words of requests first, in the order in which programs write the words: canonical forms sort by number, and sorted input is not moved.
 words! {
     Model "model" Messages "messages" Role "role" Content "content" System "system" User "user" Assistant "assistant" Tool "tool"
     Developer "developer" Function "function" Prompt "prompt" MaxTokens "max_tokens" Temperature "temperature" TopP "top_p" N "n"
@@ -40,8 +40,8 @@ words! {
 /// The number of bytes of a text that are compared.
 pub(crate) const WINDOW: usize = 16;
 
-/// The hash multiplier that distributes all words over [`PLACES`] without a collision. Found by search; a list with more words needs
-/// another.
+/// The hash multiplier that distributes the words over [`PLACES`] without a collision. Found by search; a list with more words needs
+/// another multiplier.
 const SPREAD: u64 = 0x48b5_cccc_3805_cbf5;
 
 const NOWHERE: u8 = u8::MAX;
@@ -49,7 +49,7 @@ const NOWHERE: u8 = u8::MAX;
 /// A word with its comparison data.
 #[derive(Clone, Copy)]
 struct Known {
-    /// Its bytes as an integer, the first of them lowest.
+    /// The word's bytes as an integer, the first byte lowest.
     text: u128,
     length: u8,
     word: Word,
@@ -122,9 +122,10 @@ impl Word {
         Word::known(window & (u128::MAX >> (8 * (WINDOW - length))), length)
     }
 
-    /// The word at the start of a window, if the quote that ends a string follows it, and its length.
+    /// The word at the start of a window, if the closing quote of a string follows the word, and the word's length.
     ///
-    /// `None` as well for a word that fills the window. Only one quote is searched for: a word has no byte that is invalid in a string.
+    /// `None` as well for a word that fills the window. Only a single quote is searched for: a word has no byte that is invalid in a
+    /// string.
     #[inline]
     pub(crate) fn quoted(window: [u8; WINDOW]) -> Option<(Word, usize)> {
         let window = u128::from_le_bytes(window);
@@ -147,7 +148,7 @@ impl Word {
         Word::known(text, length).map(|word| (word, length))
     }
 
-    /// The word of these bytes, the first of them lowest.
+    /// The word of these bytes, the first byte lowest.
     #[inline]
     fn known(text: u128, length: usize) -> Option<Word> {
         let known = KNOWN.get(usize::from(PLACES[place(text)]))?;

@@ -1,15 +1,15 @@
-//! Canonical numbers: one spelling for each exact decimal value.
+//! Canonical numbers: a single spelling for each exact decimal value.
 //!
-//! The layout is that of ECMAScript's `Number::toString` (RFC 8785 section 3.2.2.3), on the digits as they are written instead of those of
-//! the nearest double. Every number that a double holds exactly or prints shortest has its RFC 8785 form; one with more digits than a
-//! double can hold keeps them, and so never equals another.
+//! The layout follows ECMAScript's `Number::toString` (RFC 8785 section 3.2.2.3), with the written digits in place of the digits of the
+//! nearest double. Every number that a double holds exactly or prints shortest has its RFC 8785 form. A number with more digits than a
+//! double can hold keeps its digits, and never equals another number.
 
 use smallvec::SmallVec;
 
 /// A larger exponent is rejected.
 const EXPONENT_MAX: i64 = 1 << 32;
 
-/// Fast check whether a parsed number is in its canonical spelling already, as most are.
+/// Fast check whether a parsed number is in its canonical spelling already, like most numbers.
 pub(super) fn is_canonical(text: &[u8]) -> bool {
     if text.len() > 15 {
         return false;
@@ -23,7 +23,7 @@ pub(super) fn is_canonical(text: &[u8]) -> bool {
         return false;
     }
     match text {
-        // No trailing zeros, and few enough leading ones that none is dropped.
+        // No trailing zeros, and few enough leading zeros that no zero is dropped.
         [.., last] if fraction => {
             let unsigned = text.strip_prefix(b"-").unwrap_or(text);
             *last != b'0' && !unsigned.starts_with(b"0.00000")
@@ -32,7 +32,7 @@ pub(super) fn is_canonical(text: &[u8]) -> bool {
     }
 }
 
-/// Appends a parsed number. `None` when its exponent is out of range.
+/// Appends a parsed number. `None` for an exponent out of range.
 pub(super) fn write(text: &[u8], out: &mut SmallVec<[u8; 32]>) -> Option<()> {
     let (negative, unsigned) = match text {
         [b'-', rest @ ..] => (true, rest),

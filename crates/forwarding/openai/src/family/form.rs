@@ -6,55 +6,56 @@ use crate::completion::Walk;
 use crate::contract::MemberRule;
 use crate::word;
 
-/// One endpoint family: an operation that clients call, with the places of its facts in a request and in an answer.
+/// An endpoint family: an operation that clients call, with the places of its facts in a request and in an answer.
 ///
-/// Plain data. Two families are equal if their [`index`](Self::index) is: a comparison of one byte.
+/// Plain data. Two families are equal if their [`index`](Self::index) is equal: a comparison of a byte.
 #[derive(Clone, Copy)]
 pub struct Family {
-    /// Its place in [`Family::ALL`], for tables with one entry a family.
+    /// The family's place in [`Family::ALL`], for tables with an entry per family.
     pub index: u8,
-    /// Its name in this program.
+    /// The family's name in this program.
     pub name: &'static str,
-    /// Its name for people.
+    /// The family's name for people.
     pub title: &'static str,
-    /// Its name in an export of usage.
+    /// The family's name in an export of usage.
     pub usage_label: &'static str,
-    /// Its name in traces: `gen_ai.operation.name`.
+    /// The family's name in traces: `gen_ai.operation.name`.
     pub operation: &'static str,
-    /// Its path below `/v1`, and below a provider's base address.
+    /// The family's path below `/v1`, and below a provider's base address.
     pub path: &'static str,
-    /// The scope of a credential that may call it.
+    /// The scope of a credential that may call the family.
     pub scope: &'static str,
-    /// Its number in the store, for usage and idempotency keys. Permanent: old rows contain it.
+    /// The family's number in the store, for usage and idempotency keys. Permanent: old rows contain the number.
     pub stored: i64,
     /// Whether answers may be kept for other requests.
     pub cacheable: bool,
-    /// Its number in cache keys and in entries of the second level. Permanent for one version of either.
+    /// The family's number in cache keys and in entries of the second level. Permanent for a version of cache keys or entries.
     pub cache_code: u8,
-    /// Its requests.
+    /// The family's requests.
     pub request: RequestForm,
-    /// Its answers.
+    /// The family's answers.
     pub answer: AnswerForm,
 }
 
 /// The request body of a family.
 #[derive(Clone, Copy)]
 pub struct RequestForm {
-    /// The name of its schema in the API description.
+    /// The name of the request's schema in the API description.
     pub schema: &'static str,
     /// The documented members.
     pub contract: &'static [MemberRule],
     /// The required member: the input of the model.
     pub input: &'static str,
-    /// The member with the cap of one answer.
+    /// The member with the cap of an answer.
     pub cap: &'static str,
-    /// A newer name of the cap, for models that refuse the older one.
+    /// A newer name of the cap, for models that refuse the older name.
     pub newer_cap: Option<&'static str>,
-    /// Whether a client's own cap may be lowered to the cap that the balance pays for: only a mandatory cap, which the client did not choose.
+    /// Whether a client's cap may be lowered to the cap that the balance pays for: true where the cap is mandatory, and therefore not the
+    /// client's choice.
     pub clamp_cap: bool,
     /// The member, as JSON, that asks for the usage of a stream.
     pub usage_option: Option<&'static str>,
-    /// Names that no member may differ from in case alone, in lower-case ASCII letters: they change the price or the access.
+    /// Lower-case ASCII names of members that change the price or the access. No member may differ from these names in case alone.
     pub(crate) names: &'static [&'static str],
     /// The role of each interned name.
     pub(crate) roles: Roles,
@@ -93,7 +94,7 @@ pub enum Content {
 /// The role of a top-level member of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// None: a structure or text may become a part of the prompt.
+    /// Unknown: a structure or text may become a part of the prompt.
     Unknown,
     /// No part of the model's text.
     Aside,
@@ -111,9 +112,9 @@ pub(crate) enum Role {
     StreamOptions,
     /// Whether a stored answer may be returned.
     Cache,
-    /// The cap of one answer.
+    /// The cap of an answer.
     Cap,
-    /// The cap of one answer, under its newer name.
+    /// The cap of an answer, under its newer name.
     NewerCap,
     /// The number of answers.
     Answers,
@@ -139,16 +140,16 @@ pub(crate) enum Role {
     Object,
     /// `reasoning`, an object.
     Reasoning,
-    /// `reasoning` where it is not documented: a value that is no object is unknown.
+    /// `reasoning` where the member is not documented: a value that is no object is unknown.
     UndocumentedReasoning,
 }
 
-/// The role of each word, at its number.
+/// The role of each word, at the word's number.
 pub(crate) type Roles = [Role; word::ALL.len()];
 
-/// The table of the named roles; every other word is unknown. A later list replaces an earlier one.
+/// The table of the named roles; every other word is unknown. A later list replaces an earlier list.
 ///
-/// Evaluated at compile time only, where a name that is no word is an error: such a name stands in `others`.
+/// Evaluated at compile time only. A name that is no word is a compile error: the name stands in `others`.
 pub(crate) const fn roles(lists: &[&[(&str, Role)]]) -> Roles {
     let mut roles = [Role::Unknown; word::ALL.len()];
     let mut list = 0;

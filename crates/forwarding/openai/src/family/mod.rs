@@ -1,7 +1,7 @@
-//! Endpoint families: one value each, in one list.
+//! Endpoint families: a value per family, in a list.
 //!
 //! A family is an operation that clients call and providers answer. The chain reads the value of a request's family wherever families
-//! differ; `docs/families.md` is the task of adding one.
+//! differ. `docs/families.md` describes the addition of a family.
 
 mod chat;
 mod form;
@@ -20,7 +20,7 @@ impl Family {
     /// Text completions, the older operation.
     pub const TEXT: &'static Family = &text::TEXT;
 
-    /// Every family, at its [`index`](Self::index). A path that ends like another one stands before it.
+    /// Every family, at its [`index`](Self::index). Where a path ends like another path, the longer path stands first.
     pub const ALL: [&'static Family; 2] = [Family::CHAT, Family::TEXT];
 
     /// The numbers in the store, for a table that is made at compile time.

@@ -2,8 +2,8 @@
 
 use super::form::Role;
 
-/// Members of both. `n`, `best_of` and `stream_options` are not documented. They are validated all the same: the first two size the hold,
-/// and a provider that reads `"5"` as five would be paid for answers without a hold; the third is edited.
+/// Members of chat and text completions. `n`, `best_of` and `stream_options` are not documented, but validated. `n` and `best_of` size the
+/// hold: a provider that reads `"5"` as five would be paid for answers without a hold. `stream_options` is edited.
 pub(super) const ROLES: &[(&str, Role)] = &[
     ("model", Role::Model),
     ("stream", Role::Stream),
@@ -17,13 +17,13 @@ pub(super) const ROLES: &[(&str, Role)] = &[
     ("metadata", Role::Aside),
 ];
 
-/// The newer cap of a chat sizes the hold of a text request too: a provider may read it there.
+/// The newer cap of a chat sizes the hold of a text request too: a provider may read the newer cap in a text request.
 pub(super) const OTHERS: &[(&str, Role)] = &[("max_completion_tokens", Role::NewerCap)];
 
 /// The request for the usage of a stream.
 pub(super) const USAGE_OPTION: &str = r#""stream_options":{"include_usage":true}"#;
 
-/// Members that the gateway reads, that the contract documents, or that change the cost of a request at a provider.
+/// Members that the gateway reads, members that the contract documents, and members that change the cost of a request at a provider.
 pub(super) const NAMES: &[&str] = &[
     "model",
     "messages",

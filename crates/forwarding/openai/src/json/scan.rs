@@ -2,7 +2,7 @@
 
 /// Offset of the first quote, backslash or control character at or after `from`, or the length of the text.
 ///
-/// Most strings are names and short values, and end within two words; longer ones are scanned with wider registers.
+/// Most strings are names and short values, and end within two words; longer strings are scanned with wider registers.
 #[inline]
 pub(crate) fn special(text: &[u8], from: usize) -> usize {
     let Some(near) = text.get(from..).and_then(|rest| rest.first_chunk::<16>()) else {
@@ -18,7 +18,7 @@ pub(crate) fn special(text: &[u8], from: usize) -> usize {
     far(text, from + 16)
 }
 
-/// The same for a text without control characters.
+/// As [`special`], for a text without control characters.
 #[inline]
 pub(crate) fn special_but_controls(text: &[u8], from: usize) -> usize {
     let rest = text.get(from..).unwrap_or_default();
@@ -33,10 +33,10 @@ pub(crate) fn special_but_controls(text: &[u8], from: usize) -> usize {
     from + found.unwrap_or(rest.len())
 }
 
-/// Properties of a whole text, found in one scan.
+/// Properties of a whole text, found in a single scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes {
-    /// Every byte is ASCII, so the text is UTF-8.
+    /// Every byte is ASCII, and the text is therefore UTF-8.
     pub(crate) ascii: bool,
     /// Some byte is a control character.
     pub(crate) controls: bool,
@@ -68,12 +68,12 @@ impl Bytes {
 #[inline]
 pub(crate) fn digits(word: u64) -> usize {
     let ten = word ^ (ONES * b'0' as u64);
-    // A byte of ten and more sets the top bit of its byte; without that bit, no carry leaves a byte.
+    // A byte of ten and more sets the top bit of its byte. Without the top bit, no carry leaves a byte.
     let marks = (((ten & !TOPS) + ONES * (0x80 - 10)) | ten) & TOPS;
     if marks == 0 { 8 } else { place(marks) }
 }
 
-/// The same for a longer string.
+/// As [`special`], for a longer string.
 #[inline(never)]
 fn far(text: &[u8], from: usize) -> usize {
     let (blocks, rest) = text[from..].as_chunks::<32>();
@@ -94,7 +94,7 @@ fn is_special(byte: u8) -> bool {
     (byte == b'"') | (byte == b'\\') | (byte < 0x20)
 }
 
-/// The same near the end of the string or of the text.
+/// As [`special`], near the end of the string or of the text.
 #[inline(never)]
 fn last(text: &[u8], from: usize) -> usize {
     let (words, rest) = text[from..].as_chunks::<8>();
@@ -110,15 +110,15 @@ fn last(text: &[u8], from: usize) -> usize {
 
 /// The top bit of the lowest special byte of a word, or zero.
 ///
-/// A byte is special when the subtraction borrows into its top bit. Borrows can mark bytes above a true match only, and the lowest mark is
-/// the one that is used.
+/// A byte is special when the subtraction borrows into its top bit. Borrows can mark only bytes above a true match, and only the lowest
+/// mark is used.
 #[inline]
 fn marks(word: u64) -> u64 {
     let controls = word.wrapping_sub(ONES * 0x20) & !word;
     marks_of(b'"', word) | marks_of(b'\\', word) | (controls & TOPS)
 }
 
-/// The same for bytes equal to `byte`.
+/// Marks bytes equal to `byte`.
 #[inline]
 pub(crate) fn marks_of(byte: u8, word: u64) -> u64 {
     let other = word ^ (ONES * u64::from(byte));
@@ -131,7 +131,7 @@ pub(crate) fn place(marks: u64) -> usize {
     marks.trailing_zeros() as usize / 8
 }
 
-/// All bits of the bytes before the lowest mark; there is one.
+/// Every bit of the bytes before the lowest mark. A mark must exist.
 #[inline]
 pub(crate) fn below(marks: u64) -> u64 {
     (marks ^ marks.wrapping_sub(1)) >> 8

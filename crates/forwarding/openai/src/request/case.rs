@@ -1,7 +1,8 @@
-//! Detection of member names that differ from known ones in case alone.
+//! Detection of member names that differ from known names in case alone.
 //!
-//! JSON names are case-sensitive, and so are the names here. Several decoders behind gateways are not: for Go's `encoding/json` `MODEL` is
-//! `model`, and of both in one object the last one counts. The gateway would price one request and such a provider serve another.
+//! JSON names are case-sensitive, and so are the names here. Several decoders behind gateways are case-insensitive: for Go's
+//! `encoding/json`, `MODEL` is `model`, and of `MODEL` and `model` in an object the last member counts. The gateway would price a request
+//! other than the request that the provider answers.
 
 use crate::string::Text;
 
@@ -24,7 +25,7 @@ pub(super) const MESSAGE: &[&str] = &[
     "function_call",
 ];
 
-/// Members of a part of a message: its type, and its content by type.
+/// Members of a part of a message: the type, and the content by type.
 pub(super) const PART: &[&str] = &[
     "type",
     "text",
@@ -38,9 +39,9 @@ pub(super) const PART: &[&str] = &[
     "input_file",
 ];
 
-/// Refuses a member whose name equals one of `known` except for case. `path` builds its path from its name.
+/// Refuses a member whose name equals a name of `known` except for case. `path` builds the member's path from the name.
 ///
-/// All known names are in lower-case ASCII letters: a name of only those, digits and signs is not compared.
+/// Known names have only lower-case ASCII letters: a name of only lower-case letters, digits and signs is not compared.
 #[inline]
 pub(super) fn check(
     name: Text<'_>,
@@ -74,7 +75,7 @@ fn check_closely(
     }
 }
 
-/// Whether a case-insensitive decoder may take one name for the other.
+/// Whether a case-insensitive decoder may confuse the names.
 pub fn is_same(one: &str, other: &str) -> bool {
     let (mut one, mut other) = (one.chars().map(fold), other.chars().map(fold));
     loop {
@@ -86,7 +87,7 @@ pub fn is_same(one: &str, other: &str) -> bool {
     }
 }
 
-/// Case folding of a character, as any of the usual decoders does it.
+/// Case folding of a character, as in any of the usual decoders.
 ///
 /// Besides the ASCII letters four characters fold to ASCII letters: the long s and the Kelvin sign, by Unicode's simple folding (Go's
 /// `strings.EqualFold`), and the two of the Turkish i, by mapping to capitals and back (Java's `equalsIgnoreCase`).

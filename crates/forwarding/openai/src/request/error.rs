@@ -15,7 +15,7 @@ pub enum RequestErrorCode {
     InvalidType,
     /// A member has a valid type and an invalid value.
     OutOfRange,
-    /// A member's name differs from a known one in case alone, or the family refuses the member.
+    /// A member's name differs from a known name in case alone, or the family refuses the member.
     UnknownField,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn brief(text: &str) -> &str {
 /// The path of a member. Formatted only for an error: paths of valid requests cost nothing.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'a> {
-    /// A member of the body; its name is UTF-8, as all of the body is.
+    /// A member of the body. The name is UTF-8 like the whole body.
     Top(&'a [u8]),
     /// A member of a member of the body.
     Inside(&'a str, &'a str),

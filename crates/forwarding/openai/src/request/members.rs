@@ -1,4 +1,4 @@
-//! The top-level members of a request body, each with its validation.
+//! The top-level members of a request body, and the validation of each member.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::word::Word;
 use super::error::{Path, RequestErrorCode, expect};
 use super::{CompletionRequest, Owned, Reader, RequestError, StreamOptions, case, message};
 
-/// Parses one member into `request` by its role in the family, and returns whether its position has to be recorded.
+/// Parses a member into `request` by the member's role in the family. Returns whether the member's position has to be recorded.
 pub(super) fn read(
     request: &mut CompletionRequest,
     reader: &mut Reader<'_>,
@@ -99,7 +99,7 @@ pub(super) fn read(
     Ok(owned)
 }
 
-/// Checks the value of a member of which only the type or the range matters. False, with the value unread, for every other role.
+/// Checks the value of a member where only the type or the range matters. False, with the value unread, for every other role.
 fn is_checked(
     role: Role,
     reader: &mut Reader<'_>,
@@ -132,14 +132,14 @@ fn is_checked(
 }
 
 /// Whether a member makes the provider search: `web_search_options` (OpenAI, Perplexity), `search_parameters` (xAI), `enable_search`
-/// (DashScope), `search_settings` (Groq), and others of such names.
+/// (DashScope), `search_settings` (Groq), and similar names.
 fn is_search(name: &[u8]) -> bool {
     name == b"enable_search"
         || name.starts_with(b"search_")
         || memchr::memmem::find(name, b"web_search").is_some()
 }
 
-/// The tools of a chat. Those of the types `function` and `custom` are run by the client, any other by the provider.
+/// The tools of a chat. The client runs tools of the types `function` and `custom`; the provider runs any other tool.
 fn tools(
     request: &mut CompletionRequest,
     reader: &mut Reader<'_>,
@@ -190,7 +190,7 @@ fn reasoning(reader: &mut Reader<'_>) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// An unknown member, or one that is null.
+/// An unknown member, or a null member.
 fn other(
     request: &mut CompletionRequest,
     reader: &mut Reader<'_>,
@@ -224,7 +224,7 @@ fn prompt(
                 request.prompts += 1;
                 request.text_bytes += reader.string()?.raw.len() as u64;
             }
-            // The provider's answer to an empty list is undefined; it is held for like one prompt.
+            // The provider's answer to an empty list is undefined; the hold is the hold for a single prompt.
             request.prompts = request.prompts.max(1);
         }
         _ => return Err(RequestError::invalid_type(path, WANTED, kind.noun())),
@@ -357,7 +357,7 @@ fn string<'a>(
     }
 }
 
-/// Checks an array whose items are all of one kind, and returns whether it has any.
+/// Checks an array whose items have a single kind, and returns whether the array has items.
 pub(super) fn array_of(
     reader: &mut Reader<'_>,
     path: Path<'_>,
@@ -380,7 +380,7 @@ pub(super) fn array_of(
     Ok(index > 0)
 }
 
-/// Checks the kind of one item of an array.
+/// Checks the kind of an item of an array.
 pub(super) fn item_of(
     reader: &mut Reader<'_>,
     path: Path<'_>,

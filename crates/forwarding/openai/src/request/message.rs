@@ -106,7 +106,7 @@ fn read_one(request: &mut CompletionRequest, reader: &mut Reader<'_>) -> Result<
     Ok(())
 }
 
-/// The role of a message, one of [`ROLES`].
+/// The role of a message, from [`ROLES`].
 fn role(reader: &mut Reader<'_>, path: Path<'_>, kind: Kind) -> Result<&'static str, RequestError> {
     expect(path, "a string", kind, Kind::String)?;
     let role = reader.string()?;
@@ -146,7 +146,7 @@ fn content(
     Ok(())
 }
 
-/// Whether a string, with its quotes, begins with a scheme and two slashes (RFC 3986 section 3), which some encoders escape.
+/// Whether a string, with its quotes, begins with a scheme and two slashes (RFC 3986 section 3). Some encoders escape slashes.
 fn is_url(string: &[u8]) -> bool {
     const SCHEME_MAX: usize = 16;
     let beginning = &string[1..string.len().min(SCHEME_MAX + 2)];
@@ -170,7 +170,7 @@ enum PartKind {
     Other,
 }
 
-/// Names of part kinds, both as the `type` and as the member with the content.
+/// Names of part kinds. A name occurs as the `type` and as the member with the content.
 const KINDS: [(&str, PartKind); 9] = [
     ("text", PartKind::Text),
     ("image_url", PartKind::Image),
@@ -189,14 +189,14 @@ fn kind_of(name: Text<'_>) -> Option<PartKind> {
     found.map(|(_, kind)| *kind)
 }
 
-/// One part of a message. Its `type` may come after the rest, so the bytes are classified at the end.
+/// A part of a message. The `type` may come after the rest, so that the bytes are classified at the end.
 struct Part {
     kind: PartKind,
     /// Bytes of members named like a picture, a sound or a file, by kind.
     media: [(PartKind, u64); 3],
     /// Bytes of every other member.
     rest: u64,
-    /// A string in it begins like a URL other than a `data:` one.
+    /// A string in the part begins like a URL, except a `data:` URL.
     external: bool,
 }
 
@@ -245,7 +245,7 @@ impl Part {
         own.map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Bytes of all other members: a text hidden in a part of another type is still a text.
+    /// Bytes of every other member: a text hidden in a part of another type is still a text.
     fn text_bytes(&self) -> u64 {
         let media: u64 = self.media.iter().map(|(_, bytes)| bytes).sum();
         self.rest + media - self.media_bytes()

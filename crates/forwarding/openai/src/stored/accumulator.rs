@@ -14,10 +14,10 @@ use super::{StoredAnswer, StoredError, write_usage};
 /// The most choices; bounds the cost of a broken provider.
 const CHOICES_MAX: usize = 128;
 
-/// Accumulates the events of one stream, as the provider sends them or as the client gets them.
+/// Accumulates the events of a stream, in the provider's form or in the client's form.
 ///
-/// Most events differ from the one before only in the generated text. Like the event reader, it keeps the last such event as a template; a
-/// matching event costs two comparisons and a copy of its text.
+/// Most events differ from the event before only in the generated text. Like the event reader, the accumulator keeps the last event as a
+/// template. A matching event costs two comparisons and a copy of its text.
 #[derive(Debug)]
 pub struct Accumulator {
     family: &'static Family,
@@ -34,7 +34,7 @@ pub struct Accumulator {
 #[derive(Debug)]
 struct Choice {
     index: u64,
-    /// Its members but for the message.
+    /// The members of the choice except the message.
     members: Vec<(Box<[u8]>, Node)>,
     speech: Node,
 }
@@ -52,8 +52,8 @@ struct Template {
 }
 
 impl Accumulator {
-    /// An accumulator for one stream. `metadata` is the name of our metadata member; an answer of more than `bytes_max` bytes is not
-    /// stored.
+    /// An accumulator for a stream. `metadata` is the name of the gateway's metadata member; an answer of more than `bytes_max` bytes is
+    /// not stored.
     pub fn new(family: &'static Family, metadata: &str, bytes_max: usize) -> Accumulator {
         Accumulator {
             family,
@@ -68,7 +68,7 @@ impl Accumulator {
         }
     }
 
-    /// Adds the data of one event, other than `[DONE]`.
+    /// Adds the data of an event, except for `[DONE]`.
     pub fn event(&mut self, data: &[u8]) {
         if self.failed.is_some() {
             return;
@@ -89,7 +89,7 @@ impl Accumulator {
     ///
     /// # Errors
     ///
-    /// Why it cannot be stored.
+    /// Why the answer cannot be stored.
     pub fn finish(mut self, model: &str) -> Result<StoredAnswer, StoredError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -161,7 +161,7 @@ impl Accumulator {
         if before.is_empty() || !data.starts_with(before) || !data.ends_with(after) {
             return false;
         }
-        // Where start and end overlap, the string of the one does not end in the other.
+        // Where start and end overlap, the string of the start does not end in the end.
         let end = data.len() - after.len();
         let mut reader = Reader::starting_at(data, before.len() - 1);
         let Ok(words) = reader.string() else {
@@ -199,7 +199,7 @@ impl Accumulator {
         while let Some(key) = reader.key(&mut first)? {
             let name = name_of(&key);
             match (&*name, reader.kind()?) {
-                // The padding that obscures event lengths in one reply has no effect in another.
+                // The padding that obscures event lengths in a reply has no effect in another reply.
                 (b"id" | b"created" | b"model" | b"object" | b"error" | b"obfuscation", _) => {
                     reader.skip()?;
                 }
@@ -212,7 +212,7 @@ impl Accumulator {
                 }
                 (b"usage", _) => {
                     let value = reader.skip()?.of(data);
-                    // The last valid one counts, as it does for the charge.
+                    // The last valid usage counts, as for the charge.
                     if Usage::read(value).is_some() {
                         self.usage.clear();
                         self.usage.extend_from_slice(value);
@@ -247,7 +247,7 @@ impl Accumulator {
         reader.end()?;
         self.bytes = self.bytes.saturating_add_signed(touched.grown);
         if touched.listed {
-            // An event like it may continue another item now.
+            // A similar event may continue another item now.
             self.template.before.clear();
         }
         if let (Some(choice), 1) = (spoken, choices) {
@@ -256,7 +256,7 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Adds one choice of an event, and returns its index.
+    /// Adds a choice of an event, and returns the choice's index.
     fn choice(
         &mut self,
         reader: &mut Reader<'_>,
@@ -335,7 +335,7 @@ impl Accumulator {
 }
 
 impl Choice {
-    /// The text at a path within its members.
+    /// The text at a path within the choice's members.
     fn text_at(&mut self, path: &[usize]) -> Option<&mut Vec<u8>> {
         let (first, path) = path.split_first()?;
         self.members.get_mut(*first)?.1.text_at(path)
@@ -365,7 +365,7 @@ impl Choice {
                 let content = speech.member(b"content").unwrap_or(&Node::Nothing);
                 let calls = speech.member(b"tool_calls").is_some();
                 match content {
-                    // Streams start with an empty text in any case; a whole answer with tool calls only has none.
+                    // Streams start with an empty text in any case; a whole answer with only tool calls has no text.
                     Node::Text(text) if text.is_empty() && calls => out.extend_from_slice(b"null"),
                     content => content.write(b"content", out),
                 }

@@ -1,4 +1,4 @@
-//! Which item of a list an item of a later event continues.
+//! The item of a list that an item of a later event continues.
 
 use crate::json::{Kind, Reader, SyntaxError};
 use crate::number::{self, Whole};
@@ -6,20 +6,20 @@ use crate::number::{self, Whole};
 use super::StoredError;
 use super::node::Node;
 
-/// The members by which an item of a list continues one of an earlier event.
+/// The members by which an item of a list continues an item of an earlier event.
 #[derive(Debug, Default)]
 pub(super) struct Item<'a> {
     pub(super) index: Option<u64>,
-    /// Its `id`, where that is not empty.
+    /// The item's `id`, if not empty.
     id: Option<&'a [u8]>,
-    /// Its `type`.
+    /// The item's `type`.
     kind: Option<&'a [u8]>,
-    /// It has a function or a tool: a call may begin with it.
+    /// Whether the item has a function or a tool: a call may begin with the item.
     begins: bool,
 }
 
 impl<'a> Item<'a> {
-    /// The next value, which is parsed again afterwards. `None` if it is no object.
+    /// The next value, which is parsed again afterwards. `None` for a value that is no object.
     pub(super) fn ahead(reader: &Reader<'a>) -> Result<Option<Item<'a>>, SyntaxError> {
         let mut ahead = reader.ahead();
         if ahead.kind()? != Kind::Object {
@@ -55,7 +55,7 @@ impl<'a> Item<'a> {
         Ok(Some(item))
     }
 
-    /// The call that it continues. A new id at a known index is a new call.
+    /// The call that the item continues. A new id at a known index is a new call.
     pub(super) fn call_in(
         &self,
         calls: &[(Option<u64>, Node)],
@@ -70,7 +70,7 @@ impl<'a> Item<'a> {
         }
         let last = match self.index {
             Some(_) => calls.iter().rposition(|(index, _)| *index == self.index),
-            // Without an index it is a whole call, if it has an id or is the only one.
+            // Without an index the item is a whole call, if the item has an id or is the only call.
             None if self.id.is_some() || calls.is_empty() => return Ok(None),
             None => return Err(StoredError::NotJoinable),
         };
@@ -81,14 +81,15 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// The detail that it continues: the one with its index, unless they differ in what they are. `before`: details of earlier events.
+    /// The detail that the item continues: the detail with the item's index, unless the two differ in kind. `before`: details of earlier
+    /// events.
     pub(super) fn detail_in(
         &self,
         details: &[(Option<u64>, Node)],
         before: usize,
     ) -> Result<Option<usize>, StoredError> {
         if self.index.is_none() {
-            // Nothing says which of them it continues.
+            // The item does not name the continued detail.
             return match before {
                 0 => Ok(None),
                 _ => Err(StoredError::NotJoinable),
@@ -99,7 +100,8 @@ impl<'a> Item<'a> {
             .rposition(|(index, detail)| *index == self.index && self.may_continue(detail)))
     }
 
-    /// The part that it continues: the one with its index, or else the last one, if both are text or both are thinking.
+    /// The part that the item continues: the part with the item's index, or else the last part, if part and item are text or part and item
+    /// are thinking.
     pub(super) fn part_in(&self, parts: &[(Option<u64>, Node)]) -> Option<usize> {
         if self.index.is_some() {
             return parts
@@ -119,7 +121,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// The next string, where it is not empty.
+/// The next string, if not empty.
 fn fact<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a [u8]>, SyntaxError> {
     Ok(Some(reader.string()?.raw).filter(|text| !text.is_empty()))
 }

@@ -1,43 +1,43 @@
-//! The rules by which the values of several events join to one.
+//! The rules by which the values of several events join to a single value.
 //!
-//! Only generated text is concatenated. The accumulators of client libraries agree on the text and on nothing else: of a repeated `name` one
-//! makes `read_fileread_file`, the other `read_file`; of two lists one keeps the last, the other both. A stream whose meaning depends on
-//! that is not joined at all.
+//! Only generated text is concatenated. The accumulators of client libraries agree only on the text. For a repeated `name`, a library makes
+//! `read_fileread_file`, another library `read_file`. For two lists, a library keeps the last list, another library keeps the two lists. A
+//! stream whose meaning depends on the library is not joined at all.
 
-/// The rule for one value, by its place in an event.
+/// The rule for a value, by its place in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Join {
     /// A fact about the answer or a choice: the last value that is neither null nor empty.
     Last,
-    /// A fact in a message: set once. It may be repeated, a number may change, and a list may grow.
+    /// A fact in a message: set once. The fact may be repeated, a number may change, and a list may grow.
     Once,
-    /// Generated text: the strings one after the other.
+    /// Generated text: the strings in sequence.
     Text,
-    /// Base64: the same, as long as no padding is in the middle.
+    /// Base64: the strings in sequence, as long as no padding is in the middle.
     Base64,
-    /// One item for each generated token: lists at any depth are appended.
+    /// An item for each generated token: lists at any depth are appended.
     Lists,
     /// A `delta`.
     Message,
     /// Text, or parts with text.
     Content,
-    /// One part of a content.
+    /// A part of a content.
     Part,
     /// `tool_calls`.
     Calls,
-    /// One call of a tool.
+    /// A call of a tool.
     Call,
     /// `function_call`, and `function` or `custom` of a call.
     Function,
     Audio,
     /// `reasoning_details`.
     Details,
-    /// One item of them.
+    /// An item of the details.
     Detail,
 }
 
 impl Join {
-    /// The rule for a member of a choice, other than its message.
+    /// The rule for a member of a choice, except for the message.
     pub(super) fn of_choice(name: &[u8]) -> Join {
         match name {
             b"text" | b"reasoning" | b"reasoning_content" => Join::Text,

@@ -13,10 +13,10 @@ use super::StoredError;
 use super::item::Item;
 use super::join::Join;
 
-/// The most members of one object, and the most calls, parts or details of one message: each is searched in the list of those before it.
+/// The most members of an object, and the most calls, parts or details of a message. A new item is searched in the list of earlier items.
 const PLACES_MAX: usize = 512;
 
-/// One accumulated value.
+/// An accumulated value.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Node {
     /// No value yet.
@@ -26,7 +26,7 @@ pub(super) enum Node {
     Plain(Vec<u8>),
     /// The text between the quotes of a string that further events continue, as written.
     Text(Vec<u8>),
-    /// Items, with the index by which an event continues one of them.
+    /// Items, with the index by which an event continues an item.
     List(Vec<(Option<u64>, Node)>),
     Map(Vec<(Box<[u8]>, Node)>),
 }
@@ -34,17 +34,17 @@ pub(super) enum Node {
 /// The effect of an event on the tree.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
-    /// Bytes that the tree grew by, less the replaced bytes.
+    /// Bytes by which the tree grew, less the replaced bytes.
     pub(super) grown: isize,
-    /// Appended strings, with the position of the last of them in the event: the offset of its first byte, and its length.
+    /// The number of appended strings. `last`: the position of the last string in the event, as offset of the first byte, and length.
     pub(super) appended: usize,
     pub(super) last: (usize, usize),
-    /// The path of the last of them, within the message or within the choice.
+    /// The path of the last string, within the message or within the choice.
     pub(super) path: Vec<usize>,
     pub(super) of_message: bool,
     /// The walk is within a message.
     pub(super) in_message: bool,
-    /// A list has grown: an equal event would add to it again, or continue another item.
+    /// A list has grown: an equal event would grow the list again, or continue another item.
     pub(super) listed: bool,
     /// The current path of the walk.
     here: Vec<usize>,
@@ -60,7 +60,7 @@ impl Touched {
     }
 }
 
-/// The members of an object that has been entered, of which none may be there twice.
+/// The members of an entered object. No member may occur twice.
 #[derive(Debug, Default)]
 pub(super) struct Members(SmallVec<[usize; 16]>);
 
@@ -86,7 +86,7 @@ impl Members {
     }
 }
 
-/// The name of a member as this crate writes it: of two spellings of one name only that one is left.
+/// The name of a member in this crate's spelling: of two spellings of a name, only this spelling is left.
 pub(super) fn name_of<'a>(key: &Key<'a>) -> Cow<'a, [u8]> {
     if !key.text.escaped {
         return Cow::Borrowed(key.text.raw);
@@ -121,7 +121,7 @@ impl Node {
             }
             (Join::Last, _) => {
                 let value = reader.skip()?.of(text);
-                // Some providers say so in each event that the choice goes on.
+                // Some providers say with these values in each event that the choice continues.
                 if self.is_nothing() || !matches!(value, b"\"\"" | b"\"null\"") {
                     self.put(Node::Plain(value.to_vec()), touched);
                 }
@@ -159,7 +159,7 @@ impl Node {
         }
     }
 
-    /// Sets a fact of a message, or compares it with the one that has been set.
+    /// Sets a fact of a message, or compares the fact with the fact set before.
     fn set(&mut self, value: &[u8], kind: Kind, touched: &mut Touched) -> Result<(), StoredError> {
         let is_empty = matches!(value, b"\"\"" | b"[]");
         match self {
@@ -206,7 +206,7 @@ impl Node {
         }
     }
 
-    /// Appends a piece of generated text, which begins at `start` in the event.
+    /// Appends a piece of generated text. The piece begins at `start` in the event.
     fn say(
         &mut self,
         raw: &[u8],
@@ -273,7 +273,7 @@ impl Node {
         Ok(())
     }
 
-    /// Appends the items of a list with one for each token.
+    /// Appends the items of a list with an item for each token.
     fn append_items(
         &mut self,
         reader: &mut Reader<'_>,
@@ -297,7 +297,7 @@ impl Node {
         Ok(())
     }
 
-    /// Continues the items of a list, or adds new ones.
+    /// Continues the items of a list, or adds new items.
     fn join_items(
         &mut self,
         reader: &mut Reader<'_>,
@@ -380,7 +380,7 @@ impl Node {
         (!text.is_empty()).then_some(text)
     }
 
-    /// Whether calls that shared an index are complete: else they are pieces of one call whose ids differ.
+    /// Whether calls that shared an index are complete. Otherwise the calls are pieces of a single call with differing ids.
     pub(super) fn has_whole_calls(&self) -> bool {
         let Node::List(calls) = self else { return true };
         let shared = |index: &Option<u64>| {
@@ -396,7 +396,7 @@ impl Node {
         })
     }
 
-    /// Appends it as JSON; `name` is that of its member.
+    /// Appends the node as JSON; `name` is the name of the node's member.
     pub(super) fn write(&self, name: &[u8], out: &mut Vec<u8>) {
         match self {
             Node::Nothing => out.extend_from_slice(b"null"),
@@ -421,7 +421,7 @@ impl Node {
                         out.push(b',');
                     }
                     match item {
-                        // The index identified the continued item; in a whole answer its position does.
+                        // The index identified the continued item; in a whole answer the item's position does.
                         Node::Map(map) if name == b"tool_calls" => {
                             let all = map.iter().map(|(name, node)| (&**name, node));
                             out.push(b'{');
@@ -437,7 +437,7 @@ impl Node {
     }
 }
 
-/// Whether a list is the one before it with more items.
+/// Whether `value` is the list `known` with more items.
 fn grows(known: &[u8], value: &[u8]) -> bool {
     known.strip_suffix(b"]").is_some_and(|known| {
         let rest = value.strip_prefix(known);

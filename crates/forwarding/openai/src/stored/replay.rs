@@ -8,13 +8,13 @@ use crate::json::{Kind, Reader, Span};
 
 use super::{ReplayEvents, StoredError, members};
 
-/// Words in one event.
+/// Words in an event.
 const WORDS_MAX: usize = 20;
 
 /// A member, with the position of its value.
 type Member<'t> = (&'t [u8], Span);
 
-/// Top-level members of every event, as providers send them; others are in the first only.
+/// Top-level members of every event, as providers send the members; other members are in the first event only.
 const EVERYWHERE: [&[u8]; 2] = [b"system_fingerprint", b"service_tier"];
 
 pub(super) fn events(
@@ -105,13 +105,13 @@ struct Teller<'t> {
     ends: Vec<usize>,
 }
 
-/// One choice of the completion.
+/// A choice of the completion.
 #[derive(Default)]
 struct Choice<'t> {
     index: &'t [u8],
     /// The text: of the message, or of the choice itself.
     words: Option<Span>,
-    /// `content` where it is not a string, as written.
+    /// `content`, if not a string, as written.
     content: &'t [u8],
     role: &'t [u8],
     tool_calls: Option<Span>,
@@ -192,8 +192,8 @@ impl<'t> Teller<'t> {
         Ok(())
     }
 
-    /// One event for each piece of the words. Returns the log probabilities that no event has yet: they list the tokens one by one, and only
-    /// the whole list matches the text, so that the first event has them.
+    /// An event for each piece of the words. Returns the log probabilities that no event has yet. The log probabilities list the tokens
+    /// singly, and only the whole list matches the text, so that the first event has the whole list.
     fn words(&mut self, choice: &Choice<'t>) -> &'t [u8] {
         let chat = self.content == Content::Message;
         let mut logprobs = choice.logprobs;
@@ -216,7 +216,7 @@ impl<'t> Teller<'t> {
         logprobs
     }
 
-    /// One event for each call, as a whole; its position in the list becomes its index.
+    /// An event for each call, as a whole; the call's position in the list becomes its index.
     fn tool_calls(&mut self, choice: &[u8], calls: Span) -> Result<(), StoredError> {
         let text = self.text;
         let mut reader = Reader::starting_at(text, calls.start);
@@ -285,7 +285,8 @@ fn write_content(chat: bool, words: &[u8], out: &mut BytesMut) {
     out.extend_from_slice(if chat { b"\"}" } else { b"\"" });
 }
 
-/// The content of a JSON string in pieces of whole words. A blank is not a part of any escape, so a split after one breaks none.
+/// The content of a JSON string in pieces of whole words. A blank is not a part of any escape, so that a split after a blank breaks no
+/// escape.
 struct Pieces<'t> {
     rest: &'t [u8],
     words_max: usize,

@@ -1,4 +1,4 @@
-//! Translation of one text request into chats.
+//! Translation of a text request into chats.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,8 +8,8 @@ use crate::request::{CompletionRequest, RequestError, RequestErrorCode};
 
 use super::{PROMPTS_MAX, TextAsChat};
 
-/// Members of a text request that a chat encodes differently or does not have. Tools are among them: their calls cannot be represented in a
-/// text.
+/// Members of a text request that a chat encodes differently or lacks. Tools are among the members: calls of tools cannot be represented in
+/// a text.
 const LEFT_OUT: [&str; 14] = [
     "prompt",
     "system",
@@ -93,7 +93,7 @@ impl<'b> ChatPlan<'b> {
         })
     }
 
-    /// At most so many bytes are written: `system` and the members that stay are in each chat.
+    /// The most bytes written: `system` and the kept members are in each chat.
     pub fn bytes_max(&self) -> usize {
         let prompts = self.asked.prompts.iter();
         prompts
@@ -172,7 +172,7 @@ impl Asked {
         kept + prompt.len() + self.system.map_or(0, Span::len) + 160
     }
 
-    /// The chat for one prompt. Kept members are as the client wrote them.
+    /// The chat for a prompt. Kept members are in the client's spelling.
     fn chat(&self, prompt: Span, body: &[u8]) -> Bytes {
         let mut out = BytesMut::with_capacity(self.chat_bytes_max(prompt));
         out.extend_from_slice(b"{");

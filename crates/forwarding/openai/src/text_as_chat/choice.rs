@@ -11,7 +11,7 @@ use crate::string;
 use super::TurnError;
 use super::logprobs;
 
-/// A whole chat answer, or one event of a stream, as positions of its parts.
+/// A whole chat answer, or an event of a stream, as positions of its parts.
 #[derive(Debug, Default)]
 pub(super) struct ChatOutput {
     pub(super) id: Option<Span>,
@@ -23,14 +23,14 @@ pub(super) struct ChatOutput {
     pub(super) choices: SmallVec<[SaidChoice; 1]>,
 }
 
-/// One choice.
+/// A choice.
 #[derive(Debug, Default)]
 pub(super) struct SaidChoice {
     pub(super) index: u64,
     pub(super) finish: Option<Span>,
     /// The strings of its content, with their quotes.
     pub(super) content: SmallVec<[Span; 1]>,
-    /// A refusal, where there is no content.
+    /// A refusal, for a choice without content.
     refusal: Option<Span>,
     /// `logprobs.content`, an array.
     logprobs: Option<Span>,
@@ -38,7 +38,7 @@ pub(super) struct SaidChoice {
     kept: SmallVec<[Span; 2]>,
     /// Whether any of `kept` is not empty.
     thinks: bool,
-    /// A `message`, which beside a `delta` is the message so far.
+    /// A `message`. Beside a `delta`, the message so far.
     message: Option<Box<SaidChoice>>,
     has_delta: bool,
 }
@@ -83,7 +83,7 @@ impl ChatOutput {
         if is_error && output.error.is_none() {
             let (start, end) = (0, text.len());
             output.error = Some(Span { start, end });
-            // They are in the error.
+            // The error contains the kept members.
             output.kept.clear();
         }
         Ok(output)
@@ -102,7 +102,7 @@ impl ChatOutput {
         Ok(())
     }
 
-    /// Writes the members that come before `choices`: everything but those and the usage.
+    /// Writes the members that come before `choices`: every member except the choices and the usage.
     pub(super) fn write_head(&self, text: &[u8], identity: &Identity, out: &mut BytesMut) {
         out.extend_from_slice(b"{");
         if !identity.id.is_empty() {
@@ -164,7 +164,7 @@ impl SaidChoice {
         Ok(choice)
     }
 
-    /// Takes what the `message` says, unless it repeats what deltas have said: of this event, or of those before it (`has_begun`).
+    /// Takes the output of the `message`, unless the message repeats output of deltas: of this event, or of earlier events (`has_begun`).
     pub(super) fn take_message(&mut self, has_begun: bool) {
         if let Some(message) = self
             .message
@@ -210,13 +210,13 @@ impl SaidChoice {
         Ok(())
     }
 
-    /// The strings of its text.
+    /// The strings of the choice's text.
     fn texts(&self) -> impl Iterator<Item = &Span> {
         let refusal = self.content.is_empty().then_some(&self.refusal);
         self.content.iter().chain(refusal.into_iter().flatten())
     }
 
-    /// Whether it has no content for a client: the role, or a piece of a tool call.
+    /// Whether the choice has no content for a client: the role, or a piece of a tool call.
     pub(super) fn is_silent(&self) -> bool {
         self.finish.is_none()
             && !self.thinks
@@ -224,8 +224,8 @@ impl SaidChoice {
             && self.texts().all(|text| text.len() <= 2)
     }
 
-    /// Writes it as a choice of a text. `echo` precedes its text; `at` is the number of characters of the text that were written before,
-    /// and is advanced.
+    /// Writes the choice as a choice of a text. `echo` precedes the choice's text. `at` is the number of characters of the text written
+    /// before, and is advanced.
     pub(super) fn write(
         &self,
         text: &[u8],
@@ -264,7 +264,7 @@ impl SaidChoice {
     }
 }
 
-/// The common members of all events of one text answer, as JSON; empty where the provider sends none.
+/// The common members of every event of a text answer, as JSON; empty where the provider sends no member.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity {
     pub(super) id: Box<[u8]>,
@@ -272,7 +272,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// That of the first chat with an answer. The chat prefix of an id is dropped.
+    /// The identity of the first chat with an answer. The chat prefix of an id is dropped.
     pub(super) fn of(output: &ChatOutput, text: &[u8]) -> Self {
         let id = output.id.map_or(&b""[..], |span| span.of(text));
         let rest = id.strip_prefix(b"\"");

@@ -86,7 +86,7 @@ fn list(
     }
 }
 
-/// The likeliest tokens at one position as an object from token to log probability. Of two with the same text the likelier one is kept.
+/// The likeliest tokens at a position as an object from token to log probability. Of two tokens with equal text the likelier token is kept.
 fn likeliest(top: &[u8], out: &mut BytesMut) -> Result<(), SyntaxError> {
     let mut named: Vec<&[u8]> = Vec::new();
     out.extend_from_slice(b"{");

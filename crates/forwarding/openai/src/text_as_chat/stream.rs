@@ -1,4 +1,4 @@
-//! Translation of streamed chats into one text stream.
+//! Translation of streamed chats into a single text stream.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::usage::Usage;
 use super::choice::{ChatOutput, Identity};
 use super::{TextAsChat, TurnError};
 
-/// One text stream in progress, made of the streams of one or several chats.
+/// A text stream in progress, made of the streams of the chats.
 #[derive(Debug)]
 pub struct TextStream {
     turn: Arc<TextAsChat>,
-    /// Set by the first event: all events of a stream have the same.
+    /// Set by the first event: every event of a stream has an equal identity.
     identity: Option<Identity>,
     chats: Vec<Chat>,
     /// The sum that was written for several chats.
@@ -22,14 +22,14 @@ pub struct TextStream {
     scratch: BytesMut,
 }
 
-/// The state of one chat.
+/// The state of a chat.
 #[derive(Debug, Default)]
 struct Chat {
     choices: Vec<Choice>,
     usage: Option<Usage>,
 }
 
-/// The state of one choice.
+/// The state of a choice.
 #[derive(Debug)]
 struct Choice {
     index: u64,
@@ -66,12 +66,12 @@ impl TextStream {
         }
     }
 
-    /// Appends the event of the text stream for the data of an event of the chat for prompt `prompt`, other than `[DONE]`; nothing for one
-    /// without content for a text stream.
+    /// Appends the event of the text stream for the data of an event of the chat for prompt `prompt`, except for `[DONE]`. Appends nothing
+    /// for an event without content for a text stream.
     ///
     /// # Errors
     ///
-    /// It is not an event of a chat.
+    /// The data is not an event of a chat.
     pub fn turn(
         &mut self,
         prompt: usize,
@@ -113,7 +113,7 @@ impl TextStream {
             choice.write(data, number, echo, logprobs, text)?;
         }
         text.extend_from_slice(b"]");
-        // The usage of a single chat is relayed; the sum of several is written as soon as all of them are complete.
+        // The usage of a single chat is relayed. The sum of several usages is written as soon as every chat is complete.
         let usage = output.usage.filter(|_| alone);
         if let Some(usage) = usage {
             text.extend_from_slice(br#","usage":"#);
@@ -131,7 +131,7 @@ impl TextStream {
         Ok(())
     }
 
-    /// Whether every requested choice of the chat for prompt `prompt` has ended, and its usage is there.
+    /// Whether every requested choice of the chat for prompt `prompt` has ended, and the chat's usage is known.
     pub fn is_complete(&self, prompt: usize) -> bool {
         self.is_over(prompt) && self.chats[prompt].usage.is_some()
     }
@@ -142,13 +142,13 @@ impl TextStream {
         begun as u64 >= self.turn.answers_each && self.has_ended(prompt)
     }
 
-    /// Whether a choice of that chat has begun, and every one that has begun has ended: enough with `[DONE]`.
+    /// Whether a choice of the chat has begun, and every begun choice has ended: enough with `[DONE]`.
     pub fn has_ended(&self, prompt: usize) -> bool {
         let choices = &self.chats[prompt].choices;
         !choices.is_empty() && choices.iter().all(|choice| choice.over)
     }
 
-    /// Appends the end of a stream whose chats are all over: their usage, if every one of several has reported its own, and `[DONE]`.
+    /// Appends the end of a stream whose chats are over: the usage, if every chat of several has reported its usage, and `[DONE]`.
     pub fn end(&mut self, out: &mut BytesMut) {
         if self.chats.len() > 1 {
             self.write_usage(out);
@@ -156,7 +156,7 @@ impl TextStream {
         event::write(event::DONE, out);
     }
 
-    /// Appends the usage event of several chats, if each has reported its own and their sum has not been written.
+    /// Appends the usage event of several chats, if every chat has reported its usage and the sum has not been written.
     fn write_usage(&mut self, out: &mut BytesMut) {
         let sum = Usage::sum(self.chats.iter().map(|chat| chat.usage));
         let Some(usage) = sum.filter(|sum| self.written != Some(*sum)) else {

@@ -1,4 +1,4 @@
-//! Whole chat answers joined into one text answer.
+//! Whole chat answers joined into a single text answer.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,14 +8,14 @@ use super::choice::{ChatOutput, Identity};
 use super::{TextAsChat, TurnError};
 
 impl TextAsChat {
-    /// The text answer of the chats' whole answers, one for each prompt, in order.
+    /// The text answer of the chats' whole answers, an answer for each prompt, in order.
     ///
-    /// Their choices are renumbered, and their usages are summed; where one of several is missing there is none, since a partial sum is
-    /// meaningless. An error of any of them becomes the answer's.
+    /// The choices are renumbered, and the usages are summed. If a usage of several is missing, the text answer has no usage, because a
+    /// partial sum is meaningless. An error of any chat answer becomes the text answer's error.
     ///
     /// # Errors
     ///
-    /// One of them is not a chat answer.
+    /// An answer is not a chat answer.
     pub fn whole(&self, answers: &[Bytes]) -> Result<Bytes, TurnError> {
         let mut all = Vec::with_capacity(answers.len());
         for answer in answers {
@@ -62,7 +62,7 @@ impl TextAsChat {
     }
 }
 
-/// The usage of one answer unchanged; of several, the sum.
+/// The usage of a single answer unchanged; of several answers, the sum.
 fn write_usage(all: &[(ChatOutput, &Bytes)], out: &mut BytesMut) {
     const NAME: &[u8] = br#","usage":"#;
     let usages = || {

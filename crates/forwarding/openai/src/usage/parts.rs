@@ -1,7 +1,7 @@
 //! The parts of a reported usage, and how many tokens of a total beyond `prompt_tokens` and `completion_tokens` are input.
 //!
-//! A total may exceed the sum of both counts: by reasoning (output), or by input that the provider leaves out of `prompt_tokens`. The names
-//! of the parts decide which, see [`SPELLINGS`].
+//! A total may exceed the sum of the two counts: by reasoning (output), or by input that the provider leaves out of `prompt_tokens`. The
+//! names of the parts decide, see [`SPELLINGS`].
 //!
 //! | The rest of the total | Is |
 //! |---|---|
@@ -12,7 +12,7 @@
 
 use crate::json::{Key, Kind, Reader, SyntaxError};
 
-/// Tokens that a provider reports by themselves.
+/// Tokens that a provider reports separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// Input of a kind, by its index in [`Parts`].
@@ -21,16 +21,16 @@ enum Part {
     Reasoning,
 }
 
-/// Where the provider that has a spelling counts the tokens.
+/// Where the provider with a spelling counts the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In addition to `prompt_tokens`.
     Extra,
-    /// In `prompt_tokens` already, unless they are more than these.
+    /// In `prompt_tokens` already, unless the tokens exceed `prompt_tokens`.
     Within,
 }
 
-/// The kinds of input: each counts once, however many of its spellings a usage has.
+/// The kinds of input. A kind counts once, for any number of spellings in a usage.
 const KINDS: usize = 3;
 const READ: usize = 0;
 const WRITE: usize = 1;
@@ -39,7 +39,7 @@ const TOOLS: usize = 2;
 use Part::{Input, Reasoning};
 use Place::{Extra, Within};
 
-/// The spellings of all parts, in the usage or in an object of it.
+/// The spellings of every part, in the usage or in an object of the usage.
 const SPELLINGS: [(&str, Part); 22] = [
     // Anthropic; Bedrock behind Portkey and LiteLLM.
     ("cache_read_input_tokens", Input(READ, Extra)),
@@ -50,7 +50,7 @@ const SPELLINGS: [(&str, Part); 22] = [
     ("cacheReadInputTokenCount", Input(READ, Extra)),
     ("cacheWriteInputTokens", Input(WRITE, Extra)),
     ("cacheWriteInputTokenCount", Input(WRITE, Extra)),
-    // Gemini: results of its own tools, in the total and not in the prompt.
+    // Gemini: results of the provider's tools, in the total and not in the prompt.
     ("toolUsePromptTokenCount", Input(TOOLS, Extra)),
     ("tool_use_prompt_token_count", Input(TOOLS, Extra)),
     ("tool_use_prompt_tokens", Input(TOOLS, Extra)),
@@ -73,7 +73,7 @@ const SPELLINGS: [(&str, Part); 22] = [
     ("thoughts_token_count", Reasoning),
 ];
 
-/// The parts that one usage names, each with its highest count.
+/// The parts named in a usage, each with its highest count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parts {
     beside: [u64; KINDS],
@@ -82,7 +82,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Parses the next value, an object: the counts in it and in the objects of it. `None` where a later byte is not JSON.
+    /// Parses the next value, an object: the counts in the object and in its objects. `None` where a later byte is not JSON.
     pub(super) fn read(mut reader: Reader<'_>) -> Option<Self> {
         let mut parts = Self::default();
         parts.members(&mut reader, true).ok()?;
@@ -118,7 +118,7 @@ impl Parts {
         *place = count.max(*place);
     }
 
-    /// How many of the `rest` tokens are input: those of a total beyond `prompt` and the completion.
+    /// The number of input tokens among the `rest` tokens: the tokens of a total beyond `prompt` and the completion.
     pub(super) fn input_in(&self, rest: u64, prompt: u64) -> u64 {
         let (mut beside, mut within) = (0, 0);
         for (apart, inside) in self.beside.into_iter().zip(self.within) {
