@@ -24,45 +24,7 @@ const POINTING_BY_FOLDER: [(&str, usize); 1] = [("src/admin", 110)];
 const SENTENCE_MAX: usize = 140;
 
 /// READMEs above [`SENTENCE_MAX`], or folders of such READMEs, with ceilings that only fall.
-const SENTENCE_BY_README: [(&str, usize); 37] = [
-    ("benches/README.md", 220),
-    ("conf/README.md", 190),
-    ("conf/examples/cluster/README.md", 180),
-    ("crates/accounting", 220),
-    ("crates/contract/clock/README.md", 150),
-    ("crates/contract/counters/README.md", 170),
-    ("crates/contract/filter/README.md", 150),
-    ("crates/contract/memory/README.md", 190),
-    ("crates/contract/module/README.md", 210),
-    ("crates/forwarding/chain/README.md", 150),
-    ("crates/forwarding/fetch/README.md", 230),
-    ("crates/forwarding/openai/README.md", 170),
-    ("crates/forwarding/shared/README.md", 190),
-    ("crates/identity/outbox/README.md", 170),
-    ("crates/payments/evm/README.md", 170),
-    ("crates/payments/paypal/README.md", 190),
-    ("crates/testing/README.md", 190),
-    ("filters/README.md", 170),
-    ("filters/auth/README.md", 180),
-    ("filters/cache/README.md", 180),
-    ("filters/commerce/README.md", 170),
-    ("filters/completions/README.md", 170),
-    ("filters/idempotency/README.md", 170),
-    ("filters/mcp/README.md", 180),
-    ("filters/meter/README.md", 200),
-    ("filters/oauth/README.md", 170),
-    ("filters/onboarding/README.md", 150),
-    ("filters/pay/README.md", 220),
-    ("filters/portal/README.md", 160),
-    ("filters/rate-limit/README.md", 190),
-    ("packages/README.md", 170),
-    ("src/commands/README.md", 150),
-    ("src/demo/README.md", 190),
-    ("src/upstream/README.md", 210),
-    ("systemd/README.md", 190),
-    ("tests/README.md", 320),
-    ("tests/interface/README.md", 150),
-];
+const SENTENCE_BY_README: [(&str, usize); 1] = [("conf/README.md", 190)];
 
 /// Figures of some paragraphs.
 #[derive(Default)]
