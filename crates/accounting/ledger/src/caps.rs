@@ -1,4 +1,5 @@
-//! Spending caps of keys on one of several nodes. Each cap is a budget: the node has an allotment of the cap, as of an account's credit.
+//! Spending caps of keys. A lone node reserves in [`crate::spending`]. One of several nodes has an allotment of each cap, as of an account's
+//! credit.
 //!
 //! `Balance::available` is the granted amount, less spent and reserved amounts. A charge of a key counts while the node has an allotment of
 //! the key's cap, with or without a reservation: the cap may have been set while the request ran. A charge above the reservation and the
