@@ -237,8 +237,14 @@ impl Installation {
 }
 
 impl Serving {
+    /// With PostgreSQL it repeats a request while its node does not know the newest revocations: on a slow machine the feed of changes is at
+    /// times older than the two seconds after which a node refuses.
     pub(super) fn client(&self, installation: &Installation) -> Client {
-        Client::new(&self.url).with_key(&installation.key)
+        let client = Client::new(&self.url).with_key(&installation.key);
+        match installation.postgres {
+            Some(_) => client.repeating("which credentials other nodes have revoked"),
+            None => client,
+        }
     }
 
     /// One number of the metrics, by its name with its labels.

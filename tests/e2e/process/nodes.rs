@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use serde_json::Value;
 use tollgate_clock::Clock;
-use tollgate_testing::{Answer, Client, Postgres, Script, within};
+use tollgate_testing::{Client, Postgres, Script, within};
 use toml::Table;
 
 use super::installation::{Installation, Serving, ended};
@@ -117,12 +117,6 @@ impl Cluster {
         self.nodes[node % self.nodes.len()].client(&self.installation)
     }
 
-    /// The answer of a node to a chat, repeated while its feed is older than [`FEED_AGE`].
-    pub(super) async fn chat_at(&self, node: usize) -> Answer {
-        let client = self.client(node);
-        until_current(async || client.post(CHAT, &chat(false)).await).await
-    }
-
     /// Runs a command with the settings of a node.
     pub(super) async fn ask(&self, node: &str, words: &[&str]) -> Value {
         let words = [words, &["--json"]].concat();
@@ -160,21 +154,6 @@ impl Cluster {
     pub(super) fn audit(&self) {
         audited_store(&self.installation.store());
     }
-}
-
-/// Sends a request again while its node does not know the newest revocations: on a slow machine its feed is older than [`FEED_AGE`] at times.
-pub(super) async fn until_current(ask: impl AsyncFn() -> Answer) -> Answer {
-    let current = async {
-        loop {
-            let answer = ask().await;
-            let is_outdated =
-                answer.status == 503 && answer.json()["error"]["code"] == "store_unavailable";
-            if !is_outdated {
-                break answer;
-            }
-        }
-    };
-    within("a node that knows the newest revocations", current).await
 }
 
 /// Sends a request again while the account's credit is collected.
@@ -354,18 +333,16 @@ async fn an_account_that_one_node_deletes_is_refused_by_the_others() {
 #[tokio::test]
 async fn a_repeat_with_its_idempotency_key_gets_the_recorded_answer_at_another_node() {
     let cluster = Cluster::start().await;
-    let repeated = async |client: &Client| {
+    let repeated = |client: Client| async move {
         let mut request = client.request("POST", CHAT, chat(false).to_string().into());
         let name = HeaderValue::from_static("0190a1b2-0000-7000-8000-000000000001");
         request.headers_mut().insert("idempotency-key", name);
         client.send(request).await
     };
-    let client = cluster.client(0);
-    let first = until_current(async || repeated(&client).await).await;
+    let first = repeated(cluster.client(0)).await;
     assert_eq!(first.status, 200, "{}", first.text());
     for node in 1..NAMES.len() {
-        let client = cluster.client(node);
-        let again = until_current(async || repeated(&client).await).await;
+        let again = repeated(cluster.client(node)).await;
         assert_eq!(again.text(), first.text(), "node {node}");
     }
     let (available, held) = cluster.balance(&cluster.installation.account).await;
@@ -386,7 +363,7 @@ async fn a_killed_node_is_recovered_and_the_others_go_on() {
     assert!(held > 0);
     cluster.nodes[1].process.kill();
     for node in [0, 2] {
-        let answer = cluster.chat_at(node).await;
+        let answer = cluster.client(node).post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
     let state = |nodes: &Value| {

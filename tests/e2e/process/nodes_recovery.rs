@@ -27,7 +27,7 @@ impl Interrupted {
     }
 
     async fn of(cluster: Cluster) -> Interrupted {
-        let answer = cluster.chat_at(1).await;
+        let answer = cluster.client(1).post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         let script = Script::hold(2, "middle").once();
         cluster.installation.provider.script(script);
@@ -86,7 +86,8 @@ impl Interrupted {
     }
 
     async fn chat_at(&self, node: usize) {
-        let answer = self.cluster.chat_at(node).await;
+        let client: Client = self.cluster.client(node);
+        let answer = client.post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
 }

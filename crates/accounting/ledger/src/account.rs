@@ -186,7 +186,7 @@ mod tests {
             (100, 0, 30, 70, 0, 0),
             (0, 40, 40, 0, 25, 25),
             (0, 40, 40, 0, 40, 40),
-            (0, 40, 40, 0, 50, 40),      // the cost beyond the hold is owed credit
+            (0, 40, 40, 0, 50, 40), // the cost beyond the hold is owed credit
             (100, 40, 30, 70, 130, 110), // the hold, and credit not owed
             (100, 40, 140, 0, 130, 40),
         ] {

@@ -59,9 +59,7 @@ pub enum CreditError {
     },
     /// A reference of invalid length.
     #[error("a reference is 1 to 255 characters; this one has {length}")]
-    Reference {
-        length: usize,
-    },
+    Reference { length: usize },
     /// The account does not exist on this node.
     #[error("there is no account `{account}`")]
     NoAccount {

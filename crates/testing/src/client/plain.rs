@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, Request, Response, Uri, Version};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -32,6 +32,7 @@ pub struct Client {
     tls: Option<Arc<ClientConfig>>,
     http2: bool,
     key: Option<String>,
+    repeated: Option<&'static str>,
     shared: Mutex<Option<http2::SendRequest<Full<Bytes>>>>,
 }
 
@@ -53,11 +54,14 @@ pub struct EventStream {
     pub status: u16,
     /// Field lines by name.
     pub headers: HeaderMap,
-    body: Incoming,
+    body: AnswerBody,
     inbox: BytesMut,
     /// When the next frame is read, for a client that is slow.
     pace: Option<tokio::time::Interval>,
 }
+
+/// The body of an answer, which a client that may repeat the request has read before.
+type AnswerBody = Either<Incoming, Full<Bytes>>;
 
 impl Client {
     /// A client of the server at `url`: scheme, host and port; host names resolve to 127.0.0.1.
@@ -73,6 +77,7 @@ impl Client {
             tls: None,
             http2: false,
             key: None,
+            repeated: None,
             shared: Mutex::new(None),
         }
     }
@@ -81,6 +86,13 @@ impl Client {
     #[must_use]
     pub fn with_key(mut self, key: &str) -> Self {
         self.key = Some(key.to_owned());
+        self
+    }
+
+    /// The same, which repeats a request while its answer is a 503 with this text.
+    #[must_use]
+    pub fn repeating(mut self, text: &'static str) -> Self {
+        self.repeated = Some(text);
         self
     }
 
@@ -199,7 +211,21 @@ impl Client {
         .await
     }
 
-    async fn open(&self, request: Request<Bytes>) -> io::Result<Response<Incoming>> {
+    async fn open(&self, request: Request<Bytes>) -> io::Result<Response<AnswerBody>> {
+        loop {
+            let (head, body) = self.open_once(request.clone()).await?.into_parts();
+            let repeated = self.repeated.filter(|_| head.status.as_u16() == 503);
+            let Some(text) = repeated else {
+                return Ok(Response::from_parts(head, Either::Left(body)));
+            };
+            let whole = body.collect().await.map_err(io::Error::other)?.to_bytes();
+            if !String::from_utf8_lossy(&whole).contains(text) {
+                return Ok(Response::from_parts(head, Either::Right(Full::new(whole))));
+            }
+        }
+    }
+
+    async fn open_once(&self, request: Request<Bytes>) -> io::Result<Response<Incoming>> {
         let mut request = request.map(Full::new);
         if !self.http2 {
             let (mut sender, connection) = http1::handshake(TokioIo::new(self.connect().await?))
