@@ -353,11 +353,14 @@ impl Meter {
         tokens: Tokens,
         estimated: bool,
     ) -> Step<'a, Outcome> {
-        let quote = &over.held.quote;
-        let bounded = quote.sizes.bounded(tokens);
-        let price = bill::price(&quote.model.price, over.succeeded);
-        let actual = price.charge(bounded.prompt, bounded.completion);
+        let (quote, succeeded) = (&over.held.quote, over.succeeded);
+        let actual = || {
+            let bounded = quote.sizes.bounded(tokens);
+            let price = bill::price(&quote.model.price, succeeded);
+            price.charge(bounded.prompt, bounded.completion)
+        };
         if over.hold.is_short_of(actual) {
+            let actual = actual();
             return Step::later(async move {
                 let at = exchange.now(&self.clock);
                 over.hold.cover(actual, at).await;

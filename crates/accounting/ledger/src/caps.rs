@@ -255,6 +255,7 @@ impl Ledger {
                     reserved.settle(charged, at)
                 }
             },
+            None if !self.has_allotments => return,
             None => self.count_uncapped(credential, charged, (settlement.operation, at)),
         };
         counted.follow(settlement);

@@ -106,15 +106,15 @@ impl Hold {
     }
 
     /// Whether a settlement of `actual` exceeds the hold, so that this node may have to take credit first ([`Hold::cover`]). Never on a
-    /// node that is alone.
-    pub fn is_short_of(&self, actual: Micros) -> bool {
-        self.ledger.has_allotments && actual > self.request.amount
+    /// node that is alone, which does not compute `actual`.
+    pub fn is_short_of(&self, actual: impl FnOnce() -> Micros) -> bool {
+        self.ledger.has_allotments && actual() > self.request.amount
     }
 
     /// Takes credit for a settlement above the amount of the hold, if this node has too little. Takes the missing amount or the credit of
     /// the account, whichever is less, if the credit arrives before the settlement must go on. The missing rest is written off.
     pub async fn cover(&mut self, actual: Micros, at: Timestamp) {
-        if !self.is_short_of(actual) {
+        if !self.is_short_of(|| actual) {
             return;
         }
         let request = HoldRequest {

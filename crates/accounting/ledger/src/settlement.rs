@@ -144,11 +144,16 @@ impl Settlement {
         self.settled
     }
 
-    /// Replaces the reservation of the key's cap by the charge.
+    /// Replaces the reservation of its key's cap by the charge. A store that refuses the settlement later returns the charge to the cap.
     fn count(&mut self) {
-        if let Some(reserved) = self.reserved.take() {
-            let (cap, reservation, at) = *reserved;
-            reservation.settle(cap, self.settled.charged, at);
+        let Some(reserved) = self.reserved.take() else {
+            return;
+        };
+        let (cap, reservation, at) = *reserved;
+        let charged = self.settled.charged;
+        let counted = reservation.settle(cap, charged, at);
+        if let Some(undo) = &self.undo {
+            undo.set(move || counted.undo(charged));
         }
     }
 }

@@ -134,10 +134,9 @@ impl Ledger {
         }
     }
 
-    /// Further undo of a refused settlement. Only a settlement with an attached part can be refused. A node that is alone counts no caps
-    /// here.
+    /// Further undo of a refused settlement. Only a settlement with an attached part can be refused.
     pub(crate) fn undo_of(&self, attached: &Option<AttachedPart>) -> Option<Undo> {
-        (self.has_allotments && attached.is_some()).then(Undo::default)
+        attached.is_some().then(Undo::default)
     }
 
     /// A callback, which returns the charge if the store refuses the charge, and the wait for the result. `unsettled` is boxed: the value

@@ -54,6 +54,14 @@ pub(crate) struct Reservation {
     amount: Micros,
 }
 
+/// A charge that has replaced a reservation.
+pub(crate) struct CountedSpending {
+    spending: Arc<Spending>,
+    credential: CredentialId,
+    /// The month of its cell; `None` without a cell.
+    month: Option<Month>,
+}
+
 /// The remainder of a cap is too small for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapReached {
@@ -294,10 +302,33 @@ impl CapReached {
 impl Reservation {
     /// Replaces the reservation by the charge; `at`: the time of the charge. The month is the month of the charge, as in the sum of the
     /// usage records.
-    pub(crate) fn settle(self, cap: SpendingCap, charged: Micros, at: Timestamp) {
+    pub(crate) fn settle(
+        self,
+        cap: SpendingCap,
+        charged: Micros,
+        at: Timestamp,
+    ) -> CountedSpending {
+        let mut month = None;
         if let Some(mut cell) = self.spending.cells.get_mut(&self.credential) {
             cell.turn(cap, at);
             cell.spent = cell.spent.saturating_add(charged);
+            month = Some(cell.month);
+        }
+        CountedSpending {
+            spending: Arc::clone(&self.spending),
+            credential: self.credential,
+            month,
+        }
+    }
+}
+
+impl CountedSpending {
+    /// Takes the charge back. A cell of another month has no part of it.
+    pub(crate) fn undo(self, charged: Micros) {
+        if let Some(mut cell) = self.spending.cells.get_mut(&self.credential)
+            && Some(cell.month) == self.month
+        {
+            cell.spent = minus(cell.spent, charged).max(Micros::ZERO);
         }
     }
 }

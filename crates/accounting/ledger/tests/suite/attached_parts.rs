@@ -6,10 +6,10 @@ use super::open;
 use super::testbed::{bed, options};
 use crate::support::{NOW, account, operation, request, settle, start, wait};
 use tollgate_ledger::{AttachedPart, Credit, CreditError, HoldError, Ledger, SettleError};
-use tollgate_money::{Micros, TopUpId, Usd};
+use tollgate_money::{CapPeriod, CredentialId, Micros, SpendingCap, TopUpId, Usd};
 use tollgate_store::{
     Admission, CacheScope, NewAccount, Part, Refusal, Store, TopUpPart, TopUpRow, TopUpState,
-    UnitOfWork, commit,
+    UnitOfWork, commit, commit_blocking,
 };
 
 fn row(version: i64) -> TopUpRow {
@@ -236,4 +236,52 @@ fn what_a_refused_settlement_would_leave_of_its_hold_is_decided_on_after_its_rel
     wait(kept).expect("it is durable");
     assert_eq!(bed.balance(account(1)), (70, 0));
     assert!(bed.store.failure().is_none());
+}
+
+#[test]
+fn a_settlement_without_a_waiting_client_counts_against_its_cap_unless_the_store_refuses_it() {
+    let bed = bed(options());
+    let ledger = &bed.ledger;
+    make_purchase(&bed.store);
+    wait(ledger.top_up_with(credit(1, 100, "capture"), change(1))).expect("it is booked");
+    let key = CredentialId::from_bytes([9; 16]);
+    let cap = SpendingCap {
+        max: Micros::new(50),
+        period: CapPeriod::Total,
+    };
+    wait(ledger.load_spending((key, account(1)), cap, NOW)).expect("a read");
+    let left = || {
+        let wanted = request(account(1), 9, 51).in_memory();
+        let refused = ledger.hold_cap((key, cap), wanted, |_| None).now();
+        match refused.expect("it is alone") {
+            Err(HoldError::InsufficientCredit { available, .. }) => available.get(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(left(), 50);
+    // The first part is out of date, and refused; the second is accepted.
+    for (number, version, counted) in [(2, 1, 50), (3, 2, 20)] {
+        let wanted = request(account(1), number, 40);
+        let reserved = ledger.hold_cap((key, cap), wanted, |_| None).now();
+        let reserved = reserved.expect("it is alone").expect("it is left");
+        let hold = ledger.hold(wanted, |_| None).now();
+        let mut hold = hold.expect("it is alone").expect("credit");
+        wait(hold.durable()).expect("it is durable");
+        assert_eq!(left(), 10, "reserved");
+        let resume = bed.stop_writer();
+        let part = AttachedPart::new(move |_| change(version));
+        let mut settlement = hold.settle_with(settle(30), Some(part));
+        ledger.count(&mut settlement, key, Some(reserved), NOW);
+        drop(settlement);
+        assert_eq!(left(), 20, "counted at once");
+        drop(resume);
+        flush(&bed.store);
+        assert_eq!(left(), counted, "part {version}");
+    }
+}
+
+/// Waits until earlier units are durable or refused.
+fn flush(store: &Arc<dyn Store>) {
+    let unit = UnitOfWork::of_all([], Admission::Always);
+    commit_blocking(&**store, unit).expect("it is durable");
 }
