@@ -163,7 +163,8 @@ async fn stream_until_decided(client: &Client) -> tollgate_testing::EventStream 
         if stream.status != 503 {
             return stream;
         }
-        assert_eq!(stream.header("retry-after"), Some("1"));
+        // Five seconds where the node does not reach its database for a moment.
+        assert!(matches!(stream.header("retry-after"), Some("1" | "5")));
         let answer = stream.whole().await;
         scarce::assert_may_be_repeated(&answer);
     }

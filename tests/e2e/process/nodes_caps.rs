@@ -34,7 +34,8 @@ async fn decided(client: &Client) -> EventStream {
         let stream = client.stream(CHAT, &body()).await;
         match stream.status {
             503 => {
-                assert_eq!(stream.header("retry-after"), Some("1"));
+                // Five seconds where the node does not reach its database for a moment.
+                assert!(matches!(stream.header("retry-after"), Some("1" | "5")));
                 let answer = stream.whole().await;
                 scarce::assert_may_be_repeated(&answer);
             }
