@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::telemetry;
 
-    /// The metrics of the gateway and of its modules, in the order of the reference.
+    /// The metrics of the gateway and of the modules, in the order of the reference.
     fn metrics() -> Vec<Metric> {
         let of_modules = modules().into_iter().flat_map(|module| module.metrics());
         telemetry::METRICS

@@ -1,4 +1,4 @@
-//! Access to the admin address: its TLS, the tokens of the admin API, and the limit of invalid ones.
+//! Access to the admin address: TLS, tokens of the admin API, and the limit of invalid tokens.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,13 +18,14 @@ use tollgate_identity::Digest;
 
 use crate::config::{Admin, AdminTls, AdminToken};
 
-/// Invalid tokens of one address in a window that are answered with 401; those beyond it get 429. A valid token is never refused for them.
+/// Maximum number of invalid tokens of an address answered with 401 in a window. Further invalid tokens get 429. A valid token of the
+/// address is never refused.
 const INVALID_MAX: u32 = 10;
 
-/// The window.
+/// Length of a window for the count of invalid tokens.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Addresses that are counted at once.
+/// Maximum number of addresses with a counter.
 const ADDRESSES_MAX: usize = 1024;
 
 /// Who may use the admin address. A reload replaces tokens and certificate.
@@ -50,7 +51,7 @@ struct Invalid {
 }
 
 impl Access {
-    /// Access by these settings.
+    /// Access according to `settings`.
     pub fn new(settings: &Admin, clock: Clock) -> Access {
         Access {
             tokens: ArcSwap::from_pointee(settings.tokens.clone()),
@@ -64,7 +65,8 @@ impl Access {
         }
     }
 
-    /// Uses the tokens and the certificate of other settings from the next request and the next handshake on. Whether there is TLS stays.
+    /// Replaces the tokens from the next request on, and the certificate from the next handshake on. TLS itself is turned neither on nor
+    /// off.
     pub(crate) fn replace(&self, settings: &Admin) {
         self.tokens.store(Arc::new(settings.tokens.clone()));
         if let (Some(tls), Some(new)) = (&self.tls, &settings.tls) {
@@ -72,18 +74,18 @@ impl Access {
         }
     }
 
-    /// TLS for the next connection, if there is any, and whether its client is then known by a certificate.
+    /// TLS for the next connection, and whether the client is known by a certificate; `None` without TLS.
     pub(super) fn acceptor(&self) -> Option<(TlsAcceptor, bool)> {
         let tls = self.tls.as_ref()?.load();
         Some((TlsAcceptor::from(tls.config.clone()), tls.has_authorities))
     }
 
-    /// The clock that invalid tokens are counted by.
+    /// The clock for the windows of invalid tokens.
     pub(super) fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Whether the address is a loopback one, where health, metrics and cache need no token.
+    /// Whether the admin address is a loopback address. On loopback, health, metrics and cache need no token.
     pub(super) fn is_local(&self) -> bool {
         self.is_local
     }
@@ -92,7 +94,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// 401 without a valid token; 429 for an address with many invalid ones.
+    /// 401 without a valid token; 429 for an address with too many invalid tokens.
     pub(super) fn token(
         &self,
         headers: &HeaderMap,
@@ -112,7 +114,7 @@ impl Access {
         let bearer = field.as_bytes().split_at_checked(7);
         let sent = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
         let digest = Digest::of(sent.map_or(b"", |(_, token)| token.trim_ascii()));
-        // Every token is compared, each in constant time.
+        // Every token is compared, in constant time per token.
         let found = tokens.iter().fold(None, |found, token| {
             if token.digest == digest {
                 Some(token)

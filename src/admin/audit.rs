@@ -1,4 +1,4 @@
-//! The audit log: what a change is recorded as, and the recorder, which puts the record into the unit of work of the change.
+//! The audit log: the record of a change, and the recorder. The recorder puts the record into the unit of work of the change.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::operations::operation::Operation;
 /// Maximum length of a text of the detail in characters; the rest is cut.
 const TEXT_CHARS_MAX: usize = 300;
 
-/// When, by whom and by which request a change was made.
+/// Time, actor and request of a change.
 struct Origin {
     at: Timestamp,
     actor: Arc<str>,
@@ -27,7 +27,7 @@ struct Origin {
 }
 
 impl Origin {
-    /// The user that runs this process, now.
+    /// The effective user of the process, at the current time.
     fn of_process(clock: &Clock, entropy: &Entropy) -> Origin {
         let at = clock.now();
         Origin {
@@ -38,12 +38,12 @@ impl Origin {
     }
 }
 
-/// What a change is recorded as. Neither secrets nor addresses of persons are in it.
+/// The content of a change's record, without secrets and without addresses of persons.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Act {
     action: &'static str,
     subject: Option<String>,
-    /// Whether the caller has named a subject by something that is no id. An error may quote that text, which may be a secret.
+    /// Whether the caller has named a subject by a text that is not an id. The text may be a secret, and an error may quote the text.
     has_invalid_subject: bool,
     detail: Map<String, Value>,
 }
@@ -83,7 +83,7 @@ impl Act {
         }
     }
 
-    /// The record of it; `more` is added to its detail.
+    /// The record of the act; `more` is added to the detail.
     fn part(
         &self,
         origin: &Origin,
@@ -105,24 +105,25 @@ impl Act {
     }
 }
 
-/// The record of an operation that the user who runs this process performs itself.
+/// The record of an operation performed by the process itself. The actor is the effective user of the process.
 pub(crate) fn record_of<O: Operation>(operation: &O, clock: &Clock, entropy: &Entropy) -> Part {
     let act = Act::of(operation);
     let origin = Origin::of_process(clock, entropy);
     act.part(&origin, AuditOutcome::Done, act.subject.clone(), Map::new())
 }
 
-/// Whether a text is the id of a subject of this kind.
+/// Whether a text is the id of a subject of `kind`.
 fn is_id(kind: &str, text: &str) -> bool {
     match kind {
         "account" => text.parse::<AccountId>().is_ok(),
         "key" => text.parse::<KeyId>().is_ok(),
-        // A payment is listed, and a node named, by words of several forms.
+        // Names of payments and nodes have several forms. A text with a secret is not a name.
         _ => redact(text) == text,
     }
 }
 
-/// A text of the caller, or of an error that may quote it, as it is recorded and logged.
+/// The form of a text in records and logs: secrets are redacted, and the length is limited. The text is from the caller, or from an error
+/// with a quotation of the caller's text.
 fn recordable(text: String) -> String {
     match redact(&text) {
         Cow::Borrowed(_) => cut(text),
@@ -130,7 +131,7 @@ fn recordable(text: String) -> String {
     }
 }
 
-/// The record of a loss of commits that was accepted by the user that runs this process.
+/// The record of a loss of commits. The effective user of the process has accepted the loss.
 pub(crate) fn record_of_accepted_loss(lost: LostCommits, clock: &Clock, entropy: &Entropy) -> Part {
     let place = |(run, commit): (i64, i64)| serde_json::json!({ "run": run, "commit": commit });
     let mut detail = Map::new();
@@ -155,7 +156,7 @@ fn cut(text: String) -> String {
     }
 }
 
-/// Records one act. As [`Submit`] it adds the record to the unit that is submitted.
+/// Records an act. As [`Submit`], the recorder adds the record to the submitted unit.
 pub(super) struct Recorder<'s> {
     store: &'s dyn Store,
     act: Act,
@@ -164,7 +165,7 @@ pub(super) struct Recorder<'s> {
 }
 
 impl<'s> Recorder<'s> {
-    /// The recorder of an act at `at`; `request` is the id of a request that has none.
+    /// The recorder of an act at `at`; `request` makes an id for a request without an id.
     pub(super) fn new(
         store: &'s dyn Store,
         act: Act,
@@ -184,17 +185,18 @@ impl<'s> Recorder<'s> {
         }
     }
 
-    /// The record as a part of a unit that the caller submits itself, who calls [`Recorder::set_recorded`] when that is durable.
+    /// The record as a part of the caller's unit. The caller submits the unit, and calls [`Recorder::set_recorded`] when the unit is
+    /// durable.
     pub(super) fn part(&self) -> Part {
         self.part_of(AuditOutcome::Done, self.act.subject.clone(), Map::new())
     }
 
-    /// The record is durable.
+    /// Notes a durable record: [`Recorder::end`] writes no second record.
     pub(super) fn set_recorded(&self) {
         self.is_recorded.store(true, Relaxed);
     }
 
-    /// Records the begin of an act whose end this process cannot record.
+    /// Records the begin of an act, when the process cannot record the end.
     pub(super) async fn begin(&self) -> Result<(), ChangeError> {
         let begun = self.write(AuditOutcome::Begun, Map::new()).await;
         let begun = begun.inspect_err(|error| {
@@ -204,7 +206,7 @@ impl<'s> Recorder<'s> {
         begun.map(|()| self.set_recorded())
     }
 
-    /// Records what became of the act, unless the record is in the store already; logs it in any case.
+    /// Records the outcome of the act, unless the store has the record already. The outcome is logged in any case.
     pub(super) async fn end<O: Operation>(
         &self,
         result: Result<O::Output, ChangeError>,
@@ -292,7 +294,7 @@ impl Submit for Recorder<'_> {
     }
 }
 
-/// The id of what a unit creates.
+/// The id of the account or key created by a unit.
 fn created(parts: &[Part]) -> Option<String> {
     parts.iter().find_map(|part| match part {
         Part::CreateAccount(account) => Some(account.id.to_string()),
@@ -327,7 +329,7 @@ mod tests {
         );
     }
 
-    /// An operator who passed a key where its id belongs had the key in the audit log, in clear, for every `read` token.
+    /// An operator passed a key in place of the key's id. The audit log showed the key in clear to every `read` token.
     #[test]
     fn a_secret_in_place_of_an_id_or_in_a_text_is_not_recorded() {
         const KEY: &str = "sk-svc-7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M06o8FL";

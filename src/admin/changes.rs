@@ -1,4 +1,4 @@
-//! On whose behalf an operation is performed, and why one was not.
+//! The caller of an operation, and the error of an operation.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,12 +12,12 @@ use tollgate_store::{CommitError, OpenError, ReadError};
 
 use crate::telemetry::chain;
 
-/// On whose behalf a change is made, and by which request.
+/// The actor and the request of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Who.
+    /// The actor of the change.
     pub actor: Actor,
-    /// The id of the request; a new one by default.
+    /// The id of the request; a new id by default.
     pub request: Option<String>,
 }
 
@@ -30,14 +30,14 @@ pub enum Actor {
     User(u32),
     /// A client of the admin address without a token.
     Address(IpAddr),
-    /// The sender of a signal, by the signal's name; the kernel does not say which user it was.
+    /// The sender of a signal, by the signal's name. The kernel does not report the sender's user.
     Signal(&'static str),
     /// The watch over the files of the settings.
     FileWatch,
 }
 
 impl Actor {
-    /// The user that runs this process.
+    /// The effective user of the process.
     pub fn of_process() -> Actor {
         Actor::User(rustix::process::geteuid().as_raw())
     }
@@ -64,31 +64,31 @@ impl From<Actor> for Caller {
     }
 }
 
-/// Why a change was not made: one sentence for the operator.
+/// Why a change was not made: a sentence for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ChangeError {
-    /// What to do about it.
+    /// The kind of remedy.
     pub kind: ChangeErrorKind,
     /// The sentence.
     pub message: String,
 }
 
-/// What an operator does about a change that was not made.
+/// The operator's remedy after a failed change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeErrorKind {
     /// Correct the request.
     Invalid,
-    /// Name something that exists.
+    /// Name an existing subject.
     NotFound,
-    /// Change what the request contradicts.
+    /// Change the state: the request contradicts the state.
     Conflict,
     /// Try again: the store or the gateway is not available.
     Unavailable,
 }
 
 impl ChangeErrorKind {
-    /// Its word.
+    /// The name of the kind.
     pub(crate) fn word(self) -> &'static str {
         match self {
             ChangeErrorKind::Invalid => "invalid",
@@ -100,22 +100,22 @@ impl ChangeErrorKind {
 }
 
 impl ChangeError {
-    /// A request that has to be corrected.
+    /// The error of an invalid request.
     pub(crate) fn invalid(message: impl Into<String>) -> ChangeError {
         ChangeError::new(ChangeErrorKind::Invalid, message)
     }
 
-    /// A request that names nothing that exists.
+    /// The error of a request with an unknown subject.
     pub(crate) fn not_found(message: impl Into<String>) -> ChangeError {
         ChangeError::new(ChangeErrorKind::NotFound, message)
     }
 
-    /// A request that contradicts the state.
+    /// The error of a request that contradicts the state.
     pub(crate) fn conflict(message: impl Into<String>) -> ChangeError {
         ChangeError::new(ChangeErrorKind::Conflict, message)
     }
 
-    /// A request that may succeed later.
+    /// A temporary error: the request may succeed later.
     pub(crate) fn unavailable(message: impl Into<String>) -> ChangeError {
         ChangeError::new(ChangeErrorKind::Unavailable, message)
     }
@@ -127,13 +127,13 @@ impl ChangeError {
         }
     }
 
-    /// An error with all its causes.
+    /// An error with the chain of causes.
     fn of(kind: ChangeErrorKind, error: &dyn std::error::Error) -> ChangeError {
         ChangeError::new(kind, chain(error))
     }
 }
 
-/// A task that has panicked.
+/// The error of a panicked task.
 pub(super) fn panicked(error: tokio::task::JoinError) -> ChangeError {
     ChangeError::unavailable(chain(&error))
 }

@@ -1,8 +1,8 @@
 //! The control socket: operations of the operator while the gateway runs.
 //!
-//! Balances and keys are in the gateway's memory, so no other process may change them in the database. A Unix socket, beside the
-//! file of an SQLite database, takes one JSON object a line and answers each with one. The file is accessible to its owner alone, and the peer must be that user
-//! or root.
+//! Balances and keys are in the gateway's memory. Therefore no second process may change balances or keys in the database. The control
+//! socket is a Unix socket beside the file of an SQLite database. A request is a line with a JSON object, and the answer is a line with a
+//! JSON object. Only the owner has access to the socket's file, and the peer must be the owner or root.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -22,23 +22,23 @@ use super::operations::operation::{
     Answer, Changes, Operation, Request, read_output, request_line,
 };
 
-/// Maximum length of one line in bytes.
+/// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Time for a line to arrive.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for the answers to requests that have arrived when the gateway stops.
+/// Time limit for the answers to open requests when the gateway stops.
 pub(super) const ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why there is no control socket.
+/// Why the control socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Another process listens on it.
+    /// Another process listens on the socket.
     #[error("`{}` is another gateway's control socket; stop that gateway, or give this one another `admin.socket`", .path.display())]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// Another file has the path.
+    /// The file at the path is not a socket.
     #[error("`{}` is not a socket; move it, the control socket needs this path", .path.display())]
     NotASocket {
         /// The file.
@@ -55,7 +55,7 @@ pub enum SocketError {
     },
 }
 
-/// The bound control socket; its file is removed on drop.
+/// The bound control socket. A drop removes the file, unless a successor has the socket.
 #[derive(Debug)]
 pub struct Socket {
     listener: std::os::unix::net::UnixListener,
@@ -66,7 +66,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Binds the socket. The stale file of a stopped gateway is replaced, one with a listener is not.
+    /// Binds the socket. The stale file of a stopped gateway is replaced. A file with a listener is an error.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Socket {
         let made = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
             .and_then(|()| listener.set_nonblocking(true))
             .and_then(|()| std::fs::symlink_metadata(path));
-        // Between the two calls above another user may have connected; the check of the peer refuses them.
+        // Another user may have connected between `bind` and `set_permissions`; the check of the peer refuses the user.
         let owner = made.map_err(failed)?.uid();
         Ok(Socket {
             listener,
@@ -93,16 +93,16 @@ impl Socket {
         })
     }
 
-    /// Verifies that a socket can be made at this path, before anything is begun that would have to be undone.
+    /// Verifies that a socket can be created at `path`, before any step that would need an undo.
     ///
     /// # Errors
     ///
-    /// When files cannot be created in its folder.
+    /// When files cannot be created in the folder of `path`.
     pub fn check(path: &Path) -> Result<(), SocketError> {
         let folder = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());
-        // A file without a name, which is gone when it is closed.
+        // A file without a name: the system removes the file at close.
         match tempfile::tempfile_in(folder.unwrap_or(Path::new("."))) {
             Ok(_) => Ok(()),
             Err(source) => Err(SocketError::File {
@@ -112,7 +112,7 @@ impl Socket {
         }
     }
 
-    /// The same, and that no other process listens at the path.
+    /// Verifies in addition to [`Socket::check`] that no process listens at `path`.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Socket {
         Socket::check(path)
     }
 
-    /// The socket of the predecessor; bound again where it was at another path.
+    /// Adopts the socket of the predecessor. A socket at another path is closed, and a new socket is bound to `path`.
     ///
     /// # Errors
     ///
@@ -152,13 +152,13 @@ impl Socket {
         self.listener.try_clone()
     }
 
-    /// Whether the file stays when this process ends.
+    /// Whether the file stays at the end of the process.
     pub(super) fn is_released(&self) -> Arc<AtomicBool> {
         self.is_released.clone()
     }
 }
 
-/// Whether the socket of a stopped gateway is at this path.
+/// Whether `path` is the socket of a stopped gateway.
 fn is_stale(path: &Path) -> Result<bool, SocketError> {
     let path_of = || path.to_owned();
     match std::fs::symlink_metadata(path) {
@@ -177,7 +177,7 @@ fn is_stale(path: &Path) -> Result<bool, SocketError> {
     }
 }
 
-/// Whether a socket is bound to this path.
+/// Whether a socket is bound to `path`.
 pub(crate) fn is_at(socket: &std::os::unix::net::UnixListener, path: &Path) -> bool {
     let bound = socket.local_addr();
     bound.is_ok_and(|bound| bound.as_pathname() == Some(path))
@@ -186,7 +186,7 @@ pub(crate) fn is_at(socket: &std::os::unix::net::UnixListener, path: &Path) -> b
 impl Drop for Socket {
     fn drop(&mut self) {
         if !self.is_released.load(Ordering::Relaxed) {
-            // A file left behind would be replaced by the next gateway.
+            // The next gateway would replace a remaining file.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -240,7 +240,7 @@ pub(super) async fn serve(
     }
     drop(listener);
     let _ = stopped.wait_for(|stop| *stop).await;
-    // What was asked is answered: the request for an upgrade ends this process.
+    // Open requests are still answered: the request for an upgrade ends the process.
     let answered = async { while connections.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(ANSWERS_TIMEOUT, answered).await;
 }
@@ -264,7 +264,7 @@ async fn serve_connection(
             return Ok(());
         }
         if line.last() != Some(&b'\n') {
-            // Too long, or truncated: the intent cannot be known, so nothing is done.
+            // Too long, or truncated: the intent is unknown, and the line has no effect.
             let answer = refusal("the line is too long or is not terminated".to_owned());
             return write.write_all(&line_of(answer)).await;
         }
@@ -294,13 +294,13 @@ fn refusal(message: String) -> serde_json::Result<Vec<u8>> {
 /// Why a request to a running gateway failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// There is no gateway on this database.
+    /// No gateway runs on the database.
     #[error("no gateway answers on `{}`; start it, or run this command on its machine, with its settings (`admin.socket`)", .path.display())]
     NoGateway {
         /// The socket.
         path: PathBuf,
     },
-    /// There is one, and the connection broke. Whether the change was made is not known.
+    /// The connection to the gateway broke. Whether the change was made is unknown.
     #[error("the gateway did not answer on `{}`; check whether the change was made before repeating it", .path.display())]
     Broken {
         /// The socket.
@@ -309,21 +309,21 @@ pub enum ControlError {
         #[source]
         source: io::Error,
     },
-    /// The result is not one of the operation.
+    /// The result does not have the form of the operation's result.
     #[error(
         "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
     )]
     Unexpected,
-    /// The gateway refused; the text is its own.
+    /// The gateway refused; the text is the gateway's.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Has the gateway behind a socket perform an operation; blocks until it has answered.
+/// Sends an operation to the gateway behind a socket, and blocks until the answer arrives.
 ///
 /// # Errors
 ///
-/// [`ControlError::NoGateway`] when no gateway listens, so that the caller may write to the database.
+/// [`ControlError::NoGateway`] when no gateway listens: the caller may write to the database.
 pub fn request<O: Operation>(path: &Path, operation: &O) -> Result<O::Output, ControlError> {
     use std::io::{BufRead, Write};
     let mut stream = match std::os::unix::net::UnixStream::connect(path) {

@@ -26,8 +26,8 @@ use crate::config::AdminRole;
 use crate::proxy::{Connection, Connections, Places};
 use crate::telemetry::{ConnectionSide, Telemetry};
 
-/// Connections at once; a scraper needs one. A connection without a request under way gives way to a new one, and it does not rest after an
-/// answer: as many connections that ask again and again would keep a probe of their own address out.
+/// Connections at once; a scraper needs a single connection. A new connection evicts a connection without an open request. The rest after
+/// an answer is zero: with a rest, clients with repeated requests would keep out a probe of their own address.
 const PLACES: Places = Places {
     max: 256,
     per_address_max: 64,
@@ -35,9 +35,9 @@ const PLACES: Places = Places {
 };
 /// Time limit for a TLS handshake, and for the head of a request.
 const HEAD: Duration = Duration::from_secs(5);
-/// For how long a connection takes requests. One that is under way then is answered, however long it takes.
+/// Time limit for new requests on a connection. An open request is still answered, without a time limit.
 const CONNECTION: Duration = Duration::from_secs(60);
-/// Time limit for the last answer of such a connection to be read.
+/// Time limit for the client to read the last answer of a closing connection.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
 /// The text format of Prometheus.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -51,7 +51,7 @@ pub(super) struct Endpoints {
     pub(super) service: Arc<dyn Changes>,
     pub(super) access: Arc<Access>,
     pub(super) api: Option<Api>,
-    /// Time for the answers to requests that have arrived when the gateway stops.
+    /// Time limit for the answers to open requests when the gateway stops.
     pub(super) answers_within: Duration,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Endpoints {
 #[derive(Clone, Copy)]
 struct Peer {
     address: SocketAddr,
-    /// Whether it needs no token for what is read here: on loopback, or known by a certificate.
+    /// Whether reads need no token: the address is on loopback, or the client is known by a certificate.
     is_trusted: bool,
 }
 
@@ -92,14 +92,14 @@ pub(super) async fn serve(
             _ = released.wait_for(|released| *released) => break,
         };
         let Ok((stream, peer)) = accepted else {
-            // Out of file descriptors, most likely: wait for some to be closed.
+            // Out of file descriptors, most likely: wait until a descriptor is closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let Some(mut connection) = connections.accept(Some(AddressPrefix::of(peer.ip()))) else {
             continue;
         };
-        // Waits only while each place has a request under way.
+        // Waits only while every place has an open request.
         tokio::select! {
             () = connection.take_place() => {}
             _ = stopped.wait_for(|stop| *stop) => break,
@@ -146,7 +146,7 @@ async fn serve_connection(
     let service = service_fn(|request: Request<Incoming>| {
         let endpoints = endpoints.clone();
         under_way.send_replace(true);
-        // A task of its own: an operator's act is completed and recorded, also when its client has disconnected meanwhile.
+        // A separate task: an operator's act is completed and recorded even after the client has disconnected.
         let answer = place
             .begin()
             .then(|| tokio::spawn(async move { endpoints.answer(request, peer).await }));
@@ -174,7 +174,7 @@ async fn serve_connection(
     }
     connection.as_mut().graceful_shutdown();
     let limit = async {
-        // The sender lives until the end of this function.
+        // The sender lives until the end of the function.
         let _ = is_under_way.wait_for(|is| !is).await;
         tokio::time::sleep(LAST_ANSWER).await;
     };
@@ -206,7 +206,8 @@ impl Endpoints {
         let is_change = is_purge && !self.access.is_local();
         let is_health = matches!(path, "/live" | "/ready");
         let mut peer = peer;
-        // The reasons are shown to who may read metrics; without a valid token the status alone, as without any.
+        // The reasons are for clients with access to metrics. A client with an invalid token gets the status alone, like a client without a
+        // token.
         if is_health && !peer.is_trusted && request.headers().contains_key(header::AUTHORIZATION) {
             peer.is_trusted = self.access.token(request.headers(), peer.address).is_ok();
         }
@@ -314,7 +315,7 @@ impl Endpoints {
         let workers = (self.liveness)().await;
         let mut ready = (self.readiness)();
         if let Some(message) = unresponsive(&workers) {
-            // The others still serve. Without any of them no request is served.
+            // The responsive workers still serve. Without a responsive worker no request is served.
             if workers.unresponsive.len() == workers.all {
                 ready.reasons.push(message);
             } else {
@@ -345,7 +346,7 @@ fn live(workers: &Workers) -> Response<Full<Bytes>> {
     }
 }
 
-/// A message that names the workers that do not answer.
+/// A message with the names of the unresponsive workers.
 fn unresponsive(workers: &Workers) -> Option<String> {
     let Workers { all, unresponsive } = workers;
     if unresponsive.is_empty() {

@@ -1,7 +1,7 @@
 //! The admin interface: health, metrics and the admin API over HTTP, operations over the control socket.
 //!
-//! Both run on one thread of their own, so they answer when the threads that serve clients are busy or stuck, and report it: `/live` probes
-//! each of them.
+//! HTTP and the control socket run on the admin thread. The admin thread answers while the threads for clients are busy or stuck, and
+//! reports stuck threads: `/live` probes every thread for clients.
 
 mod access;
 mod api;
@@ -46,7 +46,7 @@ const ACCEPT_QUEUE: u32 = 1024;
 
 /// The inputs of the admin thread.
 pub struct Options {
-    /// The address of health, metrics and the admin API; port 0 selects a free one.
+    /// The address of health, metrics and the admin API; port 0 selects a free port.
     pub address: SocketAddr,
     /// The path of the control socket: beside the database.
     pub socket: PathBuf,
@@ -58,13 +58,13 @@ pub struct Options {
     pub readiness: Readiness,
     /// The health of the model providers.
     pub providers: JsonSource,
-    /// The service that makes the changes.
+    /// The service for changes.
     pub service: Arc<dyn Changes>,
     /// Who may use the address.
     pub access: Arc<Access>,
-    /// The inputs of the admin API; without them there is none.
+    /// The inputs of the admin API; `None` for no admin API.
     pub api: Option<ApiDeps>,
-    /// The sockets of the predecessor: the address as it is in the settings, and the control socket.
+    /// The sockets of the predecessor: the address in the settings with the HTTP socket, and the control socket.
     pub adopted: Option<((SocketAddr, TcpListener), UnixListener)>,
 }
 
@@ -103,7 +103,7 @@ pub enum AdminError {
     /// The control socket could not be created.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// No thread.
+    /// The thread could not be started.
     #[error("could not start the admin thread")]
     Thread(#[source] std::io::Error),
 }
@@ -112,12 +112,12 @@ pub enum AdminError {
 ///
 /// # Errors
 ///
-/// When another program has it, or the user may not.
+/// When another program listens at the address, or the user lacks the permission.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, AdminError> {
     TcpListener::bind(address).map_err(|source| AdminError::Listen { address, source })
 }
 
-/// The running admin thread; on drop it ends and its socket is removed.
+/// The running admin thread. A drop ends the thread and removes the control socket.
 pub struct Admin {
     address: SocketAddr,
     sockets: Option<AdminSockets>,
@@ -126,11 +126,11 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Binds both sockets and starts the thread.
+    /// Binds the HTTP socket and the control socket, and starts the thread.
     ///
     /// # Errors
     ///
-    /// When one of the sockets cannot be bound.
+    /// When a socket cannot be bound, or the thread cannot be started.
     pub fn start(options: Options) -> Result<Admin, AdminError> {
         let Options {
             address,
@@ -201,12 +201,12 @@ impl Admin {
         })
     }
 
-    /// Its sockets, once.
+    /// The sockets; `None` after the first call.
     pub fn take_sockets(&mut self) -> Option<AdminSockets> {
         self.sockets.take()
     }
 
-    /// Its address, with the port as assigned by the system.
+    /// The address, with the port assigned by the system.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

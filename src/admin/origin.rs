@@ -1,8 +1,8 @@
 //! Protection from pages in a browser on the operator's machine: DNS rebinding, and requests across origins.
 //!
-//! On loopback, health, metrics and the cache need no token. A page can reach them there: its own host name is made to resolve to
-//! 127.0.0.1 (DNS rebinding), and the browser then takes the admin address for the page's own origin. The name gives such a request away,
-//! because a page is never served under `localhost` or an IP address that its author does not control.
+//! On loopback, health, metrics and the cache need no token. A page can reach a loopback address by DNS rebinding. The page's host name is
+//! made to resolve to 127.0.0.1, and the browser takes the admin address for the page's own origin. The host name reveals the page's
+//! request: no page is served under `localhost`, or under an IP address beyond the control of the page's author.
 
 use std::net::IpAddr;
 
@@ -13,12 +13,12 @@ use tollgate_filter::{ApiError, ErrorCode, ErrorType, FilterCode};
 static HOST: FilterCode = FilterCode::new("admin.host", 421, ErrorType::InvalidRequest);
 static ORIGIN: FilterCode = FilterCode::new("admin.origin", 403, ErrorType::Permission);
 
-/// Refuses a request that a page of another site may have sent.
+/// Refuses a request that may come from a page of another site.
 ///
 /// # Errors
 ///
-/// 421 at a loopback address for a host that is neither `localhost` nor an IP address (RFC 9110 section 15.5.20); 403 for a method that
-/// changes something, with an `Origin` that is not the request's own host (RFC 6454 section 7).
+/// 421 at a loopback address, unless the host is `localhost` or an IP address (RFC 9110 section 15.5.20). 403 for a method with effects,
+/// unless the `Origin` is the request's own host (RFC 6454 section 7).
 pub(super) fn check<B>(request: &Request<B>, is_local: bool) -> Result<(), ApiError> {
     let Some(host) = host(request) else {
         let message = "The `Host` is not one host and port: correct it.";
@@ -40,7 +40,8 @@ pub(super) fn check<B>(request: &Request<B>, is_local: bool) -> Result<(), ApiEr
     Ok(())
 }
 
-/// The host of a request, from its target or its one `Host`; `Some(None)` without any (HTTP/1.0). `None`: it is malformed.
+/// The host of a request, from the target or the only `Host` field. `Some(None)` for a request without a host (HTTP/1.0); `None` for a
+/// malformed host or several `Host` fields.
 fn host<B>(request: &Request<B>) -> Option<Option<Authority>> {
     if let Some(authority) = request.uri().authority() {
         return Some(Some(authority.clone()));
@@ -53,14 +54,14 @@ fn host<B>(request: &Request<B>) -> Option<Option<Authority>> {
     }
 }
 
-/// Whether the host is an IP address, or `localhost`, which browsers resolve without DNS.
+/// Whether the host is an IP address or `localhost`. Browsers resolve `localhost` without DNS.
 fn is_own_name(authority: &Authority) -> bool {
     let host = authority.host();
     let bare = host.strip_prefix('[').and_then(|v6| v6.strip_suffix(']'));
     host.eq_ignore_ascii_case("localhost") || bare.unwrap_or(host).parse::<IpAddr>().is_ok()
 }
 
-/// Whether each `Origin` is a page of this host. Programs send none.
+/// Whether every `Origin` field names `host`. Programs send no `Origin`.
 fn is_own_origin(headers: &HeaderMap, host: Option<&Authority>) -> bool {
     headers.get_all(header::ORIGIN).iter().all(|origin| {
         let origin = origin.to_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a running gateway offers to the admin interface: its health, its settings and its replacement.
+//! The parts of a running gateway for the admin interface: health, settings and replacement.
 
 use std::future::Future;
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::changes::ChangeError;
 use crate::config::{Difference, Settings};
 
-/// Readiness: whether clients should be routed here, evaluated on each request.
+/// Readiness: whether clients should be routed to the gateway. Evaluated on every request.
 pub type Readiness = Box<dyn Fn() -> Ready + Send + Sync>;
 
-/// Liveness: which workers are stuck, evaluated on each request.
+/// Liveness: the stuck workers. Evaluated on every request.
 pub type Liveness = Box<dyn Fn() -> LivenessCheck + Send + Sync>;
 
 /// A liveness check in progress.
@@ -22,41 +22,43 @@ pub type LivenessCheck = Pin<Box<dyn Future<Output = Workers> + Send>>;
 pub struct Workers {
     /// The number of workers.
     pub all: usize,
-    /// The indices of those that did not answer in time.
+    /// The indices of the workers without an answer in time.
     pub unresponsive: Vec<usize>,
 }
 
-/// A value shown as JSON, evaluated on each request.
+/// A value shown as JSON. Evaluated on every request.
 pub type JsonSource = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 /// The settings of a running gateway.
 pub trait RunningSettings: Send + Sync {
-    /// Reads the settings file again and puts it in force, all or nothing. Blocks.
+    /// Reads the settings file again and puts the whole file in force. After an error the earlier settings stay in force. Blocks.
     ///
     /// # Errors
     ///
-    /// Unavailable while the database does not answer or an upgrade is under way; else a conflict with what the files say.
+    /// Unavailable while the database does not answer, or while an upgrade is under way. Otherwise a conflict: the content of the files is
+    /// refused.
     fn reload(&self) -> Result<ReloadedSettings, ChangeError>;
 
-    /// What a reload would change; the error is for the operator. Blocks.
+    /// The differences between the settings file and the settings in force. The error is a text for the operator. Blocks.
     fn differences(&self) -> Result<Vec<Difference>, String>;
 
     /// The settings in force.
     fn settings(&self) -> Arc<Settings>;
 }
 
-/// A gateway that can be replaced by a new process.
+/// Replacement of the gateway by a new process.
 pub trait Upgrade: Send + Sync {
-    /// Starts a program, by default that of this process, which takes over; the error is for the operator. Blocks.
+    /// Starts a program as the successor of the process, by default the program of the process. The error is a text for the operator.
+    /// Blocks.
     fn upgrade(&self, program: Option<&Path>) -> Result<Upgraded, String>;
 }
 
 /// The result of an upgrade.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Upgraded {
-    /// The process that serves now.
+    /// The id of the new process.
     pub process: u32,
-    /// The requests that the earlier process still serves.
+    /// The number of open requests in the earlier process.
     pub open: usize,
 }
 
@@ -76,8 +78,8 @@ pub struct ReloadedSettings {
 /// The content of `/ready`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Ready {
-    /// Reasons why no client should be routed here; empty when ready.
+    /// Reasons why no client should be routed to the gateway; empty when ready.
     pub reasons: Vec<String>,
-    /// Warnings for the operator that do not affect readiness.
+    /// Warnings for the operator, without effect on readiness.
     pub warnings: Vec<String>,
 }

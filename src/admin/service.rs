@@ -20,10 +20,10 @@ use super::running::{JsonSource, RunningSettings, Upgrade};
 use super::upkeep::Upkeep;
 use crate::config::{self, Retention, Settings};
 
-/// For how long the database may take to answer before an upgrade.
+/// Time limit for the database's answer before an upgrade.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Changes accounts, keys and credits, each durable before the response and visible to a running gateway at once.
+/// Changes accounts, keys and credits. A change is durable before the response, and visible to a running gateway at once.
 pub struct AdminService {
     pub(super) store: Arc<dyn Store>,
     pub(super) ledger: Ledger,
@@ -34,7 +34,7 @@ pub struct AdminService {
     models: Vec<Arc<str>>,
     pub(super) credit_limit: Micros,
     pub(super) retention: Option<Retention>,
-    /// Of the start.
+    /// The database settings at the start of the process.
     pub(super) database: config::Store,
     pub(super) upkeep: Arc<Upkeep>,
     /// `None` without the section `[plan]`.
@@ -50,7 +50,7 @@ pub struct AdminService {
 }
 
 impl AdminService {
-    /// The admin service of a store and its ledger, with the classes, models and terms of the settings.
+    /// The admin service of a store and a ledger, with the classes, models and terms of the settings.
     pub fn new(
         settings: &Settings,
         store: Arc<dyn Store>,
@@ -95,7 +95,7 @@ impl AdminService {
         self
     }
 
-    /// Attaches what replaces a running gateway.
+    /// Attaches the upgrade of a running gateway.
     #[must_use]
     pub fn with_upgrade(mut self, upgrade: Arc<dyn Upgrade>) -> AdminService {
         self.upgrade = Some(upgrade);
@@ -116,7 +116,7 @@ impl AdminService {
         self
     }
 
-    /// Performs an operation and records it; its effect is durable before the result.
+    /// Performs and records an operation. The effect is durable before the result is returned.
     pub(crate) async fn perform<O: Operation>(
         &self,
         operation: O,
@@ -131,7 +131,7 @@ impl AdminService {
             Recorded::AtEnd => {}
             Recorded::AtBegin => {
                 self.database_answers().await?;
-                // The process that takes over has the store then.
+                // After the takeover, the new process has the store.
                 recorder.begin().await?;
             }
         }
@@ -139,7 +139,8 @@ impl AdminService {
         recorder.end::<O>(result).await
     }
 
-    /// Refuses an upgrade whose begin could not be recorded before the gateway gives its database up.
+    /// Refuses an upgrade while the database does not answer. The begin of an upgrade must be recorded before the gateway gives up the
+    /// database.
     async fn database_answers(&self) -> Result<(), ChangeError> {
         let any = AccountId::from_bytes([0; 16]);
         let read = reading(&self.store, move |store| store.account(any));
@@ -151,7 +152,8 @@ impl AdminService {
         }
     }
 
-    /// The id of an account. Refused where it is deleted: what it would get, no one could use, and the credit would be owed without end.
+    /// The id of an account, unless the account is deleted. A deleted account could use neither a new key nor new credit, and the credit
+    /// would be owed without end.
     pub(super) async fn undeleted(&self, account: &str) -> Result<AccountId, ChangeError> {
         let id: AccountId = account.parse()?;
         let row = reading(&self.store, move |store| store.account(id)).await?;
@@ -252,7 +254,7 @@ fn class_names(settings: &Settings) -> Vec<Arc<str>> {
     classes.map(|class| class.name.clone()).collect()
 }
 
-/// The element of this name, or an error that lists all of them.
+/// The element with the name, or an error with the list of elements.
 fn find_named(all: &[Arc<str>], name: &str, what: &str) -> Result<Arc<str>, ChangeError> {
     all.iter()
         .find(|one| ***one == *name)

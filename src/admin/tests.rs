@@ -58,7 +58,7 @@ struct TestAdmin {
     stuck: Stuck,
 }
 
-/// The workers, of four, that do not answer.
+/// The unresponsive workers, of four workers.
 type Stuck = Arc<Mutex<Vec<usize>>>;
 
 impl TestAdmin {
@@ -106,7 +106,7 @@ fn start(socket: &Path, ready: Arc<AtomicBool>, stuck: Stuck) -> Result<Admin, A
     start_with(socket, ready, stuck, |_| {})
 }
 
-/// The same with other settings of access. The address is one of loopback in any case.
+/// Starts with settings of access changed by `change`. The address is a loopback address in any case.
 fn start_with(
     socket: &Path,
     ready: Arc<AtomicBool>,
@@ -174,7 +174,7 @@ fn health_and_metrics_answer_on_loopback() {
 fn a_scrape_takes_the_place_of_a_connection_that_was_answered() {
     let fixture = TestAdmin::new();
     let connect = || TcpStream::connect(fixture.admin.address()).expect("it listens");
-    // Each is served before the next one comes.
+    // A connection is answered before the next connection comes.
     let taken: Vec<TcpStream> = std::iter::repeat_with(|| {
         let mut stream = connect();
         write!(stream, "GET /nothing HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("sent");
@@ -311,7 +311,7 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         Ok(_) => panic!("a live socket was taken over"),
     }
     let stale = fixture.folder.path().join("stale.sock");
-    // A listener that is dropped without removing its file, as after a kill.
+    // A listener dropped without a removal of the file, as after a kill.
     drop(std::os::unix::net::UnixListener::bind(&stale).expect("bound"));
     assert!(stale.exists());
     drop(start(&stale, Arc::default(), Stuck::default()).expect("a stale socket is replaced"));
@@ -334,13 +334,13 @@ async fn connect_from(from: [u8; 4], to: SocketAddr) -> tokio::net::TcpStream {
     socket.connect(to).await.expect("it listens")
 }
 
-/// 64 idle sockets without a token took all places: `/live` was not answered, and an orchestrator ended a gateway that served.
+/// 64 idle sockets without a token took every place. `/live` was not answered, and an orchestrator ended a working gateway.
 #[tokio::test]
 async fn idle_connections_to_the_admin_address_give_way_to_new_ones() {
     let fixture = TestAdmin::new();
     let address = fixture.admin.address();
     let mut idle = Vec::new();
-    // One address has its share of 64, several fill all 256 places.
+    // A single address has a share of 64 places; several addresses fill the 256 places.
     for host in [1, 1, 1, 1, 2, 3, 4, 5, 6, 7] {
         for _ in 0..64 {
             idle.push(connect_from([127, 0, 0, host], address).await);

@@ -1,4 +1,5 @@
-//! Upkeep: the last backup and the last audit of the ledger. The audit log keeps both, so that a restart and other nodes know them.
+//! Upkeep: the last backup and the last audit of the ledger. The audit log keeps the records of upkeep, for a restarted process and for
+//! other nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +12,13 @@ use tollgate_store::{AuditLogQuery, AuditOutcome, ReadError, Reader, Store, read
 
 use crate::telemetry::names;
 
-/// The action of its records in the audit log.
+/// The action of upkeep records in the audit log.
 pub(super) const ACTION: &str = "upkeep";
 
-/// Interval of the look at the audit log, which finds the records of other nodes.
+/// Interval of reads of the audit log. A read finds the records of other nodes.
 const READ_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Upkeep by a command in a process of its own.
+/// Upkeep by a command in a separate process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Task {
     /// A backup was made.
@@ -29,7 +30,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// The subject of its records. A node has no space in its name.
+    /// The subject of the task's records. The names of nodes have no space.
     const fn subject(self) -> &'static str {
         match self {
             Task::Backup => "tollgate backup",
@@ -38,7 +39,7 @@ impl Task {
     }
 }
 
-/// The last completed upkeep that this process knows of.
+/// The last completed upkeep known to the process.
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep(Mutex<Last>);
 
@@ -50,7 +51,7 @@ struct Last {
 }
 
 impl Upkeep {
-    /// A task was completed, with these violations if it is an audit.
+    /// Notes a completed task. `violations` counts for an audit only.
     pub(super) fn set(&self, task: Task, at: Timestamp, violations: u64) {
         let mut last = self.0.lock();
         let known = match task {
@@ -66,7 +67,7 @@ impl Upkeep {
         }
     }
 
-    /// Reads the audit log at once, then every ten minutes; does not end.
+    /// Reads the audit log at once and every ten minutes; does not end.
     pub(crate) async fn follow(self: Arc<Upkeep>, store: Arc<dyn Store>) {
         loop {
             for task in [Task::Backup, Task::Audit] {
@@ -80,7 +81,7 @@ impl Upkeep {
         }
     }
 
-    /// Its metrics.
+    /// The metrics of upkeep.
     pub(crate) fn source(self: Arc<Upkeep>) -> Source {
         Box::new(move |samples| {
             let Last {
@@ -98,7 +99,7 @@ impl Upkeep {
     }
 }
 
-/// The time of the newest record of a task, with the violations in it. Blocks.
+/// The time of the newest record of a task, with the violations in the record. Blocks.
 fn newest(store: &Reader, task: Task) -> Result<Option<(Timestamp, u64)>, ReadError> {
     let records = store.audit_log(&AuditLogQuery {
         subject: Some(task.subject().into()),

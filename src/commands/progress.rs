@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// The output of thirty reports, a report each 100 ms.
+    /// The output of thirty reports, a report per 100 ms.
     fn written(form: Form) -> String {
         let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
         let written = Written::default();

@@ -415,7 +415,7 @@ mod tests {
 
     use super::*;
 
-    /// A failed repair, as on a full disk, leaves no file that blocks the next repair. Existing files of other repairs stay.
+    /// A failed repair, as on a full disk, leaves no file that blocks the next repair. Existing files of earlier repairs stay.
     #[test]
     fn a_failed_repair_removes_its_files_and_can_be_repeated() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -42,7 +42,7 @@ const SETTINGS: &str = "
 /// A folder with settings and, after the first write, a database.
 struct Workspace {
     folder: tempfile::TempDir,
-    /// The name of its PostgreSQL database, where it has one.
+    /// The name of the PostgreSQL database; `None` for a file.
     database: Option<String>,
 }
 
@@ -56,7 +56,7 @@ impl Workspace {
         }
     }
 
-    /// One on a file, and one on a PostgreSQL database.
+    /// A workspace on a file, and a workspace on a PostgreSQL database.
     fn on_each_engine() -> [Workspace; 2] {
         let mut other = Workspace::new();
         let url = Postgres::shared().database();
@@ -66,7 +66,7 @@ impl Workspace {
         [Workspace::new(), other]
     }
 
-    /// Makes a backup by the means of the engine, and returns what `tollgate compare` takes.
+    /// Makes a backup by the means of the engine, and returns the argument for `tollgate compare`.
     fn backup(&self) -> String {
         match &self.database {
             Some(database) => Postgres::shared().restored(database),
@@ -82,7 +82,7 @@ impl Workspace {
         self.folder.path().join("t.toml")
     }
 
-    /// Runs a command; returns its exit code and output, or its error.
+    /// Runs a command; returns the exit code and the output, or the error.
     fn run(&self, line: &str) -> Result<(u8, String), String> {
         let words = line.split_whitespace();
         let args = Args::try_parse_from(["tollgate"].into_iter().chain(words))
@@ -120,7 +120,7 @@ impl Workspace {
         self.serve_with(|service, _| service)
     }
 
-    /// The same, with more that the control socket can be asked for.
+    /// Serves with additions to the service of the control socket.
     fn serve_with(
         &self,
         more: impl FnOnce(AdminService, Settings) -> AdminService,
@@ -162,7 +162,7 @@ impl Workspace {
     }
 }
 
-/// The cache of a gateway that has just started.
+/// The cache of a new gateway.
 fn cache(
     settings: &Settings,
     store: &Arc<dyn tollgate_store::Store>,
@@ -177,7 +177,7 @@ fn cache(
     }))
 }
 
-/// One provider with an open circuit, with a model that it asked not to be called for.
+/// A provider with an open circuit. The provider has asked for a pause of a model.
 fn providers() -> crate::admin::JsonSource {
     Arc::new(|| {
         serde_json::json!([{
@@ -204,7 +204,7 @@ impl ControlServer {
     }
 }
 
-/// Runs each command once, from the creation of an account to the audit and a backup.
+/// Runs every command once, from the creation of an account to the audit and a backup.
 fn run_every_command(workspace: &Workspace) -> String {
     let account = workspace.word("account create --email a@example.net --class pro", "id");
     assert!(account.starts_with("acct_"), "{account}");
@@ -494,7 +494,7 @@ fn check_warns_of_an_x402_route_without_a_node() {
     let node = "rpc_url = 'https://base.example.com'\n";
     std::fs::write(workspace.file(), format!("{good}\n{sells}{node}")).expect("written");
     assert!(!workspace.good("check").contains("warning"));
-    // A token that is not built in: without a node nothing compares it with the chain.
+    // A token outside the built-in tokens: without a node, the token is not compared with the chain.
     let token = "network = 'eip155:1'\nasset = '0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48'\nasset_name = 'USD Coin'\nasset_version = '2'\n";
     std::fs::write(workspace.file(), format!("{good}\n{sells}{token}")).expect("written");
     let found = workspace.json("check");
@@ -667,7 +667,7 @@ fn paypal_setup_is_idempotent() {
     assert!(words.contains(&format!("plan_id = \"{plan}\"")), "{words}");
     assert!(words.contains("199.00 USD each month"), "{words}");
 
-    // A plan that was changed there is left alone, and another created.
+    // A plan changed at PayPal is left alone, and a new plan is created.
     paypal.change_plan(&plan, |plan| plan.cents = 100);
     paypal.forget_keys();
     let other = workspace.json("paypal setup");

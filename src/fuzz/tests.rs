@@ -1,4 +1,4 @@
-//! The corpora of `fuzz/`, as they are and with random changes, at every parser.
+//! The corpora of `fuzz/`, unchanged and with random changes, at every parser.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ fn folder() -> PathBuf {
     tollgate_testing::package_folder().join("fuzz/corpus")
 }
 
-/// The inputs of a corpus: one a line, with `\r`, `\n`, `\t`, `\\` and `\x00` for what is no visible character of ASCII.
+/// The inputs of a corpus: an input a line, with `\r`, `\n`, `\t`, `\\` and `\x00` for bytes outside the visible characters of ASCII.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let path = folder().join(format!("{name}.txt"));
     let text = fs::read_to_string(&path);
@@ -65,13 +65,13 @@ fn every_parser_takes_its_corpus() {
         assert!(inputs.len() > 1, "{name}: too few inputs");
         for input in inputs {
             target(&input);
-            // What arrives may end anywhere.
+            // An input may end at any byte.
             (0..input.len().min(400)).for_each(|end| target(&input[..end]));
         }
     }
 }
 
-/// A change of an input, at a place in it as a fraction.
+/// A change of an input, at a place given as a fraction of the length.
 #[derive(Clone, Debug)]
 enum Change {
     Set(usize, u8),

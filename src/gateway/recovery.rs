@@ -280,8 +280,8 @@ mod tests {
         }
     }
 
-    /// A node without a possible recovery kept every later node from its recovery. A node that had come back during a recovery was judged
-    /// by its earlier lease: cut off a second time, the node would have been recovered within its grace.
+    /// A node without a possible recovery kept every later node from recovery. A node that had come back during a recovery was judged by
+    /// the earlier lease: cut off a second time, the node would have been recovered within the grace period.
     #[test]
     fn a_node_that_cannot_be_recovered_and_one_that_came_back_keep_no_other_from_it() {
         let tried = RefCell::new(Vec::new());

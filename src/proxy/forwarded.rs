@@ -199,7 +199,7 @@ mod tests {
         client(&proxies(field), proxy, &fields(lines)).ok()
     }
 
-    /// The client found, in brackets where it is a trusted address.
+    /// The client found, in brackets for a trusted address.
     fn shown(client: Option<ClientAddress>) -> String {
         match client {
             None => "refused".to_owned(),
@@ -227,7 +227,7 @@ mod tests {
             (&["192.0.2.7,, ,10.0.0.2,"], "192.0.2.7"),
             (&["10.0.0.3, 10.0.0.2"], "(10.0.0.3)"),
             (&["192.0.2.7, 2001:db8:10::2"], "192.0.2.7"),
-            // An element that names no address ends the search.
+            // An element without an address ends the search.
             (&["192.0.2.7, unknown"], "(10.0.0.1)"),
             (&["192.0.2.7, unknown, 10.0.0.2"], "(10.0.0.2)"),
             (&["192.0.2.7, \"10.0.0.2\""], "(10.0.0.1)"),
@@ -282,7 +282,7 @@ mod tests {
                 "192.0.2.7",
             ),
             (&["for=192.0.2.7;host=\"a\\\\\", for=10.0.0.2"], "192.0.2.7"),
-            // A string that a client leaves open, or closes twice, does not extend to what a proxy has written.
+            // A string left open, or closed twice, by a client does not extend into the text of a proxy.
             (&["for=\"10.0.0.9, for=192.0.2.7"], "192.0.2.7"),
             (
                 &["for=10.0.0.9\\\", for=\"[2001:db8::1]:1\""],
@@ -345,7 +345,7 @@ mod tests {
     }
 
     proptest! {
-        /// For every input of a client, the element that the proxy appends decides, on the same line and on a line of its own.
+        /// For every input of a client, the element appended by the proxy decides, on the client's line and on a separate line.
         #[test]
         fn no_input_of_a_client_changes_the_address_that_its_proxy_reports(
             sent in visible(),
@@ -366,7 +366,7 @@ mod tests {
                     _ => ", 10.0.0.2",
                 };
                 let own = own + &trusted.repeat(further);
-                // `X-Forwarded-For` has no strings, and a quote is text in it like any other.
+                // `X-Forwarded-For` has no strings, and a quote is ordinary text.
                 let joined = [&sent[..], b", ", own.as_bytes()].concat();
                 let lines: Vec<(&'static str, &[u8])> = match same_line {
                     true => vec![(name, &joined)],

@@ -96,7 +96,7 @@ mod tests {
                         open.push((now, Activity::Idle(now)));
                     }
                     Event::Use(at) if at < open.len() => open[at].1 = Activity::Busy,
-                    // A connection counts as idle some time after its request.
+                    // A connection counts as idle some time after the request.
                     Event::Rest(at) if at < open.len() => open[at].1 = Activity::Idle(now + 3),
                     Event::Close(at) if at < open.len() => order.remove(open.swap_remove(at).0),
                     Event::Find => {

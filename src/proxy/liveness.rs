@@ -96,7 +96,7 @@ mod tests {
 
     /// Longer than any answer takes.
     const LONG: Duration = Duration::from_secs(60);
-    /// For answers that do not arrive.
+    /// The wait for missing answers.
     const SHORT: Duration = Duration::from_millis(20);
 
     fn runtime() -> tokio::runtime::Runtime {

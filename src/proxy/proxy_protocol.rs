@@ -212,7 +212,7 @@ mod tests {
         text.into_bytes()
     }
 
-    /// The result for a whole header, and every prefix of it waits for more.
+    /// The result for a whole header. Every prefix of the header waits for more bytes.
     fn check(bytes: &[u8], source: Option<IpAddr>) {
         let header = Header {
             source,

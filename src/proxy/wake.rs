@@ -181,7 +181,7 @@ mod tests {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            // No task delivers from this queue.
+            // No task delivers from the queue.
             let queue = WakeQueue::of_this_thread();
             let (sender, wait) = oneshot::channel();
             let waiting = tokio::spawn(coalesce_wakes(queue, Box::pin(wait)));

@@ -208,7 +208,7 @@ mod tests {
     use crate::proxy::socket::ClientSocket;
     use crate::proxy::socket::tests::{Scripted, Turn, pattern};
 
-    /// What can be read now.
+    /// The bytes available for reading.
     async fn arrived(far: &mut tokio::io::DuplexStream) -> Vec<u8> {
         let mut seen = [0; 64];
         tokio::select! {
@@ -267,7 +267,7 @@ mod tests {
         assert!(waited.is_err(), "a broken pipe");
     }
 
-    /// Writes as the HTTP/2 library does, frame by frame with a flush after each, and then waits forever.
+    /// Writes like the HTTP/2 library, frame by frame with a flush after every frame, and finally waits forever.
     async fn answers<S: AsyncRead + AsyncWrite + Unpin>(
         coalescer: WriteCoalescer<S>,
         mut stream: CoalescedStream<S>,
@@ -292,7 +292,7 @@ mod tests {
         coalescer.start_buffering();
         let mut work = pin!(answers(coalescer, stream, bytes.clone()));
         let mut cx = Context::from_waker(std::task::Waker::noop());
-        // It is woken whenever the socket is writable.
+        // The task is woken whenever the socket is writable.
         for _ in 0..200 {
             assert!(work.as_mut().poll(&mut cx).is_pending());
         }
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// The connection has no other output, so nothing else would send what the socket could not take.
+    /// The connection has no further output, so no later write would send the bytes refused by the socket.
     #[tokio::test]
     async fn the_end_of_an_answer_reaches_a_client_that_is_slower_than_the_gateway() {
         let bytes = pattern(1 << 19);
@@ -357,7 +357,7 @@ mod tests {
         }
     }
 
-    /// A listener whose connections have the smallest send buffer that the system allows.
+    /// A listener for connections with the smallest send buffer of the system.
     fn narrow() -> TcpListener {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_send_buffer_size(1).expect("a small buffer");

@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// In another module, because lines of this module are exempt.
+    /// In another module, because lines of the current module are exempt.
     const TARGET: &str = "tollgate_chain::answer";
 
     fn fail(number: u32) {

@@ -1,4 +1,4 @@
-//! The log line and the metrics of one exchange.
+//! The log line and the metrics of an exchange.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::*;
 use crate::config::{self, Environment};
 use crate::registry;
 
-/// A file that a test can read.
+/// A file for a test to read.
 #[derive(Clone, Default)]
 struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
@@ -48,12 +48,12 @@ struct TestTelemetry {
 }
 
 impl TestTelemetry {
-    /// At half past one in the morning, with a clock that stands still.
+    /// At half past one in the morning, with a stopped clock.
     fn new() -> TestTelemetry {
         TestTelemetry::of(SETTINGS)
     }
 
-    /// The same with these settings.
+    /// Starts with `settings`.
     fn of(settings: &str) -> TestTelemetry {
         let modules = registry::declarations(&registry::modules());
         let settings = config::load_text(
@@ -99,7 +99,7 @@ fn exchange(headers: &[(&'static str, &'static str)]) -> Exchange {
     })
 }
 
-/// A stream that was answered, counted and charged.
+/// An answered, counted and charged stream.
 fn completion() -> Exchange {
     let mut exchange = exchange(&[
         ("x-request-id", "mine-1"),
@@ -139,7 +139,7 @@ fn completion() -> Exchange {
     exchange
 }
 
-/// A stored answer, sent again at a price of its own.
+/// A stored answer, sent again at the price of a cache hit.
 fn cache_hit() -> Exchange {
     let mut exchange = exchange(&[]);
     let record = &mut exchange.record;
@@ -340,7 +340,7 @@ fn a_scrape_of_sixty_routes_and_twenty_models_in_use_is_below_200_kb_and_5_ms() 
             .is_some()
     });
     let routes = routes.count();
-    // Requests that match none are one more label.
+    // Requests without a route are an additional label.
     assert!(routes >= 59, "{routes} routes");
     let empty = fixture.telemetry.metrics().render();
     assert!(
@@ -373,7 +373,7 @@ fn a_scrape_of_sixty_routes_and_twenty_models_in_use_is_below_200_kb_and_5_ms() 
     assert!(time < Duration::from_millis(5), "{time:?}");
 }
 
-/// The processor time of this thread (kernel documentation, "Scheduler statistics").
+/// The processor time of the current thread (kernel documentation, "Scheduler statistics").
 fn thread_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("a kernel with it");
     let nanos = text.split(' ').next().and_then(|first| first.parse().ok());

@@ -1,4 +1,4 @@
-//! Forms and lists of an account's pages: a value typed beside a choice, changes of a key, and requests that were refused.
+//! Forms and lists of an account's pages: a value typed beside a choice, changes of a key, and refused requests.
 
 use serde_json::json;
 use tollgate_clock::{Clock, Timestamp};
@@ -16,21 +16,21 @@ fn has(page: &Answer, pieces: &[&str]) {
     }
 }
 
-/// A day of forms, `2026-11-21`, this many days from today.
+/// A day in the form of forms, `2026-11-21`, `ahead` days from today.
 fn day(ahead: i64) -> (String, Timestamp) {
     let today = Clock::system().now().start_of_day();
     let day = Timestamp::from_micros(today.as_micros() + ahead * DAY);
     (day.rfc3339()[..10].to_owned(), day)
 }
 
-/// The key of this name.
+/// The key with the name `name`.
 fn key_named(rig: &Rig, name: &str) -> Option<CredentialRow> {
     let keys = rig.books.store.account_credentials(rig.account);
     let mut keys = keys.expect("a read").into_iter();
     keys.find(|key| key.made.label.as_deref() == Some(name))
 }
 
-/// The names of the fields that a refused form has a problem with, in order.
+/// The names of the fields with a problem in a refused form, in order.
 fn wrong_fields(page: &Answer) -> Vec<String> {
     assert_eq!(page.status, 422, "{}", page.text());
     let (_, after) = page.text().split_once("problems-title").expect("a summary");
@@ -41,7 +41,7 @@ fn wrong_fields(page: &Answer) -> Vec<String> {
         .collect()
 }
 
-/// The preselected option is sent without a choice and does not contradict a typed day; any other does.
+/// The preselected option is sent without a choice and does not contradict a typed day. Any other option contradicts a typed day.
 #[tokio::test]
 async fn an_end_date_typed_beside_the_choice_is_used_or_both_are_named() {
     let rig = Rig::start().await;
@@ -92,7 +92,7 @@ async fn buying_is_not_ticked_in_the_form_of_a_key() {
     rig.finish().await;
 }
 
-/// What the form of a key has in it, field by field.
+/// The content of a key's form, field by field.
 fn form_of(page: &Answer) -> Vec<(String, String)> {
     let value = |field: &str, name: &str| {
         let (_, after) = field.split_once(&format!(" {name}=\""))?;
@@ -166,7 +166,7 @@ async fn a_key_is_changed_by_its_owner_and_counts_from_the_next_request() {
     let form = form_of(&page);
     let (typed, last) = day(10);
 
-    // A model that it may not use, and a cap that the first request has used up: what was spent before counts.
+    // A model forbidden to the key, and a cap used up by the first request: earlier spending counts.
     let changed = [
         ("name", "ci-2"),
         ("models", "dear"),
@@ -196,7 +196,7 @@ async fn a_key_is_changed_by_its_owner_and_counts_from_the_next_request() {
         "not one of its models"
     );
 
-    // The form of the version before would undo that change.
+    // The form of the earlier version would undo the change.
     let stale = submit(&mut browser, &path, &with(&form, &[("name", "ci")])).await;
     assert_eq!(stale.status, 422);
     has(
@@ -260,7 +260,7 @@ async fn a_key_is_changed_only_by_a_recent_session_of_its_account() {
     rig.finish().await;
 }
 
-/// A page of usage, as soon as it has all these pieces: refused requests are written within seconds.
+/// A page of usage, as soon as the page has every piece: refused requests are written within seconds.
 async fn usage_with(browser: &mut Browser, path: &str, pieces: &[&str]) -> Answer {
     let mut often = tokio::time::interval(std::time::Duration::from_millis(20));
     let complete = async {
@@ -314,7 +314,7 @@ async fn usage_lists_refused_and_failed_requests_with_status_code_and_time() {
     rig.finish().await;
 }
 
-/// What an account has refused in a second takes rows for a hundred of it and one for the rest.
+/// The refused requests of an account in a second take rows for a hundred requests, and one row for the rest.
 #[tokio::test]
 async fn a_flood_of_refused_requests_is_a_bounded_number_of_rows() {
     let rig = Rig::start().await;

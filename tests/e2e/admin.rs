@@ -1,4 +1,4 @@
-//! The admin API: every operation over a real socket, each answer against the OpenAPI document, and the audit log of what it changed.
+//! The admin API: every operation over a real socket, every answer checked against the OpenAPI document, and the audit log of the changes.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ const MONITOR: &str = "9d1b7f0a5c3e48d2a6b4c8e0f1a2b3c4";
 const READ: &str = "2f6c1e6c9a5f4b8e93d07c1ab54e6f70";
 const OPERATE: &str = "c0a1b2d3e4f5061728394a5b6c7d8e9f";
 
-/// The settings of the tests: a token in a file of `folder`, and one by its digest.
+/// The settings of the tests: a token in a file of `folder`, and a token by digest.
 fn settings(folder: &std::path::Path) -> String {
     let file = folder.join("token");
     SECRETS.used("a token of the admin API", OPERATE);
@@ -34,15 +34,15 @@ fn settings(folder: &std::path::Path) -> String {
     )
 }
 
-/// A client of the admin API that validates every answer against the document.
+/// A client of the admin API. The client validates every answer against the document.
 struct Api {
     client: Client,
     document: Value,
-    /// The operations that were answered with success.
+    /// The operations with a successful answer.
     done: Mutex<BTreeSet<String>>,
 }
 
-/// What an operation has answered.
+/// The answer of an operation.
 struct Answered {
     status: u16,
     body: Value,
@@ -60,7 +60,7 @@ impl Api {
         }
     }
 
-    /// Calls an operation by its method and the template of its path, with values for the names in it and a query.
+    /// Calls an operation by its method and the template of its path, with values for the names in the path, and a query.
     async fn call(
         &self,
         token: &str,
@@ -120,7 +120,7 @@ impl Api {
         found.expect("a definition")
     }
 
-    /// A question that is answered with 200.
+    /// A read with the expected status 200.
     async fn get(&self, template: &str, values: &[&str], query: &str) -> Value {
         let nothing = (None, Value::Null);
         let answer = self.call(READ, ("GET", template), (values, query), nothing);
@@ -129,7 +129,7 @@ impl Api {
         answer.body
     }
 
-    /// A change; its status and answer.
+    /// A change; returns status and answer.
     async fn change(&self, method: &str, template: &str, values: &[&str], body: Value) -> Answered {
         let operation = (method, template);
         self.call(OPERATE, operation, (values, ""), (None, body))
@@ -175,7 +175,7 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
     let (id, secret) = (id.expect("an id"), secret.expect("a secret"));
     SECRETS.used("a key of the admin API", secret);
 
-    // One that was found in a public place: a body, since paths are logged by proxies.
+    // A key found in a public place is sent in a body, because proxies log paths.
     let status = |answer: Answered| (answer.status, answer.body["error"]["code"].clone());
     let leaked = json!({ "secret": secret });
     let found = api
@@ -222,7 +222,7 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
         .await;
     assert_eq!(corrected.body["available"], 3.5);
 
-    // The key works, and its account pays.
+    // The key works, and the key's account pays.
     let answer = Client::new(&rig.url())
         .with_key(secret)
         .post(CHAT, &chat(false))
@@ -319,7 +319,7 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
         let is_ok = found.any(|one| one == (check, &json!("ok")));
         assert!(is_ok, "{check}, in this order: {}", checks.body);
     }
-    // Of two at once one is refused, unless the second arrives when the first has ended.
+    // One of two simultaneous runs is refused, unless the second run arrives after the end of the first run.
     let is_refused = async {
         loop {
             let check = || api.change("POST", "/doctor", &[], Value::Null);
@@ -402,13 +402,13 @@ async fn every_operation_answers_as_its_document_says_and_is_recorded() {
         .map(|operation| operation["operationId"].as_str().expect("an id").to_owned())
         .collect();
     left.retain(|id| !api.done.lock().expect("no panic").contains(id));
-    // Nothing to close, and no other node: `process::nodes_admin` recovers one.
+    // No payment to close, and no second node: `process::nodes_admin` recovers a node.
     let without_success = ["closePayment", "recoverNode"].map(str::to_owned);
     assert_eq!(left, BTreeSet::from(without_success));
     rig.finish().await;
 }
 
-/// A token for monitoring sees nothing of an account, and one that reads takes no copy of a person's data. Each copy is in the audit log.
+/// A token for monitoring sees no account, and a token for reads takes no copy of a person's data. Every copy is in the audit log.
 #[tokio::test]
 async fn a_role_opens_its_operations_and_no_other_and_exports_are_recorded() {
     let folder = tollgate_testing::tempdir().expect("a folder");
@@ -563,7 +563,7 @@ async fn a_token_is_rotated_by_a_reload() {
     assert_eq!(reload(before).await, 200);
     assert_eq!(reload(before).await, 401);
     assert_eq!(reload(after).await, 200);
-    // One that cannot be read keeps the tokens.
+    // An unreadable token file keeps the tokens.
     std::fs::remove_file(folder.path().join("token")).expect("it is there");
     let client = rig.operator().with_key(after);
     let refused = client.post("/admin/v1/settings/reload", &json!({})).await;

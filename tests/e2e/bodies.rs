@@ -8,7 +8,7 @@ use tollgate_testing::{Client, RawClient, Script};
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
 
-/// The head of a chat with these field lines.
+/// The head of a chat with the field lines `fields`.
 fn head(rig: &Rig, fields: &str) -> String {
     let key = &rig.key;
     format!(
@@ -292,7 +292,7 @@ async fn an_invalid_completion_request_is_400_and_names_the_member() {
     rig.finish().await;
 }
 
-/// A body of 20 MiB was read for an account that could not pay for any request.
+/// A body of 20 MiB was read for an account without credit for any request.
 #[tokio::test]
 async fn an_account_without_credit_is_refused_on_the_head() {
     let rig = Rig::start().await;
@@ -306,7 +306,7 @@ async fn an_account_without_credit_is_refused_on_the_head() {
             });
         })
         .await;
-    // An answer that uses more than was held for it is charged in full, and takes all of the cap.
+    // An answer with usage above the hold is charged in full, and takes the whole cap.
     rig.provider.script(Script::usage(UsageReport::Exactly {
         prompt_tokens: 1_000,
         completion_tokens: 1,
@@ -318,7 +318,7 @@ async fn an_account_without_credit_is_refused_on_the_head() {
         (&capped, 403, "key_spending_cap"),
     ] {
         let mut raw = rig.raw().await;
-        // Nothing of the body is sent, and an interim answer would ask for it.
+        // No byte of the body is sent, and an interim answer would ask for the body.
         raw.send(format!(
             "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
              Content-Length: 20971520\r\nExpect: 100-continue\r\n\r\n"
@@ -355,9 +355,9 @@ async fn a_body_that_does_not_fit_into_the_memory_is_refused_before_it_is_sent()
     assert_eq!(refused.status(), 503, "it does not fit beside the first");
     assert_eq!(refused.header("retry-after"), Some("5"));
     assert_eq!(rig.metric("tollgate_memory_refused_total").await, 1);
-    // Another account has its own share, and small bodies need none.
+    // A second account has a separate share, and small bodies need no share.
     rig.record_charge(&rig.client().post(CHAT, &chat(false)).await.json());
-    // What ends returns its bytes.
+    // An ended request returns the bytes.
     first
         .send(body.clone() + &" ".repeat((2 << 20) - body.len()))
         .await;
@@ -373,7 +373,7 @@ async fn a_body_that_does_not_fit_into_the_memory_is_refused_before_it_is_sent()
 #[tokio::test]
 async fn a_client_that_reads_only_after_it_has_sent_its_body_gets_the_answer() {
     let rig = Rig::with("server.body_secs = 30").await;
-    // More than the buffers of both sockets take; the limit of the route is 20 MiB.
+    // More than the buffers of the two sockets; the limit of the route is 20 MiB.
     let large = vec![b' '; 24 << 20];
     let chunked = |bytes: &[u8]| {
         let mut out = format!("{:x}\r\n", bytes.len()).into_bytes();
@@ -392,7 +392,7 @@ async fn a_client_that_reads_only_after_it_has_sent_its_body_gets_the_answer() {
             chunked(&large),
             413,
         ),
-        // Refused before the body is read, whatever its size.
+        // Refused before the read of the body, at any size.
         ("no credential", without(&length), large.clone(), 401),
     ] {
         for tls in [false, true] {

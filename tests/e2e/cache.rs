@@ -12,7 +12,7 @@ use tollgate_testing::Answer;
 
 use crate::rig::{Rig, Setup};
 
-/// A gateway with its cache on, and these settings besides.
+/// A gateway with the cache on, and with `settings`.
 async fn rig(settings: &str) -> Rig {
     setup(settings).start().await
 }
@@ -35,7 +35,7 @@ fn metadata(answer: &Answer) -> Value {
     last["x_svc"].clone()
 }
 
-/// The events of a stream that ended as it should, without `[DONE]`.
+/// The events of a properly ended stream, without `[DONE]`.
 fn events(answer: &Answer) -> Vec<Value> {
     let text = answer.text();
     let (events, end) = text.split_at(text.len() - "data: [DONE]\n\n".len());

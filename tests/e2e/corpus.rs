@@ -1,5 +1,5 @@
-//! A corpus of hostile bodies and header fields at every endpoint for programs: each response is machine-readable, names the request, and
-//! is never an internal error.
+//! A corpus of hostile bodies and header fields at every endpoint for programs: a response is machine-readable, names the request, and is
+//! never an internal error.
 
 mod bodies;
 mod fields;
@@ -15,7 +15,7 @@ use tollgate_testing::{Facilitator, Head, within};
 use crate::pay::mpp;
 use crate::rig::{PROVIDER_KEY, Rig, Setup, micros};
 
-/// Operations that the OpenAPI document does not describe, with the media type of their bodies.
+/// Operations missing in the OpenAPI document, with the media type of their bodies.
 const BESIDES: [(&str, &str, &str); 9] = [
     ("POST", "/webhooks/paypal", JSON),
     ("POST", "/mcp", JSON),
@@ -64,7 +64,7 @@ const NO_LIMITS: &str = r#"
     window_secs = 60
 "#;
 
-/// A gateway with all payment routes, and the stand-ins of the payment providers.
+/// A gateway with every payment route, and the stand-ins of the payment providers.
 struct CorpusRig {
     rig: Rig,
     facilitator: Facilitator,
@@ -104,7 +104,7 @@ impl CorpusRig {
         }
     }
 
-    /// Nothing that was sent has paid for anything.
+    /// No request has made a payment.
     async fn close(self) {
         assert!(self.facilitator.transfers().is_empty(), "nothing was paid");
         let agreed = self.paypal.subscriptions();
@@ -116,18 +116,18 @@ impl CorpusRig {
     }
 }
 
-/// One address and one method of it.
+/// An address and a method.
 struct Operation {
     method: String,
     path: String,
     media_type: &'static str,
-    /// A body that fits, where the description has one.
+    /// A valid body, if the description has an example.
     example: Option<Value>,
-    /// The members that a body may have, as far as they are described.
+    /// The described members of a body.
     members: Vec<String>,
 }
 
-/// Every operation of the description, and what there is besides.
+/// Every operation of the description, and the operations of [`BESIDES`].
 async fn operations(rig: &Rig) -> Vec<Operation> {
     let document = rig.client().get("/openapi.json").await.json();
     let mut operations = Vec::new();
@@ -174,7 +174,7 @@ async fn operations(rig: &Rig) -> Vec<Operation> {
     operations
 }
 
-/// Sends a request with a literal head and returns the problem with the answer, if there is one.
+/// Sends a request with a literal head and returns the problem with the answer, if any.
 async fn problem(rig: &Rig, head: &[u8], body: &[u8]) -> Option<String> {
     let mut raw = rig.raw().await;
     // The refusal may arrive while the rest is still being sent.
@@ -207,7 +207,7 @@ fn short(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned()
 }
 
-/// The fault of a response: an internal error, or a body that a program cannot read.
+/// The fault of a response: an internal error, or a body unreadable for a program.
 fn fault(head: &Head, body: &[u8]) -> Option<String> {
     let id = head.header("x-request-id").unwrap_or_default();
     if !id.starts_with("req_") {
@@ -237,7 +237,7 @@ fn fault(head: &Head, body: &[u8]) -> Option<String> {
             .all(|name| error.get(*name).is_some());
     // RFC 6749 section 5.2.
     let is_oauth = error.is_string() && body["error_description"].is_string();
-    // A session that is not there, in the words of the protocol, which has no error there.
+    // A missing session, in the words of the protocol. The protocol has no error for a missing session.
     let is_ucp = body["ucp"]["status"] == "error" && body["messages"].is_array();
     if !(is_envelope || is_oauth || is_ucp) {
         return Some(String::from(
@@ -247,7 +247,7 @@ fn fault(head: &Head, body: &[u8]) -> Option<String> {
     if is_envelope && body.get("title").is_some() && body["status"] != status {
         return Some(String::from("the problem names another status"));
     }
-    // A part that is not configured, or cannot be reached, is reported as such; every other 5xx is a bug of the gateway.
+    // An unconfigured or unreachable part has a code of its own. Every other 5xx is a bug of the gateway.
     let is_known = matches!(
         error["code"].as_str(),
         Some("payment_route_unavailable" | "mcp_unavailable" | "not_implemented")
@@ -270,7 +270,7 @@ fn record_charge_in(rig: &Rig, answer: &[u8]) {
     }
 }
 
-/// A head with these fields besides what every request has.
+/// A head with `fields` besides the fields of every request.
 fn head(rig: &Rig, operation: &Operation, length: usize, fields: &[(&str, &[u8])]) -> Vec<u8> {
     let names = |name: &str| {
         fields

@@ -1,4 +1,4 @@
-//! Top-ups with PayPal: the ledger has exactly what PayPal captured and did not refund, under all faults.
+//! Top-ups with PayPal: under every fault, the ledger has exactly the payments captured and not refunded by PayPal.
 
 use tollgate::config::Environment;
 use tollgate_money::{AccountId, MICROS_PER_CREDIT};
@@ -17,7 +17,7 @@ pub(crate) struct PayPalRig {
     account: AccountId,
 }
 
-/// Settings for a gateway with this PayPal; `ca` is the file of its certificate authority.
+/// Settings for a gateway with `paypal`; `ca` is the file of the certificate authority of `paypal`.
 pub(crate) fn settings(paypal: &PayPal, ca: &std::path::Path) -> String {
     format!(
         "[payments.paypal]\nbase_url = '{}'\nclient_id_env = 'PAYPAL_ID'\nclient_secret_env = 'PAYPAL_SECRET'\n\
@@ -29,7 +29,7 @@ pub(crate) fn settings(paypal: &PayPal, ca: &std::path::Path) -> String {
     )
 }
 
-/// The variables that they name.
+/// The environment variables of the settings.
 pub(crate) fn variables() -> [(&'static str, &'static str); 2] {
     SECRETS.used("the client secret for PayPal", CLIENT_SECRET);
     [("PAYPAL_ID", CLIENT_ID), ("PAYPAL_SECRET", CLIENT_SECRET)]
@@ -59,7 +59,7 @@ impl PayPalRig {
         }
     }
 
-    /// Orders an amount through the pages; returns the page that leads to PayPal and its path.
+    /// Orders an amount through the pages; returns the page with the way to PayPal, and the page's path.
     async fn order(&mut self, dollars: &str) -> (Answer, String) {
         order(&mut self.browser, dollars).await
     }
@@ -73,7 +73,7 @@ impl PayPalRig {
         self.rig.available(self.account)
     }
 
-    /// Waits until the ledger has what PayPal captured: a cent is a credit here.
+    /// Waits until the ledger has the payments captured by PayPal: a cent is a credit in the test.
     async fn wait_until_credited(&self) {
         let agrees = || self.available() == self.paypal.taken_cents() * MICROS_PER_CREDIT;
         within("the books and PayPal to agree", crate::rig::poll(agrees)).await;
@@ -89,7 +89,7 @@ impl PayPalRig {
     }
 }
 
-/// Orders an amount through the pages; returns the page that leads to PayPal and its path.
+/// Orders an amount through the pages; returns the page with the way to PayPal, and the page's path.
 pub(crate) async fn order(browser: &mut Browser, dollars: &str) -> (Answer, String) {
     let sent = submit_order(browser, dollars).await;
     assert_eq!(sent.status, 303, "{}", sent.text());
@@ -127,7 +127,7 @@ fn has(page: &Answer, pieces: &[&str]) {
     }
 }
 
-/// The order that a page leads to.
+/// The order of a page.
 pub(crate) fn order_of(page: &Answer) -> String {
     let (_, after) = page
         .text()
@@ -178,7 +178,7 @@ async fn a_rotated_secret_for_paypal_is_used_after_a_reload() {
     assert_eq!(changed["needs_restart"], false);
     let (page, _) = fixture.order("50").await;
     order_of(&page);
-    // What is fixed at the start is refused as before, also with a secret that has changed.
+    // A change of a value fixed at the start is still refused, also with a changed secret.
     std::fs::write(&ca, Certificate::for_localhost().ca_pem).expect("the folder takes files");
     std::fs::write(&secret, "EAnotherSecret0a1b2c3").expect("the folder takes files");
     let refused = reload().await;
@@ -347,7 +347,7 @@ async fn faults_of_paypal_never_charge_or_credit_twice() {
             let (page, path) = fixture.order("20.00").await;
             fixture.paypal.fault(Fault::once(operation, effect));
             let order = order_of(&page);
-            // The notification of the approval and the returning buyer trigger a reconciliation at the same time.
+            // The notification of the approval and the returning buyer trigger a reconciliation at once.
             tokio::join!(
                 fixture.paypal.approve(&order),
                 visit(fixture.browser.clone(), format!("{path}?from=paypal"))
@@ -507,7 +507,7 @@ async fn repeated_webhook_events_count_once_and_forged_ones_are_refused() {
         );
     }
     assert_eq!(fixture.paypal.calls(Operation::Certificate), 1);
-    // Later things first, and each twice.
+    // Later events first, and every event twice.
     let early = Event::new("PAYMENT.CAPTURE.COMPLETED", &order);
     for event in [&early, &event, &event, &early] {
         assert_eq!(fixture.paypal.notify(event, Delivery::Good).await, 200);
@@ -565,7 +565,7 @@ async fn a_refunded_capture_removes_its_credits() {
     fixture.paypal.approve(&order).await;
     let credited = || fixture.available() == 2_000 * MICROS_PER_CREDIT;
     within("the credits", crate::rig::poll(credited)).await;
-    // The buyer does not return and no reconciliation is due for a day: the webhook event alone triggers it.
+    // The buyer does not return and no reconciliation is due for a day: the webhook event alone triggers the reconciliation.
     for (cents, left) in [(500, 1_500), (1_500, 0)] {
         assert!(fixture.paypal.refund(&order, cents).await);
         let taken = || fixture.available() == left * MICROS_PER_CREDIT;
@@ -579,7 +579,7 @@ async fn a_refunded_capture_removes_its_credits() {
     fixture.close().await;
 }
 
-/// They were spendable until the worker took them back: up to a second after the end of each stream.
+/// The credits were spendable until the worker took the credits back: up to a second after the end of a stream.
 #[tokio::test]
 async fn credits_held_at_a_refund_are_spent_by_no_request() {
     const STREAMS: usize = 6;
@@ -598,7 +598,7 @@ async fn credits_held_at_a_refund_are_spent_by_no_request() {
         assert_eq!(stream.status, 200);
         streams.push(stream);
     }
-    // What is not held goes back at once.
+    // Credit without a hold goes back at once.
     assert!(fixture.paypal.refund(&order, 2_000).await);
     within("the refund", crate::rig::poll(|| fixture.available() == 0)).await;
     fixture.rig.provider.gate("streams").open();
@@ -606,7 +606,7 @@ async fn credits_held_at_a_refund_are_spent_by_no_request() {
         let (events, _) = stream.rest().await;
         assert!(!events.is_empty());
         fixture.rig.add_expected_charge(PRICE_OF_A_CHAT);
-        // The stream has freed more than it has cost.
+        // The stream has freed more credit than the charge.
         let answer = client.post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 402, "{}", answer.text());
     }
@@ -646,7 +646,7 @@ async fn without_paypal_pages_show_grants_and_no_purchase() {
     rig.finish().await;
 }
 
-/// Opens a page with a browser of its own.
+/// Opens a page with a separate browser.
 async fn visit(mut browser: Browser, path: String) -> Answer {
     browser.get(&path).await
 }

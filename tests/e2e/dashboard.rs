@@ -9,7 +9,7 @@ use tollgate_testing::{Answer, Client};
 
 use crate::rig::{Browser, CHAT, PRICE_OF_A_CHAT, Rig, SECRETS, chat};
 
-/// What a hidden or other field of a page has in it.
+/// The value of a field of a page, hidden or visible.
 fn field(page: &Answer, name: &str) -> String {
     let text = page.text();
     let mark = format!("name=\"{name}\" value=\"");
@@ -19,7 +19,7 @@ fn field(page: &Answer, name: &str) -> String {
     after.split('"').next().unwrap_or_default().to_owned()
 }
 
-/// A key's secret, from the one page that shows it.
+/// A key's secret, from the only page with the secret.
 fn secret(page: &Answer) -> &str {
     let text = page.text();
     let (_, after) = text.split_once("sk-svc-").expect("a secret");
@@ -102,7 +102,7 @@ async fn an_exhausted_balance_is_shown_first() {
         .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     rig.record_charge(&answer.json());
-    // A hold is larger than what is used of it, so the rest is taken without one.
+    // A hold is larger than the used part, so the rest is taken without a hold.
     let rest = rig.available(account);
     let operation = OperationId::generate(Clock::system().now(), &Entropy::system());
     let row = rig.books.store.requests(&RequestsQuery {

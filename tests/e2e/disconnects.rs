@@ -1,4 +1,4 @@
-//! Clients that disconnect, at each phase of a request, and clients that stop reading.
+//! Clients with a disconnect at every phase of a request, and clients without further reads.
 
 use bytes::Bytes;
 use tollgate_testing::provider::UsageReport;
@@ -9,13 +9,13 @@ use crate::rig::{CHAT, IN, OUT, PRICE_OF_A_CHAT, Rig, chat};
 /// How a client disconnects.
 #[derive(Clone, Copy, Debug)]
 enum By {
-    /// It closes its connection in order.
+    /// The client closes the connection in order.
     Closing,
-    /// Its connection is reset.
+    /// The client resets the connection.
     Reset,
-    /// It resets its HTTP/2 stream and keeps the connection.
+    /// The client resets the HTTP/2 stream and keeps the connection.
     ResetOfTheStream,
-    /// It closes its sending side and would go on reading.
+    /// The client closes the sending side and would still read.
     ClosingOneSide,
 }
 
@@ -26,7 +26,7 @@ const WAYS: [By; 4] = [
     By::ClosingOneSide,
 ];
 
-/// A client that has sent a request and has the head of a stream, if there is one yet.
+/// A client after a request, with the head of a stream if the head has arrived.
 enum DisconnectingClient {
     Raw(Box<RawClient>, By),
     H2(
@@ -36,7 +36,7 @@ enum DisconnectingClient {
 }
 
 impl DisconnectingClient {
-    /// Sends a chat and reads events as they come.
+    /// Sends a chat and reads events on arrival.
     async fn connect(rig: &Rig, by: By, stream: bool) -> DisconnectingClient {
         let body = chat(stream);
         if !matches!(by, By::ResetOfTheStream) {
@@ -55,7 +55,7 @@ impl DisconnectingClient {
         DisconnectingClient::H2(task, seen)
     }
 
-    /// Reads so many events.
+    /// Reads `events` events.
     async fn read_events(&mut self, events: usize) {
         match self {
             DisconnectingClient::Raw(raw, _) => {
@@ -74,7 +74,7 @@ impl DisconnectingClient {
         }
     }
 
-    /// Disconnects; the returned value keeps the connection open where the test needs that.
+    /// Disconnects. The returned value keeps the connection open if needed by the test.
     async fn disconnect(self) -> Option<Box<RawClient>> {
         match self {
             DisconnectingClient::Raw(raw, By::Reset) => raw.reset(),
@@ -83,7 +83,7 @@ impl DisconnectingClient {
                 return Some(raw);
             }
             DisconnectingClient::Raw(..) => {}
-            // Dropping the answer resets its stream.
+            // Dropping the answer resets the stream.
             DisconnectingClient::H2(task, _) => task.abort(),
         }
         None
@@ -130,7 +130,7 @@ async fn a_disconnect_during_output_is_charged_by_the_reported_usage() {
         gate.reached_by(before + 1).await;
         visitor.read_events(5).await;
         let _left = visitor.disconnect().await;
-        // The gateway has seen the disconnect; the rest of the stream is drained for its usage.
+        // The gateway has seen the disconnect; the rest of the stream is drained for the usage.
         gate.release(1);
         let calls = rig.provider.calls_when_ended().await;
         let call = calls.last().expect("a call");
@@ -158,7 +158,7 @@ async fn what_was_relayed_is_charged(settings: &str) {
         let call = calls.last().expect("a call");
         assert_eq!(call.ended, Some(Ended::PeerGone), "{by:?}");
         rig.quiet().await;
-        // Counted here: the prompt, and four words of one token each.
+        // Counted by the test: the prompt, and four words of a single token.
         rig.add_expected_charge(9 * IN + 4 * OUT);
     }
     let after = rig.finish().await;
@@ -239,7 +239,7 @@ async fn a_disconnect_during_the_request_body_calls_no_provider() {
         let mut raw = rig.raw().await;
         raw.send("POST /v1/chat/comp").await;
     }
-    // A request after all of them shows that they have been processed.
+    // A later request shows that the earlier requests have been processed.
     let answer = rig.client().get("/v1/models").await;
     assert_eq!(answer.status, 200);
     crate::rig::poll(|| log_lines(&rig) >= 5).await;
@@ -332,10 +332,10 @@ async fn resetting_one_http2_stream_does_not_affect_others() {
     rig.finish().await;
 }
 
-/// An account could cause any cost at the providers by clients that disconnect before the first byte.
+/// An account could cause any cost at the providers by disconnects before the first byte.
 #[tokio::test]
 async fn work_that_clients_abandon_is_free_up_to_a_limit() {
-    // A request is 82 tokens by the estimate, and 100 for the second that has begun.
+    // A request counts 82 tokens by the estimate, and 100 tokens for the begun second.
     let rig = Rig::with("[meter]\nabandoned_tokens_max = 200").await;
     let other = rig.new_account("pro", 1_000_000).await;
     let (_, other) = rig.new_key(other, |_| {}).await;
@@ -359,7 +359,7 @@ async fn work_that_clients_abandon_is_free_up_to_a_limit() {
             .await,
         1
     );
-    // Another account is not concerned, and what was answered counts for nothing.
+    // The second account is not concerned, and answered requests do not count.
     let client = tollgate_testing::Client::new(&rig.url()).with_key(&other);
     rig.record_charge(&client.post(CHAT, &chat(false)).await.json());
     rig.provider.gate("gate").open();

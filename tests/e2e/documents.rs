@@ -68,7 +68,7 @@ async fn onboarding_documents_are_public_and_cacheable() {
     rig.finish().await;
 }
 
-/// Documents that list what the service offers.
+/// Documents with a list of the service's offers.
 async fn lists(rig: &Rig) -> [(&'static str, String); 5] {
     let mut all = [
         "/llms.txt",
@@ -101,7 +101,7 @@ async fn what_is_not_configured_is_not_advertised() {
     let rig = Rig::with(base).await;
     for (path, text) in lists(&rig).await {
         for absent in OPTIONAL.into_iter().chain(["/sign-up", "localhost/plan"]) {
-            // The document about onboarding has its members always, and OpenAPI describes them.
+            // The document about onboarding always has every member, and OpenAPI describes the members.
             assert!(!text.contains(absent), "{absent} in {path}: {text}");
         }
     }

@@ -1,4 +1,4 @@
-//! Endings of a request whose rows in the meter's table need more than one provider script: at a model with a request price.
+//! Endings of a request at a model with a request price: the rows of the meter's table in need of several provider scripts.
 
 use serde_json::{Value, json};
 use tollgate_clock::{Clock, Entropy};
@@ -9,17 +9,17 @@ use tollgate_testing::{Client, Ended, RawClient, Script};
 
 use crate::rig::{CHAT, IN, OUT, Rig, chat};
 
-/// `small` with a price for each successful request.
+/// `small` with a price per successful request.
 pub(crate) const WITH_REQUEST_PRICE: &str =
     "[[model]]\nprice = { input = \"150\", output = \"600\", request = \"0.01\" }\n";
 
-/// That price, in micro-credits.
+/// The price of a request, in micro-credits.
 const REQUEST: i64 = 10_000;
 
-/// More than the sockets between gateway and client hold.
+/// More bytes than the sockets between gateway and client hold.
 const LARGE: usize = 7 << 20;
 
-/// A body of this type and a reported usage of 5 and 1 tokens, whose last piece does not fit the sockets.
+/// A stream or a whole body, with a reported usage of 5 and 1 tokens. The last piece does not fit the sockets.
 fn large(stream: bool) -> Script {
     let text = "x".repeat(LARGE);
     let usage = json!({"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6});
@@ -52,7 +52,7 @@ async fn a_client_that_disconnects_within_the_last_piece_has_paid_for_all() {
         let raw = RawClient::connect_narrow(rig.plain, None).await;
         let mut raw = raw.expect("a connection");
         raw.post(CHAT, &rig.key, &chat(stream).to_string()).await;
-        // The head of both comes with the last piece, and that after the settlement.
+        // The head of the answer comes with the last piece, and the last piece after the settlement.
         assert_eq!(raw.read_head().await.status(), 200, "{stream}");
         let left = rig.available(rig.account);
         raw.reset();
@@ -71,7 +71,7 @@ async fn a_client_that_stops_reading_pays_for_what_was_relayed_without_reported_
         format!("[server]\nwrite_secs = 1\n[meter]\ndrain_secs = 0\n{WITH_REQUEST_PRICE}");
     let rig = Rig::with(&settings).await;
     let mut body = chat(true);
-    // The bound of what is charged, far below what the sockets hold.
+    // The bound of the charge, far below the capacity of the sockets.
     body["max_tokens"] = 16.into();
     let endless = Script {
         endless: true,
@@ -98,7 +98,7 @@ async fn a_client_that_stops_reading_pays_for_what_was_relayed_without_reported_
     assert_eq!(after.log[0]["usage_estimated"], true);
 }
 
-/// Sends a chat that is capped at 16 tokens; the charge in its answer.
+/// Sends a chat capped at 16 tokens. Returns the status, and the charge of the answer.
 async fn charged(client: &Client, stream: bool) -> (u16, Value) {
     let mut body = chat(stream);
     body["max_tokens"] = 16.into();
@@ -119,7 +119,7 @@ async fn charged(client: &Client, stream: bool) -> (u16, Value) {
 async fn usage_beyond_the_hold_is_charged_down_to_the_credit_limit() {
     const COST: i64 = 100 * IN + 16 * OUT + REQUEST;
     let rig = Rig::with(WITH_REQUEST_PRICE).await;
-    //   credits, limit, charged: all of it, down to zero, down to the limit
+    // credits, limit, charged: the whole charge, down to zero, down to the limit
     for (credits, limit, charge) in [
         (COST, 0, COST),
         (COST - 2_000, 0, COST - 2_000),

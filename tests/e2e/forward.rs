@@ -6,7 +6,7 @@ use tollgate_testing::{Event, StreamEnd};
 
 use crate::rig::{CHAT, CREDITS, IN, OUT, PRICE_OF_A_CHAT, Rig, Setup, TEXT, chat, micros};
 
-/// The data events of a stream and a check that it ended as it should.
+/// The data events of a stream, with a check of the proper end.
 fn whole(events: &[Event], end: &StreamEnd, what: &str) -> Vec<Value> {
     assert_eq!(*end, StreamEnd::Proper, "{what}: the end of the stream");
     let (last, data) = events.split_last().expect("events");
@@ -133,7 +133,7 @@ async fn text_completions_are_answered_and_charged_whole_and_streamed() {
 #[tokio::test]
 async fn members_that_the_gateway_does_not_own_are_forwarded_byte_for_byte() {
     let rig = Rig::start().await;
-    // Odd spacing, numbers that a float would spoil, escapes, unknown members.
+    // Odd spacing, numbers beyond the precision of floats, escapes, unknown members.
     let head = r#"{ "temperature":1.10000000000000000001 ,"seed": 12345678901234567890,"x": [ 1E+2, "\u00e9\/" ],"model" : "#;
     let tail = r#" , "messages":[{"role":"user","content":"Halt!","odd":{"a":[]}}],"user":"\ud83d\ude00" }"#;
     for model in ["\"small\"", "\"sm\\u0061ll\""] {
@@ -347,7 +347,7 @@ async fn a_provider_may_use_tls_and_http2() {
 
 #[tokio::test]
 async fn a_provider_with_an_untrusted_certificate_is_not_called() {
-    // Without `ca_file` the system's roots count, and the stand-in's authority is none of them.
+    // Without `ca_file` the system's roots count, and the stand-in's authority is not a root of the system.
     let setup = Setup {
         provider_tls: true,
         ..Setup::default()
@@ -408,7 +408,7 @@ async fn many_requests_at_once_on_one_connection_are_each_answered_and_charged()
     assert_eq!(after.report.usage, 40);
 }
 
-/// Drives futures side by side on this task.
+/// Drives futures side by side on the current task.
 async fn join_all<T>(futures: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut futures: Vec<_> = futures
         .into_iter()

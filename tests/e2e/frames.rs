@@ -1,4 +1,4 @@
-//! HTTP/2 frames written by hand: requests that are forbidden in HTTP/2 because they would mean something else in HTTP/1.1.
+//! HTTP/2 frames written by hand: requests forbidden in HTTP/2 because of a different meaning in HTTP/1.1.
 
 mod answers;
 
@@ -32,7 +32,7 @@ pub(crate) fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
     for (name, value) in lines {
         block.push(0);
         for text in [name, value] {
-            // A length of seven bits, or the rest of it in seven more.
+            // A length of seven bits, or the rest of the length in seven more bits.
             match u8::try_from(text.len()).expect("a short text") {
                 short @ ..127 => block.push(short),
                 long => block.extend([127, long - 127]),
@@ -43,7 +43,7 @@ pub(crate) fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// The gateway's answer to a request of these field lines and this body: the kind of the first frame on its stream.
+/// The gateway's answer to a request with `lines` and `body`: the kind of the first frame on the request's stream.
 async fn answer(rig: &Rig, lines: &[(&str, &str)], body: &str) -> u8 {
     let mut raw = RawClient::connect(rig.plain).await;
     let request = [
@@ -53,7 +53,7 @@ async fn answer(rig: &Rig, lines: &[(&str, &str)], body: &str) -> u8 {
         &frame(DATA, END_STREAM, 1, body.as_bytes()),
     ];
     raw.send(request.concat()).await;
-    // All frames are complete once the gateway has closed its side, which it does when this side is closed.
+    // Every frame is complete after the close by the gateway. The gateway closes after the client's close.
     let mut said = Vec::new();
     loop {
         let mut rest = &said[..];

@@ -1,4 +1,4 @@
-//! Request smuggling and malformed heads: each gets the gateway's error response and a closed connection, and nothing of it reaches a
+//! Request smuggling and malformed heads. A request gets the gateway's error response and a closed connection, and no byte reaches a
 //! provider.
 
 use serde_json::Value;
@@ -6,7 +6,7 @@ use tollgate_testing::Head;
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
 
-/// The `error` of a response in the error envelope that names the request id.
+/// The `error` of a response in the error envelope with the request id.
 fn envelope(head: &Head, body: &[u8]) -> Result<Value, String> {
     let id = head.header("x-request-id").unwrap_or_default();
     if !id.starts_with("req_") {
@@ -31,10 +31,10 @@ fn envelope(head: &Head, body: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// A request that has to be refused: its description, its bytes, the status and the code of the refusal.
+/// A request to be refused: description, bytes, status and code of the refusal.
 type Case<'a> = (&'a str, Vec<u8>, u16, &'a str);
 
-/// Sends each request on a connection of its own and fails with all that were not refused as they should have been.
+/// Sends every request on a separate connection. Fails with the list of requests without the expected refusal.
 async fn refused(rig: &Rig, cases: Vec<Case<'_>>) {
     let mut problems = Vec::new();
     for (what, bytes, status, code) in &cases {
@@ -45,7 +45,7 @@ async fn refused(rig: &Rig, cases: Vec<Case<'_>>) {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Sends the bytes and checks the refusal: status, code, and that the connection is closed behind it.
+/// Sends the bytes and checks the refusal: status, code, and the close of the connection.
 async fn refusal(rig: &Rig, bytes: &[u8], status: u16, code: &str) -> Result<(), String> {
     let mut raw = rig.raw().await;
     // The refusal may arrive while the rest is still being sent.
@@ -71,7 +71,7 @@ async fn refusal(rig: &Rig, bytes: &[u8], status: u16, code: &str) -> Result<(),
     }
 }
 
-/// A request with these field lines and this body behind its head, which would be a good one but for them.
+/// A request with the field lines `fields` and the body `body` behind the head. Without `fields` and `body` the request is good.
 fn post(rig: &Rig, fields: &str, body: &str) -> Vec<u8> {
     let key = &rig.key;
     format!(
@@ -406,7 +406,7 @@ async fn heads_and_targets_that_are_too_large_are_refused_by_their_own_codes() {
         ),
     ];
     refused(&rig, cases).await;
-    // One field less is no refusal of this kind.
+    // One field less is not refused for the number of fields.
     let mut raw = rig.raw().await;
     raw.send(get("/v1/models", &fields(99))).await;
     let (head, _) = raw.read_answer().await;
@@ -421,7 +421,7 @@ async fn an_endless_head_is_refused_within_the_size_limit() {
     raw.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-a: ")
         .await;
     let piece = vec![b'x'; 64 * 1024];
-    // At some point nothing more is accepted; until then there is no response.
+    // At some point no more bytes are accepted. Before, no response arrives.
     let mut sent = 0;
     while sent < 8 << 20 && raw.try_send(&piece).await.is_ok() {
         sent += piece.len();
@@ -479,7 +479,7 @@ async fn bytes_behind_a_body_that_is_refused_unread_are_no_request() {
         .await;
     let (head, _) = raw.read_answer().await;
     assert_eq!(head.status(), 401);
-    // Then either the connection is closed, or the next answer belongs to the bytes after the body.
+    // Afterwards the connection is closed, or the next answer belongs to the bytes after the body.
     if let Ok(Some(next)) = raw.try_read_head().await {
         assert_eq!(next.status(), 404, "the body was taken for a request");
     }
@@ -496,7 +496,7 @@ async fn an_upgrade_is_not_done_and_changes_nothing_about_the_body() {
             body.len()
         );
         let mut raw = rig.raw().await;
-        // A server that reads the body to the end of the connection would wait for ever here, or take the next request for a part of it.
+        // A server that reads the body to the end of the connection would wait for ever, or take the next request for a part of the body.
         let next = "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n";
         raw.send([&post(&rig, &fields, &body)[..], next.as_bytes()].concat())
             .await;

@@ -1,4 +1,4 @@
-//! Idempotency keys: requests that are repeated with the same key.
+//! Idempotency keys: repeats of requests with equal keys.
 
 use serde_json::{Value, json};
 use tollgate_testing::provider::{Leave, UsageReport};
@@ -109,7 +109,7 @@ async fn an_idempotency_key_is_scoped_to_account_endpoint_and_body() {
         assert_eq!(code(&refused), (409, "idempotency_conflict".to_owned()));
         assert_eq!(refused.header("x-should-retry"), Some("false"));
     }
-    // Accounts do not see or block each other's keys.
+    // An account neither sees nor blocks keys of another account.
     for (client, path, body) in [(&other, CHAT, chat(false)), (&client, TEXT, text(false))] {
         let answer = send(client, path, &body, "k").await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
@@ -156,7 +156,7 @@ async fn concurrent_requests_with_one_key_are_one_request() {
         let client = rig.client();
         requests.spawn(async move { send(&client, CHAT, &chat(false), "k").await });
     }
-    // One of them waits for the provider; it must not continue before the others have their responses.
+    // One request waits for the provider. The request must not continue before the remaining requests have responses.
     for _ in 0..19 {
         let refused = requests.join_next().await.expect("one of the requests");
         let refused = refused.expect("no panic");
@@ -178,7 +178,7 @@ async fn concurrent_requests_with_one_key_are_one_request() {
 async fn a_failed_request_releases_its_key() {
     let rig = Setup::default().credits(1).start().await;
     let client = rig.client();
-    // Too little credit; then a provider that fails in several ways; an invalid request; and then a success.
+    // Too little credit; next several failures of the provider; an invalid request; and at last a success.
     let poor = send(&client, CHAT, &chat(false), "k").await;
     assert_eq!(poor.status, 402);
     rig.grant(rig.account, 10_000_000).await;
@@ -262,7 +262,7 @@ async fn an_account_that_spent_its_last_credit_on_an_answer_gets_it_again() {
     let poor = send(&rig.client(), CHAT, &body, "k").await;
     let needed = micros(&poor.json()["error"]["required"]);
     rig.grant(rig.account, needed - 1).await;
-    // All that it was held for, to the last micro-credit.
+    // Exactly the hold, to the last micro-credit.
     rig.provider.script(
         Script::usage(UsageReport::Exactly {
             prompt_tokens: ((needed - 16 * OUT) / IN) as u64,
@@ -330,7 +330,7 @@ async fn an_invalid_idempotency_key_is_refused() {
     rig.finish().await;
 }
 
-/// A cached response is charged at its own price, once, and is replayed unchanged.
+/// A cached response is charged once at the price of a hit, and is replayed unchanged.
 #[tokio::test]
 async fn a_cached_response_is_recorded_like_any_other() {
     for ppm in [0, 500_000] {
@@ -355,7 +355,7 @@ async fn a_cached_response_is_recorded_like_any_other() {
     }
 }
 
-/// Each hit has an id and a time of its own. The answer is stored once for each form in which it was requested.
+/// Every hit has a separate id and time. The answer is stored once per requested form.
 #[tokio::test]
 async fn sixty_hits_with_keys_store_their_answer_once() {
     let rig = Rig::with("[cache]\nenabled = true").await;
@@ -415,7 +415,7 @@ async fn an_account_without_credit_gets_recorded_answers_and_claims_no_key() {
     let rig = Setup::with(settings).credits(30_000).start().await;
     let client = rig.client();
     let body = chat(false);
-    // All of the credit.
+    // The whole credit.
     rig.provider.script(Script::usage(UsageReport::Exactly {
         prompt_tokens: 200,
         completion_tokens: 0,

@@ -1,4 +1,4 @@
-//! `POST /keys/revoke`: the finder of a leaked key revokes it, and its owner gets a mail.
+//! `POST /keys/revoke`: the finder of a leaked key revokes the key, and the owner gets a mail.
 
 use bytes::Bytes;
 use tollgate_clock::{Clock, Entropy, Timestamp};
@@ -13,7 +13,7 @@ use crate::rig::{Rig, SECRETS, Setup, Token, add_login, poll};
 use crate::sign_in::{ask, with_mailbox};
 
 const ADA: &str = "ada@example.com";
-/// The page about keys; with `.md` behind it, as Markdown.
+/// The page about keys; with the suffix `.md`, as Markdown.
 const CHAPTER: &str = "/docs/lifecycle";
 
 async fn revoke(rig: &Rig, key: &str) -> Answer {
@@ -84,7 +84,7 @@ async fn a_leaked_key_is_revoked_by_who_finds_it_and_its_owner_gets_one_mail() {
 
     is_quiet_success(&revoke(&rig, &key).await, "again");
     assert_eq!(revocations(&rig).len(), 1, "nothing was done");
-    // A code that is sent after it is the next message.
+    // A code sent afterwards is the next message.
     let mut browser = crate::rig::Browser::new(&rig);
     ask(&mut browser, "/sign-in", ADA).await;
     let code = mailbox.message(ADA, 2).await;

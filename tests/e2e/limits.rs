@@ -16,7 +16,7 @@ async fn free(rig: &Rig) -> String {
     rig.new_key(account, |_| {}).await.1
 }
 
-/// Clients with this key over both protocols.
+/// Clients with `key` over HTTP/1.1 and HTTP/2.
 fn clients(rig: &Rig, key: &str) -> [Client; 2] {
     let client = || Client::new(&rig.url()).with_key(key);
     [client(), client().with_http2()]
@@ -54,7 +54,7 @@ async fn concurrent_requests_are_limited_by_class_and_streams_count_until_their_
             assert_eq!(answer.header("retry-after"), Some("1"));
         }
     }
-    // The other account has its own.
+    // The second account has separate permits.
     rig.record_charge(&rig.client().post(CHAT, &chat(false)).await.json());
     rig.provider.gate("gate").open();
     for mut stream in streams {
@@ -62,7 +62,7 @@ async fn concurrent_requests_are_limited_by_class_and_streams_count_until_their_
         assert!(events.last().expect("events").is_done());
     }
     rig.add_expected_charge(2 * PRICE_OF_A_CHAT);
-    // After the end of a response its permit is free.
+    // After the end of a response, the permit is free.
     for client in [&one, &two].repeat(10) {
         let answer = client.post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -71,7 +71,7 @@ async fn concurrent_requests_are_limited_by_class_and_streams_count_until_their_
     rig.finish().await;
 }
 
-/// A request with sixteen prompts is sixteen calls of a provider that only chats, and counted as one.
+/// A request with sixteen prompts is sixteen calls of a chat-only provider, and was counted as a single call.
 #[tokio::test]
 async fn each_prompt_of_a_text_request_is_a_concurrent_request() {
     let rig =
@@ -102,7 +102,7 @@ async fn each_prompt_of_a_text_request_is_a_concurrent_request() {
     let answer = held.await.expect("no panic");
     assert_eq!(answer.status, 200, "{}", answer.text());
     rig.record_charge(&answer.json());
-    // All permits are free again: a request with more prompts than the limit needs all of them.
+    // Every permit is free again: a request with more prompts than the limit needs every permit.
     for prompts in [&["a", "b", "c", "d"][..], &["a", "b", "c", "d", "e"]] {
         let answer = one.post(TEXT, &texts(prompts)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -116,7 +116,7 @@ async fn a_concurrency_permit_is_released_however_a_request_ends() {
     let rig = Rig::with("[limits.classes.free]\nquota = 100\nwindow_secs = 60\nconcurrent = 1\n[meter]\nafter_leaving = \"stop\"").await;
     let clients = clients(&rig, &free(&rig).await);
     for client in clients.iter().cycle().take(4) {
-        // Refused by the provider, cut by it, and disconnected by the client.
+        // Refused by the provider, cut by the provider, and disconnected by the client.
         rig.provider.script(Script::status(500).once());
         assert_eq!(settled(client, false).await, 502);
         rig.provider
@@ -192,7 +192,7 @@ async fn token_limits_reserve_the_maximum_and_count_the_usage() {
     for one in under_way {
         rig.record_charge(&one.await.expect("no panic").json());
     }
-    // 34 were used; ten more requests use 170, if each gives back what it did not use.
+    // 34 were used. Ten more requests use 170, if a request gives back the unused rest.
     for client in [&one, &two].repeat(5) {
         let answer = client.post(CHAT, &body).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -203,7 +203,7 @@ async fn token_limits_reserve_the_maximum_and_count_the_usage() {
         );
         assert_eq!(rig.record_charge(&answer.json()), IN + 16 * OUT);
     }
-    // What fails uses none.
+    // A failed request uses no quota.
     for _ in 0..5 {
         rig.provider.script(Script::status(500).once());
         let answer = one.post(CHAT, &body).await;
@@ -212,7 +212,7 @@ async fn token_limits_reserve_the_maximum_and_count_the_usage() {
     rig.finish().await;
 }
 
-/// What the requests below hold: 77 tokens in, a token for each byte of an account that has never paid, and 16 out. They are charged
+/// The hold of the requests below: 77 input tokens, a token per byte for an account without a payment, and 16 output tokens. The charge is
 /// [`PRICE_OF_A_CHAT`].
 const HELD: i64 = 77 * IN + 16 * OUT;
 
@@ -222,7 +222,7 @@ fn capped(stream: bool) -> Value {
     body
 }
 
-/// Clients over both protocols with a key of the rig's account that may spend so many micro-credits.
+/// Clients over HTTP/1.1 and HTTP/2 with a key of the rig's account and a cap of `max` micro-credits.
 async fn spender(rig: &Rig, max: i64, period: CapPeriod) -> [Client; 2] {
     let max = Micros::new(max);
     let (_, key) = rig
@@ -261,7 +261,7 @@ async fn a_key_cannot_spend_more_than_its_cap() {
             assert!(message.contains(&cap), "{message}");
         }
     }
-    // The account's other key is not concerned.
+    // The account's second key is not concerned.
     rig.record_charge(&rig.client().post(CHAT, &capped(false)).await.json());
     rig.finish().await;
 }
@@ -270,7 +270,7 @@ async fn a_key_cannot_spend_more_than_its_cap() {
 async fn concurrent_requests_cannot_exceed_the_keys_cap_and_failures_are_free() {
     let rig = Rig::start().await;
     let clients = spender(&rig, 3 * HELD, CapPeriod::Total).await;
-    // More of them in a row, and the provider would be rested.
+    // A longer series of failures would open the provider's circuit.
     for _ in 0..2 {
         rig.provider.script(Script::status(500).once());
         let answer = clients[0].post(CHAT, &capped(false)).await;
@@ -294,7 +294,7 @@ async fn concurrent_requests_cannot_exceed_the_keys_cap_and_failures_are_free() 
             .filter(|answer| answer.status == status)
             .count()
     };
-    // One that arrives after another was charged may be admitted.
+    // A request after the charge of an earlier request may be admitted.
     assert!(statuses(200) >= 3, "{}", statuses(200));
     assert_eq!(statuses(200) + statuses(403), 10);
     for answer in answers.iter().filter(|answer| answer.status == 200) {

@@ -60,7 +60,7 @@ async fn a_listener_with_health_answers_probes_without_reasons() {
     assert_eq!(tls.get("/ready").await.status, 404, "a listener without it");
     rig.finish().await;
 
-    // Without its own check of the disk, so that the test says that it is full.
+    // Without the gateway's own check of the disk: the test reports a full disk.
     let rig = Rig::with("[[listener]]\nhealth = true\n[store]\nfree_bytes_min = 0").await;
     let client = rig.client();
     assert_eq!(client.get("/ready").await.status, 200);

@@ -1,10 +1,10 @@
-//! Accounts that are in memory only while they are used.
+//! Accounts in memory only during use.
 
 use tollgate_store::flush;
 
 use crate::rig::{Browser, CHAT, PRICE_OF_A_CHAT, Rig, chat};
 
-/// Removes every account from memory that nothing is open on, as an hour without requests does.
+/// Removes every idle account from memory, like an hour without requests.
 async fn forget_accounts(rig: &Rig) {
     rig.quiet().await;
     for _ in 0..2 {

@@ -1,7 +1,7 @@
-//! End-to-end tests over real sockets: what clients get, what providers get, and the ledger afterwards.
+//! End-to-end tests over real sockets: the answers to clients, the calls to providers, and the ledger afterwards.
 //!
-//! Every test ends with an audit ([`rig::Rig::finish`]): the ledger balances, nothing is held, and what was spent matches the charges that
-//! clients received.
+//! Every test ends with an audit ([`rig::Rig::finish`]): the ledger balances, no credit is held, and the spent credit matches the charges
+//! received by clients.
 
 mod account_pages;
 mod addresses;

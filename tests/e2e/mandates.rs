@@ -1,4 +1,4 @@
-//! Subscriptions with PayPal: the ledger has exactly the payments that PayPal took and did not refund, under all faults.
+//! Subscriptions with PayPal: under every fault, the ledger has exactly the payments taken and not refunded by PayPal.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) struct PayPalRig {
     browser: Browser,
     account: AccountId,
     time: ManualClock,
-    /// The time that has passed.
+    /// The time passed so far.
     passed: Cell<Duration>,
 }
 
@@ -72,7 +72,7 @@ impl PayPalRig {
         self.browser.submit(path, &[]).await
     }
 
-    /// Starts a purchase through the pages; returns the page that leads to PayPal, its path, and PayPal's subscription.
+    /// Starts a purchase through the pages; returns the page with the way to PayPal, the page's path, and PayPal's subscription.
     async fn begin(&mut self) -> (Answer, String, String) {
         let sent = self.press("/plan/begin").await;
         assert_eq!(sent.status, 303);
@@ -83,7 +83,7 @@ impl PayPalRig {
         (page, path, newest.id)
     }
 
-    /// A subscription that was agreed to and is known to be paid.
+    /// An agreed subscription, known to be paid.
     pub(crate) async fn bought(&mut self) -> String {
         let (_, _, id) = self.begin().await;
         assert!(self.paypal.agree(&id).await);
@@ -110,7 +110,7 @@ impl PayPalRig {
         within(&what, poll(|| self.mandate().state == state)).await;
     }
 
-    /// Cents that the ledger has as paid.
+    /// Cents paid according to the ledger.
     fn paid_cents(&self) -> i64 {
         let rows = self.rig.books.store.payments_of(self.account, 100);
         let rows = rows.expect("readable");
@@ -118,7 +118,7 @@ impl PayPalRig {
         paid.map(|row| row.amount.cents()).sum()
     }
 
-    /// Waits until the ledger has what PayPal charged and did not refund.
+    /// Waits until the ledger has the payments charged and not refunded by PayPal.
     async fn wait_until_paid(&self, cents: i64) {
         let agree = || self.paid_cents() == cents && self.paypal.charged_cents() == cents;
         within("the books and PayPal to agree", poll(agree)).await;
@@ -128,7 +128,7 @@ impl PayPalRig {
         Clock::system().now() + self.passed.get()
     }
 
-    /// Waits until PayPal shows a subscription in that status, while the gateway repeats what PayPal did not carry out.
+    /// Waits until PayPal shows a subscription in `status`. Meanwhile the gateway repeats failed requests to PayPal.
     async fn comes_to(&self, id: &str, status: &str) {
         let shown = || {
             self.wait(5);
@@ -137,7 +137,7 @@ impl PayPalRig {
         within(&format!("{id} to be {status}"), poll(shown)).await;
     }
 
-    /// Seconds pass for the gateway: what could not be read is due again.
+    /// Seconds pass for the gateway: failed reads are due again.
     fn wait(&self, secs: u64) {
         let time = Duration::from_secs(secs);
         self.time.advance(time);
@@ -146,7 +146,7 @@ impl PayPalRig {
 
     /// Advances the clock of gateway and PayPal; the buyer signs in again.
     ///
-    /// Both stop at each charge: an event that is days old for the gateway when it is sent would be refused.
+    /// Gateway and PayPal stop at every charge: an event days old at the send would be refused by the gateway.
     async fn pass(&mut self, time: Duration) {
         let mut left = time;
         while let Some(step) = self.paypal.until_next_charge().filter(|step| *step <= left) {
@@ -199,7 +199,7 @@ async fn a_subscription_bought_at_paypal_renews_each_month() {
             "/webapps/billing/subscriptions?ba_token=",
         ],
     );
-    // Asked again, it is the same one.
+    // A second press leads to the first subscription.
     let again = fixture.press("/plan/begin").await;
     assert_eq!(again.header("location"), Some(&*path));
     assert_eq!(fixture.paypal.calls(Operation::Subscribe), 1);
@@ -211,7 +211,7 @@ async fn a_subscription_bought_at_paypal_renews_each_month() {
     has(&page, &["You have Pro", &id]);
     fixture.wait_until_paid(PRICE).await;
     let page = fixture.browser.get("/plan").await;
-    // Every page has one date: that of the next charge, and not that of the end of grace.
+    // Every page shows the date of the next charge, and not the end of grace.
     let row = fixture.subscription().expect("paid");
     let due = fixture.paypal.subscription(&id).next_charge.expect("due");
     let date = |at| tollgate_pages::format::date(at, row.created_at);
@@ -254,10 +254,10 @@ async fn a_renewal_is_found_without_its_webhook_event() {
     let mut fixture = PayPalRig::open().await;
     fixture.bought().await;
     fixture.paypal.send_no_notices();
-    // Past the time of the next look, which would have been the day after the charge at the latest.
+    // Past the time of the next reconciliation: at the latest the day after the charge.
     fixture.pass(33 * DAY).await;
     let found = || {
-        // If it was reconciled just before the charge, it is reconciled again within the hour.
+        // After a reconciliation just before the charge, the next reconciliation is within the hour.
         fixture.wait(60);
         fixture.paid_cents() == 2 * PRICE
     };
@@ -401,7 +401,7 @@ async fn cancellation_keeps_the_paid_period_when_paypals_response_is_lost() {
         let end = date(row.period_end);
         assert_ne!(date(due), end, "a day of grace");
         assert!(!page.text().contains(&end), "one date: {}", page.text());
-        // Within the day of grace PayPal would have charged: it is final there, and nothing is sold twice.
+        // PayPal would have charged within the day of grace. The cancellation is final at PayPal, and no plan is sold twice.
         let left = due.duration_since(fixture.now());
         fixture.pass(left + Duration::from_hours(1)).await;
         fixture.comes_to(&id, "CANCELLED").await;
@@ -600,7 +600,7 @@ async fn a_duplicate_subscription_is_cancelled_and_refunded() {
 #[tokio::test]
 async fn webhook_events_are_accepted_in_any_order_and_modified_ones_refused() {
     let mut fixture = PayPalRig::open().await;
-    // That of the creation too: one that arrives late would have the subscription read after the agreement.
+    // Includes the notice of the creation: a late notice would cause a read of the subscription after the agreement.
     fixture.paypal.send_no_notices();
     let (_, _, id) = fixture.begin().await;
     assert!(fixture.paypal.agree(&id).await);
@@ -612,7 +612,7 @@ async fn webhook_events_are_accepted_in_any_order_and_modified_ones_refused() {
     };
     assert_eq!(fixture.paypal.notify(&sale, Delivery::Respaced).await, 400);
     assert_eq!(fixture.mandate().state, MandateState::Open);
-    // The payment before what led to it, and each of them twice.
+    // The event of the payment before the earlier events, and every event twice.
     let begun = Event {
         id: Some(String::from("WH-BEGUN")),
         ..Event::new("BILLING.SUBSCRIPTION.ACTIVATED", &id)

@@ -1,4 +1,4 @@
-//! The MCP resources: authorization, and requests relayed to the servers behind them in both directions.
+//! The MCP resources: authorization, and relays to the servers behind the resources, from and to the client.
 
 mod connections;
 mod endings;
@@ -17,7 +17,7 @@ use crate::rig::{Rig, Setup, Token};
 
 const MCP: &str = "/mcp";
 
-/// A gateway with an MCP server behind the general resource, and a token for it.
+/// A gateway with an MCP server behind the general resource, and a token for the resource.
 struct McpRig {
     rig: Rig,
     server: McpServer,
@@ -29,7 +29,7 @@ impl McpRig {
         McpRig::with("").await
     }
 
-    /// With these settings in `[mcp.general]`, and whatever sections follow them.
+    /// A rig with `settings` in `[mcp.general]`; further sections may follow in `settings`.
     async fn with(settings: &str) -> McpRig {
         McpRig::of(Setup::default(), settings, McpServer::start().await).await
     }
@@ -46,7 +46,7 @@ impl McpRig {
         Client::new(&self.rig.url()).with_key(&self.token)
     }
 
-    /// A connection on which a request has been begun with this method and these lines of its head.
+    /// A connection with a begun request of `method`, and with `lines` in the head.
     async fn begin(&self, method: &str, lines: &str) -> RawClient {
         let mut raw = self.rig.raw().await;
         raw.send(self.head(method, lines)).await;

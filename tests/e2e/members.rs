@@ -1,4 +1,4 @@
-//! Request members: ambiguous names are refused, configured ones are removed or refused per provider.
+//! Request members: ambiguous names are refused, configured names are removed or refused per provider.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ async fn send(rig: &Rig, path: &str, body: &str) -> (u16, String, String, Value)
 #[tokio::test]
 async fn a_member_in_another_case_is_refused() {
     let rig = Rig::start().await;
-    // What a provider makes of names whose case it ignores, it would be paid for by us.
+    // A provider that ignores the case of names would act on the members, at the gateway's cost.
     rig.provider.script(Script {
         ignore_case: true,
         words: Some(4000),
@@ -107,7 +107,7 @@ async fn a_member_in_another_case_is_refused() {
     let body = r#"{"prompt":"Halt!","PROMPT":["Halt!","Halt!"]}"#;
     let (status, _, param, answer) = send(&rig, TEXT, body).await;
     assert_eq!((status, &*param), (400, "PROMPT"), "{answer}");
-    // One name in two spellings is one name twice.
+    // A name in two spellings is a repeated name.
     let twice = with(r#""max_tokens":1,"max_token\u0073":4000"#);
     let (status, code, ..) = send(&rig, CHAT, &twice).await;
     assert_eq!((status, &*code), (400, "invalid_json"));
@@ -145,7 +145,7 @@ async fn unknown_member_names_are_forwarded_unchanged() {
     rig.finish().await;
 }
 
-/// Two providers for `small`, which do not get the same members, and one for the model that serves in its place.
+/// Two providers for `small` with different members, and a provider for the fallback model.
 const PROVIDERS: &str = r#"
     [[provider]]
     remove_members = ["service_tier", "options"]
@@ -199,7 +199,7 @@ async fn configured_members_are_removed_and_all_others_are_forwarded_unchanged()
         format!(r#"{{"model" : "vendor/small-1",{MESSAGES},"keep_alive":-1 ,"top_p":0.90}}"#);
     assert_eq!(rig.provider.last_call().body, first);
 
-    // The next provider of the same request gets the members of its own settings.
+    // The next provider of the request gets the members of the next provider's settings.
     rig.provider.script(Script {
         model: Some(String::from("vendor/small-1")),
         ..Script::status(500)
@@ -213,7 +213,7 @@ async fn configured_members_are_removed_and_all_others_are_forwarded_unchanged()
     assert_eq!(rig.provider.last_call().body, second);
     rig.provider.clear_scripts();
 
-    // Each of the chats that a text request is translated into.
+    // The chats of a translated text request.
     let text = r#"{"model":"chats","prompt":["Halt!","Who goes there?"],"Options":1,"service_tier":"flex","top_p":0.90}"#;
     let (status, .., answer) = send(&rig, TEXT, text).await;
     assert_eq!(status, 200, "{answer}");
@@ -239,7 +239,7 @@ async fn a_member_refused_for_one_provider_is_refused_for_the_model() {
         ("third", r#""store":true"#, Some("store")),
         ("third", r#""STORE":true"#, Some("STORE")),
         ("third", r#""n":2"#, Some("n")),
-        // It would serve in the place of this one.
+        // The fallback of `dear` refuses the member.
         ("dear", r#""store":true"#, Some("store")),
         ("small", r#""store":true"#, None),
     ] {
@@ -331,7 +331,7 @@ async fn a_provider_that_refuses_stream_options_serves_streams_whose_tokens_are_
         };
         assert!(done.is_done(), "{protocol}: {events:?}");
         let last = last.json();
-        // Nine for the prompt as they are counted here, one for each word.
+        // Nine tokens for the prompt by the gateway's count, and a token per word.
         assert_eq!(last["usage"]["total_tokens"], 11, "{protocol}: {last}");
         assert_eq!(last["x_svc"]["usage_estimated"], true, "{protocol}: {last}");
         assert_eq!(rig.record_charge(&last), 9 * IN + 2 * OUT, "{protocol}");

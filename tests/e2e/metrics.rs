@@ -25,7 +25,7 @@ async fn unlabelled_metrics_exist_from_the_start() {
         })
         .collect();
     let rig = Rig::start().await;
-    // A task that starts with the gateway reads the sum of all accounts.
+    // A task started with the gateway reads the sum of every account.
     let is_read = async {
         loop {
             let page = rig.admin_get("/metrics").await;
@@ -52,7 +52,7 @@ async fn unlabelled_metrics_exist_from_the_start() {
     rig.finish().await;
 }
 
-/// The whole page, which is more than the gateway's own part: the modules, the store, providers, the process, and a description of each metric.
+/// The whole page, more than the gateway's own part: the modules, the store, providers, the process, and the descriptions of metrics.
 #[tokio::test]
 async fn a_scrape_over_http_of_sixty_routes_and_twenty_models_in_use_is_below_200_kb() {
     let mut settings = "[[model]]\n[[model]]\n".to_owned();
@@ -72,7 +72,7 @@ async fn a_scrape_over_http_of_sixty_routes_and_twenty_models_in_use_is_below_20
             request["model"] = model.as_str().into();
             let answer = client.post(CHAT, &request).await;
             assert_eq!(answer.status, 200, "{model}: {}", answer.text());
-            // A stream costs the same.
+            // A stream has an equal charge.
             if !stream {
                 let charged = rig.record_charge(&answer.json());
                 rig.add_expected_charge(charged);

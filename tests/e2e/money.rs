@@ -36,7 +36,7 @@ async fn a_402_names_needed_and_available_credits_and_the_topup_url() {
             assert_eq!(error["type"], "insufficient_credits_error", "{what}");
             assert_eq!(error["code"], "insufficient_credits", "{what}");
             assert_eq!(error["available"], 0, "{what}");
-            // The price of the request is not known before its body is read.
+            // The price of the request is unknown before the body is read.
             assert_eq!(error.get("required"), None, "{what}: {error}");
             assert_eq!(error["topup_url"], TOPUP_URL, "{what}");
             let message = error["message"].as_str().expect("a message");
@@ -78,7 +78,7 @@ async fn the_amount_in_a_402_is_sufficient() {
 
 #[tokio::test]
 async fn a_request_without_a_cap_is_capped_at_what_its_account_can_pay() {
-    // Enough for the prompt and some fifty tokens of the 4,096 that the model may write.
+    // Enough for the prompt and some fifty tokens of the model's maximum of 4,096 tokens.
     let rig = Setup::default().credits(45_000).start().await;
     for stream in [false, true] {
         let answer = rig.client().stream(CHAT, &chat(stream)).await.whole().await;
@@ -90,7 +90,7 @@ async fn a_request_without_a_cap_is_capped_at_what_its_account_can_pay() {
             .expect("a cap");
         assert!((16..4096).contains(&cap), "{cap}");
     }
-    // What remains does not buy sixteen tokens.
+    // The remaining credit does not buy sixteen tokens.
     let mut body = chat(false);
     while rig.available(rig.account) > 20_000 {
         body["max_tokens"] = 16.into();
@@ -112,10 +112,10 @@ async fn concurrent_requests_are_admitted_up_to_the_balance() {
         .await;
     let mut body = chat(false);
     body["max_tokens"] = 16.into();
-    // The credit that one of them needs, as the gateway reports it to an account that has some.
+    // The credit needed by a request, as reported by the gateway to an account with credit.
     let needed = micros(&error(&rig.client().post(CHAT, &body).await)["required"]);
     rig.grant(rig.account, needed * PAID_FOR as i64 - 1).await;
-    // None is over before all have been decided.
+    // No request ends before every request is admitted or refused.
     rig.provider.script(Script::hold_head("all"));
     let requests: Vec<_> = (0..5 * PAID_FOR)
         .map(|number| {
@@ -248,7 +248,7 @@ async fn a_suspended_account_is_refused_until_reactivated() {
     rig.finish().await;
 }
 
-/// A stream that had begun went on to its end.
+/// A begun stream continued to the end.
 #[tokio::test]
 async fn a_stream_of_an_account_that_is_suspended_ends_and_what_was_delivered_is_charged() {
     let rig = Rig::with("[meter]\nafter_leaving = \"stop\"").await;
@@ -280,7 +280,7 @@ async fn a_stream_of_an_account_that_is_suspended_ends_and_what_was_delivered_is
     rig.finish().await;
 }
 
-/// The account left memory with its last key, and the stream did not learn of the suspension.
+/// The account left memory with the last key, and the stream did not learn of the suspension.
 #[tokio::test]
 async fn a_suspension_ends_a_stream_whose_key_was_revoked_before() {
     let rig = Rig::with("[meter]\nafter_leaving = \"stop\"").await;
@@ -472,7 +472,7 @@ async fn an_exhausted_quota_is_429_with_rate_limit_fields() {
             Some(format!("\"requests\";r={left};t={reset}").as_str())
         );
     }
-    // The quota is the owner's: another key of the same account has no other.
+    // The quota is the owner's: a second key of the account shares the quota.
     for client in [&client, &other] {
         let answer = client.post(CHAT, &chat(true)).await;
         assert_eq!(answer.status, 429);
@@ -487,7 +487,7 @@ async fn an_exhausted_quota_is_429_with_rate_limit_fields() {
             .header("retry-after")
             .and_then(|text| text.parse().ok())
             .expect("seconds");
-        // One request in 1200 s, and up to a tenth more so that clients do not return at the same time.
+        // One request in 1200 s, and up to a tenth more, to spread the returns of clients.
         assert!((1190..=1320).contains(&reset), "{reset}");
         assert!(wait >= reset, "{wait} is before {reset}");
         assert_eq!(
@@ -496,7 +496,7 @@ async fn an_exhausted_quota_is_429_with_rate_limit_fields() {
             "a long wait"
         );
     }
-    // Another account has its own.
+    // A second account has a separate quota.
     assert_eq!(rig.client().get("/v1/models").await.status, 200);
     assert_eq!(rig.provider.call_count(), 0);
     rig.finish().await;
@@ -511,7 +511,7 @@ async fn a_request_after_retry_after_is_admitted() {
     let clock = Clock::system();
     let began = clock.elapsed();
     assert_eq!(client.get("/v1/models").await.status, 200);
-    // Refusals cost nothing, so repeated requests are admitted in the end, at most a second before the wait is over.
+    // Refusals do not use quota: repeated requests are admitted in the end, at most a second before the end of the wait.
     let mut refused = 0;
     loop {
         let answer = client.get("/v1/models").await;
@@ -522,7 +522,7 @@ async fn a_request_after_retry_after_is_admitted() {
         }
         refused += 1;
     }
-    // On a machine that is busy enough the window may be over before the second request.
+    // On a busy machine, the window may be over before the second request.
     let is_over = clock.elapsed() - began >= Duration::from_secs(1);
     assert!(refused > 0 || is_over, "the second one was admitted");
     rig.finish().await;

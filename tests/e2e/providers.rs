@@ -1,4 +1,4 @@
-//! Failures of providers: what the client receives, what is charged, which calls are made. No hold is left.
+//! Failures of providers: the client's answer, the charge, and the calls. No hold is left.
 
 mod addresses;
 mod circuits;
@@ -22,31 +22,31 @@ use tollgate_testing::{Client, Ended, Event, Script, StreamEnd};
 use crate::endings::WITH_REQUEST_PRICE;
 use crate::rig::{CHAT, CREDITS, IN, OUT, PRICE_OF_A_CHAT, Rig, chat};
 
-/// What a client sees of an answer.
+/// The answer seen by a client.
 #[derive(Debug, PartialEq)]
 enum Observed {
-    /// A whole answer, or a stream with so many words that ended with `[DONE]`.
+    /// A whole answer, or a stream with `words` words and `[DONE]` at the end.
     Answer { words: u64 },
-    /// An error with this status and code, before anything else.
+    /// An error with status and code, before any other byte.
     Error(u16, &'static str),
-    /// A stream of so many words that ended with an error event of this code and no `[DONE]`.
+    /// A stream of `words` words with an error event of `code` at the end, and without `[DONE]`.
     Broken { words: u64, code: &'static str },
 }
 
 use Observed::{Answer, Broken, Error};
 
-/// One failure: its name, the provider's script, what the client observes, and the charge in micro-credits.
+/// A failure: name, the provider's script, the client's observation, and the charge in micro-credits.
 type Case = (&'static str, Script, Observed, i64);
 
-/// Tokens counted here instead of reported: the prompt of [`chat`] as the meter counts it.
+/// Tokens counted by the gateway instead of reported: the prompt of [`chat`] by the count of the meter.
 const COUNTED_PROMPT: i64 = 9;
 
-/// The charge for an answer of so many words, one token each, that had to be counted.
+/// The charge for a counted answer of `words` words, a token per word.
 const fn counted(words: i64) -> i64 {
     COUNTED_PROMPT * IN + words * OUT
 }
 
-/// Runs every case over both protocols, and fails with all differences at once.
+/// Runs every case over HTTP/1.1 and HTTP/2, and fails with the list of differences.
 async fn check(rig: &Rig, stream: bool, cases: Vec<Case>) {
     let mut problems = Vec::new();
     let mut left = CREDITS;
@@ -79,7 +79,7 @@ async fn check(rig: &Rig, stream: bool, cases: Vec<Case>) {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Sends one chat and returns what the client receives.
+/// Sends a chat and returns the client's observation.
 async fn observe(client: &Client, stream: bool) -> Result<Observed, String> {
     let mut answer = client.stream(CHAT, &chat(stream)).await;
     let kind = answer.header("content-type").unwrap_or_default().to_owned();
@@ -141,7 +141,7 @@ fn headers(script: Script, name: &str, value: &str) -> Script {
     }
 }
 
-/// A failure before the first byte of an answer is the same for whole answers and streams.
+/// A failure before the first byte of an answer does not differ between whole answers and streams.
 fn before_the_first_byte() -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for (status, expected) in [

@@ -31,14 +31,14 @@ pub(crate) use tokens::Token;
 /// Every secret of the suite.
 pub(crate) static SECRETS: Secrets = Secrets::new();
 
-/// What a request to [`chat`] and the stand-in's usual answer of 16 words cost: one token in, 16 out.
+/// The price of a request to [`chat`] with the stand-in's usual answer of 16 words: 1 input token, 16 output tokens.
 pub(crate) const PRICE_OF_A_CHAT: i64 = 150 + 16 * 600;
 
-/// Micro-credits for one token in, and one token out, of the model `small`.
+/// Micro-credits for an input token, and for an output token, of the model `small`.
 pub(crate) const IN: i64 = 150;
 pub(crate) const OUT: i64 = 600;
 
-/// What the account of a rig starts with, in micro-credits.
+/// The initial credit of a rig's account, in micro-credits.
 pub(crate) const CREDITS: i64 = 100_000_000;
 
 /// The path of chats.
@@ -47,35 +47,35 @@ pub(crate) const CHAT: &str = "/v1/chat/completions";
 /// The path of text completions.
 pub(crate) const TEXT: &str = "/v1/completions";
 
-/// A chat of one word, which is one token to the stand-in.
+/// A chat of a single word: a single token for the stand-in.
 pub(crate) fn chat(stream: bool) -> Value {
     json!({"model": "small", "stream": stream, "messages": [{"role": "user", "content": "Halt!"}]})
 }
 
-/// A gateway that serves in this process, with its provider.
+/// A gateway in the process of the test, with a provider.
 ///
-/// A test ends with [`Rig::finish`], which stops the gateway and audits the ledger; one that forgets it fails.
+/// A test ends with [`Rig::finish`]: the gateway is stopped, and the ledger audited. A test without [`Rig::finish`] fails.
 pub(crate) struct Rig {
     pub(crate) provider: Provider,
     /// The address of plain HTTP.
     pub(crate) plain: SocketAddr,
     /// The address of TLS.
     pub(crate) tls: SocketAddr,
-    /// The CA to trust there.
+    /// The CA of the TLS listener.
     pub(crate) ca_pem: String,
     /// The admin address.
     pub(crate) admin: SocketAddr,
     pub(crate) books: Books,
-    /// The account that most tests need.
+    /// The account for most tests.
     pub(crate) account: AccountId,
     /// Its key.
     pub(crate) key: String,
     pub(crate) folder: TempDir,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<Result<(), Failure>>>,
-    /// The expected charges: those that clients received, and others that the test added.
+    /// The expected charges: charges received by clients, and charges added by the test.
     charged: Mutex<Micros>,
-    /// The usage that no account could pay, as the test expects it.
+    /// The usage expected to be written off, without an account to pay.
     written_off: Mutex<Micros>,
     finished: bool,
 }
@@ -86,7 +86,7 @@ impl Rig {
         Setup::default().start().await
     }
 
-    /// A gateway with these settings laid over the usual ones; elements of arrays by their place.
+    /// A gateway with `settings` laid over the usual settings; elements of arrays by their place.
     pub(crate) async fn with(settings: &str) -> Rig {
         Setup::with(settings).start().await
     }
@@ -103,7 +103,7 @@ impl Rig {
         let (started, ready) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let (customise, environment) = (setup.customise, setup.environment);
-        // A gateway creates its own runtimes, which must not be created inside another.
+        // A gateway creates runtimes, and a runtime must not be created inside a runtime.
         let thread = std::thread::spawn(move || {
             let builder = customise(Gateway::builder());
             let settings = tollgate::config::load(&file, &environment, &builder.declarations());
@@ -117,7 +117,7 @@ impl Rig {
             let sent = started.send((addresses, gateway.admin_address(), gateway.books()));
             assert!(sent.is_ok(), "the test waits for its gateway");
             gateway.run(async {
-                // A test that failed has dropped the sender, which ends the gateway too.
+                // A failed test has dropped the sender, and the drop ends the gateway too.
                 let _ = stopped.await;
             })
         });
@@ -148,12 +148,12 @@ impl Rig {
         rig
     }
 
-    /// Makes an account of this rate class with so many micro-credits.
+    /// Makes an account of the rate class `class` with `micros` micro-credits.
     pub(crate) async fn new_account(&self, class: &str, micros: i64) -> AccountId {
         open_account(&self.books, class, micros).await
     }
 
-    /// Makes a key; `change` may make it less than usual.
+    /// Makes a key; `change` may restrict the key.
     pub(crate) async fn new_key(
         &self,
         account: AccountId,
@@ -169,7 +169,7 @@ impl Rig {
         grant(&self.books, account, micros).await;
     }
 
-    /// What an account has free to spend, in micro-credits.
+    /// The available credit of an account, in micro-credits.
     pub(crate) fn available(&self, account: AccountId) -> i64 {
         let loaded = tollgate_store::block_on(self.books.ledger.load(account));
         loaded.expect("no panic").expect("it can be loaded");
@@ -192,7 +192,7 @@ impl Rig {
         Client::new(&format!("http://{}", self.admin))
     }
 
-    /// One number of the metrics, by its name with its labels; seconds without their fraction.
+    /// A number of the metrics, by name with labels; seconds without their fraction.
     pub(crate) async fn metric(&self, name: &str) -> i64 {
         let page = self.operator().get("/metrics").await;
         let number = page
@@ -203,7 +203,7 @@ impl Rig {
         number.parse::<f64>().expect("a number") as i64
     }
 
-    /// Waits until a metric has a value: an event is counted after its answer.
+    /// Waits until a metric has a value: an event is counted after the answer.
     pub(crate) async fn metric_becomes(&self, name: &str, value: i64) {
         let line = format!("\n{name} {value}\n");
         let is_so = async {
@@ -220,7 +220,7 @@ impl Rig {
         Client::new(&self.url()).with_key(&self.key)
     }
 
-    /// A client with the rig's key in each way that a client can speak to the gateway.
+    /// A client with the rig's key for every protocol of the gateway.
     pub(crate) fn clients(&self) -> [(&'static str, Client); 4] {
         let tls = format!("https://localhost:{}", self.tls.port());
         let secure = || Client::new(&tls).with_key(&self.key);
@@ -235,31 +235,31 @@ impl Rig {
         ]
     }
 
-    /// A client over HTTP/1.1 and one over HTTP/2.
+    /// A client over HTTP/1.1 and a client over HTTP/2.
     pub(crate) fn both(&self) -> [(&'static str, Client); 2] {
         let [one, two, ..] = self.clients();
         [one, two]
     }
 
-    /// A connection on which the test writes bytes.
+    /// A connection for raw bytes of the test.
     pub(crate) async fn raw(&self) -> RawClient {
         RawClient::connect(self.plain).await
     }
 
-    /// Records the charge in a response's `x_svc` as expected; returns it in micro-credits.
+    /// Records the charge in a response's `x_svc` as expected; returns the charge in micro-credits.
     pub(crate) fn record_charge(&self, body: &Value) -> i64 {
         let micros = micros(&body["x_svc"]["credits_used"]);
         self.add_expected_charge(micros);
         micros
     }
 
-    /// Adds a charge that no client received.
+    /// Adds a charge without delivery to a client.
     pub(crate) fn add_expected_charge(&self, micros: i64) {
         let mut charged = self.charged.lock().expect("not poisoned");
         *charged += Micros::new(micros);
     }
 
-    /// Adds usage beyond what its account could pay.
+    /// Adds usage beyond the account's credit.
     pub(crate) fn add_expected_write_off(&self, micros: i64) {
         let mut written_off = self.written_off.lock().expect("not poisoned");
         *written_off += Micros::new(micros);
@@ -295,7 +295,7 @@ pub(crate) async fn poll(is_so: impl Fn() -> bool) {
     poll_mut(is_so).await;
 }
 
-/// The same for a condition that mutates state.
+/// Polls a condition with mutable state.
 pub(crate) async fn poll_mut(mut is_so: impl FnMut() -> bool) {
     let mut often = tokio::time::interval(std::time::Duration::from_millis(2));
     while !is_so() {

@@ -6,7 +6,7 @@ use tollgate_testing::Answer;
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, TEXT, chat};
 
-/// Fails unless the answer is an error in the envelope with this code.
+/// Fails unless the answer is an error in the envelope with `code`.
 fn is_error(answer: &Answer, status: u16, code: &str, what: &str) {
     assert_eq!(answer.status, status, "{what}: {}", answer.text());
     let error = &answer.json()["error"];
@@ -61,7 +61,7 @@ async fn a_target_in_absolute_form_is_routed_by_its_path() {
     for (target, status) in [
         ("http://localhost/v1/models", 200),
         ("http://localhost/nowhere", 404),
-        // The address itself is the front page, which leads to a sign-in.
+        // The address itself is the front page; the front page leads to a sign-in.
         ("http://localhost", 303),
     ] {
         let mut raw = rig.raw().await;
@@ -85,7 +85,7 @@ async fn targets_with_invalid_bytes_match_no_route() {
         ("v1/models", 400),
         ("localhost/v1/models", 400),
         ("ftp://localhost/v1/models", 400),
-        // The session writes such a byte as `%XX` before the path is matched.
+        // The session writes the byte as `%XX` before the path is matched.
         ("/v1/models ", 404),
         ("/v1/\0models", 404),
         ("/v1/models\0", 404),
@@ -176,7 +176,7 @@ async fn head_answers_as_get_without_the_body() {
             assert_eq!(head.header(name), whole.header(name), "{what}: {name}");
         }
     }
-    // The connection carries on behind it.
+    // The connection continues after the answer.
     let mut raw = rig.raw().await;
     let request = |method: &str| {
         let key = &rig.key;
@@ -352,7 +352,7 @@ async fn answers_and_errors_can_be_read_by_pages_of_other_origins() {
                 rig.add_expected_charge(PRICE_OF_A_CHAT);
             }
         }
-        // Nothing of it without an origin.
+        // The fields are missing without an origin.
         let answer = client.get("/v1/models").await;
         assert!(
             answer.header("access-control-allow-origin").is_none(),

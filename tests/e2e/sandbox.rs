@@ -1,4 +1,4 @@
-//! The sandbox without JavaScript: the page calls the API in process, with the same limits, charges and cache.
+//! The sandbox without JavaScript: the page calls the API in process, with the limits, charges and cache of the API.
 
 use serde_json::Value;
 use tollgate_clock::Timestamp;
@@ -8,7 +8,7 @@ use tollgate_testing::Client;
 use crate::rig::{Browser, PRICE_OF_A_CHAT, Rig, SECRETS, Setup};
 use crate::sign_in::{type_code, with_mailbox};
 
-/// What a form field of a page has in it.
+/// The value of a form field of a page.
 fn once(page: &tollgate_testing::Answer) -> String {
     let (_, after) = page
         .text()
@@ -65,7 +65,7 @@ async fn a_sandbox_form_sent_repeatedly_is_charged_once() {
         (&0.7.into(), &256.into())
     );
 
-    // It is listed among the requests like any other.
+    // The request is listed among the ordinary requests.
     let row = rig.books.store.requests(&RequestsQuery {
         account: rig.account,
         from: Timestamp::UNIX_EPOCH,

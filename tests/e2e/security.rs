@@ -1,6 +1,6 @@
-//! Attacks on sessions, redirects and pages: one or more tests per class of attack.
+//! Attacks on sessions, redirects and pages: at least a test per class of attack.
 //!
-//! The pages are those of the portal's own table, read from its text, so that a page that is new is tried too.
+//! The pages are read from the text of the portal's table, so a new page is tried too.
 
 use bytes::Bytes;
 use tollgate_testing::{Answer, Client};
@@ -9,7 +9,7 @@ use crate::oauth::support::{App, CHALLENGE, register, rig, token, way_back};
 use crate::rig::{Browser, Rig, SECRETS, add_login};
 use crate::sign_in::{ask, type_code, with_mailbox};
 
-/// The table of pages, as it is written.
+/// The source text of the table of pages.
 const TABLE: &str = include_str!("../../filters/portal/src/routes.rs");
 
 /// Public addresses beside the pages.
@@ -24,7 +24,7 @@ const DOCUMENTS: [&str; 8] = [
     "/v1/models",
 ];
 
-/// Parameter names that a page may read, here or elsewhere.
+/// Parameter names read by pages of the portal or of foreign services.
 const NAMES: [&str; 16] = [
     "next",
     "continue",
@@ -44,7 +44,7 @@ const NAMES: [&str; 16] = [
     "name",
 ];
 
-/// Every page of a method, with values for the parameters of its pattern.
+/// Every page of a method, with values for the parameters of the page's pattern.
 fn pages(method: &str, open: &str) -> Vec<String> {
     let rows = TABLE.lines().filter_map(|line| {
         let row = line.trim().strip_prefix(method)?;
@@ -83,7 +83,7 @@ async fn clickjacking_no_page_can_be_put_into_a_frame() {
             all.push((path.clone(), browser.get(&path).await));
         }
         browser.get("/sign-in").await;
-        // Refusals are pages too: without the token, without a field, of no such page, of another method.
+        // Refusals are pages too: without the token, without a field, of an unknown page, of another method.
         for path in pages("POST", "nothing") {
             all.push((path.clone(), browser.post_with(&path, &[], &[]).await));
             all.push((path.clone(), browser.submit(&path, &[]).await));
@@ -142,7 +142,7 @@ async fn open_redirect_all_redirects_stay_on_the_own_host() {
                         && !location.contains('\\'),
                     "{path} with {target} leads to {location}"
                 );
-                // Where it is handed on to be used later it is a path of ours too.
+                // A parameter handed on for later use is a path of the gateway too.
                 if let Some(("/sign-in" | "/confirm", handed)) = location.split_once("?next=") {
                     assert!(handed.starts_with("%2F"), "{location}");
                     assert!(
@@ -153,7 +153,7 @@ async fn open_redirect_all_redirects_stay_on_the_own_host() {
             }
         }
     }
-    // Paths that look like hosts are no pages.
+    // Paths in the form of hosts are no pages.
     let mut browser = Browser::signed_in_as(&rig, rig.account, "eve@example.com").await;
     for path in [
         "//evil.example",
@@ -200,7 +200,7 @@ async fn open_redirect_only_registered_redirect_uris_are_used() {
             assert!(!answer.text().contains("href=\"https://evil"), "{target}");
         }
     }
-    // Errors of its own requests are sent to its own URI, by a link that the user follows.
+    // Errors of the app's own requests go to the app's own URI, by a link for the user.
     let asking = app.asking(&[("scope", "none")]);
     let answer = app.browser.get(&asking).await;
     let location = way_back(answer.text());
@@ -229,7 +229,7 @@ async fn header_injection_client_metadata_cannot_inject_fields_or_directives() {
     let location = answer.header("location").expect("a way on");
     assert!(location.contains("state=x%0D%0APlanted"), "{location}");
 
-    // An address that would end a directive of the policy is not registered, or does not get into it.
+    // An address that would end a directive of the policy is not registered, or is not in the policy.
     for host in [
         "a;sandbox",
         "a;script-src",
@@ -281,7 +281,7 @@ async fn header_injection_client_metadata_cannot_inject_fields_or_directives() {
     rig.finish().await;
 }
 
-/// The same app again.
+/// A copy of the app.
 fn app_of<'r>(app: &App<'r>) -> App<'r> {
     App {
         rig: app.rig,
@@ -348,7 +348,7 @@ async fn parameter_pollution_repeated_authorization_parameters_are_refused() {
             }
         }
     }
-    // The same for the token exchange, where a request with duplicate parameters has no effect.
+    // A token exchange with duplicate parameters has no effect.
     let code = app.code(&[]).await;
     for (name, value) in [
         ("code", "x"),
@@ -443,7 +443,7 @@ async fn header_injection_request_data_cannot_inject_fields_or_markup() {
         browser.get("/sign-in").await;
         for path in pages("POST", injected) {
             let mut fields: Vec<(&str, &str)> = NAMES.iter().map(|name| (*name, plain)).collect();
-            // Those of the forms that there are; whatever else there is gets the same.
+            // The fields of existing forms; further fields get the plain value.
             fields.extend(
                 ["address", "code", "label", "secret", "question", "expires"]
                     .map(|name| (name, plain)),
@@ -515,7 +515,7 @@ async fn session_fixation_sign_in_replaces_the_session_value() {
     attacker.get("/sign-in").await;
     let known = attacker.cookie().to_owned();
     assert!(!known.is_empty(), "a form is bound to a value");
-    // The attacker's value is put into the victim's browser, which then signs in.
+    // The attacker's value is put into the victim's browser before the victim's sign-in.
     let mut victim = attacker.clone();
     ask(&mut victim, "/sign-in", Browser::ADDRESS).await;
     assert_eq!(victim.cookie(), known, "nothing has changed yet");
@@ -566,7 +566,7 @@ async fn session_fixation_an_invented_session_value_is_not_accepted() {
         let answer = client.send(request).await;
         assert_eq!(answer.status, 303, "{made_up}");
     }
-    // A session starts with a new cookie value, and ends with another one.
+    // A session starts with a new cookie value, and ends with another value.
     let mut browser = Browser::signed_in(&rig).await;
     assert_eq!(browser.get("/").await.status, 200);
     let before = browser.cookie().to_owned();
@@ -582,7 +582,7 @@ async fn parameter_pollution_repeated_form_fields_are_refused_or_ignored() {
     let mut browser = Browser::signed_in(&rig).await;
     browser.get("/").await;
     let token = browser.token().to_owned();
-    // A good token behind a bad one does not make the bad one good.
+    // A good token behind a bad token does not make the request good.
     let answer = browser
         .post_with("/sign-out", &[], &[("csrf", "bad"), ("csrf", &token)])
         .await;
@@ -628,12 +628,12 @@ async fn session_secrets_are_never_in_logs_urls_or_pages() {
         if !is_page(&answer) || answer.header("cache-control") != Some("no-store") {
             assert!(!is_page(&answer), "{path} may be stored");
         }
-        // What a page repeats of its address is the client's own doing, but no page does.
+        // No page repeats the session's value, not even from the page's address.
         let body = String::from_utf8_lossy(&answer.body);
         assert!(!body.contains(&value), "{path} shows the session's value");
     }
     SECRETS.used("a form's token", browser.token());
     browser.submit("/sign-out", &[]).await;
-    // The log is searched for every secret at the end of each test.
+    // The log is searched for every secret at the end of a test.
     rig.finish().await;
 }

@@ -1,10 +1,10 @@
-//! Several gateways that share limits through one Redis server.
+//! Several gateways with limits shared through a Redis server.
 
 use tollgate_testing::{Client, Redis, within};
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, Setup, chat};
 
-/// Waits until each gateway reports this value.
+/// Waits until every gateway reports `value`.
 async fn reports(rigs: &[Rig], metric: &str, value: i64) {
     for rig in rigs {
         let polled = async { while rig.metric(metric).await != value {} };
@@ -33,7 +33,7 @@ async fn three_gateways_share_the_quota_of_a_client() {
             admitted += u32::from(answer.status == 200);
         }
     }
-    // By themselves they admit 90. On a busy machine calls may take too long, and then the shares decide: 30 more at most.
+    // Without the shared server, the gateways admit 90. On a busy machine calls may take too long, and the shares decide: at most 30 more.
     assert!((20..=60).contains(&admitted), "{admitted}");
     redis.kill();
     reports(&rigs, "tollgate_shared_reachable", 0).await;
@@ -68,7 +68,7 @@ async fn an_answer_of_one_gateway_is_a_hit_on_another_and_charged_as_one() {
         let rigs = [one, other];
         reports(&rigs, "tollgate_shared_reachable", 1).await;
         let mut body = chat(stream);
-        // What the first round has stored is a hit in the second.
+        // An answer stored in the first round is a hit in the second round.
         let seeds =
             [1_000_000, 2_000_000, 3_000_000].map(|seed| seed + u64::from(stream) * 4_000_000);
         for (rig, seed) in rigs.iter().zip(seeds) {
@@ -97,7 +97,7 @@ async fn an_answer_of_one_gateway_is_a_hit_on_another_and_charged_as_one() {
     }
 }
 
-/// Sends distinct requests until one was looked up in the second level, which is used a moment after the connection is made.
+/// Sends distinct requests until a lookup in the second level. The second level is used a moment after the connection.
 async fn uses_second_level(rig: &Rig, seed: u64) {
     let missed = "tollgate_cache_shared_total{result=\"miss\"}";
     let sent = async {
@@ -113,7 +113,7 @@ async fn uses_second_level(rig: &Rig, seed: u64) {
     within("a lookup in the second level", sent).await;
 }
 
-/// The answers that were written to the second level, or were not when it was not ready.
+/// The number of answers written to the second level, plus the number of answers dropped by an unready second level.
 async fn writes(rig: &Rig) -> i64 {
     let stored = rig.metric("tollgate_cache_shared_total{result=\"stored\"}");
     let dropped = rig.metric("tollgate_cache_shared_total{result=\"dropped\"}");

@@ -10,7 +10,7 @@ use crate::rig::{Browser, Rig, Setup, add_login};
 
 const ADA: &str = "ada@example.com";
 
-/// A rig whose codes go to a mailbox; `more` is laid over its settings.
+/// A rig with codes to a mailbox; `more` is laid over the rig's settings.
 pub(crate) async fn with_mailbox(more: &str) -> (Rig, Mailbox) {
     let mailbox = Mailbox::start(mailbox::Settings {
         sms_secret: Some("text-messages-of-a-test".into()),
@@ -55,7 +55,7 @@ pub(crate) async fn type_code(browser: &mut Browser, code: &str) -> Answer {
     browser.submit("/sign-in/code", &[("code", code)]).await
 }
 
-/// Another code than this one.
+/// A code different from `code`.
 fn wrong(code: &str) -> String {
     let number: u32 = code.parse().expect("digits");
     format!("{:08}", (number + 1) % 100_000_000)
@@ -375,7 +375,7 @@ async fn signing_up_makes_an_account_with_its_grant_booked_once() {
     let page = tagged.get("/").await;
     assert!(page.text().contains("<b>0.00</b>"), "{}", page.text());
 
-    // Sign-up with the address of an existing account signs in to it and grants nothing.
+    // Sign-up with the address of an existing account signs in to the account, without a grant of credit.
     add_login(&rig, rig.account, ADA).await;
     let mut known = Browser::new(&rig);
     assert_eq!(ask(&mut known, "/sign-up", ADA).await.status, 303);
@@ -420,7 +420,7 @@ async fn mail_is_delivered_once_despite_refusals_delays_and_disconnects() {
         let mut browser = Browser::new(&rig);
         assert_eq!(ask(&mut browser, "/sign-in", ADA).await.status, 303);
         let message = mailbox.message(ADA, 1).await;
-        // Disconnected before the acknowledgement, the gateway does not know whether the server has it.
+        // After a disconnect before the acknowledgement, the gateway does not know whether the server has the mail.
         let end = if behaviour.drop > 0 {
             "unknown"
         } else {
@@ -518,7 +518,7 @@ async fn signing_out_everywhere_ends_sessions_grants_and_tokens() {
     }
     owner.get("/sign-out/everywhere").await;
 
-    // It allows apps while it is signed out: none of the grants remains, in either order.
+    // The browser allows apps during the sign-out: no grant remains, in any order.
     let under_way = paths.iter().map(|path| {
         let mut browser = app.browser.clone();
         async move { browser.submit(path, &[("decision", "allow")]).await.status }
@@ -533,7 +533,7 @@ async fn signing_out_everywhere_ends_sessions_grants_and_tokens() {
     let apps = again.get("/apps").await;
     assert!(apps.text().contains("No apps."), "{}", apps.text());
 
-    // A code that its browser still has is worthless.
+    // A code still in the browser is worthless.
     let code = [("code", message.code())];
     let confirmed = app.browser.submit("/sign-in/code", &code).await;
     assert_eq!(confirmed.status, 422, "{}", confirmed.text());
@@ -597,7 +597,8 @@ async fn a_form_sent_after_the_session_ended_is_filled_after_the_next_sign_in() 
     let (rig, mailbox) = with_mailbox("").await;
     let mut browser = Browser::signed_in(&rig).await;
     let own = [("sec-fetch-site", "same-origin")];
-    // Ended elsewhere, so that the browser holds its cookie still; and in another window, with another cookie since.
+    // The session ended elsewhere, and the browser still has the cookie; or the session ended in another window, and the browser has a
+    // newer cookie.
     for (number, is_same_cookie) in [(1, true), (2, false)] {
         browser.get("/keys/create").await;
         let token = browser.token().to_owned();

@@ -1,10 +1,10 @@
-//! Slow clients against the time limits of reads and writes. All limits here are one second; nothing is measured.
+//! Slow clients against the time limits of reads and writes. Every limit in the tests is one second; no duration is measured.
 
 use tollgate_testing::{RawClient, within};
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
 
-/// More sockets than a process usually may have open: both ends of each connection are in this one.
+/// Permits more sockets than usual for a process: the two ends of a connection are in the process of the test.
 fn allow_many_files() {
     let pid = std::process::id().to_string();
     let asked = std::process::Command::new("prlimit")
@@ -20,7 +20,7 @@ async fn a_thousand_clients_that_send_one_byte_are_closed_and_delay_no_other() {
     let rig = Rig::with("[server]\nhead_secs = 1\nidle_secs = 1").await;
     let mut waiting = Vec::new();
     for number in 0..1000 {
-        // A head of HTTP/1.1, one that could become HTTP/2, a TLS handshake, and nothing at all.
+        // The start of a head of HTTP/1.1, a byte that could begin HTTP/2, a TLS handshake, and no byte at all.
         let (address, first) = match number % 4 {
             0 | 1 => (rig.plain, "G"),
             2 => (rig.plain, "P"),
@@ -107,7 +107,7 @@ async fn no_more_connections_than_allowed_are_served_at_once() {
     }
     let gate = rig.provider.gate("both");
     gate.reached_by(2).await;
-    // The third waits in the system's queue until one of the others has gone, or is idle.
+    // The third connection waits in the system's queue until an earlier connection is closed or idle.
     let mut third = rig.raw().await;
     third.post(CHAT, &rig.key, &chat(false).to_string()).await;
     assert_eq!(rig.provider.call_count(), 2);
@@ -123,7 +123,7 @@ async fn no_more_connections_than_allowed_are_served_at_once() {
     rig.finish().await;
 }
 
-/// Sockets that one host opens and never uses filled all places: no other client was served until they timed out after 75 seconds.
+/// Unused sockets of a single host filled every place. No further client was answered until the sockets timed out after 75 seconds.
 #[tokio::test]
 async fn idle_sockets_of_one_host_leave_places_for_others() {
     let rig = Rig::with("[server]\nconnections_max = 50").await;
@@ -143,7 +143,7 @@ async fn idle_sockets_of_one_host_leave_places_for_others() {
     rig.finish().await;
 }
 
-/// A request under way is no candidate for eviction; the connection is one as soon as it is idle again.
+/// A connection with an open request is no candidate for eviction. An idle connection is a candidate again.
 #[tokio::test]
 async fn a_connection_beyond_the_share_of_its_address_never_cuts_a_request() {
     let rig = Rig::with("[server]\nconnections_per_address_max = 1").await;
@@ -170,7 +170,7 @@ async fn a_connection_beyond_the_share_of_its_address_never_cuts_a_request() {
         loop {
             let mut next = rig.raw().await;
             let head = "GET /llms.txt HTTP/1.1\r\nhost: localhost\r\n\r\n";
-            // One that is beyond the share is closed without an answer.
+            // A connection beyond the share is closed without an answer.
             if next.try_send(head).await.is_ok()
                 && let Ok(Some(_)) = next.try_read_head().await
             {

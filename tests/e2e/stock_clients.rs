@@ -1,11 +1,11 @@
-//! Requests that stock clients send, to the byte, where the client itself cannot run here.
+//! Requests of stock clients, to the byte, for clients that cannot run in the tests.
 
 use serde_json::{Value, json};
 use tollgate_testing::{Client, Script};
 
 use crate::rig::{CHAT, Rig, chat};
 
-/// The second request of a tool loop, with the assistant's message as different clients encode it: none has a `content`.
+/// The second request of a tool loop, with the assistant's message in the encodings of different clients, without a `content`.
 fn tool_loop(assistant: &str) -> String {
     format!(
         r#"{{"messages":[{{"content":"Warm in Bern?","role":"user"}},{assistant},{{"content":"7 degrees","tool_call_id":"call_1","role":"tool"}}],"model":"small"}}"#
@@ -16,12 +16,12 @@ fn tool_loop(assistant: &str) -> String {
 async fn an_assistant_message_with_calls_needs_no_content() {
     let rig = Rig::start().await;
     for (client, assistant) in [
-        // `ChatCompletionMessage.ToParam` sets `content` only if it is not empty.
+        // `ChatCompletionMessage.ToParam` sets only a nonempty `content`.
         (
             "openai-go",
             r#"{"tool_calls":[{"id":"call_1","function":{"arguments":"{\"city\":\"Bern\"}","name":"weather"},"type":"function"}],"role":"assistant"}"#,
         ),
-        // Its struct has `json:"content,omitempty"`, and an older member for one call.
+        // The struct has `json:"content,omitempty"`, and an older member for a single call.
         (
             "go-openai",
             r#"{"role":"assistant","tool_calls":[{"id":"call_1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Bern\"}"}}]}"#,
@@ -61,7 +61,7 @@ async fn an_assistant_message_with_calls_needs_no_content() {
     rig.finish().await;
 }
 
-/// Two providers, of which the second knows the role `developer`.
+/// Two providers. The second provider knows the role `developer`.
 const ROLES: &str = r#"
     [[provider]]
 
@@ -103,7 +103,7 @@ async fn the_role_developer_is_system_to_providers_that_do_not_know_it() {
     rig.finish().await;
 }
 
-/// Models with ids that clients encode, one without a configured time.
+/// Models with ids encoded by clients, including a model without a configured time.
 const MODELS: &str = r#"
     [[model]]
     id = "small"
@@ -129,7 +129,7 @@ async fn every_model_has_a_time_and_an_address_of_its_own() {
         for (path, item) in [
             ("small", &list[0]),
             ("%73mall", &list[0]),
-            // As `openai-python`, `openai-node` and `curl` write it.
+            // The forms of `openai-python`, `openai-node` and `curl`.
             ("accounts/team/models/small:free", &list[2]),
             ("accounts%2Fteam%2Fmodels%2Fsmall%3Afree", &list[2]),
             ("accounts%2fteam/models%2fsmall:free", &list[2]),

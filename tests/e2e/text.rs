@@ -14,7 +14,7 @@ const CHAT_ALONE: &str = r#"
     providers = [{ provider = "stand-in", model = "vendor/small-1", api = ["chat"] }]
 "#;
 
-/// A provider that echoes the last message of a chat, at most three words of it.
+/// A provider that echoes the last message of a chat, at most three words of the message.
 fn echo() -> Setup {
     let custom = |request: &tollgate_testing::provider::Request| {
         let body: Value = serde_json::from_slice(&request.body).ok()?;
@@ -67,7 +67,7 @@ fn whole(events: &[Event], end: &StreamEnd, what: &str) -> Vec<Value> {
     data.iter().map(Event::json).collect()
 }
 
-/// The text of each choice, in the order of their numbers.
+/// The texts of the choices, in the order of their numbers.
 fn texts<'a>(choices: impl Iterator<Item = &'a Value>) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
     for choice in choices {
@@ -261,7 +261,7 @@ async fn more_prompts_than_permits_are_answered_one_after_the_other() {
     };
     let rig = setup.start().await;
     let expected = ["a0", "b0", "c0"];
-    // Two of them beside each other do not block each other either.
+    // Two simultaneous requests do not block one another either.
     let ask = |stream: bool| {
         let (rig, client) = (&rig, rig.client());
         async move {
@@ -286,7 +286,7 @@ async fn more_prompts_than_permits_are_answered_one_after_the_other() {
     assert!(after.log.iter().all(|line| line["upstream_calls"] == 3));
 }
 
-/// Two prompts, one served by the fallback and one by the model's own provider: the answer is not cached as the model's own.
+/// Two prompts, answered by the fallback and by the model's own provider: the answer is not cached as the model's own.
 #[tokio::test]
 async fn a_text_is_marked_as_fallback_when_one_of_its_chats_is() {
     let fallback = CHAT_ALONE.replace(
@@ -307,7 +307,7 @@ async fn a_text_is_marked_as_fallback_when_one_of_its_chats_is() {
     assert_eq!(after.each("served_by"), ["dear"]);
 }
 
-/// Counted here: the two prompts of one letter, which are one token together, and six for the form of a request.
+/// Counted by the gateway: the two prompts of a single letter are one token together, and the form of a request is six tokens.
 const COUNTED_PROMPTS: i64 = 7;
 
 #[tokio::test]
@@ -348,7 +348,7 @@ async fn a_chat_that_fails_fails_the_text_it_is_a_part_of() {
     ] {
         for (protocol, client) in rig.both() {
             let before = rig.available(rig.account);
-            // One of the two chats has answered and says nothing: which one does not matter.
+            // One of the two chats has answered without text, no matter whether the first or the second.
             rig.provider.script(Script::hold(0, "never").once());
             rig.provider.script(script.clone().once());
             let body = json!({"model": "small", "prompt": ["a", "b"], "stream": true});
@@ -376,7 +376,7 @@ async fn a_chat_that_fails_fails_the_text_it_is_a_part_of() {
             rig.provider.clear_scripts();
         }
     }
-    // Whole: none of it is relayed.
+    // A whole answer: no part of the answer is relayed.
     for script in [
         Script::status(500),
         Script::failure(Failure::OtherJson),
@@ -427,7 +427,7 @@ async fn a_model_that_only_completes_texts_refuses_chats() {
 
 #[tokio::test]
 async fn a_cap_that_the_account_can_pay_reaches_every_chat() {
-    // 64 tokens for each prompt's template, one for its text, at the price of input; the rest is for output.
+    // 64 tokens per prompt for the template, and one token for the text, at the price of input; the rest is for output.
     let credits = 2 * 65 * IN + 2 * 20 * OUT;
     let rig = Setup::with(CHAT_ALONE).credits(credits).start().await;
     let body = json!({"model": "small", "prompt": ["a", "b"]});

@@ -13,7 +13,7 @@ use tollgate_testing::{Script, StreamEnd, within};
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Setup, chat, poll};
 
-/// What this operator promises for HSTS, longer than the gateway does.
+/// The operator's promise for HSTS, longer than the gateway's promise.
 const LONGER: HeaderValue = HeaderValue::from_static("max-age=63072000; includeSubDomains");
 
 /// Admits requests with the password, and counts their endings.
@@ -42,7 +42,7 @@ impl Filter for Password {
             let error = ApiError::new(ErrorCode::KeyNotPermitted, "Say the word in `X-Password`.");
             return Step::now(Outcome::refuse(error));
         }
-        // It runs after `auth`, so the principal is known.
+        // The filter runs after `auth`, so the principal is known.
         let owner = exchange
             .get::<Principal>()
             .map(|principal| principal.account.to_string());
@@ -122,7 +122,7 @@ async fn a_filter_of_an_operators_own_sees_refuses_and_marks_requests() {
     );
 }
 
-/// Panics in the phase that its settings name.
+/// Panics in the phase named by the settings.
 struct Clumsy;
 
 impl Filter for Clumsy {
@@ -171,7 +171,7 @@ async fn a_filter_that_panics_loses_one_request_and_nothing_else() {
         let promised = answer.header("strict-transport-security").is_some();
         assert_eq!(promised, what.contains("TLS"), "{what}");
 
-        // In the middle of a stream the client sees no end that looks proper.
+        // In the middle of a stream, the client sees no proper end.
         rig.provider.script(Script::hold(4, "gate").once());
         let mut body = chat(true);
         body["late"] = true.into();
@@ -197,7 +197,7 @@ async fn a_filter_that_panics_loses_one_request_and_nothing_else() {
     assert_eq!(aborted, 8, "{:?}", after.log);
 }
 
-/// Blocks its thread, as a filter must not, until it is released.
+/// Blocks the thread until a release, against the rules for filters.
 #[derive(Clone, Default)]
 struct Blocking {
     blocked: Arc<AtomicUsize>,

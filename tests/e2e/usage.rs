@@ -1,4 +1,4 @@
-//! Reported usage: the charge for it, and the usage that the client receives, which is the charged one.
+//! Reported usage: the charge for the usage. The client receives the charged usage.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ const CHATS: &str = r#"
 /// Enough for every report, in micro-credits.
 const RICH: i64 = 10_000_000_000;
 
-/// What is charged for a report.
+/// The charge for a report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Charged {
-    /// So many tokens in and out.
+    /// Input tokens and output tokens.
     Tokens(i64, i64),
-    /// What the gateway counts.
+    /// The gateway's count.
     Counted,
 }
 
@@ -79,7 +79,7 @@ fn reports() -> Vec<(Value, Charged)> {
                 "completion_tokens_details": {"reasoning_tokens": 16}}),
             Tokens(5, 20),
         ),
-        // A total that is less than the sum, or none.
+        // A total less than the sum, or no total.
         (counts(5.into(), 4.into(), 4.into()), Tokens(5, 4)),
         (counts(5.into(), 4.into(), 0.into()), Tokens(5, 4)),
         (counts(5.into(), 4.into(), Value::Null), Tokens(5, 4)),
@@ -90,7 +90,7 @@ fn reports() -> Vec<(Value, Charged)> {
             json!({"prompt_tokens": 5, "completion_tokens": 4}),
             Tokens(5, 4),
         ),
-        // One count is the total less the other.
+        // A missing count is the total less the known count.
         (counts(5.into(), Value::Null, 25.into()), Tokens(5, 20)),
         (counts(5.into(), json!("20"), 25.into()), Tokens(5, 20)),
         (counts(5.into(), json!(-1), 25.into()), Tokens(5, 20)),
@@ -123,7 +123,7 @@ fn reports() -> Vec<(Value, Charged)> {
     ]
 }
 
-/// The events of a stream that ended with `[DONE]`.
+/// The events of a stream with `[DONE]` at the end.
 fn events(answer: &Answer) -> Vec<Value> {
     let text = answer.text();
     let events = text.strip_suffix("data: [DONE]\n\n");
@@ -135,7 +135,7 @@ fn events(answer: &Answer) -> Vec<Value> {
     events.map(read).collect()
 }
 
-/// Checks that the client's usage is the one charged for at `ppm` millionths of the price, and returns its counts.
+/// Checks that the client's usage is the usage charged at `ppm` millionths of the price, and returns the counts.
 fn shown(rig: &Rig, body: &Value, ppm: i64, what: &str) -> (i64, i64) {
     let usage = &body["usage"];
     let count = |name: &str| {
@@ -157,7 +157,7 @@ fn shown(rig: &Rig, body: &Value, ppm: i64, what: &str) -> (i64, i64) {
     (prompt, completion)
 }
 
-/// The same, with known charged counts.
+/// Checks the client's usage against known charged counts.
 fn is_shown(rig: &Rig, body: &Value, report: &Value, charged: Charged, times: i64, what: &str) {
     let (prompt, completion) = shown(rig, body, 1_000_000, what);
     match charged {
@@ -171,7 +171,7 @@ fn is_shown(rig: &Rig, body: &Value, report: &Value, charged: Charged, times: i6
         charged == Counted,
         "{what}"
     );
-    // The provider's other members are relayed, where there is one report.
+    // The provider's remaining members are relayed for a single report.
     let kept = |name: &str| times == 1 && report.get(name).is_some();
     for name in ["cost", "completion_tokens_details", "prompt_tokens_details"] {
         if kept(name) && !(charged == Counted && what.contains("stream")) {

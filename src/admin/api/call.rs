@@ -1,4 +1,4 @@
-//! A request of the admin API: its parts, and the forms of answers and errors.
+//! A request of the admin API, and the forms of answers and errors.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ static CONFLICT: FilterCode = FilterCode::new("admin.conflict", 409, ErrorType::
 static UNAVAILABLE: FilterCode = FilterCode::new("admin.unavailable", 503, ErrorType::Unavailable);
 pub(super) static ROLE: FilterCode = FilterCode::new("admin.role", 403, ErrorType::Permission);
 
-/// A request whose token allows it.
+/// An authorized request.
 pub(in crate::admin) struct Call<'r> {
     /// The values of the path's names.
     pub(super) names: Vec<&'r str>,
@@ -46,7 +46,7 @@ pub(in crate::admin) struct Call<'r> {
     pub(super) caller: Caller,
 }
 
-/// The parameters of a query; unknown ones and repetitions are refused.
+/// The parameters of a query. Unknown and repeated parameters are refused.
 pub(super) fn query(route: &Route, text: &str) -> Result<Vec<(String, String)>, ApiError> {
     let mut query: Vec<(String, String)> = Vec::new();
     for (name, value) in form_urlencoded::parse(text.as_bytes()) {
@@ -109,7 +109,7 @@ pub(in crate::admin) fn invalid(message: impl Into<String>) -> ApiError {
     ApiError::new(ErrorCode::OfFilter(&INVALID), message.into())
 }
 
-/// A request that names nothing that exists.
+/// The error of a request with an unknown subject.
 pub(in crate::admin) fn unknown(message: impl Into<String>) -> ApiError {
     ApiError::new(ErrorCode::OfFilter(&UNKNOWN), message.into())
 }
@@ -118,7 +118,7 @@ pub(in crate::admin) fn no_account(id: AccountId) -> ApiError {
     unknown(format!("There is no account `{id}`."))
 }
 
-/// A cursor that is no `next`.
+/// The error of an invalid cursor.
 pub(in crate::admin) fn cursor(name: &'static str) -> ApiError {
     invalid(format!("`{name}` is not the `next` of a page.")).param(name)
 }
@@ -165,7 +165,7 @@ impl Call<'_> {
         self.names.first().copied().unwrap_or_default()
     }
 
-    /// The `Idempotency-Key`: 1 to 255 characters, with spaces between them.
+    /// The `Idempotency-Key`: 1 to 255 visible ASCII characters and spaces.
     pub(in crate::admin) fn idempotency_key(&self) -> Result<String, ApiError> {
         let mut fields = self.headers.get_all("idempotency-key").iter();
         let (Some(field), None) = (fields.next(), fields.next()) else {

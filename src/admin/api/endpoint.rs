@@ -1,4 +1,4 @@
-//! An endpoint of the admin API: the view of one operation.
+//! An endpoint of the admin API: the view of an operation.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use super::route::MakeSchema;
 pub(in crate::admin) use super::route::Route;
 use super::state::ApiState;
 
-/// The function that makes the schema of a message.
+/// A closure that makes the schema of a message.
 macro_rules! schema {
     ($message:ty) => {
         |generator| generator.subschema_for::<$message>()
@@ -28,10 +28,10 @@ pub(in crate::admin) trait Endpoint {
     /// The message of success.
     type Answer: Serialize + JsonSchema + Send;
 
-    /// Where it is.
+    /// The route of the endpoint.
     const ROUTE: Route;
 
-    /// Answers a request that may be made.
+    /// Answers a permitted request.
     fn answer(
         api: &ApiState,
         call: &Call<'_>,

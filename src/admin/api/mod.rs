@@ -1,6 +1,7 @@
 //! The admin API: the operations of the command line, over HTTP with tokens of three roles, in JSON.
 //!
-//! Each endpoint is in the file of its operation; this folder matches, authorizes and answers requests. `openapi` describes the endpoints.
+//! An endpoint is in the file of the operation. The folder `api` matches, authorizes and answers requests. `openapi` describes the
+//! endpoints.
 
 pub(super) mod call;
 pub(super) mod endpoint;
@@ -43,7 +44,7 @@ impl Api {
         Api { state, access }
     }
 
-    /// Whether a path is one of the admin API.
+    /// Whether a path belongs to the admin API.
     pub(super) fn has(path: &str) -> bool {
         path.strip_prefix(BASE)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -9,7 +9,7 @@ use super::endpoint::ListedEndpoint;
 use super::route::BASE;
 use crate::admin::operations::endpoints;
 
-/// Statuses of errors, and when they are answered.
+/// Statuses of errors, with their causes.
 const ERRORS: [(&str, &str); 9] = [
     ("400", "The request is invalid."),
     ("401", "The token is missing or invalid."),

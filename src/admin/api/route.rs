@@ -5,23 +5,23 @@ use schemars::{Schema, SchemaGenerator};
 
 use crate::config::AdminRole;
 
-/// The path that all endpoints begin with.
+/// The prefix of every endpoint's path.
 pub(super) const BASE: &str = "/admin/v1";
 
 /// Makes the schema of a message.
 pub(super) type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
 
-/// A query parameter with its description.
+/// A query parameter: name and description.
 type Parameter = (&'static str, &'static str);
 
-/// The route of one endpoint.
+/// The route of an endpoint.
 pub(in crate::admin) struct Route {
-    /// Its name in the document.
+    /// The `operationId` in the OpenAPI document.
     pub(super) id: &'static str,
     pub(super) method: Method,
     /// The path after [`BASE`]; `{NAME}` is any segment.
     pub(super) path: &'static str,
-    /// The role that it needs.
+    /// The role required of the token.
     pub(super) role: AdminRole,
     pub(super) summary: &'static str,
     pub(super) query: &'static [Parameter],
@@ -32,7 +32,7 @@ pub(in crate::admin) struct Route {
 }
 
 impl Route {
-    /// A route that changes nothing, for the role `read`.
+    /// A route for reads, with the role `read`.
     pub(in crate::admin) const fn read(
         id: &'static str,
         path: &'static str,
@@ -41,7 +41,7 @@ impl Route {
         Route::change(id, Method::GET, path, summary).role(AdminRole::Read)
     }
 
-    /// A route for the role `operate`.
+    /// A route for changes, with the role `operate`.
     pub(in crate::admin) const fn change(
         id: &'static str,
         method: Method,
@@ -91,7 +91,7 @@ impl Route {
         self
     }
 
-    /// The values of the path's names, if it is this path.
+    /// The values of the names in the route's path; `None` for a path of another route.
     pub(super) fn matches<'p>(&self, path: &'p str) -> Option<Vec<&'p str>> {
         let (mut names, mut given) = (self.path.split('/'), path.split('/'));
         let mut values = Vec::new();

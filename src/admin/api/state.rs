@@ -1,4 +1,4 @@
-//! The sources of the admin API: the service that performs operations, the store, and the database beside it.
+//! The sources of the admin API: the service for operations, the store, and the database beside the store.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::database::Opener;
 pub struct ApiDeps {
     /// The store, for reads.
     pub store: Arc<dyn Store>,
-    /// The settings in force. Their database is opened for reads that take long, and for what other gateways of it have.
+    /// The settings in force. The database in the settings is opened for long reads, and for the state of other nodes.
     pub settings: Arc<dyn RunningSettings>,
     /// The clock.
     pub clock: Clock,
@@ -32,9 +32,9 @@ pub struct ApiDeps {
 pub(in crate::admin) struct ApiState {
     pub(in crate::admin) deps: ApiDeps,
     pub(super) service: Arc<dyn Changes>,
-    /// One audit at a time.
+    /// A single permit: at most a single audit runs.
     pub(in crate::admin) audits: Arc<Semaphore>,
-    /// The checks of `doctor`, once at a time.
+    /// A single permit: at most a single run of `doctor` is open.
     pub(in crate::admin) doctors: Arc<Semaphore>,
 }
 

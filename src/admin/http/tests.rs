@@ -14,7 +14,7 @@ use super::super::operations::operation::{Applied, ApplyFuture, Request};
 use super::super::tests::default_settings;
 use super::*;
 
-/// Makes a change when it is released.
+/// Makes a change after the release.
 #[derive(Default)]
 struct GatedChanges {
     begun: Notify,
@@ -33,7 +33,7 @@ impl Changes for GatedChanges {
     }
 }
 
-/// Runs a test without waiting: the time passes when all its tasks wait.
+/// Runs a test without waiting: the time advances when every task waits.
 fn simulated(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -58,7 +58,7 @@ fn endpoints(service: Arc<dyn Changes>) -> Endpoints {
     }
 }
 
-/// A connection of a trusted client, with a buffer of so many bytes.
+/// A connection of a trusted client, with a buffer of `bytes` bytes.
 fn connect(service: Arc<dyn Changes>, bytes: usize) -> (DuplexStream, JoinHandle<()>) {
     let peer = Peer {
         address: "127.0.0.1:1".parse().expect("an address"),

@@ -19,13 +19,13 @@ use crate::admin::changes::ChangeError;
 use crate::admin::views::{AccountExport, AccountView};
 use crate::config::AdminRole;
 
-/// Maximum number of an account's mandates that are read.
+/// Maximum number of mandates read per account.
 const MANDATES_MAX: usize = 64;
 
 /// The default class of accounts.
 const DEFAULT_CLASS: &str = "free";
 
-/// Ledger entries of an export over the admin API.
+/// Maximum number of ledger entries in an export over the admin API.
 const ENTRIES_MAX: usize = 100_000;
 
 /// Creates an account.
@@ -36,9 +36,9 @@ pub(crate) struct Create {
     pub(crate) emails: Vec<String>,
     /// Phone numbers for sign-in, in E.164 form.
     pub(crate) phones: Vec<String>,
-    /// Its rate class; `free` by default.
+    /// The account's rate class; `free` by default.
     pub(crate) class: Option<String>,
-    /// Who shares its stored answers: `shared` (the default), `account` or `off`.
+    /// Who shares the account's stored answers: `shared` (the default), `account` or `off`.
     #[serde(default)]
     pub(crate) cache_scope: Option<String>,
 }
@@ -116,13 +116,13 @@ impl Endpoint for Create {
     }
 }
 
-/// Suspends an account, or ends its suspension.
+/// Suspends an account, or ends a suspension.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Suspend {
     /// The account's id.
     pub(crate) account: String,
-    /// Whether it is to be suspended.
+    /// `true` suspends the account; `false` ends the suspension.
     pub(crate) suspended: bool,
 }
 
@@ -195,7 +195,8 @@ impl Operation for EndPlan {
         let account: AccountId = self.account.parse()?;
         let read = move |store: &Reader| store.mandates_of(account, MANDATES_MAX);
         let rows = reading(&run.service.store, read).await?;
-        // A running gateway has PayPal cancel it within seconds, otherwise the next one does at its start.
+        // A running gateway requests the cancellation at PayPal within seconds. Otherwise the next gateway requests the cancellation at the
+        // start.
         let attached = vec![run.recorder.part()];
         let plans = run.service.plans()?;
         if request_cancellation(plans, rows, run.now, attached)
@@ -354,7 +355,7 @@ impl Endpoint for SetCacheScope {
     }
 }
 
-/// Changes nothing of the account, and records that its data is exported.
+/// Records an export of the account's data. The account is unchanged.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Export {
@@ -387,7 +388,7 @@ impl Endpoint for Export {
 
     async fn answer(api: &ApiState, call: &Call<'_>) -> Result<AccountExport, ApiError> {
         let (id, now) = (api.find(call.name()).await?.id, api.deps.clock.now());
-        // Recorded before it is read: no export is without a record.
+        // The record precedes the read: every export has a record.
         let account = id.to_string();
         api.perform(Export { account }, call).await?;
         let read = move |store: &Reader| AccountExport::read(store, id, now, ENTRIES_MAX);
@@ -396,7 +397,7 @@ impl Endpoint for Export {
     }
 }
 
-/// Lists accounts, or finds one by a login.
+/// Lists accounts, or finds an account by a login.
 pub(in crate::admin) struct List;
 
 /// A page of accounts.

@@ -76,11 +76,11 @@ impl Endpoint for Show {
     }
 }
 
-/// Removes stored answers: one, those of a model, or all where neither is given.
+/// Removes stored answers: a single answer, or the answers of a model. Without `id` and `model`, the whole cache is emptied.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Purge {
-    /// The `cache_entry_id` of one.
+    /// The `cache_entry_id` of an answer.
     pub(crate) id: Option<String>,
     /// The id of a model.
     pub(crate) model: Option<String>,

@@ -1,4 +1,4 @@
-//! Checks that the admin API runs: the audit of the ledger, and `doctor`.
+//! Checks by the admin API: the audit of the ledger, and `doctor`.
 
 use http::Method;
 use schemars::JsonSchema;
@@ -31,7 +31,7 @@ impl Endpoint for Audit {
         let Ok(permit) = api.audits.clone().try_acquire_owned() else {
             return Err(ChangeError::conflict("an audit runs").into());
         };
-        // A connection of its own: an audit may take minutes, and the store's are for requests.
+        // A separate connection: an audit may take minutes, and the store's connections are for requests.
         let read = api.open(database::open_read).await?;
         let audit = tokio::task::spawn_blocking(move || {
             let _permit = permit;

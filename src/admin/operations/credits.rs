@@ -28,7 +28,7 @@ pub(crate) struct Grant {
     pub(crate) reference: String,
 }
 
-/// Books a correction by the operator, which adds or removes credits.
+/// Books a correction by the operator. A correction adds or removes credits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Correct {
@@ -40,12 +40,12 @@ pub(crate) struct Correct {
     pub(crate) reference: String,
 }
 
-/// Credits that were booked.
+/// The result of a booking.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Booking {
     /// The id of the operation.
     pub(crate) operation: String,
-    /// Whether the reference had been booked before, so that nothing changed now.
+    /// Whether the reference had been booked before. A repeated booking changes no balance.
     pub(crate) repeated: bool,
     /// The account's available balance, as a decimal number of credits.
     pub(crate) available: String,
@@ -97,7 +97,7 @@ impl Operation for Correct {
     }
 }
 
-/// Grants credits or corrects a balance: one address of the admin API.
+/// Grants credits or corrects a balance, at a single address of the admin API.
 pub(in crate::admin) struct Book;
 
 /// Credits to book.
@@ -216,8 +216,8 @@ impl Endpoint for Show {
     }
 }
 
-/// Leaves a page of entries that ends between two times, and returns the time that the next page ends before. The store selects by time
-/// alone, so entries of one time are never divided between two pages.
+/// Cuts `lines` to a page, at a boundary between two times. Returns the exclusive end of the next page; `None` on the last page. The store
+/// selects by time alone, so entries with an equal time belong on a single page.
 fn cut_page(lines: &mut Vec<LedgerLine>, limit: usize) -> Option<Timestamp> {
     let beyond = lines.get(limit)?.entry.at;
     lines.truncate(limit);

@@ -1,4 +1,4 @@
-//! Deletion of an account: its credentials end, what is personal is removed, and its rows of money stay.
+//! Deletion of an account: credentials end, personal data is removed, and rows of money stay.
 
 use std::sync::Arc;
 
@@ -21,27 +21,28 @@ use crate::admin::api::state::ApiState;
 use crate::admin::changes::ChangeError;
 use crate::admin::views::AccountView;
 
-/// The reference of the correction that takes forfeited credit; of a later one, of a deleted account that has got credit since, its beginning.
+/// The reference of the correction for forfeited credit. A deleted account may receive credit later; the reference of a later correction
+/// begins with `REFERENCE`, and ends with the operation id.
 const REFERENCE: &str = "account/deleted";
 
-/// Purchases and mandates that are looked at.
+/// Maximum number of purchases read, and of mandates read.
 const ROWS_MAX: usize = 1000;
 
-/// What is known of an account that is to be deleted.
+/// The state of an account before a deletion.
 struct Found {
     row: AccountRow,
     credentials: Vec<CredentialRow>,
-    /// Why it cannot be deleted yet.
+    /// Why the account cannot be deleted yet.
     obstacle: Option<&'static str>,
 }
 
-/// Closes an account for good, and removes what is personal of it, in one unit of work.
+/// Closes an account for good, and removes the personal data, in a single unit of work.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Delete {
     /// The account's id.
     pub(crate) account: String,
-    /// Whether credit that it has is forfeited.
+    /// Whether remaining credit is forfeited.
     pub(crate) forfeit: bool,
 }
 
@@ -111,7 +112,7 @@ impl Endpoint for Delete {
     }
 }
 
-/// The parts that delete an account; other nodes learn of the first three kinds.
+/// The parts of a deletion. Other nodes learn of the first three kinds.
 fn parts(account: AccountId, credentials: &[CredentialRow], at: Timestamp) -> Vec<Part> {
     let mut parts = vec![
         Part::ChangeAccount(Box::new(AccountChange {

@@ -1,4 +1,4 @@
-//! The process of the running gateway, and its replacement. The admin API has neither.
+//! The process of the running gateway, and the upgrade to a new process. The admin API has neither operation.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use crate::admin::changes::{ChangeError, panicked};
 use crate::admin::running::Upgraded;
 use crate::admin::service::not_running;
 
-/// Shows which process answers. The credentials of the socket's peer do not say it after an upgrade: they are those of the process that has
-/// called listen(2).
+/// Shows the process behind the socket. After an upgrade, the credentials of the socket's peer still name the earlier process: the process
+/// that called listen(2).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Show {}
 
-/// The process that answers.
+/// The process behind the socket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Process {
-    /// Its id.
+    /// The process id.
     pub(crate) process: u32,
-    /// Its release.
+    /// The release of the program.
     pub(crate) version: String,
-    /// The file of its settings, without symbolic links. Not there while no gateway runs, and of an earlier release.
+    /// The settings file, without symbolic links. Missing while no gateway runs, and in answers of earlier releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) settings: Option<PathBuf>,
 }
@@ -44,11 +44,11 @@ impl Operation for Show {
     }
 }
 
-/// Starts a new process that takes over.
+/// Starts a new process as the successor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Upgrade {
-    /// The program; that of the running process by default.
+    /// The program; by default the program of the running process.
     pub(crate) program: Option<PathBuf>,
 }
 
@@ -57,7 +57,7 @@ impl Operation for Upgrade {
     const NAME: &'static str = "upgrade";
     const RESULT: &'static str = "upgraded";
     const RECORDED: Recorded = Recorded::AtBegin;
-    /// Each step has a shorter limit.
+    /// Every step has a shorter limit.
     const TIMEOUT: Duration = Duration::from_secs(180);
 
     async fn run(self, run: &Run<'_>) -> Result<Upgraded, ChangeError> {

@@ -21,19 +21,19 @@ use crate::config::AdminRole;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Create {
-    /// The id of the account that pays.
+    /// The id of the paying account.
     pub(crate) account: String,
-    /// Its label.
+    /// The label of the key.
     pub(crate) name: String,
-    /// Names of scopes; all of the API by default.
+    /// Names of scopes; by default every scope of the API.
     pub(crate) scopes: Vec<String>,
-    /// The only models it may use; all models by default.
+    /// The permitted models; by default every model.
     pub(crate) models: Vec<String>,
-    /// Its spending cap, as a decimal number of credits; none by default.
+    /// The spending cap, as a decimal number of credits; no cap by default.
     pub(crate) spend_max: Option<String>,
     /// The period of the cap: `total` or `month`; `total` by default.
     pub(crate) spend_period: Option<String>,
-    /// Its expiry, written in Unix microseconds.
+    /// The expiry, written in Unix microseconds.
     #[serde(default, with = "unix_micros")]
     pub(crate) expires_at: Option<Timestamp>,
 }
@@ -61,13 +61,13 @@ mod unix_micros {
 /// A new key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Created {
-    /// Its id.
+    /// The id of the key.
     pub(crate) id: String,
-    /// The secret: it is shown this once.
+    /// The secret, shown only after the creation.
     pub(crate) secret: SecretText,
 }
 
-/// A text that is sent over the socket and never printed by accident.
+/// A text for the socket. `Debug` never prints the text.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct SecretText(pub String);
@@ -209,7 +209,7 @@ impl Endpoint for Create {
     }
 }
 
-/// Revokes a key; the next request with it is refused.
+/// Revokes a key; the next request with the key is refused.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Revoke {
@@ -282,7 +282,7 @@ impl Endpoint for List {
     }
 }
 
-/// Finds a key by its secret.
+/// Finds a key by the secret.
 pub(in crate::admin) struct Find;
 
 /// A key to find.

@@ -1,6 +1,6 @@
-//! The operations of the operator, one struct each: the control socket, the admin API and the command line are three views of it.
+//! The operations of the operator. An operation is a struct with three views: the control socket, the admin API and the command line.
 //!
-//! A new operation is a struct in the file of its noun, and a line of [`OPERATIONS`].
+//! A new operation is a struct in the file of the noun, and a line of [`OPERATIONS`].
 
 pub(crate) mod account;
 mod audit_log;
@@ -115,7 +115,7 @@ pub(super) fn endpoints() -> impl Iterator<Item = &'static ListedEndpoint> {
 ///
 /// # Errors
 ///
-/// When the line is no object, its `change` is no operation, or its other members are not the arguments.
+/// When the line is not an object, `change` is not an operation, or the remaining members are not the operation's arguments.
 pub(super) fn read(line: &[u8]) -> serde_json::Result<Box<dyn Request>> {
     use serde::de::Error as _;
     let mut arguments: serde_json::Map<String, Value> = serde_json::from_slice(line)?;
@@ -172,7 +172,7 @@ mod tests {
         String::from_utf8(json.expect("plain data")).expect("JSON is text")
     }
 
-    /// A command of an earlier release works with this gateway, and the reverse.
+    /// A command of an earlier release works with the gateway, and a gateway of an earlier release works with the command.
     #[test]
     fn requests_have_the_form_of_earlier_releases() {
         let changes = OPERATIONS.iter().filter_map(|one| one.socket.as_ref());

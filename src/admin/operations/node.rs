@@ -1,4 +1,4 @@
-//! The gateways that work on one database.
+//! Nodes: the gateways of a database.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::admin::changes::{ChangeError, panicked};
 use crate::admin::views::NodeView;
 use crate::database::{self, Opener, RecoveredBy};
 
-/// Returns the holds and the credit of a gateway of this database that has ended.
+/// Recovers an ended node of the database: returns the node's holds and credit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Recover {
-    /// Its name or number.
+    /// The node's name or number.
     pub(crate) node: String,
 }
 
@@ -28,7 +28,7 @@ impl Operation for Recover {
     type Output = Done;
     const NAME: &'static str = "node_recover";
     const SUBJECT: Option<&'static str> = Some("node");
-    /// It posts all that the node has left.
+    /// The recovery posts everything that the node has left.
     const TIMEOUT: Duration = Duration::from_secs(1800);
 
     async fn run(self, run: &Run<'_>) -> Result<Done, ChangeError> {

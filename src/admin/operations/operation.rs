@@ -1,6 +1,6 @@
-//! An operation of the operator: its arguments, its record in the audit log, its act and its result.
+//! An operation of the operator: arguments, record in the audit log, act and result.
 //!
-//! The control socket, the admin API and the command line build the struct of an operation, and show its result.
+//! The control socket, the admin API and the command line build the struct of an operation, and show the result.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -17,31 +17,31 @@ use crate::admin::audit::Recorder;
 use crate::admin::changes::{Caller, ChangeError};
 use crate::admin::service::AdminService;
 
-/// An operation with its arguments.
+/// An operation: the fields are the arguments, and [`Operation::run`] is the act.
 pub trait Operation: Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// Its result.
+    /// The result.
     type Output: Debug + Serialize + DeserializeOwned + Send + 'static;
 
-    /// Its name: `change` on the control socket, and the action in the audit log.
+    /// The name: `change` on the control socket, and the action in the audit log.
     const NAME: &'static str;
-    /// The name of its result: `applied` on the control socket.
+    /// The name of the result: `applied` on the control socket.
     const RESULT: &'static str = "done";
-    /// When it is recorded in the audit log.
+    /// When the operation is recorded in the audit log.
     const RECORDED: Recorded = Recorded::AtEnd;
-    /// The argument that names its subject. Without one, the unit of work that creates a subject names it.
+    /// The argument with the subject's id. For `None`, the subject is the account or key created by the unit of work.
     const SUBJECT: Option<&'static str> = None;
-    /// Time for its answer on the control socket.
+    /// Time limit for the answer on the control socket.
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// Performs it; its effect is durable before the result.
+    /// Performs the operation. The effect is durable before the result is returned.
     fn run(self, run: &Run<'_>) -> impl Future<Output = Result<Self::Output, ChangeError>> + Send;
 
-    /// The members that the result adds to the record.
+    /// Members added by the result to the record.
     fn detail(_: &Self::Output) -> Value {
         Value::Null
     }
 
-    /// The id of the subject that was created.
+    /// The id of the created subject.
     fn created(_: &Self::Output) -> Option<&str> {
         None
     }
@@ -50,18 +50,18 @@ pub trait Operation: Debug + Serialize + DeserializeOwned + Send + Sync + 'stati
 /// When an operation is recorded in the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorded {
-    /// It changes nothing.
+    /// An operation without changes.
     Never,
-    /// With its effect, or when that is durable.
+    /// With the effect, or when the effect is durable.
     AtEnd,
-    /// Before it begins: another process has the store at its end.
+    /// Before the begin: another process has the store at the end.
     AtBegin,
 }
 
-/// One run of an operation.
+/// A run of an operation.
 pub struct Run<'r> {
     pub(super) service: &'r AdminService,
-    /// An operation that changes nothing leaves it unused.
+    /// Unused by an operation without changes.
     pub(super) recorder: &'r Recorder<'r>,
     pub(super) now: Timestamp,
 }
@@ -88,9 +88,9 @@ pub(crate) struct Done {}
 /// An operation in progress.
 pub type ApplyFuture<'a> = Pin<Box<dyn Future<Output = Result<Applied, ChangeError>> + Send + 'a>>;
 
-/// The service that performs operations.
+/// The service for operations.
 pub trait Changes: Send + Sync {
-    /// Performs an operation and waits until its effect is durable.
+    /// Performs an operation and waits until the effect is durable.
     fn apply(&self, request: Box<dyn Request>, caller: Caller) -> ApplyFuture<'_>;
 }
 
@@ -99,7 +99,7 @@ impl dyn Changes + '_ {
     ///
     /// # Errors
     ///
-    /// Why it was not performed.
+    /// Why the operation was not performed.
     pub async fn perform<O: Operation>(
         &self,
         operation: O,
@@ -113,7 +113,7 @@ impl dyn Changes + '_ {
 
 /// An operation of any type.
 pub trait Request: Any + Debug + Send {
-    /// Performs it.
+    /// Performs the operation.
     fn perform(self: Box<Self>, service: &AdminService, caller: Caller) -> ApplyFuture<'_>;
 }
 
@@ -133,7 +133,7 @@ impl Applied {
         Applied(Box::new(Named::<O>(output)))
     }
 
-    /// The result, if it is one of this type of operation.
+    /// The result; `None` for a result of another operation.
     pub fn into_output<O: Operation>(self) -> Option<O::Output> {
         let outcome: Box<dyn Any> = self.0;
         let named = outcome.downcast::<Named<O>>().ok()?;
@@ -162,7 +162,7 @@ impl<O: Operation> Outcome for Named<O> {
     }
 }
 
-/// An answer on the control socket: a result, or one sentence with the reason for the refusal.
+/// An answer on the control socket: a result, or a sentence with the reason for the refusal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::admin) enum Answer<T> {
@@ -195,7 +195,7 @@ pub(in crate::admin) fn request_line<O: Operation>(operation: &O) -> serde_json:
     Ok(line)
 }
 
-/// The result in an answer on the control socket; `None` if it is not one of this operation.
+/// The result in an answer on the control socket; `None` for a result of another operation.
 pub(in crate::admin) fn read_output<O: Operation>(mut applied: Value) -> Option<O::Output> {
     let name = applied.as_object_mut()?.remove("applied")?;
     match name == O::RESULT {

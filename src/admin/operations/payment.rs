@@ -17,11 +17,11 @@ use crate::admin::views::{PaymentView, open_payments};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Close {
-    /// Its id in the list.
+    /// The payment's id in the list.
     pub(crate) payment: String,
-    /// The transaction in which it was paid; `None` for one that has moved nothing and never will.
+    /// The transaction of the payment; `None` for a payment without a transfer, now and later.
     pub(crate) paid: Option<String>,
-    /// Whether that transaction has a transfer of its own for this payment, beside that of another one.
+    /// Whether the transaction has a separate transfer for the payment, beside the transfer for another payment.
     #[serde(default)]
     pub(crate) shared_transaction: bool,
 }

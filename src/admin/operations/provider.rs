@@ -1,4 +1,4 @@
-//! The model providers, as the running gateway sees them.
+//! The model providers, as seen by the running gateway.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

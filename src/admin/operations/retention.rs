@@ -1,4 +1,4 @@
-//! Retention: the months that the settings do not keep are exported and removed, one file at a time.
+//! Retention: months older than the kept months of the settings are exported and removed, a file at a time.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use crate::admin::api::state::ApiState;
 use crate::admin::changes::{ChangeError, panicked};
 use crate::config;
 
-/// Exports old commits of the journal to one file, and removes them.
+/// Exports old commits of the journal to a file, and removes the commits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Retain {}
 
-/// Commits were exported and removed, or none was old enough.
+/// Commits were exported and removed, or no commit was old enough.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Retained {
-    /// The file; none when nothing is old enough.
+    /// The file; `None` when no commit is old enough.
     pub(crate) exported: Option<ExportedMonth>,
-    /// Whether another node is the leader of the cluster, which exports and removes.
+    /// Whether another node is the leader of the cluster. Only the leader exports and removes.
     pub(crate) is_elsewhere: bool,
 }
 
@@ -53,7 +53,7 @@ impl Operation for Retain {
     type Output = Retained;
     const NAME: &'static str = "retention_run";
     const RESULT: &'static str = "retained";
-    /// It writes and removes one file.
+    /// A run writes a single file and removes the file's commits.
     const TIMEOUT: Duration = Duration::from_secs(1800);
 
     async fn run(self, run: &Run<'_>) -> Result<Retained, ChangeError> {
@@ -63,7 +63,7 @@ impl Operation for Retain {
             false => export(run).await?,
         };
         if exported.is_none() {
-            // A run that does nothing is no act.
+            // A run without effect is not an act.
             run.recorder.set_recorded();
         }
         Ok(Retained {
@@ -78,7 +78,7 @@ impl Operation for Retain {
     }
 }
 
-/// Exports one file of old commits, and removes them.
+/// Exports a file of old commits, and removes the commits.
 async fn export(run: &Run<'_>) -> Result<Option<ExportedMonth>, ChangeError> {
     let service = run.service;
     let Some(retention) = service.retention.clone() else {
@@ -125,12 +125,12 @@ impl Endpoint for Retain {
     }
 }
 
-/// The start of what stays in the journal.
+/// The start of the kept part of the journal.
 pub(crate) fn kept_from(settings: &config::Retention, now: Timestamp) -> Timestamp {
     first_kept(now, settings.keep_months)
 }
 
-/// Exports the next file and removes its commits. Blocks.
+/// Exports the next file and removes the file's commits. Blocks.
 fn step(
     settings: &config::Retention,
     store: &dyn Store,
@@ -143,7 +143,7 @@ fn step(
         before: kept_from(settings, clock.now()),
         now: &|| clock.now(),
         new_operation: &|| OperationId::generate(clock.now(), entropy),
-        // Two nodes would export the same commits to different folders.
+        // Two nodes would export a commit twice, to different folders.
         is_stopped: &|| !store.is_leader(),
     };
     let exported = retention.step(&mut |_, _| {})?;

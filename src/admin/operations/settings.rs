@@ -14,7 +14,7 @@ use crate::admin::changes::{ChangeError, panicked};
 use crate::admin::running::ReloadedSettings;
 use crate::config::Difference;
 
-/// Reads the settings file again and puts it in force.
+/// Reads the settings file again and puts the settings in force.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reload {}

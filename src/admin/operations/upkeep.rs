@@ -1,4 +1,4 @@
-//! Upkeep by commands in processes of their own.
+//! Upkeep by commands in separate processes.
 
 use serde::{Deserialize, Serialize};
 use tollgate_store::{Admission, UnitOfWork, commit};
@@ -7,13 +7,13 @@ use super::operation::{Done, Operation, Run};
 use crate::admin::changes::ChangeError;
 use crate::admin::upkeep::{ACTION, Task};
 
-/// Records upkeep that was completed. Nothing else is changed.
+/// Records completed upkeep, without any further change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Complete {
     /// The task.
     pub(crate) task: Task,
-    /// The violations that an audit has found.
+    /// The violations found by an audit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) violations: Option<u64>,
 }

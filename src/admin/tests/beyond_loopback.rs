@@ -1,4 +1,4 @@
-//! An admin address beyond loopback: TLS, and what needs a token or a certificate. The socket itself is one of loopback.
+//! An admin address beyond loopback: TLS, and the requests in need of a token or a certificate. The socket itself is on loopback.
 
 use tollgate_identity::Digest;
 use tollgate_testing::{Certificate, Client};
@@ -17,7 +17,7 @@ struct Beyond {
 }
 
 impl Beyond {
-    /// With these authorities of clients.
+    /// Starts with the authorities of client certificates.
     fn start(authorities: Option<&Certificate>) -> Beyond {
         let folder = tempfile::tempdir().expect("a folder");
         let own = Certificate::for_localhost();

@@ -58,7 +58,7 @@ impl AccountView {
         }
     }
 
-    /// The same account with its plan and logins.
+    /// Adds the plan and the logins.
     #[must_use]
     pub(crate) fn with(
         mut self,

@@ -38,7 +38,7 @@ impl AuditRecordView {
     pub(crate) fn of(record: &AuditRecord) -> AuditRecordView {
         let event = &record.event;
         let detail = RawValue::from_string(event.detail.to_string());
-        // A record that was edited has to be shown as well.
+        // An edited record has to be shown as well.
         let detail = detail.unwrap_or_else(|_| {
             let text = serde_json::json!({ "unreadable": &*event.detail }).to_string();
             RawValue::from_string(text).expect("it is JSON")

@@ -73,7 +73,7 @@ pub(crate) struct ViolationView {
 }
 
 impl AuditReportView {
-    /// A report as operators see it.
+    /// The view of a report.
     pub(crate) fn of(report: &Report) -> AuditReportView {
         let (sums, paid) = (&report.sums, &report.paid);
         let violations = report.violations.iter().map(|one| ViolationView {

@@ -24,7 +24,7 @@ pub(crate) struct BalanceView {
 }
 
 impl BalanceView {
-    /// The balance of an account, with these entries.
+    /// The balance of an account, with the entries `lines`.
     pub(crate) fn of(row: &AccountRow, lines: &[LedgerLine]) -> BalanceView {
         BalanceView {
             account: row.id.to_string(),

@@ -1,4 +1,4 @@
-//! All data of an account, for its owner.
+//! The export of an account's data, for the account's owner.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,10 +13,10 @@ use tollgate_store::{
 
 use super::{AccountView, Credits, KeyView, LineView, UsageView};
 
-/// Ledger entries that are read at once.
+/// Ledger entries per read.
 const PAGE: usize = 1000;
 
-/// Rows of each other kind at most, which no person reaches.
+/// Maximum number of rows of every remaining kind. No person reaches the maximum.
 const ROWS_MAX: usize = 100_000;
 
 /// All data of an account.
@@ -49,7 +49,7 @@ pub(crate) struct AccountExport {
 }
 
 impl AccountExport {
-    /// Reads an account with at most so many ledger entries; `None` for an unknown one. Blocks.
+    /// Reads an account with at most `entries_max` ledger entries; `None` for an unknown account. Blocks.
     pub(crate) fn read(
         store: &Reader,
         id: AccountId,
@@ -102,7 +102,7 @@ impl AccountExport {
     }
 }
 
-/// The entries of an account, newest first, and whether there are more.
+/// The entries of an account, newest first, and whether older entries remain.
 fn entries(
     store: &Reader,
     id: AccountId,

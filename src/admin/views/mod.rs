@@ -1,4 +1,4 @@
-//! JSON forms of what operators see, for commands and for the admin API.
+//! JSON views for operators, in commands and in the admin API.
 
 mod account;
 mod audit_log;

@@ -1,4 +1,4 @@
-//! Gateways that work on one database.
+//! Nodes: the gateways of a database.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -32,7 +32,7 @@ pub(crate) struct NodeView {
 }
 
 impl NodeView {
-    /// The nodes of a database as operators see them.
+    /// The views of the nodes of a database.
     pub(crate) fn all(nodes: Vec<NodeState>) -> Vec<NodeView> {
         let in_force: Vec<_> = nodes
             .iter()
@@ -73,7 +73,7 @@ impl NodeView {
     }
 }
 
-/// The settings of a node that runs.
+/// The settings of a running node.
 fn settings_in_force(node: &NodeState) -> Option<&RecordedSettings> {
     let is_running = node.lease.as_ref().is_some_and(|lease| !lease.is_over());
     node.settings.as_ref().filter(|_| is_running)

@@ -8,7 +8,7 @@ use tollgate_pay::x402::{payment_action, payment_reference};
 use tollgate_purchase::plan::PRICE;
 use tollgate_store::{AuthorizationRow, AuthorizationState, ReadError, Reader};
 
-/// Payments that are read from the store at once.
+/// Payments per read from the store.
 const PAGE: usize = 500;
 
 /// Every payment whose outcome is not proved, oldest first. Blocks.

@@ -1,8 +1,8 @@
-//! The audit log of what commands change, by a gateway's control socket and without.
+//! The audit log of changes by commands, over a gateway's control socket and without a gateway.
 
 use super::*;
 
-/// Action, subject and outcome of each record, oldest first; every actor is this user.
+/// Action, subject and outcome of every record, oldest first; every actor is the user of the test.
 fn acts(workspace: &Workspace) -> Vec<(String, String, String)> {
     let records = workspace.json("audit-log");
     let records = records.as_array().expect("a list");
@@ -91,7 +91,7 @@ fn acts_are_recorded_by_a_gateway() {
     let workspace = Workspace::new();
     let server = workspace.serve();
     changes_and_refusals_are_recorded(&workspace);
-    // What is not in the store is recorded as well.
+    // Changes outside the store are recorded as well.
     workspace.json("cache purge --model small");
     let last = workspace.json("audit-log --limit 1");
     assert_eq!(last[0]["action"], "cache_purge");
@@ -100,7 +100,7 @@ fn acts_are_recorded_by_a_gateway() {
         serde_json::json!({ "model": "small", "removed": 0 })
     );
     workspace.json("cache show");
-    // The audit of the list was recorded once it was completed.
+    // The audit of the list was recorded after completion.
     assert_eq!(workspace.json("audit")["audit_records"], 13);
     let last = workspace.json("audit-log --limit 1");
     assert_eq!(last[0]["action"], "upkeep");

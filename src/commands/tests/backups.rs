@@ -39,14 +39,14 @@ fn the_newest_backups_are_kept_and_only_files_of_this_command_are_removed() {
     for name in others {
         std::fs::write(kept.join(name), "").expect("written");
     }
-    // What an interrupted run leaves.
+    // The remains of an interrupted run.
     let rest = kept.join(".tollgate-backup-x1");
     std::fs::create_dir(&rest).expect("a folder");
     std::fs::write(rest.join("tollgate.db"), "").expect("written");
     // Older than any: the first to go.
     let oldest = "tollgate-20200101T000000.000Z.db";
     std::fs::write(kept.join(oldest), "").expect("written");
-    // What a reader leaves beside it.
+    // The remains of a reader beside the backup.
     let of_reader = ["-wal", "-shm"].map(|ending| kept.join(format!("{oldest}{ending}")));
     for file in &of_reader {
         std::fs::write(file, "").expect("written");
@@ -78,7 +78,7 @@ fn the_newest_backups_are_kept_and_only_files_of_this_command_are_removed() {
     assert_eq!(third.len(), 2);
     assert!(!third.contains(&dated(&first)[0]), "the oldest is gone");
 
-    // The newest can be opened in place of the database, with its account.
+    // The newest backup can be opened in place of the database, with the account.
     let newest = kept.join(third.last().expect("a name"));
     let store = tollgate_store::sqlite::open_read(&newest).expect("it opens");
     let mut accounts = 0;
@@ -87,7 +87,8 @@ fn the_newest_backups_are_kept_and_only_files_of_this_command_are_removed() {
     server.end();
 }
 
-/// The clock was ahead for a time: the names of backups of then follow that of each new one, which was removed as the oldest.
+/// The clock was ahead for a time: the names of early backups sorted after the name of every new backup, and a new backup was removed as
+/// the oldest.
 #[test]
 fn a_new_backup_is_kept_although_others_have_later_names() {
     let workspace = Workspace::new();

@@ -1,4 +1,4 @@
-//! `tollgate compare`: what a restore of a backup would undo.
+//! `tollgate compare`: the changes undone by a restore of a backup.
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, GrantId, Micros, PaymentId, SubscriptionId, TopUpId, Usd};
@@ -36,7 +36,7 @@ fn ended_since(workspace: &Workspace) {
         )
     });
     let revoke = |key: &str| workspace.good(&format!("key revoke --key {key}"));
-    // Revoked before the backup: it stays revoked.
+    // Revoked before the backup: the key stays revoked.
     revoke(&keys[0]);
     let backup = workspace.backup();
     assert_eq!(effects(workspace, &backup), Vec::<String>::new());
@@ -69,7 +69,7 @@ fn ended_since(workspace: &Workspace) {
     );
 }
 
-/// What the tests write, of one account.
+/// The books written by the tests, of a single account.
 struct Books {
     store: Arc<dyn Store>,
     account: AccountId,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An account with a login, a key, credit, and its entry.
+/// An account with a login, a key, credit, and a ledger entry.
 fn account(workspace: &Workspace) -> String {
     let account = workspace.word(
         "account create --email mara@example.net --phone +4930123456",
@@ -96,7 +96,7 @@ fn a_deleted_account_keeps_its_entries_and_nothing_personal() {
     server.end();
 }
 
-/// Earlier releases booked credit to a deleted account, and made keys for it.
+/// Earlier releases booked credit to a deleted account, and made keys for a deleted account.
 #[test]
 fn a_second_deletion_takes_what_a_deleted_account_has_got_since() {
     let workspace = Workspace::new();
@@ -163,7 +163,7 @@ fn an_account_with_a_request_under_way_is_not_deleted() {
         .now()
         .expect("it is alone")
         .expect("credit");
-    // A commit after that of the hold.
+    // A commit after the commit of the hold.
     workspace.good("account create");
     let delete = format!("account delete --account {account} --forfeit");
     let refused = workspace.run(&delete).expect_err("a request is under way");

@@ -1,4 +1,4 @@
-//! `tollgate doctor` against real servers, and stand-ins for the parties that cannot be had.
+//! `tollgate doctor` against real servers, and stand-ins for unavailable parties.
 
 use tollgate_testing::facilitator::{Contract, Effect, Fault, Operation};
 use tollgate_testing::paypal::{CLIENT_ID, CLIENT_SECRET};
@@ -12,7 +12,7 @@ use super::*;
 const KEY: &str = "sk-provider-of-the-doctor";
 
 impl Workspace {
-    /// The exit code and the findings with these settings.
+    /// The exit code and the findings for `settings`.
     fn doctor(&self, settings: &str) -> (u8, Vec<Value>) {
         std::fs::write(self.file(), settings).expect("written");
         let (code, text) = self.run("doctor --json").expect("it runs");
@@ -22,7 +22,7 @@ impl Workspace {
     }
 }
 
-/// The status of a check, and what it has measured with the remedy.
+/// The status of a check, and the measurement with the remedy.
 fn of<'a>(found: &'a [Value], check: &str) -> (&'a str, String) {
     let one = found.iter().find(|one| one["check"] == check);
     let one = one.unwrap_or_else(|| panic!("no `{check}` in {found:#?}"));
@@ -39,7 +39,7 @@ fn assert_finding(found: &[Value], check: &str, status: &str, text: &str) {
     assert!(said.contains(text), "{check}: {said}");
 }
 
-/// Settings with these providers, each with the model `small`.
+/// Settings with `providers`; every provider has the model `small`.
 fn with_providers(providers: &[(&str, String)], more: &str) -> String {
     let mut text =
         String::from("[admin]\naddress = '127.0.0.1:0'\n[telemetry]\naccess_log = 'none'\n");
@@ -126,7 +126,7 @@ fn the_fault_of_each_provider_is_named() {
     assert_finding(&found, "name provider.invalid", "failed", "no address");
     assert_finding(&found, "name localhost", "ok", "127.0.0.1");
     assert!(!format!("{found:?}").contains(KEY), "no key is printed");
-    // Nothing but the list was asked for.
+    // The only request was for the list.
     assert_eq!(good.call_count(), 1);
 
     let settings = with_providers(
@@ -227,7 +227,7 @@ fn a_server_that_loses_commits_is_found() {
 #[test]
 fn a_control_socket_that_cannot_be_made_is_found_before_the_store_is_opened() {
     let workspace = Workspace::new();
-    // In which not even root creates a file.
+    // A folder in which not even root creates a file.
     let socket = "address = '127.0.0.1:0'\nsocket = '/proc/self/control.sock'";
     let settings = SETTINGS.replacen("address = '127.0.0.1:0'", socket, 1);
     let (code, found) = workspace.doctor(&settings);
@@ -436,7 +436,7 @@ fn invalid_settings_are_a_finding_and_the_machine_is_checked_all_the_same() {
     let text = workspace.run("doctor").expect("it runs").1;
     assert!(text.contains("\nfailed   certificate "), "{text}");
 
-    // Of the admin address, and one by ACME that no gateway has ordered.
+    // The certificate of the admin address, and an ACME certificate without an order by a gateway.
     let listener = "[[listener]]\naddress = '127.0.0.1:0'\ntls = [{ acme = { names = ['api.example.net'], terms_agreed = true } }]\n\
          [admin.tls]\ncertificate = 'a.pem'\nkey = 'key.pem'\n";
     let (_, found) = workspace.doctor(&format!("{SETTINGS}{listener}"));

@@ -9,11 +9,11 @@ use super::*;
 use crate::admin::{ChangeError, ReloadedSettings, RunningSettings, Upgrade, Upgraded};
 use crate::config::{Difference, DifferenceKind};
 
-/// Commands that need another program or a network, and where their members are compared.
+/// Commands in need of a second program or a network, and the places where their members are compared.
 const ELSEWHERE: [&str; 9] = [
-    // Runs until it is stopped: `tests/e2e/process/demo.rs`.
+    // Runs until a stop: `tests/e2e/process/demo.rs`.
     "demo",
-    // Documents of other standards, which their own tests validate.
+    // Documents of foreign standards, validated by tests of the standards.
     "schema",
     "openapi",
     // A server of PostgreSQL: `tests/e2e/process/postgres.rs`.
@@ -21,7 +21,7 @@ const ELSEWHERE: [&str; 9] = [
     // The same: `nodes_of_a_database_have_the_documented_members`.
     "nodes",
     "nodes recover",
-    // Requests that were served: the tests of its module.
+    // Answered requests: the tests of the module.
     "usage",
     // Requests of months: `tests/e2e/process/retention.rs`.
     "retention",
@@ -32,10 +32,10 @@ const ELSEWHERE: [&str; 9] = [
 /// Commands without a result.
 const NO_RESULT: [&str; 2] = ["serve", "completions"];
 
-/// The members of a command's result by name, and whether each may be missing.
+/// The members of a command's result by name. The value tells whether the member may be missing.
 type Members = BTreeMap<String, bool>;
 
-/// The rows of the table: each command with its members.
+/// The rows of the table: commands with their members.
 fn documented() -> BTreeMap<String, Members> {
     let rows = include_str!("../README.md")
         .lines()
@@ -52,7 +52,7 @@ fn documented() -> BTreeMap<String, Members> {
     .collect()
 }
 
-/// Every command without further commands, as it is written.
+/// Every command without subcommands, in the written form.
 fn commands(command: &clap::Command, before: &str, found: &mut BTreeSet<String>) {
     for sub in command.get_subcommands() {
         let name = format!("{before}{}", sub.get_name());
@@ -97,7 +97,7 @@ pub(in crate::commands) fn compare(command: &str, result: &Value) {
     }
 }
 
-/// A gateway whose settings have changed, and that can be replaced.
+/// A gateway with changed settings and with support for an upgrade.
 pub(super) struct Running {
     pub(super) settings: Arc<Settings>,
     pub(super) differences: Vec<Difference>,

@@ -1,4 +1,4 @@
-//! `tollgate check`: what the settings name on this machine.
+//! `tollgate check`: files and addresses of the settings on the machine.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +7,7 @@ use tollgate_testing::Certificate;
 use super::*;
 
 impl Workspace {
-    /// The exit code and output of `tollgate check` with these lines before and after the usual settings.
+    /// The exit code and output of `tollgate check` with the lines `before` and `after` around the usual settings.
     fn check(&self, before: &str, after: &str) -> (u8, String) {
         let settings = SETTINGS.replace("access_log = 'none'", "");
         let log = if after.contains("access_log") {

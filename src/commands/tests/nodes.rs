@@ -1,4 +1,4 @@
-//! `tollgate nodes`, and what is refused beside a node.
+//! `tollgate nodes`, and the commands refused beside a node.
 
 use super::*;
 

@@ -47,7 +47,7 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
     );
     let text = workspace.good("payment list");
     assert!(text.contains("resolve") && text.contains(&first), "{text}");
-    // It could still settle.
+    // The payment could still settle.
     workspace
         .run(&format!("payment close {first} --not-moved"))
         .expect_err("too early");
@@ -61,7 +61,7 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
         "{refused}"
     );
     assert!(refused.contains("`--shared-transaction`"), "{refused}");
-    // Another buyer's transfer in the same transaction: the operator has seen that it is there.
+    // Another buyer's transfer in the same transaction: the operator has seen the transfer.
     let other = workspace.word("account create --email b@example.com", "id");
     let fourth = unproved(&server.store, (&other, RefusedAfterSubmit), 4, later);
     workspace
@@ -101,7 +101,7 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
     server.end();
 }
 
-/// Stores a submitted payment of an account whose outcome is unknown; returns its id.
+/// Stores a submitted payment of an account, with an unknown outcome; returns the payment's id.
 fn unclear(
     store: &Arc<dyn tollgate_store::Store>,
     account: &str,
@@ -112,7 +112,7 @@ fn unclear(
     unproved(store, (account, state), nonce, ends)
 }
 
-/// Stores a refused payment of an account that can be closed; returns its id.
+/// Stores a refused payment of an account, ready to be closed; returns the payment's id.
 pub(super) fn unproved_payment(
     store: &Arc<dyn tollgate_store::Store>,
     account: &str,
@@ -183,7 +183,7 @@ fn an_unclear_payment_is_closed_by_the_operator() {
         ),
         format!("payment close {name} --paid 0xab"),
         format!("payment close other --paid 0x{}", "ab".repeat(32)),
-        // It could still be sent.
+        // The payment could still be sent.
         format!("payment close {name} --not-moved"),
     ] {
         workspace.run(&line).expect_err(&line);
@@ -200,7 +200,7 @@ fn an_unclear_payment_is_closed_by_the_operator() {
         format!("0x{}", "ab".repeat(32))
     );
     assert_eq!(server.store.payments_of(id, 9).expect("readable").len(), 1);
-    // Where no gateway runs the same command writes to the database itself.
+    // Without a running gateway, the command writes to the database itself.
     let other = workspace.word("account create --email b@example.com", "id");
     let name = unclear(&server.store, &other, 2, Timestamp::from_secs(1));
     server.end();

@@ -12,7 +12,7 @@ fn serve(workspace: &Workspace, differences: Vec<crate::config::Difference>) -> 
     })
 }
 
-/// The gateway reads its own file: another one was silently not compared, and "in force" without having been read.
+/// The gateway reads the gateway's own file. A different file was silently not compared, and was reported "in force" without a read.
 #[test]
 fn another_file_than_that_of_the_gateway_is_refused() {
     let workspace = Workspace::new();
@@ -28,7 +28,7 @@ fn another_file_than_that_of_the_gateway_is_refused() {
         }
         assert!(workspace.good(command).contains("server.workers"));
     }
-    // The same file by another name.
+    // A second name of the file.
     let link = own.with_file_name("link.toml");
     std::os::unix::fs::symlink(&own, &link).expect("linked");
     workspace.good(&format!("reload --config {}", link.display()));

@@ -11,7 +11,7 @@ use super::*;
 /// The result of a write or flush on a [`Scripted`] stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Turn {
-    /// Accepts or flushes this many bytes.
+    /// Accepts or flushes the number of bytes.
     Takes(usize),
     /// Returns pending, and wakes the task at once.
     Waits,
@@ -19,8 +19,8 @@ pub(crate) enum Turn {
     Breaks,
 }
 
-/// A stream that plays one turn after the other, and then repeats the last one. Like TLS, it buffers accepted bytes until a flush, and a
-/// flush may be pending.
+/// A stream with a script of turns. After the script, the stream repeats the last turn. Like TLS, the stream buffers accepted bytes until a
+/// flush, and a flush may be pending.
 #[derive(Debug)]
 pub(crate) struct Scripted {
     turns: Vec<Turn>,
@@ -29,7 +29,7 @@ pub(crate) struct Scripted {
     sent: Sent,
 }
 
-/// The bytes that a [`Scripted`] stream has sent.
+/// The bytes sent by a [`Scripted`] stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sent(Arc<Mutex<Vec<u8>>>);
 
@@ -51,7 +51,7 @@ impl Scripted {
         (stream, sent)
     }
 
-    /// The number of bytes this turn accepts.
+    /// The number of bytes accepted by the turn.
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let turn = self.turns[self.next.min(self.turns.len() - 1)];
         self.next += 1;
@@ -69,7 +69,7 @@ impl Scripted {
     }
 }
 
-/// It never yields data to read.
+/// The stream never yields data to read.
 impl AsyncRead for Scripted {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -119,7 +119,7 @@ impl AsyncWrite for Scripted {
     }
 }
 
-/// This many bytes, of which no two parts are alike.
+/// `length` bytes, without two equal parts.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     let bytes = (0..length).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 16) as u8);
     bytes.collect()
@@ -169,7 +169,7 @@ async fn a_large_write_follows_the_buffered_data() {
     assert_eq!(all.len(), 5 + large.len());
 }
 
-/// TLS accepts more than its socket does, and must be flushed again: a task without another wake source would wait forever.
+/// TLS accepts more bytes than the socket, and must be flushed again: a task without a second wake source would wait forever.
 #[test]
 fn unsent_bytes_are_sent_by_the_next_flush() {
     let mut cx = Context::from_waker(Waker::noop());
@@ -197,7 +197,7 @@ fn unsent_bytes_are_sent_by_the_next_flush() {
 
 #[test]
 fn a_broken_stream_fails_and_the_sent_bytes_are_a_prefix() {
-    // Buffered, past the buffer at once, and both.
+    // Buffered; past the buffer at once; a mix of buffered and unbuffered.
     for lengths in [[10, 20], [CORK_BYTES_MAX + 1, 20], [20, CORK_BYTES_MAX + 1]] {
         let all = pattern(lengths.iter().sum());
         for before in 0..12 {
@@ -235,11 +235,11 @@ fn a_write_of_zero_bytes_is_an_error() {
 #[derive(Clone, Debug)]
 enum Do {
     Write(usize),
-    /// Pieces of these lengths in one call.
+    /// Pieces of the lengths in a single call.
     Join(Vec<usize>),
     Flush,
     Cork(bool),
-    /// As the gatherer does whenever its connection is pending.
+    /// A send by the gatherer, whenever the connection is pending.
     Send,
 }
 
@@ -290,15 +290,15 @@ async fn write_joined(corked: &mut Corked<Scripted>, bytes: &[u8], lengths: &[us
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// For every sequence of writes, vectored writes, flushes and corks: the received bytes are the written ones, in order, and a flush
-    /// that is not suppressed, or an explicit send, leaves nothing buffered.
+    /// For every sequence of writes, vectored writes, flushes and corks: the received bytes are the written bytes, in order. An
+    /// unsuppressed flush, or an explicit send, leaves the buffer empty.
     #[test]
     fn written_bytes_arrive_complete_and_in_order(
         turns in proptest::collection::vec(turn(), 0..40),
         doings in proptest::collection::vec(doing(), 0..12),
         shuts_down in any::<bool>(),
     ) {
-        // At the end it accepts everything.
+        // At the end the stream accepts everything.
         let turns = [turns, vec![Turn::Takes(usize::MAX)]].concat();
         let (inner, sent) = Scripted::new(&turns);
         let mut corked = Corked::new(inner);

@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn spans_beyond_the_queue_are_dropped_and_each_one_is_counted_once() {
-        // A socket that accepts connections and never answers.
+        // A socket with accepted connections and without answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = silent.local_addr().expect("a bound socket has one");
         let settings = Otlp {

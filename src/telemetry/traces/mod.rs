@@ -331,7 +331,7 @@ impl Trace {
 mod tests {
     use super::*;
 
-    /// The id with this random end.
+    /// The id with `number` as the random end.
     fn id(number: u64) -> OperationId {
         let mut bytes = [0xff; 16];
         bytes[9..].copy_from_slice(&number.to_be_bytes()[1..]);

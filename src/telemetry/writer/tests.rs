@@ -1,4 +1,4 @@
-//! The writer before destinations that are slow, blocked, full or gone.
+//! The writer with slow, blocked, full and missing destinations.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -17,7 +17,8 @@ enum Next {
     Fails(io::ErrorKind),
 }
 
-/// A destination that waits with each write for an instruction, and records what it accepted. Without instructions it is broken.
+/// A destination that waits for an instruction at every write, and records the accepted bytes. Without instructions the destination is
+/// broken.
 struct Destination {
     next: mpsc::Receiver<Next>,
     got: mpsc::Sender<Vec<u8>>,
@@ -109,7 +110,7 @@ fn a_blocked_destination_drops_lines_and_blocks_no_caller() {
         fixture.writer.push(&line);
     }
     let lost = fixture.dropped();
-    // One buffer may be with the thread already, one is full behind it.
+    // The thread may have a buffer already, with a full buffer behind.
     assert!((14..=17).contains(&lost), "{lost} lines were dropped");
     assert!(fixture.writer.is_behind());
     let bytes = line.len() * (20 - lost as usize);
@@ -178,7 +179,7 @@ fn close_writes_the_buffered_lines() {
 
 #[test]
 fn a_half_written_line_is_completed_in_the_rotated_file() {
-    /// A file whose disk accepts a limited number of bytes at each write.
+    /// A file on a disk with a limit of bytes per write.
     struct Full(LogFile, VecDeque<usize>);
 
     impl Output for Full {
@@ -199,7 +200,7 @@ fn a_half_written_line_is_completed_in_the_rotated_file() {
     let (path, aside) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
     let file = LogFile::open(&path).expect("the file opens");
     let dropped = Arc::<AtomicU64>::default();
-    // Half of the second line, and then nothing until the file is renamed.
+    // Half of the second line, and no byte afterwards until the file is renamed.
     let full = Full(file, [6].into_iter().chain([0; 50]).collect());
     let writer = LineWriter::start(options(&dropped), Box::new(full)).expect("a thread");
     for line in ["one\n", "two\n", "three\n"] {

@@ -182,7 +182,7 @@ mod tests {
         check(&[(1, 1, 1), (2, 2, 2), (3, 3, 40)], 3, false);
         check(&[(1, 1, 1)], 1, false);
         check(&[(1, 1, 1), (2, 2, 2)], 1, true);
-        // Requests without an account are one account.
+        // Requests without an account count as a single account.
         check(&[(0, 1, 1), (0, 2, 2), (0, 3, 3)], 3, false);
         check(&[(0, 1, 1), (0, 2, 2), (1, 3, 3)], 3, true);
 
@@ -231,7 +231,7 @@ mod tests {
     }
 
     proptest! {
-        /// The result matches a model that keeps a list of all requests, with two accounts or with many.
+        /// The result matches a model with a list of every request, with two accounts or with many accounts.
         #[test]
         fn activity_agrees_with_a_list_of_all_requests(requests in prop::collection::vec((0u8..4, 0u64..20), 1..100), other in 0u8..4) {
             let activity = Activity::default();
@@ -253,8 +253,8 @@ mod tests {
             }
         }
 
-        /// No sequence of failures of one account opens a circuit for all, not even with distinct bodies; nor do failures with one body; and
-        /// the state is bounded.
+        /// No sequence of failures of one account opens the circuit for every account, not even with distinct bodies. Failures with a
+        /// single body do not open the circuit either. The state is bounded.
         #[test]
         fn one_account_or_one_body_does_not_open_the_circuit_for_all(
             failures in prop::collection::vec((0u8..4, 0u8..4, 0u64..20), 1..100),

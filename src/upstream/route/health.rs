@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    /// A failure of a call that was admitted normally.
+    /// A failure of a normally admitted call.
     fn fail(health: &CandidateHealth, who: u16, body: u64, now: u64) -> Opened {
         health.note_activity(account(who), now);
         health.record_failure(
@@ -428,8 +428,9 @@ mod tests {
     }
 
     proptest! {
-        /// In every sequence: the circuit of an account is opened only by its own failures; the one for all is not opened by one of several
-        /// active accounts; trial requests are bounded; and when all calls are over a success of each closes everything.
+        /// In every sequence: the circuit of an account is opened only by the account's own failures. With several active accounts, a
+        /// single account does not open the circuit for every account. Trial requests are bounded. After the end of every call, a success
+        /// of every account closes every circuit.
         #[test]
         fn no_account_opens_the_circuit_of_another(
             steps in prop::collection::vec((0u8..4, 0u16..4, 0u64..4, 0u64..12), 1..200),
@@ -441,7 +442,7 @@ mod tests {
             let mut under_way: Vec<(u16, Trials)> = Vec::new();
             for (step, who, body, past) in steps {
                 now += past * SECOND;
-                // So that none of them is ever the only active account.
+                // Keeps the accounts of the test from being the only active account.
                 for one in 4..6 {
                     health.note_activity(account(one), now);
                 }

@@ -225,7 +225,7 @@ mod tests {
         (Addresses::new(resolver, clock), hand)
     }
 
-    /// Opens a connection where `accepts` says whether an address does; returns the addresses that were tried.
+    /// Opens a connection; `accepts` decides whether an address accepts. Returns the tried addresses.
     async fn tried(
         addresses: &Addresses,
         list: &[SocketAddr],

@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn an_answer_begins_with_its_first_data_and_not_with_comments_or_white_space() {
         let begun = |is_stream, text: &str| {
-            // In one piece, and byte by byte.
+            // In a single piece, and byte by byte.
             let pieces = [vec![text.as_bytes()], text.as_bytes().chunks(1).collect()];
             let [whole, split] = pieces.map(|pieces: Vec<&[u8]>| {
                 let mut beginning = Beginning::awaited(Duration::from_secs(1));

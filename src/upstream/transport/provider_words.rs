@@ -209,13 +209,13 @@ mod tests {
         }
     }
 
-    /// `max_tokens`, and so the price that a provider holds, is chosen by the client.
+    /// The client chooses `max_tokens`, and with `max_tokens` the amount held by a provider.
     #[test]
     fn a_request_that_the_money_does_not_cover_says_nothing_about_other_requests() {
         let more = "This request requires more credits, or fewer max_tokens. You requested up to 65536 tokens, but can only afford 30104.";
         for (status, message, kind, code, found) in [
             (402, more, "", "402", Some(Unpaid::Request)),
-            // Codes and texts of both kinds.
+            // Codes and texts of two kinds.
             (402, more, "insufficient_quota", "", Some(Unpaid::Request)),
             (
                 402,

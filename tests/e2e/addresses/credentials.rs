@@ -8,7 +8,7 @@ use crate::rig::{Rig, SECRETS};
 
 const MODELS: &str = "/v1/models";
 
-/// The text of a key that was never made.
+/// The text of a nonexistent key.
 const UNKNOWN: &str = "sk-svc-0123456789";
 
 fn without_credential(rig: &Rig) -> Client {
@@ -23,7 +23,7 @@ async fn statuses(client: &Client, requests: usize) -> Vec<u16> {
     statuses
 }
 
-/// A 429 of this bucket, with every field that a 429 has.
+/// A 429 of the bucket `policy`, with every field of a 429.
 fn refused_by(answer: &Answer, policy: &str) {
     assert_eq!(answer.status, 429, "{}", answer.text());
     let error = &answer.json()["error"];
@@ -43,7 +43,7 @@ fn refused_by(answer: &Answer, policy: &str) {
 
 #[tokio::test]
 async fn requests_without_a_credential_do_not_lock_out_a_valid_key_or_an_unknown_one() {
-    // A day, so that none is admitted again while the others are sent.
+    // A window of a day: no request is admitted again during the test.
     let rig = Rig::with("[limits.missing_credentials]\nquota = 120\nwindow_secs = 86400").await;
     let seen = statuses(&without_credential(&rig), 121).await;
     assert!(seen[..120].iter().all(|status| *status == 401), "{seen:?}");

@@ -1,4 +1,4 @@
-//! The client's address that a trusted proxy reports in header fields: what limits, log and providers make of it.
+//! The client's address reported by a trusted proxy in header fields, and the effect on limits, log and providers.
 
 use bytes::Bytes;
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::sign_in::{ask, with_mailbox};
 
 const MODELS: &str = "/v1/models";
 
-/// The test is a trusted proxy, on both listeners.
+/// The test is a trusted proxy, on the two listeners.
 const TRUSTED: &str = r#"
     [[listener]]
     trusted_proxies = ["127.0.0.1"]
@@ -23,7 +23,7 @@ const TRUSTED: &str = r#"
     client_address = "whole"
 "#;
 
-/// A request with these fields.
+/// A request with the fields `fields`.
 async fn get(client: &Client, path: &str, fields: &[(&'static str, &str)]) -> Answer {
     let mut request = client.request("GET", path, Bytes::new());
     for (name, value) in fields {
@@ -62,7 +62,7 @@ async fn clients_behind_a_trusted_proxy_have_limits_of_their_own() {
         for path in [MODELS, "/llms.txt"] {
             let mut seen = Vec::new();
             for address in [&one, &one, &one, &other] {
-                // Text of the client's own in front changes nothing.
+                // Text of the client in front has no effect.
                 let field = format!("10.0.0.1, \"8.8.8.8, {address}:4711, 127.0.0.1");
                 let fields = [("x-forwarded-for", &*field)];
                 seen.push(get(&anonymous, path, &fields).await.status);
@@ -210,7 +210,7 @@ async fn codes_and_registrations_are_limited_by_the_address_that_the_proxy_repor
         ("192.0.2.1", 303),
         ("192.0.2.1", 429),
         ("192.0.2.2", 303),
-        // No client is reported: there is no network to count by.
+        // No client is reported: the request has no network for a count.
         ("unknown", 303),
         ("unknown", 303),
         ("unknown", 303),
@@ -288,14 +288,14 @@ async fn a_hashed_address_is_the_same_for_a_client_and_is_not_the_address() {
         panic!("three requests");
     };
     assert!(one.len() == 32 && one.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    // Another day has other hashes.
+    // Another day has different hashes.
     if before == utc_day() {
         assert_eq!(one, again);
     }
     assert_ne!(one, other);
 }
 
-/// The number of this day.
+/// The number of the current day.
 fn utc_day() -> i64 {
     Clock::system().now().as_secs().div_euclid(86_400)
 }
@@ -309,7 +309,7 @@ async fn a_provider_receives_the_client_address_where_configured_and_never_what_
                  [[provider]]\nforward_client_address = {forward}\n{provider}"
             ))
             .await;
-            //  body, what the proxy reports, what the provider receives
+            // body, the proxy's report, the fields received by the provider
             let cases: [(_, _, &[&[u8]]); 4] = [
                 (chat(false), "203.0.113.9, 192.0.2.1", &[b"192.0.2.1"]),
                 (chat(true), "203.0.113.9, 192.0.2.1", &[b"192.0.2.1"]),

@@ -7,7 +7,7 @@ use tollgate_testing::RawClient;
 use crate::rig::{CHAT, Rig, chat};
 use crate::ucp::PROTOCOL;
 
-/// Both listeners take the header from this machine.
+/// The two listeners take the header from the local machine.
 const SETTINGS: &str = r#"
     [[listener]]
     trusted_proxies = ["127.0.0.1", "10.0.0.0/8"]
@@ -32,7 +32,7 @@ fn line(source: &str) -> Vec<u8> {
     format!("PROXY {family} {source} {own} 4711 443\r\n").into_bytes()
 }
 
-/// A header of version 2, with this many bytes of TLVs, which are ignored.
+/// A header of version 2, with `values` bytes of ignored TLVs.
 fn binary(source: &str, values: usize) -> Vec<u8> {
     let source: IpAddr = source.parse().expect("an address");
     let (family, addresses) = match source {
@@ -107,7 +107,7 @@ async fn http2_with_prior_knowledge_may_stand_right_behind_the_header() {
     let mut raw = RawClient::connect(rig.plain).await;
     // The preface and empty settings.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    // So short that one read returns all of it, and no more data follows.
+    // Short enough for a single read, without further data.
     raw.send([&binary("192.0.2.1", 0), &preface[..]].concat())
         .await;
     let first = raw.try_read_some().await.expect("settings");
@@ -133,14 +133,14 @@ async fn connections_without_a_proxy_header_are_closed_before_tls() {
         for address in [rig.plain, rig.tls] {
             let mut raw = RawClient::connect(address).await;
             raw.send(bytes).await;
-            // Closed or reset; in both cases nothing was sent.
+            // Closed or reset, in any case without a sent byte.
             let said = raw.read_to_end().await.unwrap_or_default();
             assert!(said.is_empty(), "{}: {said:?}", bytes.escape_ascii());
         }
     }
     let refused = "tollgate_proxy_protocol_refused_total{reason=\"malformed\"}";
     assert_eq!(rig.metric(refused).await, 12);
-    // A header that ends in the middle; and a connection on which nothing was sent, which is no fault.
+    // An unfinished header; and a connection without any byte, without a fault.
     let mut raw = RawClient::connect(rig.plain).await;
     raw.send("PROXY TCP4 192.0.2.1").await;
     raw.half_close().await;
@@ -179,7 +179,7 @@ async fn a_proxy_header_from_an_untrusted_peer_is_not_read() {
     let rig = Rig::with(&elsewhere).await;
     for address in [rig.plain, rig.tls] {
         let mut raw = RawClient::connect(address).await;
-        // It may be closed already.
+        // The connection may be closed already.
         let _ = raw
             .try_send([&line("192.0.2.1"), REQUEST.as_bytes()].concat())
             .await;

@@ -1,4 +1,4 @@
-//! Which answers are stored, and that a stored one is the answer that was given.
+//! The stored answers, and the equality of a stored answer with the given answer.
 
 use serde_json::{Map, Value, json};
 use tollgate_testing::provider::Failure;
@@ -7,7 +7,7 @@ use tollgate_testing::{Answer, Script};
 use super::{events, metadata, rig, status};
 use crate::rig::{CHAT, Rig, micros};
 
-/// A provider that streams these events.
+/// A provider with a stream of `events`.
 fn streaming(events: &[Value]) -> Script {
     let mut text: String = events
         .iter()
@@ -20,7 +20,7 @@ fn streaming(events: &[Value]) -> Script {
     }
 }
 
-/// A provider that answers with this.
+/// A provider with the answer `answer`.
 fn answering(answer: &Value) -> Script {
     Script::failure(Failure::Text(answer.to_string()))
 }
@@ -45,7 +45,7 @@ async fn post(rig: &Rig, body: &Value) -> Answer {
     answer
 }
 
-/// The message of a replayed stream, in which each member but the text comes as a whole.
+/// The message of a replayed stream. Every member except the text comes as a whole.
 fn replayed_message(events: &[Value]) -> Value {
     let mut message = Map::new();
     let mut calls = Vec::new();
@@ -138,7 +138,7 @@ async fn a_stream_from_the_cache_is_the_answer_that_was_given() {
     ];
     let rig = rig("").await;
     for (what, mut stream, expected) in cases {
-        // The sources beside each event, as a search model has them.
+        // The sources beside every event, like the events of a search model.
         stream.push(event(json!({}), json!("stop")));
         stream
             .iter_mut()
@@ -380,7 +380,7 @@ async fn a_request_that_reads_the_world_is_neither_stored_nor_answered_from_the_
             "{body}"
         );
     }
-    // A URL whose slashes are escaped, as some encoders write it.
+    // A URL with escaped slashes, in the form of some encoders.
     let escaped = r#"{"model":"small","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https:\/\/a.test\/5.png"}}]}]}"#;
     let request = rig
         .client()

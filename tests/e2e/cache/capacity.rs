@@ -33,7 +33,7 @@ async fn a_response_is_served_until_its_ttl() {
             other => break other.to_owned(),
         }
     };
-    // On a busy machine it may expire before it is requested.
+    // On a busy machine, the answer may expire before the request.
     let is_over = clock.elapsed() - began >= Duration::from_secs(1);
     assert!(hits > 0 || is_over, "it was given again at once");
     assert_eq!(last, "stored");

@@ -1,4 +1,4 @@
-//! Whole answers, one after the other.
+//! Whole answers, in sequence.
 
 use serde_json::{Value, json};
 use tollgate_clock::Timestamp;
@@ -56,7 +56,7 @@ async fn an_equal_request_is_a_free_cache_hit() {
     assert_eq!(after.endings()[1..], ["answered"; 4]);
 }
 
-/// Each answer from the cache says that what it saves is computed with the price version of its record.
+/// Asserts for every answer from the cache: the saving is computed with the price version of the answer's record.
 async fn assert_priced_by_version(rig: &Rig) {
     let store = &rig.books.store;
     tollgate_store::flush(&**store)

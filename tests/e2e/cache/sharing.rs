@@ -1,4 +1,4 @@
-//! Cache scopes: which accounts share responses.
+//! Cache scopes: sharing of responses among accounts.
 
 use tollgate_clock::Clock;
 use tollgate_identity::set_cache_scope;
@@ -9,7 +9,7 @@ use tollgate_testing::{Answer, Client, Script};
 use super::{metadata, rig, setup, status};
 use crate::rig::{CHAT, Rig, chat, micros};
 
-/// A client of an account of its own.
+/// A client of a new account.
 async fn other_account(rig: &Rig, class: &str) -> (AccountId, Client) {
     let account = rig.new_account(class, 10_000_000).await;
     let (_, key) = rig.new_key(account, |_| {}).await;
@@ -45,7 +45,7 @@ async fn cache_scopes_restrict_sharing_between_accounts() {
         let (_, other) = other_account(&rig, class).await;
         let answer = ask(&rig, &other).await;
         assert_eq!(status(&answer), expected, "{settings}: {class}");
-        // What was stored for an account is there for itself in any case.
+        // An account's own stored answers are hits for the account in any case.
         assert_eq!(status(&ask(&rig, &rig.client()).await), "hit", "{settings}");
         assert_eq!(
             status(&ask(&rig, &other).await),
@@ -135,7 +135,7 @@ async fn an_answer_that_stopped_below_a_lowered_limit_is_stored_and_one_cut_by_i
                 ..Script::default()
             });
             let mut body = chat(stream);
-            // Other texts than those of the other form, which would share the entry.
+            // Texts different from the texts of the other form: equal texts would share the entry.
             body["messages"][0]["content"] = format!("Halt! {stream} {words}").into();
             let answer = rig.client().post(CHAT, &body).await;
             let text = answer.text();
@@ -150,7 +150,7 @@ async fn an_answer_that_stopped_below_a_lowered_limit_is_stored_and_one_cut_by_i
             assert_eq!(text.contains("\"length\""), words == 500, "{text}");
             assert_eq!(status(&answer), expected, "stream {stream}, {words} words");
             rig.add_expected_charge(micros(&metadata(&answer)["credits_used"]));
-            // The answer that was cut took the rest.
+            // The cut answer took the rest.
             let spent = 100_000 - rig.available(rig.account);
             if spent > 0 {
                 rig.grant(rig.account, spent).await;

@@ -1,4 +1,4 @@
-//! Single flight: equal requests at the same time.
+//! Single flight: equal requests at once.
 
 use tollgate_testing::provider::Leave;
 use tollgate_testing::{Answer, Script};
@@ -6,7 +6,7 @@ use tollgate_testing::{Answer, Script};
 use super::{metadata, rig, status};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
 
-/// Waits until so many requests wait for the answer to an equal one.
+/// Waits until `count` requests wait for the answer to an equal request.
 async fn waiting(rig: &Rig, count: i64) {
     tollgate_testing::within("requests that wait", async {
         while rig.metric("tollgate_cache_waiting").await != count {
@@ -16,7 +16,7 @@ async fn waiting(rig: &Rig, count: i64) {
     .await;
 }
 
-/// So many equal requests by as many tasks, plain and streamed, over HTTP/1.1 and HTTP/2.
+/// `count` equal requests by `count` tasks, plain and streamed, over HTTP/1.1 and HTTP/2.
 fn spawn_requests(rig: &Rig, count: usize) -> Vec<tokio::task::JoinHandle<Answer>> {
     let clients: Vec<_> = (0..8)
         .map(|_| std::sync::Arc::new(rig.client().with_http2()))
@@ -71,7 +71,7 @@ async fn a_thousand_equal_requests_at_once_are_one_call() {
 #[tokio::test]
 async fn when_a_leader_fails_one_follower_takes_over_once() {
     let rig = rig("server = { workers = 2 }\nupstream = { attempts_max = 1 }").await;
-    // The first two calls fail, the third one does not.
+    // The first two calls fail; the third call succeeds.
     rig.provider.script(
         Script {
             hold_head: Some("one".into()),
@@ -134,7 +134,7 @@ async fn a_cut_stream_is_not_stored_and_a_follower_takes_over() {
     assert_eq!(status(&whole), "stored");
     rig.record_charge(&whole.json());
     rig.quiet().await;
-    // What was relayed of the cut one is charged: three words, and the prompt.
+    // The relayed part of the cut answer is charged: three words, and the prompt.
     let spent = crate::rig::CREDITS - rig.available(rig.account);
     rig.add_expected_charge(spent - PRICE_OF_A_CHAT);
     assert_eq!(rig.provider.call_count(), 2);
@@ -154,7 +154,7 @@ async fn a_disconnected_follower_does_not_become_the_leader() {
     let client = rig.client();
     let leader = tokio::spawn(async move { client.post(CHAT, &chat(false)).await });
     rig.provider.gate("one").reached_by(1).await;
-    // One over HTTP/1.1 that closes, one over HTTP/2 whose stream is reset, and one that stays.
+    // A client over HTTP/1.1 with a close, a client over HTTP/2 with a reset stream, and a client that stays.
     let mut raw = rig.raw().await;
     raw.post(CHAT, &rig.key, &chat(true).to_string()).await;
     waiting(&rig, 1).await;
@@ -219,7 +219,7 @@ async fn an_uncached_request_is_neither_leader_nor_follower() {
     rig.provider.gate("held").reached_by(1).await;
     let leader = send(chat(false));
     rig.provider.gate("held").reached_by(2).await;
-    // A third one, while the two are under way, is answered.
+    // A third request during the two requests is answered.
     let third = rig.client().post(CHAT, &without).await;
     assert_eq!(status(&third), "bypass");
     rig.record_charge(&third.json());

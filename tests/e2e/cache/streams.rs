@@ -1,4 +1,4 @@
-//! One entry for whole answers and for streams, in both directions.
+//! A common entry for whole answers and for streams, in either order.
 
 use serde_json::{Value, json};
 use tollgate_testing::Script;
@@ -48,7 +48,7 @@ fn streamed_message(events: &[Value]) -> Vec<Value> {
         }
     }
     for choice in &mut choices {
-        // A stream that only calls tools begins with an empty text, a whole answer has none.
+        // A stream with tool calls only begins with an empty text; a whole answer has no text.
         if choice["content"] == "" && choice["tool_calls"] != json!([]) {
             choice["content"] = Value::Null;
         }
@@ -56,7 +56,7 @@ fn streamed_message(events: &[Value]) -> Vec<Value> {
     choices
 }
 
-/// The same of a whole answer.
+/// The message of a whole answer.
 fn whole_message(answer: &Value) -> Vec<Value> {
     let choices = answer["choices"].as_array().expect("choices");
     let of = |choice: &Value| {

@@ -1,10 +1,10 @@
-//! Samples of bodies: invalid JSON, JSON that is hard to parse, and invalid values for every described member.
+//! Samples of bodies: invalid JSON, JSON with difficult syntax, and invalid values for every described member.
 
 use serde_json::{Value, json};
 
 use super::Operation;
 
-/// Every body for an operation, with its description.
+/// Every body for an operation, with a description.
 pub(super) fn for_operation(operation: &Operation) -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = texts();
     let example = operation.example.clone().unwrap_or_else(|| json!({}));
@@ -22,7 +22,7 @@ pub(super) fn for_operation(operation: &Operation) -> Vec<(String, Vec<u8>)> {
                 body.to_string().into_bytes(),
             ));
         }
-        // What `Value` cannot hold.
+        // Values outside the range of `Value`.
         for (what, value) in [
             ("a number beyond every float", "1e400"),
             ("a number below every float", "-1e400"),
@@ -71,7 +71,7 @@ fn nested(open: &str, close: &str, depth: usize) -> String {
     format!("{}0{}", open.repeat(depth), close.repeat(depth))
 }
 
-/// Values that a member may be given.
+/// Values for a member.
 fn values() -> Vec<(&'static str, Value)> {
     vec![
         ("null", Value::Null),
@@ -112,7 +112,7 @@ fn values() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What is no JSON, or no object.
+/// Texts without JSON, or without an object.
 fn texts() -> Vec<(String, Vec<u8>)> {
     let mut texts: Vec<(&str, Vec<u8>)> = [
         ("nothing", ""),

@@ -1,12 +1,12 @@
-//! Samples of header fields: invalid credentials, payments and keys, and values that are hard to parse.
+//! Samples of header fields: invalid credentials, payments and keys, and values with difficult syntax.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
-/// Fields of one request, by name.
+/// Fields of a request, by name.
 pub(super) type Sample = Vec<(&'static str, Vec<u8>)>;
 
-/// Fields that every operation reads.
+/// Fields read by every operation.
 const READ: [&str; 5] = [
     "Authorization",
     "X-Svc-Authorization",
@@ -15,7 +15,7 @@ const READ: [&str; 5] = [
     "Content-Encoding",
 ];
 
-/// Fields that only purchases read.
+/// Fields read only by purchases.
 const BOUGHT_WITH: [&str; 9] = [
     "PAYMENT-SIGNATURE",
     "X-PAYMENT",
@@ -28,7 +28,7 @@ const BOUGHT_WITH: [&str; 9] = [
     "Signature-Input",
 ];
 
-/// Fields that other operations read, or none.
+/// Fields read by further operations or by no operation.
 const OTHERS: [&str; 10] = [
     "Accept",
     "Origin",
@@ -42,13 +42,13 @@ const OTHERS: [&str; 10] = [
     "PayPal-Transmission-Sig",
 ];
 
-/// Every sample for an operation, with its description. `key` is a valid one, for samples that have to pass authentication.
+/// Every sample for an operation, with its description. `key` is a valid key, for samples in need of authentication.
 pub(super) fn for_path(path: &str, key: &str) -> Vec<(String, Sample)> {
     let sells = path.starts_with("/commerce/") || path.starts_with("/ucp/");
     let mut all = Vec::new();
     for name in READ.into_iter().chain(BOUGHT_WITH).chain(OTHERS) {
         let is_read = READ.contains(&name) || (sells && BOUGHT_WITH.contains(&name));
-        // Fields that are not read still have to pass the checks of the head: the last values are for those.
+        // Unread fields still have to pass the checks of the head: the last values are for unread fields.
         for value in values().into_iter().skip(if is_read { 0 } else { 50 }) {
             let shown = String::from_utf8_lossy(&value[..value.len().min(40)]).into_owned();
             all.push((format!("{name}: {shown}"), vec![(name, value)]));
@@ -185,7 +185,7 @@ fn values() -> Vec<Vec<u8>> {
     values
 }
 
-/// What a payment is written out of, before it is put into one alphabet or another.
+/// The texts of payments, before the encoding in an alphabet.
 fn junk() -> Vec<Vec<u8>> {
     const AUTHORIZATION: &str = r#"{"x402Version":2,"accepted":{"scheme":"exact","network":"eip155:8453","amount":"199000000","asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913","payTo":"0x90F79bf6EB2c4f870365E785982E1f101E93b906","maxTimeoutSeconds":300,"extra":{"name":"USD Coin","version":"2"}},"payload":{"signature":"SIGNATURE","authorization":{"from":"0x70997970C51812dc3A010C7d01b50e0d17dc79C8","to":"0x90F79bf6EB2c4f870365E785982E1f101E93b906","value":"VALUE","validAfter":"0","validBefore":"BEFORE","nonce":"NONCE"}}}"#;
     let authorization = |signature: &str, value: &str, before: &str, nonce: &str| {

@@ -26,7 +26,7 @@ struct Frame {
 impl Reader {
     async fn over(mut raw: RawClient, rig: &Rig) -> Reader {
         let widest = i32::MAX.to_be_bytes();
-        // SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 section 6.5.2), and what is missing for the connection, which begins with 65,535.
+        // SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 section 6.5.2), and the rest for the connection's window. The window begins with 65,535.
         let window = [&[0, 4][..], &widest].concat();
         let more = (i32::MAX - 65_535).to_be_bytes();
         let begin = [
@@ -83,7 +83,7 @@ impl Reader {
         }
     }
 
-    /// The body of each of these streams, when all are at their ends.
+    /// The bodies of `streams`, after the end of every stream.
     async fn bodies(&mut self, streams: &[u8]) -> Vec<Vec<u8>> {
         let mut bodies = vec![Vec::new(); streams.len()];
         let mut open = streams.len();
@@ -117,7 +117,7 @@ impl Reader {
     }
 }
 
-/// Everything that several streams were answered is there, each byte in its stream and place, however little the client takes at a time.
+/// The answers of several streams arrive whole, every byte in the right stream and place, however little the client takes at a time.
 #[tokio::test]
 async fn concurrent_responses_reach_a_client_with_small_windows() {
     const WORDS: usize = 30_000;
@@ -176,7 +176,7 @@ fn refused_early(body_bytes: usize) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, 1, &fields(&lines))
 }
 
-/// Clients by nghttp2 lose an answer whose stream is reset in the same read (RFC 9113 section 8.1).
+/// Clients by nghttp2 lose an answer with a reset of the stream in the read of the answer (RFC 9113 section 8.1).
 #[tokio::test]
 async fn a_stream_that_is_answered_early_is_not_reset_while_its_body_arrives() {
     let rig = Rig::start().await;
@@ -191,7 +191,7 @@ async fn a_stream_that_is_answered_early_is_not_reset_while_its_body_arrives() {
         let refusal = reader.bodies(&[1]).await.remove(0);
         let refusal = String::from_utf8_lossy(&refusal);
         assert!(refusal.contains("invalid_credential"), "{refusal}");
-        // More than the windows of the stream and of the connection at their beginning: the gateway reads it.
+        // More than the initial windows of the stream and of the connection: the gateway reads the body.
         let mut window = 65_535;
         let mut rest = body.as_bytes();
         while !rest.is_empty() {
@@ -242,7 +242,7 @@ enum Form {
     Remembered,
     /// A literal without indexing.
     Forgotten,
-    /// A literal that is never indexed, also not by intermediaries.
+    /// A never indexed literal, not even by intermediaries.
     NeverIndexed,
 }
 
@@ -265,7 +265,7 @@ fn number(bytes: &mut &[u8], bits: u8) -> usize {
     value
 }
 
-/// The field lines of a block: form, place of the name in the tables, and the name as it is written; one of the two is 0 or empty.
+/// The field lines of a block: form, place of the name in the tables, and the literal name. The place is 0, or the name is empty.
 fn lines(mut block: &[u8]) -> Vec<(Form, usize, Vec<u8>)> {
     let mut lines = Vec::new();
     while let Some(first) = block.first() {
@@ -337,8 +337,8 @@ fn coded(name: &str) -> Vec<u8> {
     coded
 }
 
-/// What is another value in every answer would push out of the table what comes again, and what a proxy remembers of one client's answers
-/// could be guessed at by another (RFC 7541 section 7.1).
+/// A value that changes with every answer would push repeated values out of the table. A client could guess values of another client's
+/// answers in the memory of a proxy (RFC 7541 section 7.1).
 #[tokio::test]
 async fn per_response_fields_are_never_indexed() {
     let rig = Rig::start().await;
@@ -363,7 +363,7 @@ async fn per_response_fields_are_never_indexed() {
     rig.finish().await;
 }
 
-/// Half of the streams of a connection could have heads of the largest size, in sum for all clients behind the proxy.
+/// Half of the streams of a connection could have heads of the largest size, in sum for every client behind the proxy.
 #[tokio::test]
 async fn large_heads_of_some_clients_refuse_no_others_behind_a_trusted_proxy() {
     const STREAMS: u8 = 100;
@@ -376,7 +376,7 @@ async fn large_heads_of_some_clients_refuse_no_others_behind_a_trusted_proxy() {
     )
     .await;
     let mut raw = RawClient::connect(rig.plain).await;
-    // The windows are closed, so each stream is open until the end.
+    // The windows are closed: every stream is open until the end.
     let mut sent = [PREFACE, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])].concat();
     for number in 0..STREAMS {
         let client = format!("192.0.2.{number}");
@@ -393,7 +393,7 @@ async fn large_heads_of_some_clients_refuse_no_others_behind_a_trusted_proxy() {
                 block.extend([0x40, 1, b'x', 127, 0xbd, 0x1d]);
                 block.extend([b'v'; 3_900]);
             }
-            // Eight references to it.
+            // Eight references to the field.
             _ => block.extend([0xbe; 8]),
         }
         let stream = 2 * number + 1;

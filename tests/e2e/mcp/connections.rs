@@ -1,11 +1,11 @@
-//! Kept connections to MCP servers: a request that meets the server's close is sent again, once.
+//! Kept connections to MCP servers: after a close by the server, a request is sent again, once.
 
 use tollgate_testing::{Act, Certificate, McpCall, McpServer};
 
 use super::McpRig;
 use crate::rig::Setup;
 
-/// Twice the longest body that is kept to be sent again.
+/// Twice the longest body kept for a repeat.
 const LONG: usize = 32 * 1024;
 
 fn accepted() -> Vec<Act> {
@@ -14,7 +14,7 @@ fn accepted() -> Vec<Act> {
 }
 
 impl McpRig {
-    /// Leaves one idle connection to the server, and returns the number of requests until then.
+    /// Leaves an idle connection to the server, and returns the number of requests until then.
     async fn keep_a_connection(&self) -> usize {
         self.server.play(accepted());
         let mut raw = self.begin("POST", "Content-Length: 2\r\n\r\n{}").await;
@@ -84,7 +84,7 @@ async fn a_body_that_is_still_arriving_is_sent_again_from_its_beginning() {
     raw.send("def").await;
     assert_eq!(raw.read_answer().await.0.status(), 202);
     assert_eq!(rig.server.calls()[before + 1].body, b"abcdef");
-    // The connection is kept like any other.
+    // The connection is kept like ordinary connections.
     let again = rig.keep_a_connection().await;
     let calls = rig.server.calls();
     assert_eq!(calls[again - 1].connection, calls[again - 2].connection);
@@ -126,7 +126,7 @@ async fn a_request_is_sent_again_only_before_an_answer_and_only_once() {
     rig.rig.finish().await;
 }
 
-/// What could not be sent again has a connection that no server has had the time to close.
+/// A request that cannot be repeated has a new connection: the server has had no time for a close.
 #[tokio::test]
 async fn a_long_body_and_one_of_unknown_length_have_a_new_connection() {
     let rig = McpRig::start().await;

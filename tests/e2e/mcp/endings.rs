@@ -8,7 +8,7 @@ use crate::rig::Rig;
 #[tokio::test]
 async fn a_disconnect_cancels_the_relayed_request() {
     let rig = McpRig::start().await;
-    // In a stream; while it waits for an answer; in the middle of its body.
+    // In a stream; in wait for an answer; in the middle of the body.
     rig.server
         .play([Act::event_stream(), Act::chunk("data: 1\n\n"), Act::Wait]);
     let mut raw = rig.begin("GET", "Accept: text/event-stream\r\n").await;
@@ -94,7 +94,7 @@ async fn a_server_failure_is_502_before_the_head_and_a_cut_after_it() {
         assert!(rest.is_empty(), "{protocol}: {rest:?}");
         assert!(matches!(end, StreamEnd::Cut(_)), "{protocol}: {end:?}");
     }
-    // A body of known length that is too short is no whole body either.
+    // A too short body of known length is no whole body either.
     rig.server.play([
         Act::ReadBody,
         Act::send(
@@ -210,7 +210,7 @@ async fn shutdown_ends_a_listening_stream_cleanly() {
     let head = raw.read_head().await;
     raw.next_event(&head).await.expect("an event");
     let rest = tokio::spawn(async move { raw.rest_of_events(&head).await });
-    // The usual grace of ten minutes would be a test that hangs.
+    // The usual grace of ten minutes would hang the test.
     let after = rig.rig.finish().await;
     let (rest, end) = rest.await.expect("the reader");
     assert!(

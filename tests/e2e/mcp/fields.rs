@@ -16,7 +16,7 @@ const SECRET: &str = "a secret of the test, 32 letters.";
 
 const ACCEPTED: &str = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n";
 
-/// What a server says about its own address.
+/// Fields of a server with the server's own address.
 const INNER: &str = "Location: http://inner.example/mcp/\r\nContent-Location: http://inner.example/mcp/1\r\n\
     Link: <http://inner.example/docs>; rel=\"service-doc\"\r\nRefresh: 0; url=http://inner.example/\r\n\
     Via: 1.1 inner.example\r\nWWW-Authenticate: Bearer error=\"insufficient_scope\", \
@@ -245,7 +245,7 @@ async fn the_gateways_fields_are_signed_with_the_shared_secret() {
     rig.rig.finish().await;
 }
 
-/// Whether the gateway's fields of a request are signed with this secret.
+/// Whether the gateway's fields of a request are signed with `secret`.
 fn is_signed(received: &HeaderMap, secret: &str) -> bool {
     let field = |name: &str| one(received, name).expect("a field");
     let input = field("signature-input");

@@ -1,7 +1,7 @@
 //! Authorization matrix: every kind of credential at every resource, with status and challenge.
 //!
-//! The rows are those of the table of audiences: a credential works at its own resource only, and whatever is sent elsewhere is no
-//! credential there.
+//! The rows follow the table of audiences: a credential works at the credential's own resource only, and is no credential at a different
+//! resource.
 
 use std::fmt::Write as _;
 
@@ -11,12 +11,12 @@ use tollgate_testing::{McpServer, RawClient};
 
 use crate::rig::{Rig, Token};
 
-/// An operation, with the resource and the scopes that open it.
+/// An operation, with the resource and the sufficient scopes.
 struct Operation {
     line: &'static str,
     resource: Resource,
     scopes: &'static [Scope],
-    /// The address of the document that its challenges name, after the service's own.
+    /// The address of the document in the operation's challenges, after the service's address.
     document: &'static str,
 }
 
@@ -71,15 +71,15 @@ const BASE: &str = "https://api.example.test";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     LetIn,
-    /// 401 without an error: nothing was sent that could be one.
+    /// 401 without an error: no credential was sent.
     Missing,
-    /// 401: at this resource it is no credential.
+    /// 401: no credential at the resource.
     Invalid,
-    /// 403 with the scopes that would do.
+    /// 403 with the sufficient scopes.
     Scope,
-    /// 403: a key has no scopes that could be requested.
+    /// 403: a key has no scopes to request.
     Key,
-    /// 400: not to be understood.
+    /// 400: unreadable.
     Unreadable,
 }
 
@@ -114,7 +114,7 @@ impl Operation {
         }
     }
 
-    /// The verdict on a token of this resource with these scopes, which works otherwise.
+    /// The verdict on an otherwise valid token with `resource` and `scopes`.
     fn of_token(&self, resource: Resource, scopes: &[Scope]) -> Verdict {
         match (
             resource == self.resource,
@@ -159,7 +159,7 @@ impl Bench {
         self.rig.new_token(self.rig.account, token).await.1
     }
 
-    /// Sends an operation with these lines in its head, and checks what is answered.
+    /// Sends an operation with `lines` in the head, and checks the answer.
     async fn check(&self, operation: &Operation, query: &str, lines: &str, verdict: Verdict) {
         let (method, path) = operation.line.split_once(' ').expect("a method and a path");
         let body = match (method, operation.resource) {
@@ -215,7 +215,8 @@ async fn a_token_works_at_its_own_resource_and_with_its_own_scopes_only() {
     let bench = Bench::start().await;
     for resource in [Resource::Api, Resource::Mcp, Resource::McpAndroid] {
         for scope in Scope::ALL {
-            // Of its own resource or not: the scopes of a token are compared with the required ones, and none implies another.
+            // Tokens of the operation's resource and of other resources. The scopes of a token are compared with the required scopes, and
+            // no scope implies another scope.
             let token = bench.token(resource, &[scope], 3600).await;
             for operation in &OPERATIONS {
                 let verdict = operation.of_token(resource, &[scope]);
@@ -325,7 +326,7 @@ async fn a_token_for_any_alias_of_a_resource_works_only_there() {
             (format!("{BASE}/"), Resource::Api),
             (String::from(ROOT), Resource::Api),
             (format!("{ROOT}/"), Resource::Api),
-            // What names none is for the API, and never for an MCP resource.
+            // A request without a resource is for the API, and never for an MCP resource.
             (String::new(), Resource::Api),
             (format!("{BASE}/mcp"), Resource::Mcp),
             (format!("{BASE}/mcp/"), Resource::Mcp),

@@ -1,4 +1,4 @@
-//! Requests that are refused before the MCP server, and statuses that are not relayed.
+//! Requests refused before the MCP server, and statuses without a relay.
 
 use tollgate_testing::{Act, Client};
 
@@ -71,7 +71,7 @@ async fn a_401_of_the_server_is_not_relayed() {
     rig.rig.finish().await;
 }
 
-/// FastMCP redirects `/mcp` to `/mcp/`, at an address that only the gateway can reach.
+/// FastMCP redirects `/mcp` to `/mcp/`, at an address reachable only for the gateway.
 #[tokio::test]
 async fn a_redirect_of_the_server_is_502() {
     let rig = McpRig::start().await;

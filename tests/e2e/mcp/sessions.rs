@@ -1,4 +1,4 @@
-//! Session ids of MCP servers: of use to the account that was given them, and to no other.
+//! Session ids of MCP servers: valid for the account with the session, and for no other account.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use tollgate_testing::{Answer, Client};
 use super::{MCP, McpRig, call};
 use crate::rig::{CREDITS, Token};
 
-/// Sends a message with these session fields, as an MCP client does.
+/// Sends a message with session fields, like an MCP client.
 async fn send(
     client: &Client,
     method: &str,
@@ -24,7 +24,7 @@ async fn send(
     client.send(request).await
 }
 
-/// An id that another account sees, in a log or a screenshot, let that account continue the session: the server trusts the id alone.
+/// A session id seen in a log or a screenshot let another account continue the session: the server trusts the id alone.
 #[tokio::test]
 async fn a_session_is_continued_by_the_account_that_began_it_and_by_no_other() {
     let rig = McpRig::start().await;
@@ -84,7 +84,7 @@ async fn a_session_is_continued_by_the_account_that_began_it_and_by_no_other() {
         }
     }
     assert_eq!(seen(), before, "none of these reached the server");
-    // Spellings that some servers read as the field are not passed on.
+    // Spellings read as the field by some servers are not passed on.
     let spelled = send(&other, "POST", &call(), &[("mcp_session_id", "session-1")]).await;
     assert_eq!(spelled.status, 400, "a request without a session");
     let calls = rig.server.calls();

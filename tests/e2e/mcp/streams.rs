@@ -1,4 +1,4 @@
-//! Streaming in both directions: chunks are relayed as they arrive.
+//! Streaming to and from the client: chunks are relayed on arrival.
 
 use serde_json::json;
 use tollgate_testing::{Act, Certificate, Client, McpServer};
@@ -22,7 +22,7 @@ async fn the_first_piece_of_a_request_arrives_before_the_last_is_sent() {
         .await;
     raw.send("0\r\n\r\n").await;
     let (head, _) = raw.read_answer().await;
-    // The stand-in cannot parse it, and answers with an error of its own.
+    // The stand-in cannot parse the body, and answers with an error of the stand-in.
     assert_eq!(head.status(), 406);
     let call = &rig.server.calls()[0];
     assert_eq!(call.headers["transfer-encoding"], "chunked");
@@ -102,7 +102,7 @@ async fn an_early_response_is_relayed_before_the_request_is_complete() {
     let (head, body) = raw.read_answer().await;
     assert_eq!((head.status(), &body[..]), (400, &b"bad"[..]));
 
-    // Both ways at once: an event for each piece, while more is sent.
+    // Two ways at once: an event per piece, while more pieces are sent.
     rig.server.play([
         Act::ReadPiece,
         Act::event_stream(),
@@ -155,7 +155,7 @@ async fn a_silent_stream_gets_comments_between_events_only() {
     let comment = raw.try_read_chunk().await.expect("a chunk");
     assert_eq!(&comment.expect("a comment")[..], b": keep-alive\n");
     rig.server.gate("between").open();
-    // More comments may have been sent until then.
+    // More comments may have been sent before.
     let mut next = raw.try_read_chunk().await.expect("a chunk").expect("more");
     while next == ": keep-alive\n" {
         next = raw.try_read_chunk().await.expect("a chunk").expect("more");

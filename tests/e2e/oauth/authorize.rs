@@ -1,4 +1,4 @@
-//! `GET /oauth/authorize`: the order of the checks, and where each failure is reported.
+//! `GET /oauth/authorize`: the order of the checks, and the place of a failure's report.
 
 use bytes::Bytes;
 use tollgate_testing::Client;
@@ -108,7 +108,7 @@ async fn other_failures_are_redirected_to_the_client_in_the_order_of_the_checks(
     let long = "s".repeat(2049);
     type Changes<'a> = Vec<(&'a str, &'a str)>;
     let cases: Vec<(Changes<'_>, &str)> = vec![
-        // Each row fails its own check, and some that come later too.
+        // A row fails the row's own check, and some later checks.
         (
             vec![("scope", "x"), ("scope", "x"), ("response_type", "token")],
             "invalid_request",
@@ -194,7 +194,7 @@ async fn other_failures_are_redirected_to_the_client_in_the_order_of_the_checks(
         );
         assert_eq!(location, expected, "{changes:?}");
     }
-    // A state that occurs twice, or is too long, is not returned.
+    // A repeated or overlong state is not returned.
     for changes in [
         vec![("state", "1"), ("state", "2")],
         vec![("state", &*long)],
@@ -211,7 +211,7 @@ async fn other_failures_are_redirected_to_the_client_in_the_order_of_the_checks(
     rig.finish().await;
 }
 
-/// Programs add the scopes of OpenID Connect, or all that the metadata of the server lists, to every request.
+/// Programs add the scopes of OpenID Connect, or every scope of the server's metadata, to every request.
 #[tokio::test]
 async fn rfc6749_3_3_scopes_that_the_resource_does_not_have_are_left_out_and_never_added() {
     let rig = rig("").await;
@@ -244,7 +244,7 @@ async fn rfc6749_3_3_scopes_that_the_resource_does_not_have_are_left_out_and_nev
     rig.finish().await;
 }
 
-/// Registration is open, so a browser is redirected to a registered address only with consent; a loopback address is exempt.
+/// Registration is open, and therefore a browser is redirected to a registered address only with consent. A loopback address is exempt.
 #[tokio::test]
 async fn failures_are_redirected_automatically_only_to_loopback() {
     let rig = rig("").await;
@@ -357,7 +357,7 @@ async fn rfc8252_7_3_loopback_redirects_allow_any_port() {
             .await;
         assert_eq!(answer.status == 303, accepted, "{asked}");
     }
-    // The redirect goes to the requested port, and the token request names the same one.
+    // The redirect goes to the requested port, and the token request names the requested port too.
     app.redirect = String::from("http://127.0.0.1:50999/cb");
     let address = app.allowed(&[]).await;
     assert!(
@@ -395,7 +395,7 @@ async fn an_untrusted_client_document_is_an_error_page() {
         assert!(page.text().contains(reason), "{id}: {}", page.text());
     }
     on.finish().await;
-    // Where it is off, such a name is one like any other.
+    // Without client documents, the URL is an ordinary client id.
     let off = rig("[oauth]\nclient_documents = false").await;
     let query = encoded(&[
         ("client_id", "https://app.example/client.json"),

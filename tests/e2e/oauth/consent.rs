@@ -55,7 +55,7 @@ async fn sign_in_pages_name_the_pending_authorization() {
     let sign_in = app.browser.follow(away).await;
     let words = "Then you decide on access for “Notebook Copilot”.";
     assert!(sign_in.text().contains(words), "{}", sign_in.text());
-    // A request that is bound to a session is not shown to others.
+    // A request bound to a session is not shown to other sessions.
     let mut decider = Browser::signed_in(&rig).await;
     assert_eq!(decider.get(&path).await.status, 200);
     let later = format!("/sign-in?next={path}");
@@ -195,7 +195,7 @@ async fn consent_covers_only_what_the_page_showed() {
     let mut app = App::new(&rig).await;
     let path = app.ask(&[("scope", "api:chat")]).await;
     app.browser.get(&path).await;
-    // Other members of the form are ignored: the request is the stored one.
+    // Further members of the form are ignored: the stored request counts.
     let fields = [
         ("decision", "allow"),
         ("buy", "1"),
@@ -232,7 +232,7 @@ async fn rfc6749_4_1_2_1_cancelling_returns_access_denied() {
             "https://app.example/cb?x=1&error=access_denied&error_description=The+account+owner+has+not+allowed+access.&state=a+b%26c&iss=https%3A%2F%2Fapi.svc.example"
         )
     );
-    // It was decided: neither of the two again.
+    // The request is decided: no second decision is possible.
     for decision in ["allow", "cancel"] {
         let again = app.browser.submit(&path, &[("decision", decision)]).await;
         assert_eq!(again.status, 410, "{decision}");
@@ -257,7 +257,7 @@ async fn an_authorization_request_belongs_to_the_first_session() {
         assert_eq!(page.status, 403);
         assert_eq!(page.header("location"), None);
     }
-    // And a form without the session's token decides nothing.
+    // A form without the session's token has no effect.
     let forged = app
         .browser
         .post_with(&path, &[], &[("decision", "allow")])
@@ -286,7 +286,7 @@ async fn an_authorization_request_belongs_to_the_first_session() {
     rig.finish().await;
 }
 
-/// A gateway that sells credits.
+/// A gateway with credits for sale.
 async fn selling(settings: &str) -> Rig {
     let paypal = "[payments.paypal]\nbase_url = 'https://127.0.0.1:9'\nclient_id_env = 'PAYPAL_ID'\nclient_secret_env = 'PAYPAL_SECRET'";
     let setup = setup(&format!("{paypal}\n{settings}"));
@@ -299,7 +299,7 @@ async fn selling(settings: &str) -> Rig {
     .await
 }
 
-/// The step would lead to a page where nothing can be bought.
+/// The step would lead to a page without any offer.
 #[tokio::test]
 async fn no_credits_are_asked_for_where_none_are_sold() {
     let rig = rig("[oauth]\ncredits_step = \"required\"").await;
@@ -349,9 +349,9 @@ async fn the_consent_page_warns_of_an_empty_balance() {
         "{}",
         page.text()
     );
-    // Without a payment provider none are sold.
+    // Without a payment provider no credits are sold.
     assert!(!page.text().contains("/credits/add"), "{}", page.text());
-    // The MCP servers are not paid from it.
+    // The MCP servers are not paid from the credit.
     let mcp = format!("{BASE}/mcp");
     let path = app.ask(&[("resource", &mcp)]).await;
     let page = app.browser.get(&path).await;
@@ -525,7 +525,7 @@ async fn an_app_is_removed_although_the_page_names_an_ended_grant() {
     let path = format!("/apps/{}", after.split('"').next().expect("its end"));
     assert_eq!(app.browser.get(&path).await.status, 200);
 
-    // Reuse of a code revokes its grant (RFC 6749 section 4.1.2), and not the other one.
+    // Reuse of a code revokes the code's grant (RFC 6749 section 4.1.2), and no other grant.
     let again = token(&rig, &app.exchanging(&code)).await;
     assert_eq!(again.status, 400, "{}", again.text());
     assert!(!works(&rig, &first["access_token"]).await);

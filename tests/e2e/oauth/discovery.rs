@@ -1,4 +1,4 @@
-//! Discovery documents, at all their addresses.
+//! Discovery documents, at every address.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ async fn rfc8414_2_the_metadata_of_the_server_is_exactly_this() {
     rig.finish().await;
 }
 
-/// The scopes of the API, which every installation has, are listed with those that buy something.
+/// The scopes of the API, common to every installation, are listed with the scopes for purchases.
 #[tokio::test]
 async fn scopes_for_buying_are_listed_where_something_is_sold() {
     let transfers = format!(

@@ -33,7 +33,7 @@ async fn registrations_are_limited_by_network() {
         );
     }
     is_too_many(&register(&rig, &metadata).await, "20", "the sixth");
-    // It is not counted with other requests.
+    // The request is not counted with other requests.
     assert_eq!(
         form(&rig, "/oauth/revoke", "token=x", &[]).await.status,
         200

@@ -205,7 +205,7 @@ async fn rfc7591_3_2_1_a_value_that_cannot_be_used_does_not_refuse_the_registrat
         assert_eq!(client[member], registered, "{metadata}");
         assert_eq!(client.get("client_secret"), None);
     }
-    // An address that was left out does not belong to the client.
+    // An omitted address does not belong to the client.
     let mixed = json!({"redirect_uris": ["cursor://anysphere/cb", "https://app.example/cb"]});
     let id = text(&register(&rig, &mixed).await.json()["client_id"]);
     let asking = encoded(&[
@@ -216,7 +216,7 @@ async fn rfc7591_3_2_1_a_value_that_cannot_be_used_does_not_refuse_the_registrat
         .get(&format!("/oauth/authorize?{asking}"))
         .await;
     assert_eq!((page.status, page.header("location")), (400, None));
-    // The reason of the first, where none is left.
+    // The reason of the first refused address, if no address is left.
     let none = json!({"redirect_uris": ["cursor://anysphere/cb", "http://app.example/cb"]});
     let refused = register(&rig, &none).await;
     is_error(&refused, 400, "invalid_redirect_uri", "none is left");

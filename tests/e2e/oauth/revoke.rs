@@ -79,7 +79,7 @@ async fn revocation_requires_no_client_authentication() {
     form(&rig, "/oauth/revoke", &pairs(&one["access_token"]), &[]).await;
     assert!(!works(&rig, &one["access_token"]).await);
     assert!(works(&rig, &other["access_token"]).await, "it alone");
-    // A refresh token takes its family with it.
+    // The revocation of a refresh token revokes the whole family.
     form(&rig, "/oauth/revoke", &pairs(&other["refresh_token"]), &[]).await;
     assert!(!works(&rig, &other["access_token"]).await);
     rig.finish().await;

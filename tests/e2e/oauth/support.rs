@@ -1,4 +1,4 @@
-//! Test support: an OAuth client, and the account owner who decides on its requests.
+//! Test support: an OAuth client, and an account owner with decisions on the client's requests.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ pub(crate) const REDIRECT: &str = "https://app.example/cb?x=1";
 pub(crate) const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 pub(crate) const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 
-/// A gateway with two addresses, and no limits that a table of cases would run into.
+/// A gateway with two addresses, and with limits above the needs of a table of cases.
 pub(crate) async fn rig(settings: &str) -> Rig {
     setup(settings).start().await
 }
@@ -28,18 +28,18 @@ pub(crate) fn setup(settings: &str) -> Setup {
     ))
 }
 
-/// An app and the browser of its user.
+/// An app and the browser of the app's user.
 pub(crate) struct App<'r> {
     pub(crate) rig: &'r Rig,
     pub(crate) browser: Browser,
     /// Its id.
     pub(crate) id: String,
-    /// Where it has registered to be answered.
+    /// The registered redirect URI.
     pub(crate) redirect: String,
 }
 
 impl<'r> App<'r> {
-    /// An app that has registered, whose user is signed in.
+    /// A registered app with a signed-in user.
     pub(crate) async fn new(rig: &'r Rig) -> App<'r> {
         App::at(rig, REDIRECT).await
     }
@@ -65,7 +65,7 @@ impl<'r> App<'r> {
         }
     }
 
-    /// A sound request, with these parameters changed, added, or taken out by an empty value.
+    /// A sound request, with the parameters `changes` changed, added, or removed by an empty value.
     pub(crate) fn asking(&self, changes: &[(&str, &str)]) -> String {
         let mut pairs = vec![
             ("client_id", self.id.as_str()),
@@ -80,7 +80,7 @@ impl<'r> App<'r> {
         format!("/oauth/authorize?{}", encoded(&pairs))
     }
 
-    /// Sends the user's browser with a request, as far as the page where they decide. Gives its path.
+    /// Sends the user's browser with a request to the page of the decision. Returns the page's path.
     pub(crate) async fn ask(&mut self, changes: &[(&str, &str)]) -> String {
         let asking = self.asking(changes);
         let answer = self.browser.get(&asking).await;
@@ -90,7 +90,7 @@ impl<'r> App<'r> {
         path
     }
 
-    /// The user grants the request. Returns the URL that the browser is redirected to.
+    /// The user grants the request. Returns the URL of the browser's redirect.
     pub(crate) async fn allowed(&mut self, changes: &[(&str, &str)]) -> String {
         let path = self.ask(changes).await;
         let page = self.browser.get(&path).await;
@@ -156,7 +156,7 @@ pub(crate) async fn token(rig: &Rig, pairs: &[(&str, &str)]) -> Answer {
     form(rig, "/oauth/token", &encoded(pairs), &[]).await
 }
 
-/// Sends a form as it is.
+/// Sends a literal form.
 pub(crate) async fn form(rig: &Rig, path: &str, body: &str, headers: &[(&str, &str)]) -> Answer {
     let client = Client::new(&rig.url());
     let mut request = client.request("POST", path, Bytes::from(body.to_owned()));
@@ -184,7 +184,7 @@ pub(crate) fn parameter(address: &str, name: &str) -> Option<String> {
         .map(|(_, value)| value.into_owned())
 }
 
-/// Where the one button of a page leads.
+/// The target of a page's only button.
 pub(crate) fn way_back(page: &str) -> String {
     let start = page
         .split_once("class=\"button\" href=\"")
@@ -201,7 +201,7 @@ pub(crate) fn text(value: &Value) -> String {
     value.as_str().expect("a text").to_owned()
 }
 
-/// Fails unless the answer is an error in the format of OAuth, which is not cacheable.
+/// Fails unless the answer is an uncacheable error in the format of OAuth.
 pub(crate) fn is_error(answer: &Answer, status: u16, word: &str, what: &str) {
     assert_eq!(answer.status, status, "{what}: {}", answer.text());
     let body = answer.json();

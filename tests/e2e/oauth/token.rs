@@ -159,7 +159,7 @@ async fn rfc6749_5_2_every_refusal_has_its_error_code() {
         .post("/oauth/token", &json!({"code": code}))
         .await;
     is_error(&json, 400, "invalid_request", "JSON");
-    // None of that named the code and was wrong about it, so it still works.
+    // No earlier request was a wrong request with the code, so the code still works.
     assert_eq!(token(&rig, &sound).await.status, 200);
     rig.finish().await;
 }
@@ -342,7 +342,7 @@ async fn refresh_tokens_rotate_and_reuse_without_grace_revokes_the_family() {
     let less = less.json();
     assert_eq!(less["scope"], "api:models");
     assert!(works(&rig, &less["access_token"]).await);
-    // Strict: the spent one is taken for stolen, and the family ends.
+    // Strict: a spent token is taken for stolen, and the family of tokens ends.
     let again = form(&rig, "/oauth/token", &ask(&refresh, &[]), &[]).await;
     is_error(&again, 400, "invalid_grant", "spent");
     assert!(!works(&rig, &less["access_token"]).await);
@@ -352,7 +352,7 @@ async fn refresh_tokens_rotate_and_reuse_without_grace_revokes_the_family() {
     rig.finish().await;
 }
 
-/// Without `refresh_token` among its grant types a client has none, nor where they are off.
+/// A client without the grant type `refresh_token` has no refresh token. With refresh tokens off, no client has a refresh token.
 #[tokio::test]
 async fn only_a_client_that_registered_for_refresh_tokens_gets_one() {
     for (settings, grant_types) in [

@@ -1,4 +1,4 @@
-//! The plan bought with MPP: over real sockets, with a stand-in for PayPal that charges each month.
+//! The plan bought with MPP: over real sockets, with a stand-in for PayPal with monthly charges.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,16 +16,16 @@ use crate::rig::{PROVIDER_KEY, Rig, SECRETS, Setup, poll};
 
 pub(crate) const MPP: &str = "/commerce/subscriptions/svc-pro/mpp";
 
-/// What challenges are bound with.
+/// The secret for the binding of challenges.
 const SECRET: &str = "a-secret-of-the-tests-for-challenges-1";
 
-/// The quota of the class `free`, and that of the class that the plan gives.
+/// The quota of the class `free`, and the quota of the plan's class.
 const FREE: u64 = 60;
 const PRO: u64 = 1_000_000;
 
 const BESIDE: HeaderName = HeaderName::from_static("x-svc-authorization");
 
-/// A gateway that sells the plan, a stand-in PayPal, and an account that buys it.
+/// A gateway with the plan for sale, a stand-in for PayPal, and the account of a buyer.
 pub(crate) struct MppRig {
     pub(crate) rig: Rig,
     pub(crate) paypal: PayPal,
@@ -33,13 +33,13 @@ pub(crate) struct MppRig {
     pub(crate) key: String,
 }
 
-/// Settings for a gateway that sells the plan by this PayPal; `ca` is where its authority was written.
+/// Settings for a gateway with the plan for sale by `paypal`; `ca` is the file with the authority of `paypal`.
 pub(crate) fn selling(paypal: &PayPal, ca: &std::path::Path) -> String {
     let paypal = settings(paypal, ca);
     format!("{paypal}\n[payments.mpp]\nsecret_env = 'MPP_SECRET'\n")
 }
 
-/// The variables that they name.
+/// The environment variables of the settings.
 pub(crate) fn secrets() -> [(&'static str, &'static str); 3] {
     SECRETS.used("what challenges are bound with", SECRET);
     let [id, secret] = variables();
@@ -96,7 +96,7 @@ impl MppRig {
         send(&Client::new(&self.rig.url()), fields, body).await
     }
 
-    /// The quota that counts requests of the account.
+    /// The quota of the account's requests.
     async fn quota(&self) -> u64 {
         let client = Client::new(&self.rig.url()).with_key(&self.key);
         let answer = client.get("/v1/models").await;
@@ -134,7 +134,7 @@ async fn send(client: &Client, fields: &[(HeaderName, &str)], body: &str) -> Ans
     client.send(request).await
 }
 
-/// What a 402 offers.
+/// The offer of a 402.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     challenge: Value,
@@ -160,7 +160,7 @@ impl Offer {
         }
     }
 
-    /// The credential that answers it.
+    /// The credential for the challenge.
     pub(crate) fn credential(&self) -> String {
         let payload = json!({"type": "subscription", "subscriptionId": self.subscription});
         let whole = json!({"challenge": self.challenge, "payload": payload});
@@ -228,7 +228,7 @@ async fn an_mpp_purchase_activates_the_plans_rate_class() {
     fixture.rig.finish().await;
 }
 
-/// The first answer that is not about the quota, which says each time that a second is enough.
+/// The first answer after refusals for the quota. Every refusal names a wait of a second.
 async fn admitted(ask: impl AsyncFn() -> Answer) -> Answer {
     let repeated = async {
         loop {
@@ -242,7 +242,7 @@ async fn admitted(ask: impl AsyncFn() -> Answer) -> Answer {
     within("the end of the wait", repeated).await
 }
 
-/// Each refusal named a wait of a second, for the rest of the day.
+/// Every refusal named a wait of a second, for the rest of the day.
 #[tokio::test]
 async fn an_account_that_had_used_up_its_quota_can_use_the_plan_at_once() {
     let fixture = MppRig::with("\n[limits.classes.free]\nquota = 3\nwindow_secs = 86400").await;
@@ -298,12 +298,12 @@ async fn account_and_payment_credentials_are_distinguished_before_payment() {
         ),
         (&[(HERE, &payment), (OWN, &payment), (BESIDE, &bearer)], 400),
         (&[(HERE, &bearer), (HERE, &payment)], 400),
-        // The challenge names no field, so its credential has to come in `Authorization`.
+        // The challenge names no field, so the credential has to come in `Authorization`.
         (&[(HERE, &bearer), (OWN, &payment)], 402),
         (&[(HERE, &bearer), (BESIDE, &bearer)], 402),
         (&[(HERE, "Payment"), (BESIDE, &bearer)], 402),
     ] {
-        // The notice of the payment is not to be faster than these.
+        // The notice of the payment must not be faster than the requests.
         let answer = fixture.send(fields, "").await;
         let named: Vec<_> = fields.iter().map(|(name, _)| name).collect();
         if status == 402 && answer.status == 200 {
@@ -331,7 +331,7 @@ async fn check_bought_by_now(fixture: &MppRig, offer: &Offer) {
     assert_eq!(fixture.paypal.charged_cents(), 19_900);
 }
 
-/// A POST without a body is what many tools call a form.
+/// Many tools send a POST without a body as a form.
 #[tokio::test]
 async fn an_empty_body_needs_no_media_type() {
     let fixture = MppRig::open().await;
@@ -362,7 +362,7 @@ async fn a_purchase_waits_for_approval_and_for_paypals_status() {
     assert_eq!(waits.header("retry-after"), Some("5"));
     let again = Offer::of(&waits);
     assert_eq!(again.subscription, offer.subscription);
-    // The e-check of a first payment takes its days.
+    // The e-check of a first payment takes days.
     let slow = |one: &mut tollgate_testing::paypal::Subscription| one.purse = Purse::Slow;
     assert!(fixture.paypal.change(&offer.subscription, slow));
     fixture.paypal.agree(&offer.subscription).await;
@@ -469,7 +469,7 @@ async fn twenty_equal_requests_at_once_are_one_activation() {
         let firsts = all.iter().filter(first).count();
         match body {
             "" => assert_eq!(firsts, 1),
-            // The others get the same response.
+            // The repeated requests get the first response.
             _ => assert_eq!(firsts, 20),
         }
         assert_eq!(fixture.paypal.charged_cents(), 19_900);
@@ -545,17 +545,17 @@ async fn malformed_credentials_and_bodies_are_client_errors() {
 async fn a_challenge_is_answered_in_its_own_field_or_in_authorization_and_not_in_both() {
     const HERE: HeaderName = header::AUTHORIZATION;
     const OWN: HeaderName = HeaderName::from_static("payment-authorization");
-    // The settings, whether the challenge names the field, and whether the credential comes in it.
+    // The settings, whether the challenge names the field, and whether the credential comes in the named field.
     for (settings, is_named, is_own) in [
         // mppx from 0.9 on, and pympp.
         ("", true, true),
-        // Earlier mppx, which ignores the name, and clients of the service's own form.
+        // Earlier mppx ignores the name, like clients of the service's own form.
         ("", true, false),
-        // Challenges as they were before: no name.
+        // Challenges of the earlier form: no name.
         ("credential_header = 'authorization'\n", false, false),
     ] {
         let fixture = MppRig::with(settings).await;
-        // A notice that is faster than the request would buy the plan by itself.
+        // A notice faster than the request would buy the plan by itself.
         fixture.paypal.send_no_notices();
         let offer = fixture.offer().await;
         let named = &offer.challenge["header"];

@@ -1,4 +1,4 @@
-//! x402 and MPP for one account: all interleavings end in one plan that was paid once.
+//! x402 and MPP for one account: every interleaving ends in a single plan with a single payment.
 
 use serde_json::json;
 use tollgate::config::Environment;
@@ -13,7 +13,7 @@ use super::mpp::{self, Offer};
 use super::x402;
 use crate::rig::{PROVIDER_KEY, Setup, poll};
 
-/// A gateway that sells both ways, a facilitator and a PayPal.
+/// A gateway with sales by x402 and MPP, a facilitator and a PayPal.
 struct BothRoutes {
     fixture: x402::X402Rig,
     paypal: PayPal,
@@ -59,7 +59,7 @@ impl BothRoutes {
         Offer::of(&answer)
     }
 
-    /// Ends the test: one payment is recorded, and no other money was taken.
+    /// Ends the test: a single payment is recorded, and no further money was taken.
     async fn close(self) {
         let transferred = i64::try_from(self.fixture.transfers()).expect("few") * 19_900;
         assert_eq!(transferred + self.paypal.charged_cents(), 19_900);
@@ -95,7 +95,7 @@ async fn an_unclear_transfer_blocks_mpp_until_it_is_resolved() {
     both.fixture
         .facilitator
         .fault(Fault::once(Operation::Settle, Effect::LoseAnswer));
-    // The transfer settled, and the gateway does not know it.
+    // The transfer settled without the gateway's knowledge.
     is_shut(&both.fixture.submit(&payment).await);
     for _ in 0..3 {
         is_shut(&both.ask().await);
@@ -142,14 +142,15 @@ async fn an_approved_mandate_blocks_x402_until_it_is_paid() {
     both.close().await;
 }
 
-/// Every notification of PayPal is lost. A transfer was taken beside a charge of PayPal's, which was refunded only when the mandate was
-/// reconciled by its schedule: the buyer had paid twice for 16 seconds. The mandate is read at PayPal before a transfer is offered or sent.
+/// Every notification of PayPal is lost. A transfer was taken beside a charge of PayPal. The charge was refunded only at the scheduled
+/// reconciliation of the mandate: the buyer had paid twice for 16 seconds. Now the mandate is read at PayPal before a transfer is offered
+/// or sent.
 #[tokio::test]
 async fn a_charge_whose_notifications_are_lost_prevents_a_transfer() {
     let both = BothRoutes::open().await;
     let payment = both.fixture.payment(1).await;
     let offer = both.offer().await;
-    // The notification of its creation. A read a moment ago does not count before a transfer.
+    // The notification of the mandate's creation. A read a moment ago does not count before a transfer.
     let is_read = || both.paypal.calls(PayPalOperation::Subscription) > 0;
     within("the mandate to be read", poll(is_read)).await;
     both.paypal.send_no_notices();
@@ -160,7 +161,7 @@ async fn a_charge_whose_notifications_are_lost_prevents_a_transfer() {
     both.close().await;
 }
 
-/// The same while PayPal cannot be read: it may have charged, so neither is an offer shown nor a transfer sent.
+/// PayPal cannot be read and may have charged: no offer is shown, and no transfer is sent.
 #[tokio::test]
 async fn an_offered_mandate_that_cannot_be_read_blocks_x402() {
     let both = BothRoutes::open().await;

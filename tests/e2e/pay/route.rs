@@ -1,4 +1,4 @@
-//! The payment routes: authorization, and errors where nothing is sold.
+//! The payment routes: authorization, and errors without sales.
 
 use serde_json::json;
 use tollgate_filter::{Resource, Scope};
@@ -78,7 +78,7 @@ async fn a_request_that_has_to_be_corrected_is_not_a_reason_to_pay() {
         assert_eq!(body["payment_state"], "required", "{path}");
         assert_eq!(body["error"]["type"], "invalid_request_error", "{path}");
     }
-    // Where nothing is bought, the envelope is as it was.
+    // On routes without purchases, the envelope is unchanged.
     let mut request = rig
         .client()
         .request("GET", "/v1/models", bytes::Bytes::new());

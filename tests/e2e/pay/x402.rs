@@ -21,26 +21,26 @@ use crate::rig::{Rig, poll};
 /// The address of the purchase.
 pub(crate) const BUY: &str = "/commerce/subscriptions/svc-pro/x402";
 
-/// What 199 USDC are in units of the token.
+/// 199 USDC in units of the token.
 pub(super) const PRICE: u64 = 199_000_000;
 
-/// A gateway that sells, a facilitator, and a buyer with a wallet.
+/// A gateway with sales, a facilitator, and a buyer with a wallet.
 pub(super) struct X402Rig {
     pub(super) rig: Rig,
     pub(super) facilitator: Facilitator,
     pub(super) wallet: Wallet,
-    /// A free account of the buyer's, and its key.
+    /// A free account of the buyer, and the account's key.
     pub(super) account: AccountId,
     pub(super) key: String,
 }
 
 impl X402Rig {
-    /// One whose gateway can read the chain.
+    /// A rig with a gateway that can read the chain.
     pub(super) async fn open() -> X402Rig {
         X402Rig::with(true).await
     }
 
-    /// One whose gateway has no node, and trusts the facilitator.
+    /// A rig with a gateway without a node: the gateway trusts the facilitator.
     pub(super) async fn without_node() -> X402Rig {
         X402Rig::with(false).await
     }
@@ -51,7 +51,7 @@ impl X402Rig {
         X402Rig::of(rig, facilitator).await
     }
 
-    /// One of a gateway that was set up otherwise.
+    /// A rig with the gateway `rig`.
     pub(super) async fn of(rig: Rig, facilitator: Facilitator) -> X402Rig {
         let account = rig.new_account("free", 0).await;
         let (_, key) = rig.new_key(account, |_| {}).await;
@@ -81,7 +81,7 @@ impl X402Rig {
         Client::new(&self.rig.url()).with_key(&self.key)
     }
 
-    /// A client that sends no credential by itself.
+    /// A client without a credential by default.
     pub(super) fn client_without_credential(&self) -> Client {
         Client::new(&self.rig.url())
     }
@@ -91,7 +91,7 @@ impl X402Rig {
         self.client().post(BUY, &json!({})).await
     }
 
-    /// A payment for the offer that is shown.
+    /// A payment for the current offer.
     pub(super) async fn payment(&self, nonce: u8) -> String {
         let asked = self.ask().await;
         assert_eq!(asked.status, 402, "{}", asked.text());
@@ -108,7 +108,7 @@ impl X402Rig {
         submit(&self.client(), payment, body).await
     }
 
-    /// Number of transfers of the price that the merchant has received.
+    /// Number of transfers of the price received by the merchant.
     pub(super) fn transfers(&self) -> usize {
         let mined = self.facilitator.transfers();
         for one in &mined {
@@ -144,7 +144,7 @@ impl X402Rig {
     }
 }
 
-/// The settings that sell through a facilitator.
+/// Settings for sales through a facilitator.
 pub(crate) fn settings(facilitator: &Facilitator, node: bool) -> String {
     let url = facilitator.url();
     let node = match node {
@@ -154,7 +154,7 @@ pub(crate) fn settings(facilitator: &Facilitator, node: bool) -> String {
     format!("[payments.x402]\nfacilitator_url = \"{url}\"\npay_to = \"{MERCHANT}\"\n{node}\n")
 }
 
-/// What a gateway of these settings offers, for those who are shown nothing.
+/// The offer of a gateway with [`settings`], for buyers without a shown offer.
 pub(crate) fn offer(facilitator: &Facilitator) -> String {
     let asked = facilitator.asked(Operation::Verify);
     let terms = asked.first().map_or(
@@ -179,7 +179,7 @@ pub(crate) fn now() -> u64 {
     u64::try_from(Clock::system().now().as_secs()).expect("after 1970")
 }
 
-/// The members of a problem that describe the state of the payment.
+/// The members of a problem about the state of the payment.
 pub(super) fn states(answer: &Answer) -> BTreeMap<String, String> {
     let body = answer.json();
     ["payment_state", "retry_action"]

@@ -1,4 +1,4 @@
-//! Certificates by ACME, from a real authority that validates challenges over connections to the listeners.
+//! Certificates by ACME, from a real authority. The authority validates challenges over connections to the listeners.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ const DAY: u32 = 24 * 3600;
 const OBTAINED: &str = "obtained certificate";
 const FAILED: &str = "obtaining certificate failed";
 
-/// Lets the listener with TLS order from this authority instead of having a file.
+/// Lets the TLS listener order from `authority` instead of using a file.
 fn order(installation: &Installation, authority: &Authority, names: &[&str], more: &str) {
     let ca = installation.folder.path().join("directory-ca.pem");
     std::fs::write(&ca, authority.ca_pem()).expect("the folder takes files");
@@ -53,11 +53,11 @@ fn forward(authority: &Authority, serving: &Serving) {
     authority.forward_to(plain, tls);
 }
 
-/// Waits for the line number `count` with these words.
+/// Waits for the line number `count` with `words`.
 async fn line(serving: Serving, words: &'static str, count: usize) -> (Serving, String) {
     let read = tokio::task::spawn_blocking(move || {
         let seen = Cell::new(0);
-        // A closure that is asked about each line once.
+        // The closure is called once a line.
         let is_it = |line: &str| {
             seen.set(seen.get() + usize::from(line.contains(words)));
             seen.get() == count
@@ -68,7 +68,7 @@ async fn line(serving: Serving, words: &'static str, count: usize) -> (Serving, 
     read.await.expect("the line comes")
 }
 
-/// A client over TLS by this name.
+/// A client over TLS by the name `name`.
 fn client(serving: &Serving, installation: &Installation, name: &str, root: &str) -> Client {
     let port = serving.tls_url.rsplit(':').next().expect("a port");
     let client = Client::new(&format!("https://{name}:{port}"));
@@ -109,7 +109,7 @@ async fn stop(mut serving: Serving) -> String {
     output
 }
 
-/// The first order, by this challenge, and a restart that uses its result.
+/// The first order, and a restart with the ordered certificate.
 async fn first_order(installation: Installation, names: &[&str], more: &str) {
     let authority = Authority::start(90 * DAY, false).await;
     order(&installation, &authority, names, more);
@@ -118,7 +118,7 @@ async fn first_order(installation: Installation, names: &[&str], more: &str) {
     let serving = installation.serve().await;
     let root = authority.root().await;
     let by_name = |serving: &Serving, name| client(serving, &installation, name, &root);
-    // The authority connects when the ports are forwarded: until then there is no certificate.
+    // The authority connects after the ports are forwarded. Before, the gateway has no certificate.
     assert!(!is_served(&by_name(&serving, NAME)).await, "no certificate");
     let waiting = warnings(&serving).await;
     assert!(waiting[0].contains("for the first time"), "{waiting:?}");
@@ -137,7 +137,7 @@ async fn first_order(installation: Installation, names: &[&str], more: &str) {
         assert!(is_served(&http2).await, "{name} over HTTP/2");
     }
     assert_eq!(warnings(&serving).await, [""; 0]);
-    // It ends with 1, since other parties of the settings are not there.
+    // `doctor` ends with 1, because further parties of the settings are missing.
     let mut doctor = installation.spawn(installation.command(&["doctor"]));
     ended(&mut doctor).await;
     let found = doctor.output();
@@ -169,7 +169,7 @@ async fn first_order(installation: Installation, names: &[&str], more: &str) {
     installation.audit().await;
 }
 
-/// Waits until the certificate that the log has named is used.
+/// Waits until the certificate named by the log is used.
 async fn settled(serving: Serving, installation: &Installation, root: &str) -> (Serving, ()) {
     let client = client(&serving, installation, NAME, root);
     let used = async { while !is_served(&client).await {} };
@@ -196,7 +196,7 @@ async fn a_certificate_is_stored_in_postgres() {
     first_order(installation, &[NAME], "").await;
 }
 
-/// Two gateways behind one name, of which the authority reaches the one that does not order.
+/// Two gateways behind one name. The authority reaches the gateway without the order.
 async fn challenge_at_another_node(more: &str) {
     let database = Postgres::shared().database();
     let authority = Authority::start(90 * DAY, false).await;
@@ -207,7 +207,7 @@ async fn challenge_at_another_node(more: &str) {
         installation.command_with(&config, &["serve"])
     };
     let first = installation.serve_as(node("a")).await;
-    // It orders, and the authority's requests wait until they are forwarded.
+    // The gateway orders, and the authority's requests wait for the forwarding.
     within("the order", async {
         while authority.calls(AcmeCall::NewOrder) == 0 {
             tokio::task::yield_now().await;
@@ -219,7 +219,7 @@ async fn challenge_at_another_node(more: &str) {
     let root = authority.root().await;
     let (first, _) = line(first, OBTAINED, 1).await;
     let (first, _) = settled(first, &installation, &root).await;
-    // Clients reach the other one too.
+    // Clients reach the second gateway too.
     let (other, _) = settled(other, &installation, &root).await;
     let orders = async |serving: &Serving, result: &str| {
         let metric = format!("tollgate_acme_orders_total{{result=\"{result}\"}}");
@@ -243,7 +243,7 @@ async fn a_node_answers_the_tls_challenge_of_another() {
     challenge_at_another_node("challenge = 'tls-alpn-01'").await;
 }
 
-/// The authority reaches a gateway that was there before the order of another one, and has a certificate of its own.
+/// The authority reaches a gateway started before the order of another gateway. The earlier gateway has a certificate.
 async fn challenge_at_an_earlier_node(more: &str) {
     let database = Postgres::shared().database();
     let authority = Authority::start(90 * DAY, false).await;
@@ -329,7 +329,7 @@ async fn the_time_that_the_authority_suggests_for_a_renewal_counts() {
     let (serving, _) = line(serving, OBTAINED, 1).await;
     assert_eq!(authority.replaced().len(), 1, "it names the certificate");
     assert_eq!(authority.calls(AcmeCall::NewOrder), 2);
-    // The new certificate has the same window: the information is read later, and no loop of orders begins.
+    // The new certificate has an equal window: the information is read later, and no loop of orders begins.
     stop(serving).await;
     assert_eq!(authority.calls(AcmeCall::NewOrder), 2);
 }
@@ -394,7 +394,7 @@ async fn each_failure_of_an_authority_is_named_and_the_next_attempt_succeeds() {
     authority.misbehave(AcmeCall::Directory, Misbehaviour::Page(503), 1);
     authority.misbehave(AcmeCall::NewAccount, Misbehaviour::Cut, 1);
     let bad_nonce = Misbehaviour::Problem(400, "badNonce", None);
-    // Repeated at once, which is no failure of the order.
+    // The request is repeated at once, without a failure of the order.
     authority.misbehave(AcmeCall::NewOrder, bad_nonce, 1);
     let malformed = Misbehaviour::Problem(403, "badCSR", None);
     authority.misbehave(AcmeCall::Finalize, malformed, 1);
@@ -529,7 +529,7 @@ async fn a_reload_adds_a_name_and_touches_no_connection() {
     order(&installation, &authority, &[NAME], "");
     installation.ask(&["reload"]).await;
     let (serving, _) = line(serving, OBTAINED, 3).await;
-    // A new client: one that resumes its session does not verify the name again.
+    // A new client: a client with a resumed session does not verify the name again.
     let is_named =
         || async { is_served(&client(&serving, &installation, "localhost", &root)).await };
     let gone = async { while is_named().await {} };

@@ -1,4 +1,4 @@
-//! A load balancer: each connection goes to the next of several gateways.
+//! A load balancer: a connection goes to the next of several gateways.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use tokio::task::JoinHandle;
 
 use super::installation::Serving;
 
-/// A balancer on a port of 127.0.0.1. Test clients over HTTP/1.1 open a connection for each request, so each request goes to another gateway
-/// than the one before. It stops when this is dropped.
+/// A balancer on a port of 127.0.0.1. Test clients over HTTP/1.1 open a connection per request, so a request goes to the next gateway. A
+/// drop stops the balancer.
 pub(super) struct Balancer {
     pub(super) url: String,
     accepting: JoinHandle<()>,
 }
 
 impl Balancer {
-    /// One in front of the plain listeners of these gateways.
+    /// A balancer in front of the plain listeners of `nodes`.
     pub(super) async fn start(nodes: &[Serving]) -> Balancer {
         let address = |node: &Serving| -> SocketAddr {
             let address = node.url.strip_prefix("http://").expect("a plain listener");
@@ -32,7 +32,7 @@ impl Balancer {
             while let Ok((mut client, _)) = listener.accept().await {
                 let node = nodes[next.fetch_add(1, Ordering::Relaxed) % nodes.len()];
                 tokio::spawn(async move {
-                    // A client sees a gateway that is not there as a connection that ends.
+                    // For a missing gateway, the client's connection ends.
                     if let Ok(mut gateway) = TcpStream::connect(node).await {
                         let _ = copy_bidirectional(&mut client, &mut gateway).await;
                     }

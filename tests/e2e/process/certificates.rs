@@ -1,4 +1,4 @@
-//! Certificates in files: read again when they change, without a reload.
+//! Certificates in files: read again after a change, without a reload.
 
 use tollgate_testing::{Certificate, Client};
 
@@ -8,7 +8,7 @@ use super::reload::{edit, element};
 const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 const VERSION: &str = "tollgate_settings_version";
 
-/// Waits for a line of the log with these words, without blocking the stand-ins.
+/// Waits for a line of the log with `words`, without blocking the stand-ins.
 async fn logged(serving: Serving, words: &'static [&'static str]) -> Serving {
     let read = tokio::task::spawn_blocking(move || {
         let is_it = |line: &str| words.iter().all(|word| line.contains(word));
@@ -18,7 +18,7 @@ async fn logged(serving: Serving, words: &'static [&'static str]) -> Serving {
     read.await.expect("the line comes")
 }
 
-/// Whether a handshake succeeds for a client that trusts this authority alone.
+/// Whether a handshake succeeds for a client with trust in the authority alone.
 async fn is_served(serving: &Serving, installation: &Installation, ca_pem: &str) -> bool {
     let client = Client::new(&serving.tls_url).with_key(&installation.key);
     let client = client.with_tls(ca_pem);
@@ -30,12 +30,12 @@ fn put(installation: &Installation, name: &str, pem: &str) {
     std::fs::write(installation.folder.path().join(name), pem).expect("the folder takes files");
 }
 
-/// Replaces the certificate in the usual order of a renewal by hand, and asserts what is served, logged and measured.
+/// Replaces the certificate in the usual order of a renewal by hand, and asserts the used certificate, the log and the metrics.
 async fn renewed(installation: &Installation, serving: Serving) -> Serving {
     let new = Certificate::until(&NAMES, (2300, 1, 1));
     assert!(is_served(&serving, installation, &installation.ca_pem).await);
 
-    // The chain is there, its key not yet.
+    // The chain is written, the key not yet.
     put(installation, "certificate.pem", &new.cert_pem);
     let words = &[
         "ERROR",
@@ -90,7 +90,7 @@ async fn a_renewed_certificate_is_used_where_the_settings_are_watched() {
     assert_eq!(serving.metric(VERSION).await, 1, "the settings stay");
 }
 
-/// The admin address has its own certificate, and a file that is gone for a moment is no certificate.
+/// The admin address has a separate certificate, and a file missing for a moment is no certificate.
 #[tokio::test]
 async fn a_renewed_certificate_of_the_admin_address_is_used_without_a_reload() {
     let installation = Installation::new("").await;

@@ -1,18 +1,18 @@
-//! Randomized fault injection: many requests of every kind, with faults of the provider and of clients, drawn from one seed; then an audit.
+//! Randomized fault injection: many requests of every kind, with faults of the provider and of clients, drawn from a single seed. An audit
+//! follows.
 //!
-//! `TOLLGATE_CHAOS` is the number of requests, `TOLLGATE_CHAOS_SEED` the seed they are drawn from, `TOLLGATE_CHAOS_PROGRAM` the build of
-//! the program serves them. What each request is, and how its client and the provider misbehave, follows from the seed; how they meet
-//! does not.
+//! `TOLLGATE_CHAOS` is the number of requests, `TOLLGATE_CHAOS_SEED` the seed of the requests, `TOLLGATE_CHAOS_PROGRAM` the build of the
+//! program under test. The content of a request, and the faults of the client and the provider, follow from the seed. The interleaving of
+//! requests does not follow from the seed.
 //!
-//! `TOLLGATE_SOAK_SECONDS` is the duration of a run without a number of requests (`make soak`). Then resident memory and open descriptors
-//! are sampled sixty times, the settings are reloaded with each sample, and neither may grow (`samples.rs` has the bounds).
+//! `TOLLGATE_SOAK_SECONDS` is the duration of a run without a number of requests (`make soak`). In a soak, resident memory and open
+//! descriptors are sampled sixty times, and neither may grow (`samples.rs` has the bounds). The settings are reloaded with every sample.
 //!
-//! `cluster.rs` does the same to three gateways on one database, with faults of these, of the database and of what they share.
+//! `cluster.rs` has the test for three gateways on one database, with faults of the gateways, of the database and of shared servers.
 //!
 //! At the end: the ledger balances, and no hold is left; the charges that clients received match the ledger, operation by operation;
-//! charges without a complete response are listed, and each belongs to a client that disconnected or a response that was cut;
-//! `tollgate usage` and the metrics come to the same sums; and the resident memory has not grown
-//! beyond `TOLLGATE_CHAOS_GROWTH_MAX`, where that is set (130: by three tenths).
+//! charges without a complete response are listed, and belong to a disconnected client or a cut response; `tollgate usage` and the metrics
+//! come to equal sums; and the resident memory has not grown beyond `TOLLGATE_CHAOS_GROWTH_MAX`, if set (130: by three tenths).
 
 mod client;
 mod cluster;
@@ -46,8 +46,8 @@ const SAMPLES: u32 = 60;
 /// Concurrent requests.
 const CONCURRENCY: usize = 48;
 
-/// How much the program may have grown since a fifth of the requests were answered, in hundredths. Not checked where it is not set: a
-/// few requests do not fill caches and pools.
+/// The permitted growth of the program since a fifth of the requests were answered, in hundredths. Without the variable the growth is not
+/// checked: a few requests do not fill caches and pools.
 const GROWTH_MAX: &str = "TOLLGATE_CHAOS_GROWTH_MAX";
 
 #[expect(clippy::disallowed_methods, reason = "a test's own settings")]
@@ -145,7 +145,7 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
     }
 }
 
-/// Changes a limit, which rebuilds every chain, and has the program reload the settings.
+/// Changes a limit and has the program reload the settings. The reload rebuilds every chain.
 fn reload(installation: &Installation, serving: &mut Serving, number: u32) {
     let text = std::fs::read_to_string(&installation.config).expect("the settings");
     let mut table: toml::Table = text.parse().expect("TOML");
@@ -157,7 +157,7 @@ fn reload(installation: &Installation, serving: &mut Serving, number: u32) {
     serving.process.signal("HUP");
 }
 
-/// Asserts as many reloads as minutes, and at least one; there is one for each sample, and on a busy machine two may be one.
+/// Asserts as many reloads as minutes, and at least a single reload. A sample has a reload, and on a busy machine two reloads may merge.
 fn assert_reloaded(duration: Duration, metrics: &Metrics) {
     let reloads = metrics.sum_of("tollgate_settings_reloads_total", "\"ok\"");
     let failed = metrics.sum_of("tollgate_settings_reloads_total", "\"failed\"");
@@ -169,7 +169,7 @@ fn assert_reloaded(duration: Duration, metrics: &Metrics) {
     );
 }
 
-/// The end of a soak: nothing grows while the load stays the same.
+/// The end of a soak: no growth under a constant load.
 fn assert_flat(before: Sample, samples: &[Sample], quiet: Sample, requests: u64) {
     let (memory, descriptors) = trends(samples);
     print_line(format_args!("{requests} requests"));
@@ -190,7 +190,7 @@ fn assert_flat(before: Sample, samples: &[Sample], quiet: Sample, requests: u64)
         descriptors <= DESCRIPTORS_GROWTH_MAX,
         "descriptors grow: {samples:?}"
     );
-    // Each request at the same time may have left a connection to a provider.
+    // Every concurrent request may have left a connection to a provider.
     let most = before.descriptors + CONCURRENCY as u64;
     assert!(
         quiet.descriptors <= most,
@@ -215,8 +215,7 @@ fn assert_grown_little(samples: &[Sample], quiet: Sample) {
     );
 }
 
-/// Two providers behind one stand-in, one over HTTP/1.1 and one over HTTP/2, which are called regardless of failures; a
-/// cache that is soon full.
+/// Two providers behind a stand-in, over HTTP/1.1 and over HTTP/2, called regardless of failures; and a small cache.
 const SETTINGS: &str = r#"
         [[provider]]
         health = { failures = 1000, window_secs = 1, cooldown_secs = 1 }
@@ -248,10 +247,10 @@ const SETTINGS: &str = r#"
         log_level = "info"
 "#;
 
-/// One with these settings too.
+/// An installation with the chaos settings and `more`.
 async fn installation(more: &str) -> Installation {
     let setup = Setup {
-        // A million bytes each would be kept otherwise.
+        // Otherwise a million bytes a call would be kept.
         calls_kept: 0,
         ..Setup::with(&format!("{SETTINGS}\n{more}"))
     };
@@ -277,7 +276,7 @@ pub(super) fn print_line(what: std::fmt::Arguments<'_>) {
     println!("{what}");
 }
 
-/// For each account a client over HTTP/1.1 and one over HTTP/2.
+/// For every account, a client over HTTP/1.1 and a client over HTTP/2.
 fn clients(serving: &Serving, accounts: &[(String, String)]) -> Vec<[Client; 2]> {
     let client = |key: &str| Client::new(&serving.url).with_key(key);
     accounts

@@ -1,4 +1,4 @@
-//! Authorities of clients' certificates that a reload replaces.
+//! Authorities of clients' certificates, replaced by a reload.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use super::installation::{Installation, ended};
 use super::reload::{edit, element, toml_of};
 use crate::rig::{CHAT, chat};
 
-/// The status of a request; `None` where the handshake fails.
+/// The status of a request; `None` for a failed handshake.
 async fn status(client: &Client) -> Option<u16> {
     let request = client.request("GET", "/v1/models", Default::default());
     let answer = client.try_send(request).await;
@@ -35,7 +35,7 @@ async fn client_certificates_are_verified_against_the_authorities_of_the_last_re
     let serving = installation.serve().await;
     let client = || Client::new(&serving.tls_url).with_key(&installation.key);
     let by = |own: &Certificate| client().with_tls_as(&installation.ca_pem, own);
-    // Each has the sessions of its earlier connections, and offers to resume them.
+    // A client has the TLS sessions of earlier connections, and offers a resumption.
     let (by_old, by_new) = (by(&old), by(&new));
     assert_eq!(status(&by_old).await, Some(200));
     assert_eq!(status(&by_new).await, None);
@@ -69,7 +69,7 @@ async fn client_certificates_are_verified_against_the_authorities_of_the_last_re
     let (events, end) = stream.rest().await;
     assert!(events.last().expect("events").is_done(), "{end:?}");
 
-    // Both, as while clients change theirs; then none is asked for, and again one.
+    // Two authorities, for the time of a change at the clients. Next no certificate is requested, and at last a single authority.
     write(&format!("{}{}", old.ca_pem, new.ca_pem));
     installation.run(&["reload"]).await;
     assert_eq!(status(&by_old).await, Some(200));
@@ -88,7 +88,7 @@ async fn client_certificates_are_verified_against_the_authorities_of_the_last_re
     assert_eq!(status(&by_old).await, Some(200));
 }
 
-/// Listeners are recognized by their addresses: one without authorities must not get the place of one with them.
+/// Listeners are recognized by their addresses: a listener without authorities must not get the place of a listener with authorities.
 #[tokio::test]
 async fn listeners_that_change_places_in_the_file_keep_certificates_and_authorities() {
     let installation = Installation::new("").await;

@@ -11,8 +11,8 @@ use crate::rig::SECRETS;
 
 const ADA: &str = "ada@example.com";
 
-/// The program is killed while its mail server accepts nothing. The code was queued durably before the response, so the next run sends it, and
-/// it is valid in that browser.
+/// The program is killed while the mail server accepts no mail. The code was queued durably before the response: the next run sends the
+/// code, and the code is valid in the browser of the request.
 #[tokio::test]
 async fn a_queued_code_is_delivered_after_a_kill() {
     let mailbox = Mailbox::start(mailbox::Settings::default()).expect("free ports");
@@ -23,7 +23,7 @@ async fn a_queued_code_is_delivered_after_a_kill() {
     let installation = Installation::new(&settings(&mailbox)).await;
     let mut serving = installation.serve().await;
     let cookie = request_code(&serving.url, ADA).await;
-    // Between two attempts: what is under way at a kill is not repeated.
+    // Between two attempts: an attempt under way at a kill is not repeated.
     let store = installation.store();
     let later = Timestamp::from_micros(i64::MAX);
     let waits = || {
@@ -51,8 +51,8 @@ async fn a_queued_code_is_delivered_after_a_kill() {
     serving.process.kill();
 }
 
-/// The node that delivers is paused or killed when the mail server has the message and has not answered: the node that delivers from then on
-/// sent it again, since nothing said that it was sent. Now its claim is durable before the first byte leaves.
+/// The delivering node is paused or killed when the mail server has the message and has not answered. The next delivering node sent the
+/// message again, because no record showed the send. Now a claim is durable before the first byte leaves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_code_whose_node_is_paused_or_killed_while_it_is_sent_is_sent_once() {
     let mailbox = Mailbox::start(mailbox::Settings::default()).expect("free ports");
@@ -75,10 +75,10 @@ async fn a_code_whose_node_is_paused_or_killed_while_it_is_sent_is_sent_once() {
         cluster.nodes[holder].process.signal(signal);
         mailbox.behave(Behaviour::default());
         running.retain(|node| *node != holder);
-        // As if the holder had not renewed it for ten seconds.
+        // As if the holder had not renewed the lease for ten seconds.
         sql("UPDATE leases SET held_until = 0 WHERE node = 0");
         let next = cluster.leader_of(&running).await;
-        // Sent after everything that was due when it was queued.
+        // Sent after every message due at the time of queueing.
         let other = format!("after-{address}");
         request_code(&cluster.nodes[next].url, &other).await;
         mailbox.message(&other, 1).await;
@@ -98,7 +98,7 @@ async fn a_code_whose_node_is_paused_or_killed_while_it_is_sent_is_sent_once() {
 }
 
 impl Cluster {
-    /// Waits until one of these nodes is the leader.
+    /// Waits until one of `nodes` is the leader.
     async fn leader_of(&self, nodes: &[usize]) -> usize {
         let found = async {
             loop {
@@ -114,7 +114,7 @@ impl Cluster {
     }
 }
 
-/// Settings that deliver to a mailbox.
+/// Settings for delivery to a mailbox.
 fn settings(mailbox: &Mailbox) -> String {
     format!(
         "[signin.mail]\nsmtp_url = \"smtp://{}\"\nfrom = \"codes@example.net\"",
@@ -131,7 +131,7 @@ async fn request_code(url: &str, address: &str) -> String {
     cookie
 }
 
-/// Opens a page; returns the browser's cookie after it, and the CSRF token of the page.
+/// Opens a page; returns the browser's cookie after the page, and the CSRF token of the page.
 async fn open_page(url: &str, path: &str, cookie: &str) -> (String, String) {
     let client = Client::new(url);
     let mut request = client.request("GET", path, Default::default());
@@ -149,7 +149,7 @@ async fn open_page(url: &str, path: &str, cookie: &str) -> (String, String) {
     (cookie, after.split('"').next().unwrap_or("").to_owned())
 }
 
-/// Sends a form; returns the status and the browser's cookie after it.
+/// Sends a form; returns the status and the browser's cookie after the form.
 async fn send(url: &str, path: &str, cookie: &str, form: String) -> (u16, String) {
     let client = Client::new(url);
     let mut request = client.request("POST", path, form.into());
@@ -165,13 +165,13 @@ async fn send(url: &str, path: &str, cookie: &str, form: String) -> (u16, String
     )
 }
 
-/// The session, which comes before the mark of the browser.
+/// The session's cookie, ahead of the browser's mark.
 fn first_cookie(answer: &tollgate_testing::Answer) -> Option<&str> {
     answer.headers.get("set-cookie")?.to_str().ok()
 }
 
-/// A leaked key is sent to every node several times at once: one of the requests revokes it, every node refuses it, and its owner gets one mail, also
-/// when the mail server takes none at first.
+/// A leaked key is sent to every node several times at once: one of the requests revokes the key, and every node refuses the key. The owner
+/// gets a single mail, also when the mail server takes no mail at first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_are_sent_a_leaked_key_at_once_refuse_it_and_send_one_mail() {
     let mailbox = Mailbox::start(mailbox::Settings::default()).expect("free ports");

@@ -1,4 +1,4 @@
-//! The program killed between the payment and its credit.
+//! The program killed between the payment and the credit.
 
 use std::path::Path;
 
@@ -44,14 +44,14 @@ async fn serve(installation: &Installation) -> Serving {
 }
 
 /// PayPal has captured the payment, the response is lost, PayPal cannot be read, and the process is killed. The next run finds the payment
-/// and credits it once, without an action of the buyer.
+/// and books the credit once, without an action of the buyer.
 #[tokio::test]
 async fn a_payment_interrupted_by_a_kill_is_credited_at_the_next_start() {
     let paypal = PayPal::start().await;
     let folder = tollgate_testing::tempdir().expect("a folder");
     let ca = folder.path().join("paypal-ca.pem");
     std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
-    // The commands that create the account run without the PayPal settings, which are written after them.
+    // The commands for the account run without the PayPal settings. The PayPal settings are written afterwards.
     let installation = Installation::of(Setup::with("")).await;
     let text = std::fs::read_to_string(&installation.config).expect("settings");
     let with_paypal = format!("{text}\n{}", settings(&paypal, &ca));

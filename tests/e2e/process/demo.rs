@@ -1,4 +1,4 @@
-//! The demo: its output, and the commands that it prints.
+//! The demo: output, and printed commands.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use tollgate_testing::{Client, Process};
 use super::installation::ended;
 use crate::rig::{CHAT, SECRETS, micros};
 
-/// Starts the demo with these arguments and returns its first line for which `is_it` holds.
+/// Starts the demo with the arguments `words`, and returns the first line accepted by `is_it`.
 async fn demo(words: &[&str], is_it: fn(&str) -> bool) -> (Process, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(["demo", "--port", "0"]).args(words);
@@ -53,7 +53,7 @@ async fn the_demo_prints_its_addresses_serves_and_removes_its_files() {
         );
         assert_eq!(body["x_svc"]["owner"], said["account"], "{what}");
     }
-    // Discovery by a client without a token: the metadata document is named by the URL that it called.
+    // Discovery by a client without a token: the metadata document is named by the URL of the client's call.
     let base_url = text("base_url");
     assert_eq!(text("mcp_url"), format!("{base_url}/mcp"));
     let refused = Client::new(base_url).post("/mcp", &body).await;
@@ -98,7 +98,7 @@ async fn the_demo_prints_its_addresses_serves_and_removes_its_files() {
 async fn each_command_that_the_demo_prints_works_as_printed() {
     let (mut process, _) = demo(&[], |line| line.contains("Ctrl-C")).await;
     let output = process.output();
-    // A command continues in the next line where it ends with a backslash.
+    // A command with a backslash at the end of a line continues in the next line.
     let joined = output.replace("\\\n", " ");
     let commands: Vec<&str> = joined
         .lines()

@@ -19,7 +19,7 @@ const ROUNDS: usize = 6;
 const CODES: usize = 4;
 const REDIRECT: &str = "https://app.example/cb";
 
-/// A code for the app, allowed in this browser.
+/// A code for the app, allowed in `browser`.
 async fn code(browser: &mut Browser, client: &str) -> String {
     let query = encoded(&[
         ("client_id", client),
@@ -43,7 +43,7 @@ async fn exchange(url: &str, client: &str, code: &str) -> Option<Result<String, 
     Some(tokens.map(|tokens| tokens["access_token"].as_str().expect("a text").to_owned()))
 }
 
-/// All that a code is exchanged for.
+/// The whole answer to the exchange of a code.
 async fn exchange_for_tokens(url: &str, client: &str, code: &str) -> Option<Result<Value, u16>> {
     let body = encoded(&[
         ("grant_type", "authorization_code"),
@@ -64,8 +64,8 @@ async fn exchange_for_tokens(url: &str, client: &str, code: &str) -> Option<Resu
     })
 }
 
-/// A token that was delivered stays valid. A client without an answer retries: either its code was never used and it gets a
-/// token, or it was used, and its token is revoked, since the retry cannot be distinguished from an attack. No undelivered token is valid.
+/// A delivered token stays valid. A client without an answer retries. With an unused code, the client gets a token. With a used code, the
+/// code's token is revoked, because the retry cannot be distinguished from an attack. No undelivered token is valid.
 #[tokio::test]
 async fn a_kill_during_a_code_exchange_leaves_no_undelivered_token() {
     let installation = Installation::new("").await;
@@ -148,7 +148,7 @@ async fn a_kill_during_a_code_exchange_leaves_no_undelivered_token() {
     ended(&mut serving.process).await;
 }
 
-/// Registers a client that asks for refresh tokens; returns its id and grant types.
+/// Registers a client with refresh tokens; returns the client's id and grant types.
 async fn register(url: &str) -> (String, Value) {
     let metadata = json!({
         "redirect_uris": [REDIRECT],
@@ -202,7 +202,7 @@ async fn clients_and_grants_from_before_refresh_tokens_were_switched_on_get_none
     ended(&mut serving.process).await;
 }
 
-/// A proxy would resolve the host by itself, and could reach what the gateway must not.
+/// A proxy would resolve the host by itself, and could reach addresses forbidden to the gateway.
 #[tokio::test]
 async fn a_client_document_is_never_fetched_by_a_proxy() {
     let installation = Installation::new("").await;
@@ -221,7 +221,7 @@ async fn a_client_document_is_never_fetched_by_a_proxy() {
     }
     command.env_remove("NO_PROXY").env_remove("no_proxy");
     let mut serving = installation.serve_as(command).await;
-    // A name that exists nowhere (RFC 6761 section 6.4): only a proxy could be asked for it.
+    // A nonexistent name (RFC 6761 section 6.4): only a proxy could get a request for the name.
     let query = encoded(&[
         ("client_id", "https://app.invalid/client.json"),
         ("redirect_uri", REDIRECT),
@@ -232,7 +232,7 @@ async fn a_client_document_is_never_fetched_by_a_proxy() {
     assert_eq!(page.status, 400);
     let reason = "the document at client_id cannot be fetched";
     assert!(page.text().contains(reason), "{}", page.text());
-    // The answer waited for the fetch, so a connection would be there.
+    // The answer waited for the fetch: a connection would have arrived.
     assert!(proxy.accept().is_err(), "the proxy was asked");
     serving.process.signal("TERM");
     ended(&mut serving.process).await;

@@ -1,4 +1,4 @@
-//! Syncs that fail after the data has reached the disk: what clients receive, and what the next start finds charged.
+//! Syncs with a failure after the data has reached the disk: the answers to clients, and the charges found by the next start.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::rig::{CHAT, audited, chat, micros};
 struct FailingSync {
     installation: Installation,
     serving: Serving,
-    /// While this file is there, they fail.
+    /// The syncs fail while the file exists.
     fails: PathBuf,
 }
 
@@ -44,7 +44,7 @@ impl FailingSync {
         std::fs::write(&self.fails, "").expect("written");
     }
 
-    /// What has been charged according to the next start, on a disk that works.
+    /// The charges according to the next start, on a working disk.
     async fn charged(mut self) -> i64 {
         assert_eq!(ended(&mut self.serving.process).await.code(), Some(1));
         let output = self.serving.process.output();
@@ -58,7 +58,7 @@ impl FailingSync {
     }
 }
 
-/// The disk may have taken a charge whose sync failed: its answer is refused, and the next start finds it charged.
+/// The disk may have taken a charge with a failed sync: the answer is refused, and the next start finds the charge.
 #[tokio::test]
 async fn a_whole_answer_whose_charge_may_be_on_the_disk_is_refused_and_the_next_one_is_not_begun() {
     let disk = FailingSync::serve().await;

@@ -1,5 +1,5 @@
-//! Locks and fencing of one database under several names: a second gateway is refused, and where no lock works the first stops serving.
-//! Then the repair of a database that two processes have written.
+//! Locks and fencing of one database under several names: a second gateway is refused. Without working locks, the first gateway stops
+//! serving. Afterwards: the repair of a database written by two processes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,7 +21,7 @@ use crate::rig::{CHAT, audited, chat, micros};
 /// A time in no particular year.
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
-/// Settings like the installation's, which name its database otherwise.
+/// Settings like the installation's, with the name `name` for the database.
 fn settings_for(installation: &Installation, name: &str) -> PathBuf {
     let text = fs::read_to_string(&installation.config).expect("the settings");
     let other = text.replace("sqlite:tollgate.db", &format!("sqlite:{name}"));
@@ -31,7 +31,7 @@ fn settings_for(installation: &Installation, name: &str) -> PathBuf {
     file
 }
 
-/// Runs the program with other settings: its exit code and its output.
+/// Runs the program with the settings `config`: exit code and output.
 async fn run_with(
     installation: &Installation,
     config: &Path,
@@ -67,7 +67,7 @@ async fn a_second_gateway_is_refused_whatever_name_it_uses() {
         serving.process.id()
     );
     let second = "has 2 names (hard links)";
-    //   the name, and the error for it while the file has another name and while it has none
+    // the name, and the error for the name while the file has another name, and without another name
     for (name, with_link, alone) in [
         ("linked.db", named.as_str(), named.as_str()),
         ("elsewhere/tollgate.db", &named, &named),
@@ -88,13 +88,13 @@ async fn a_second_gateway_is_refused_whatever_name_it_uses() {
             code == Some(1) && output.contains(&named),
             "{name}:\n{output}"
         );
-        // The socket is beside the file, so a command finds the gateway by each of its names.
+        // The socket is beside the file, so a command finds the gateway by every name of the file.
         let words = ["credits", "grant", "--account", &installation.account];
         let words = [&words[..], &["--amount", "1", "--reference", name]].concat();
         let (code, output) = run_with(&installation, &config, &words).await;
         assert_eq!(code, Some(0), "{name}:\n{output}");
     }
-    // The lock is the file's own: without the lock file beside it a second gateway is refused as well.
+    // The database file itself is locked: without the lock file beside the database, a second gateway is refused as well.
     fs::remove_file(folder.join("tollgate.db.lock")).expect("it is removed");
     let (status, output) = installation.fail().await;
     assert_eq!(status.code(), Some(1), "{output}");
@@ -115,7 +115,7 @@ enum Name {
     Hard,
 }
 
-/// The guarantee without locks: no response is delivered that the first process decided on stale balances.
+/// The guarantee without locks: no response decided by the first process on stale balances is delivered.
 #[tokio::test]
 async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_ends() {
     for name in [Name::Same, Name::Symbolic, Name::Hard] {
@@ -124,11 +124,11 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
         let client = serving.client(&installation);
         let mut delivered = 0;
         if name != Name::Hard {
-            // Through a hard link these would be in a log that the other process does not see.
+            // Through a hard link the charges would be in a log invisible to the second process.
             let answer = client.post(CHAT, &chat(false)).await;
             delivered += micros(&answer.json()["x_svc"]["credits_used"]);
         }
-        // A whole answer, whose hold is in memory alone, and a stream in its middle, whose hold the other process releases.
+        // A whole answer with a hold in memory alone, and an unfinished stream with a hold released by the second process.
         installation
             .provider
             .script(Script::hold(0, "whole").once());
@@ -157,7 +157,7 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
         Ledger::start(Arc::clone(&second), NOW).expect("the books open");
         installation.provider.gate("whole").open();
         installation.provider.gate("middle").open();
-        // It may have ended by itself before.
+        // The process may have ended by itself before.
         if let Ok(answer) = whole.await.expect("clients do not panic") {
             assert_eq!(answer.status, 503, "{name:?}: {}", answer.text());
             assert_eq!(answer.json()["error"]["code"], "store_unavailable");
@@ -189,8 +189,8 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
         }
         second.close();
         if name == Name::Hard {
-            // The log of the first process was not checkpointed into the file when it ended.
-            // The two names are one file, so that to rename one to the other would do nothing.
+            // The log of the first process was not checkpointed into the file when it ended. The two names are one file, so a rename to the
+            // second name would have no effect.
             fs::remove_file(&path).expect("one name is left");
             fs::rename(&other, &path).expect("and is the one of the settings");
             for beside in ["-wal", "-shm"] {
@@ -208,7 +208,7 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
             delivered,
             "{name:?}: the charges that clients received"
         );
-        // The holds of the first process are lost with its log.
+        // The holds of the first process are lost with the process's log.
         let accepted = installation.ask(&["repair", "--accept-loss"]).await;
         assert_eq!(
             accepted["is_loss_accepted"],
@@ -223,7 +223,7 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
     }
 }
 
-/// Holds so many credits for a request, as a gateway does.
+/// Holds credits for a request, like a gateway.
 fn hold(
     ledger: &Ledger,
     account: AccountId,
@@ -250,7 +250,7 @@ fn hold(
         .expect("there is credit")
 }
 
-/// Charges so many credits for it.
+/// Charges `credits` credits for the hold.
 async fn settle(hold: Hold, credits: i64) {
     let usage = UsageRecord {
         credential: None,
@@ -277,8 +277,8 @@ async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
     let installation = Installation::new("").await;
     let path = installation.database();
     let account: AccountId = installation.account.parse().expect("an account");
-    // As two gateways from before the fence, through a name each: of 1000 credits they sell 600 and 700. The second gives back a hold that
-    // the first settles nevertheless.
+    // Two gateways of a release before the fence, through two names: the gateways sell 600 and 700 of 1000 credits. The second gateway
+    // gives back a hold, and the first gateway still settles the hold.
     let first_store = open_unlocked(&path, false);
     let (first, _) = Ledger::start(Arc::clone(&first_store), NOW).expect("the books open");
     let mut open = hold(&first, account, 1, 100, None);
@@ -373,7 +373,7 @@ async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
     audited(&path);
 }
 
-/// A request was charged more than its tokens cost: nothing in the journal shows which of the two is right.
+/// A request was charged more than its tokens cost: the journal does not show whether the charge or the tokens are right.
 #[tokio::test]
 async fn books_that_a_repair_does_not_help_are_left_alone() {
     let installation = Installation::new("").await;

@@ -1,4 +1,4 @@
-//! Flows of several requests, each of which another node of a cluster serves: nothing is charged, credited or sent twice.
+//! Flows of several requests, every request at another node of a cluster. No charge, credit or message is made twice.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -19,10 +19,10 @@ use crate::rig::{Browser, CHAT, PRICE_OF_A_CHAT, SECRETS, chat};
 use crate::sign_in::{ask, type_code};
 use crate::ucp::{AGENT, PROTOCOL, Platform, payment, plan};
 
-/// What the plan costs for a month.
+/// The price of the plan for a month.
 pub(super) const MONTH_CENTS: i64 = 19_900;
 
-/// A cluster with everything that it sells, behind a balancer.
+/// A cluster with every product, behind a balancer.
 pub(super) struct Flows {
     pub(super) cluster: Cluster,
     pub(super) balancer: Balancer,
@@ -76,7 +76,7 @@ impl Flows {
         }
     }
 
-    /// An account of this address, with a key that every node knows.
+    /// An account with `address`, and a key known to every node.
     pub(super) async fn account(&self, address: &str) -> (AccountId, String) {
         let made = ["account", "create", "--class", "free", "--email", address];
         let made = self.cluster.ask("a", &made).await;
@@ -89,23 +89,23 @@ impl Flows {
         (account.parse().expect("an id"), key)
     }
 
-    /// A client whose requests go to one node after the other.
+    /// A client with requests to every node in turn.
     pub(super) fn client(&self) -> Client {
         Client::new(&self.balancer.url)
     }
 
-    /// A browser that has signed in with the code that this address was sent.
+    /// A browser after a sign-in with the code sent to `address`.
     pub(super) async fn signed_in(&self, address: &str) -> Browser {
         signed_in(&self.balancer.url, &self.mailbox, address).await
     }
 
-    /// Waits until a chat with this bearer has this status at every node.
+    /// Waits until a chat with `bearer` has `status` at every node.
     async fn becomes(&self, bearer: &str, status: u16, what: &str) {
         self.becomes_at(CHAT, bearer, |found| found == status, what)
             .await;
     }
 
-    /// The same with a request to another resource.
+    /// Waits for a status at every node, with a request to `path`.
     async fn becomes_at(&self, path: &str, bearer: &str, is_so: impl Fn(u16) -> bool, what: &str) {
         for node in &self.cluster.nodes {
             let client = Client::new(&node.url).with_key(bearer);
@@ -134,7 +134,7 @@ impl Flows {
     }
 }
 
-/// A browser that has signed in at `url` with the code that this address was sent.
+/// A browser after a sign-in at `url` with the code sent to `address`.
 pub(super) async fn signed_in(url: &str, mailbox: &Mailbox, address: &str) -> Browser {
     let mut browser = Browser::at(url);
     let asked = ask(&mut browser, "/sign-in", address).await;
@@ -222,7 +222,7 @@ async fn a_persons_pages_and_apps_are_served_by_another_node_at_each_request() {
     assert_eq!(revoked.status, 303, "{}", revoked.text());
     flows.becomes(&key, 401, "a revoked key").await;
 
-    // An app: registered, allowed, its token used, refreshed and revoked.
+    // An app: registered and allowed; the app's token is used, refreshed and revoked.
     let client = flows.client();
     let app = App::allowed(&client, &mut browser).await;
     let exchange = app.exchange();
@@ -247,7 +247,7 @@ async fn a_persons_pages_and_apps_are_served_by_another_node_at_each_request() {
         .becomes_at("/mcp", &access, is_unknown, "a revoked token")
         .await;
 
-    // The sandbox's token ends with the session, at whichever node that ends.
+    // The sandbox's token ends with the session, at any node.
     browser.get("/sandbox").await;
     let given = browser.submit("/sandbox/token", &[]).await;
     assert_eq!(given.status, 200, "{}", given.text());
@@ -270,7 +270,7 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Registers one, and allows it in this browser.
+    /// Registers an app, and allows the app in `browser`.
     pub(super) async fn allowed(client: &Client, browser: &mut Browser) -> App {
         let metadata = json!({
             "client_name": "Notebook Copilot",
@@ -306,7 +306,7 @@ impl App {
         App { id, code }
     }
 
-    /// The request for tokens in exchange for its code.
+    /// The request for tokens in exchange for the app's code.
     pub(super) fn exchange(&self) -> [(&'static str, &str); 5] {
         [
             ("grant_type", "authorization_code"),
@@ -317,7 +317,7 @@ impl App {
         ]
     }
 
-    /// The request for new ones in exchange for a refresh token.
+    /// The request for new tokens in exchange for a refresh token.
     pub(super) fn refresh<'t>(&'t self, token: &'t str) -> [(&'static str, &'t str); 3] {
         [
             ("grant_type", "refresh_token"),
@@ -335,7 +335,7 @@ pub(super) fn tokens(answer: &Answer) -> [String; 2] {
     })
 }
 
-/// The path of the page that changes a key of this name.
+/// The path of the page for changes of the key `name`.
 pub(super) fn edit_of(list: &Answer, name: &str) -> String {
     let (_, row) = list
         .text()
@@ -347,7 +347,7 @@ pub(super) fn edit_of(list: &Answer, name: &str) -> String {
     path.to_owned()
 }
 
-/// A session of an MCP server, begun at one node and continued at the others.
+/// A session of an MCP server, begun at a node and continued at the remaining nodes.
 async fn session_of_mcp(flows: &Flows, token: &str) {
     let client = flows.client().with_key(token);
     let accept = ("accept", "application/json, text/event-stream");
@@ -383,7 +383,7 @@ async fn a_purchase_whose_requests_go_to_several_nodes_is_paid_once() {
     flows.close(&["mara@example.com", "ursula@example.com"]);
 }
 
-/// A node that had freed credit spent it until the leader took it back.
+/// A node with freed credit spent the credit until the leader took the credit back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credits_held_at_a_refund_are_spent_at_no_node() {
     const STREAMS_EACH: usize = 3;
@@ -417,7 +417,7 @@ async fn credits_held_at_a_refund_are_spent_at_no_node() {
     for (client, mut stream) in streams {
         let (events, _) = stream.rest().await;
         assert!(!events.is_empty());
-        // The stream has freed more than it has cost. A node may wait for the answer of another one.
+        // The stream has freed more credit than the charge. A node may wait for the answer of another node.
         for _ in 0..2 {
             let answer = client.post(CHAT, &chat(false)).await;
             assert!([402, 503].contains(&answer.status), "{}", answer.text());
@@ -437,7 +437,7 @@ async fn credits_held_at_a_refund_are_spent_at_no_node() {
     flows.close(&[address]);
 }
 
-/// Credits bought with PayPal: ordered at one node; the buyer returns to all of them at once, while PayPal notifies another.
+/// Credits bought with PayPal: ordered at a node. The buyer returns to every node at once, while PayPal notifies another node.
 async fn top_up(flows: &Flows) {
     let address = "mara@example.com";
     let (account, key) = flows.account(address).await;
@@ -466,7 +466,7 @@ async fn top_up(flows: &Flows) {
         async { while flows.cluster.balance(&account).await != (2_000 * MICROS_PER_CREDIT, 0) {} };
     within("the credit", credited).await;
     assert_eq!(flows.paypal.taken_cents(), 2_000, "taken once");
-    // Two nodes have a part of it, and any of them takes it all back.
+    // Two nodes have a part of the credit, and any node takes the whole credit back.
     for node in &flows.cluster.nodes[..2] {
         let client = Client::new(&node.url).with_key(&key);
         let answer = client.post(CHAT, &chat(false)).await;
@@ -483,7 +483,7 @@ async fn top_up(flows: &Flows) {
     );
 }
 
-/// The plan by a signed transfer (x402): offered at one node, presented to all of them at once, and again.
+/// The plan by a signed transfer (x402): offered at a node, presented to every node at once, and presented again.
 async fn transfer(flows: &Flows) {
     let (account, key) = flows.account("satoshi@example.com").await;
     let client = flows.client().with_key(&key);
@@ -518,7 +518,7 @@ async fn monthly_payment(flows: &Flows) {
     const BODY: &str = r#"{"idempotency_key":"one purchase"}"#;
     let (account, key) = flows.account("lovelace@example.com").await;
     let client = flows.client();
-    // Six challenges at once are one subscription.
+    // Six challenges at once are a single subscription.
     let asked = (0..6).map(|_| mpp::ask(&client, &key));
     let mut offers = Vec::new();
     for answer in futures_util::future::join_all(asked).await {
@@ -576,7 +576,8 @@ async fn monthly_payment(flows: &Flows) {
     assert_eq!(flows.payments(account), 1);
 }
 
-/// The plan bought by a platform (UCP): begun, agreed to and completed at different nodes, each request repeated at all of them at once.
+/// The plan bought by a platform (UCP): begun, agreed to and completed at different nodes, with every request repeated at every node at
+/// once.
 async fn checkout(flows: &Flows) {
     let address = "ursula@example.com";
     let (account, key) = flows.account(address).await;

@@ -13,12 +13,12 @@ use crate::credits::{back_from_paypal, order, order_of};
 use crate::pay::{mpp, x402};
 use crate::ucp::{AGENT, PROTOCOL, Platform, payment, plan};
 
-/// The node that is killed, and one that serves after it.
+/// The killed node, and a node that continues afterwards.
 const DOOMED: usize = 1;
 const OTHER: usize = 2;
 
 impl Flows {
-    /// Kills a node, whose lease and the grace after it have ended then.
+    /// Kills a node, and ends the lease and the grace period.
     async fn kill(&mut self) {
         let node = &mut self.cluster.nodes[DOOMED];
         node.process.kill();
@@ -31,7 +31,7 @@ impl Flows {
     }
 }
 
-/// Repeats a request, as an agent does, until it is answered with 200.
+/// Repeats a request, like an agent, until the answer 200.
 async fn repeated(request: impl AsyncFn() -> Answer) -> Answer {
     let bought = async {
         loop {
@@ -39,7 +39,7 @@ async fn repeated(request: impl AsyncFn() -> Answer) -> Answer {
             if answer.status == 200 {
                 return answer;
             }
-            // The attempt of the node that was killed is not over for the others yet.
+            // For the remaining nodes, the attempt of the killed node is not over yet.
             assert!(
                 [402, 409, 429, 503].contains(&answer.status),
                 "{}",
@@ -50,7 +50,8 @@ async fn repeated(request: impl AsyncFn() -> Answer) -> Answer {
     within("the plan", bought).await
 }
 
-/// Killed between the payment, whose answer it waits for, and the credit. Another node has the row of the purchase alone.
+/// The node is killed between the payment and the credit, in wait for the answer to the payment. Another node has only the row of the
+/// purchase.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_top_up_whose_node_is_killed_during_the_capture_is_credited_once_by_another_node() {
     let mut flows = Flows::start().await;
@@ -80,7 +81,7 @@ async fn a_top_up_whose_node_is_killed_during_the_capture_is_credited_once_by_an
     flows.close(&[address]);
 }
 
-/// Killed while the facilitator transfers the payment. Another node leaves it alone for as long as that call may take.
+/// Killed while the facilitator transfers the payment. Another node leaves the payment alone for the time limit of the call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transfer_whose_node_is_killed_during_the_settlement_buys_the_plan_once() {
     let mut flows = Flows::start().await;
@@ -113,7 +114,7 @@ async fn a_transfer_whose_node_is_killed_during_the_settlement_buys_the_plan_onc
     flows.close(&[]);
 }
 
-/// Killed while it reads what the buyer has been charged.
+/// Killed during the read of the buyer's charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_monthly_payment_whose_node_is_killed_is_charged_once_and_buys_the_plan() {
     const BODY: &str = r#"{"idempotency_key":"one purchase"}"#;
@@ -148,7 +149,7 @@ async fn a_monthly_payment_whose_node_is_killed_is_charged_once_and_buys_the_pla
     flows.close(&[]);
 }
 
-/// The same in a checkout of a platform, which repeats its request with the same key.
+/// A kill in a checkout of a platform. The platform repeats the request with an equal key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_checkout_whose_node_is_killed_during_its_completion_is_completed_by_another_node() {
     let mut flows = Flows::start().await;

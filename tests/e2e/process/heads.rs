@@ -1,4 +1,4 @@
-//! Request heads as memory: of clients that read no answer, that do not end their head, and of requests that wait at a closed gate.
+//! Request heads as memory: clients without reads of answers, clients with unfinished heads, and requests in wait at a closed gate.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread::JoinHandle;
@@ -13,13 +13,13 @@ use super::upgrade_faults::{logged, new_process};
 use crate::frames::{END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, fields, frame};
 use crate::rig::{CHAT, Setup, chat};
 
-/// Streams on each connection.
+/// Streams per connection.
 const STREAMS: u8 = 100;
 
-/// The value of a field that fills the table of HPACK, of which each reference is one byte (RFC 7541 section 6.1).
+/// The length of a field's value that fills the table of HPACK. A reference to the field is one byte (RFC 7541 section 6.1).
 const VALUE_BYTES: usize = 3_900;
 
-/// Eight references: 31 KB as HTTP/2 counts them.
+/// Eight references: 31 KB by the count of HTTP/2.
 const REFERENCES: [u8; 8] = [0xbe; 8];
 
 const REQUESTS: usize = 40;
@@ -37,7 +37,7 @@ async fn limited() -> Installation {
     Installation::of(Setup::with(&settings)).await
 }
 
-/// A connection whose windows are closed, with a stream for each request that it may have open, and their trailers.
+/// A connection with closed windows, with the maximum number of open streams, and optional trailers.
 fn stalled_streams(has_trailers: bool) -> Vec<u8> {
     // SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 section 6.5.2).
     let mut sent = [PREFACE, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])].concat();
@@ -51,7 +51,7 @@ fn stalled_streams(has_trailers: bool) -> Vec<u8> {
         let stream = 2 * number + 1;
         let mut block = request.clone();
         if number == 0 {
-            // A literal with indexing; its length is 127 and the rest in groups of seven bits.
+            // A literal with indexing; the length is 127, and the rest in groups of seven bits.
             let rest = VALUE_BYTES - 127;
             block.extend([0x40, 1, b'x', 127, rest as u8 | 0x80, (rest >> 7) as u8]);
             block.extend([b'v'; VALUE_BYTES]);
@@ -73,7 +73,7 @@ fn stalled_streams(has_trailers: bool) -> Vec<u8> {
     sent
 }
 
-/// Connections on a thread of their own: each sends its bytes, and reads nothing.
+/// Connections on a separate thread. A connection sends bytes and never reads.
 struct Stalled {
     end: oneshot::Sender<()>,
     thread: JoinHandle<()>,
@@ -109,7 +109,7 @@ impl Stalled {
     }
 }
 
-/// `count` connections from each of so many addresses.
+/// `count` connections per address, from `addresses` addresses.
 fn addresses(addresses: u8, count: usize) -> Vec<IpAddr> {
     let from = |number| IpAddr::from(Ipv4Addr::new(127, 0, 1, number));
     let one = |number| std::iter::repeat_n(from(number), count);
@@ -120,7 +120,8 @@ async fn taken(serving: &Serving) -> u64 {
     serving.metric("tollgate_memory_taken_bytes").await
 }
 
-/// An attack is refused, is counted, leaves another client served and the process within its limit, and leaves nothing behind.
+/// An attack is refused and counted. Meanwhile a second client gets answers, and the process stays within the limit. The attack leaves no
+/// memory behind.
 async fn is_withstood(from: Vec<IpAddr>, bytes: Vec<u8>, least_taken: u64) {
     let installation = limited().await;
     let serving = installation.serve().await;
@@ -138,7 +139,7 @@ async fn is_withstood(from: Vec<IpAddr>, bytes: Vec<u8>, least_taken: u64) {
         let answer = client.post(CHAT, &chat(number % 2 == 0)).await;
         assert_eq!(answer.status, 200, "request {number}: {}", answer.text());
     }
-    // Besides this account's requests.
+    // Besides the account's requests.
     let held = taken(&serving).await;
     assert!(held < LIMIT_BYTES / 5, "{held} bytes are taken");
     stalled.end();
@@ -149,7 +150,7 @@ async fn is_withstood(from: Vec<IpAddr>, bytes: Vec<u8>, least_taken: u64) {
     assert!(peak < LIMIT_BYTES, "the process had {peak} bytes");
 }
 
-/// A stranger's streams held 27 KB each for a minute, of which nothing was counted: 500 connections ended a process with 1 GiB.
+/// A stranger's streams held 27 KB per stream for a minute, uncounted: 500 connections ended a process with 1 GiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_http2_streams_of_one_address_stay_within_its_share() {
     is_withstood(addresses(1, 80), stalled_streams(false), 5 << 20).await;
@@ -165,7 +166,7 @@ async fn trailers_of_stalled_streams_stay_within_the_share_of_their_address() {
     is_withstood(addresses(1, 40), stalled_streams(true), 5 << 20).await;
 }
 
-/// The parser kept up to a megabyte of each head.
+/// The parser kept up to a megabyte per head.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_http1_heads_of_one_address_stay_within_its_share() {
     let head = format!(
@@ -175,7 +176,7 @@ async fn unfinished_http1_heads_of_one_address_stay_within_its_share() {
     is_withstood(addresses(1, 600), head.into_bytes(), 5 << 20).await;
 }
 
-/// The connection kept each answered request's head for the time limit of a body, uncounted.
+/// The connection kept the head of an answered request for the time limit of a body, uncounted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answered_http1_requests_without_their_body_stay_within_the_share() {
     let head = format!(
@@ -190,7 +191,7 @@ async fn a_head_of_http1_is_refused_as_soon_as_it_is_too_long() {
     let installation = limited().await;
     let serving = installation.serve().await;
     let mut raw = RawClient::connect(address(&serving)).await;
-    // No end that an answer could wait for.
+    // A head without an end for an answer to wait for.
     let head = format!(
         "GET / HTTP/1.1\r\nhost: localhost\r\nx: {}",
         "v".repeat(256 << 10)
@@ -214,7 +215,7 @@ async fn requests_that_wait_at_a_closed_gate_are_counted_and_answered() {
     let mut upgrade = installation.spawn(installation.command(&["upgrade"]));
     logged(&serving, "the new process is ready to take over").await;
     let new = new_process(&serving);
-    // It has the store then, and does not serve: the gate stays closed.
+    // The new process has the store, and does not serve: the gate stays closed.
     new.signal("STOP");
     logged(&serving, "handing the store over").await;
     let mut waiting = Vec::new();

@@ -1,4 +1,4 @@
-//! Conditions outside of the program that an operator has to see in time: a locked database, and a certificate at its end.
+//! Conditions outside of the program that an operator has to see in time: a locked database, and an expiring certificate.
 
 use rusqlite::Connection;
 use serde_json::Value;
@@ -15,8 +15,8 @@ fn texts(list: &Value) -> String {
     list.to_string()
 }
 
-/// Another program that holds SQLite's write lock stops every commit. It was visible in no other way than as requests without an answer,
-/// and then only when it had lasted for five seconds.
+/// Another program with SQLite's write lock stops every commit. The only visible effect was requests without an answer, and only after five
+/// seconds.
 #[tokio::test]
 async fn a_database_locked_by_another_program_is_a_reason_not_to_be_ready() {
     let installation = Installation::new("").await;
@@ -58,7 +58,7 @@ async fn a_database_locked_by_another_program_is_a_reason_not_to_be_ready() {
     audited(&installation.database());
 }
 
-/// No file system here has a terabyte free, or the same request is answered: what the program reads of the real one decides.
+/// The free space of the real file system decides: with less than a terabyte the request is refused, otherwise answered.
 #[tokio::test]
 async fn a_disk_with_less_space_than_is_set_refuses_new_work_and_says_so() {
     let least = 1_u64 << 40;

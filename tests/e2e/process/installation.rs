@@ -1,4 +1,4 @@
-//! An installation: a folder with settings and a database, on which the real program runs repeatedly.
+//! An installation: a folder with settings and a database, for repeated runs of the real program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -20,32 +20,32 @@ pub(super) struct Installation {
     pub(super) account: String,
     pub(super) key: String,
     pub(super) ca_pem: String,
-    /// The address of its PostgreSQL database, where it has one.
+    /// The address of the PostgreSQL database; `None` for a file.
     pub(super) postgres: Option<String>,
-    /// The program that it runs.
+    /// The program to run.
     pub(super) program: PathBuf,
-    /// The variables that its settings name besides the provider's key.
+    /// The environment variables of the settings besides the provider's key.
     pub(super) variables: Vec<(&'static str, &'static str)>,
 }
 
-/// The program while it serves.
+/// The running gateway.
 pub(super) struct Serving {
     pub(super) process: Process,
     /// The plain listener.
     pub(super) url: String,
-    /// The one with TLS.
+    /// The TLS listener.
     pub(super) tls_url: String,
     /// The admin address.
     pub(super) admin_url: String,
 }
 
 impl Installation {
-    /// Settings as usual with `settings` over them, and an account made by the program's own commands.
+    /// The usual settings with `settings` over the usual settings, and an account made by the program's commands.
     pub(super) async fn new(settings: &str) -> Installation {
         Installation::of(Setup::with(settings)).await
     }
 
-    /// The same with a PostgreSQL database at this address.
+    /// An installation on the PostgreSQL database at `url`.
     pub(super) async fn on_postgres(url: &str, settings: &str) -> Installation {
         let setup = Setup::with(&format!("{settings}\n[store]\nurl = '{url}'"));
         let mut installation = Installation::of(setup).await;
@@ -72,7 +72,7 @@ impl Installation {
         installation
     }
 
-    /// Creates an account with so many credits, and a key; returns both.
+    /// Creates an account with `credits` credits, and a key; returns the account and the key.
     pub(super) async fn account(&self, credits: &str) -> (String, String) {
         let account = self.ask(&["account", "create", "--class", "pro"]).await;
         let account = text(&account["id"]);
@@ -97,19 +97,19 @@ impl Installation {
         (account, key)
     }
 
-    /// The program with these words, not started yet.
+    /// The program with the arguments `words`, not started yet.
     pub(super) fn command(&self, words: &[&str]) -> Command {
         self.command_with(&self.config, words)
     }
 
-    /// The same with other settings.
+    /// The program with the settings file `config`, not started yet.
     pub(super) fn command_with(&self, config: &Path, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         self.complete(&mut command, config, words);
         command
     }
 
-    /// The program with these arguments, started by a shell that runs `first` before.
+    /// The program with the arguments `words`, started by a shell after the command `first`.
     pub(super) fn command_after(&self, first: &str, words: &[&str]) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{first}; exec \"$0\" \"$@\"")]);
@@ -126,7 +126,7 @@ impl Installation {
             .env("RUST_BACKTRACE", "0");
     }
 
-    /// Runs a command that has to succeed; returns its output.
+    /// Runs a command, expects success and returns the output.
     pub(super) async fn run(&self, words: &[&str]) -> String {
         let mut process = self.spawn(self.command(words));
         let status = ended(&mut process).await;
@@ -144,7 +144,7 @@ impl Installation {
         serde_json::from_str(line).expect("JSON")
     }
 
-    /// Waits until the audit log has these acts and, besides those of users of the machine, no other: actor, action and outcome of each,
+    /// Waits until the audit log has exactly the expected acts, besides acts of users of the machine. An act is actor, action and outcome;
     /// oldest first.
     pub(super) async fn acts(&self, expected: &[[&str; 3]]) {
         let recorded = async {
@@ -168,19 +168,19 @@ impl Installation {
         Process::spawn(&mut command).expect("the program starts")
     }
 
-    /// Starts `tollgate serve` and waits until it listens.
+    /// Starts `tollgate serve` and waits until the gateway listens.
     pub(super) async fn serve(&self) -> Serving {
         self.serve_as(self.command(&["serve"])).await
     }
 
-    /// The same by a command of one's own.
+    /// Starts a gateway by `command` and waits until the gateway listens.
     pub(super) async fn serve_as(&self, command: Command) -> Serving {
         self.listening(self.spawn(command)).await
     }
 
-    /// Waits until a process that was started to serve listens.
+    /// Waits until a started gateway listens.
     pub(super) async fn listening(&self, process: Process) -> Serving {
-        // The stand-in has to run meanwhile, so this thread must not wait.
+        // The stand-in has to run during the wait, so the current thread must not block.
         let waiting = tokio::task::spawn_blocking(move || {
             let line = |words: [&str; 2]| {
                 let is_it = |line: &str| words.iter().all(|word| line.contains(word));
@@ -205,7 +205,7 @@ impl Installation {
         }
     }
 
-    /// Runs `tollgate serve` that must not start: its exit status and output.
+    /// Runs `tollgate serve` and expects a failed start: exit status and output.
     pub(super) async fn fail(&self) -> (ExitStatus, String) {
         let mut process = self.spawn(self.command(&["serve"]));
         let status = ended(&mut process).await;
@@ -221,7 +221,7 @@ impl Installation {
         database(self.folder.path())
     }
 
-    /// Its store, whichever engine has it.
+    /// The store of the installation, with either engine.
     pub(super) fn store(&self) -> Arc<Reader> {
         let store = match &self.postgres {
             None => sqlite::open_read(&self.database()),
@@ -247,19 +247,19 @@ impl Serving {
         }
     }
 
-    /// One number of the metrics, by its name with its labels.
+    /// A number of the metrics, by name with labels.
     pub(super) async fn metric(&self, name: &str) -> u64 {
         metric(&self.admin_url, name).await
     }
 
-    /// Waits until a metric has a value: a request is counted after its answer.
+    /// Waits until a metric has a value: a request is counted after the answer.
     pub(super) async fn metric_becomes(&self, name: &str, value: u64) {
         let is_so = async { while metric_if_there(&self.admin_url, name).await != Some(value) {} };
         within("the value of a metric", is_so).await;
     }
 }
 
-/// One number of the metrics at an admin address.
+/// A number of the metrics at an admin address.
 pub(super) async fn metric(admin_url: &str, name: &str) -> u64 {
     let number = metric_if_there(admin_url, name).await;
     number.unwrap_or_else(|| panic!("no metric `{name}`"))
@@ -272,7 +272,7 @@ async fn metric_if_there(admin_url: &str, name: &str) -> Option<u64> {
     Some(number.parse().expect("a whole number"))
 }
 
-/// Waits for the end of a process without keeping others from their work.
+/// Waits for the end of a process, without blocking tasks of the thread.
 pub(super) async fn ended(process: &mut Process) -> ExitStatus {
     let mut status = None;
     let wait = crate::rig::poll_mut(|| {
@@ -280,7 +280,7 @@ pub(super) async fn ended(process: &mut Process) -> ExitStatus {
         status.is_some()
     });
     within("the end of the program", wait).await;
-    // It has ended: this reads the rest of its output.
+    // The process has ended: `wait` reads the rest of the output.
     process.wait()
 }
 

@@ -1,7 +1,7 @@
 //! Kills under load, repeatedly, on one database.
 //!
-//! After each kill: the ledger balances, every charge that a client received is durable, the next start releases the holds, and a client is
-//! charged for nothing else but the one request that it had under way. `TOLLGATE_KILLS` is the number of rounds.
+//! After a kill the ledger balances, every charge received by a client is durable, and the next start releases the holds. The only further
+//! charge of a client is for the client's open request. `TOLLGATE_KILLS` is the number of rounds.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -25,7 +25,7 @@ fn rounds() -> u64 {
     })
 }
 
-/// What clients were delivered: the charge by the id of the request.
+/// The charges delivered to clients, by the id of the request.
 #[derive(Clone, Default)]
 struct DeliveredCharges(Arc<Mutex<HashMap<OperationId, i64>>>);
 
@@ -46,7 +46,7 @@ async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
     kill_repeatedly(&installation, rounds()).await;
 }
 
-/// A fifth of the rounds: each start and each audit takes longer.
+/// A fifth of the rounds: starts and audits take longer.
 #[tokio::test]
 async fn after_a_kill_on_postgresql_delivered_charges_are_durable_and_holds_are_released() {
     let url = Postgres::shared().database();
@@ -61,7 +61,7 @@ async fn kill_repeatedly(installation: &Installation, rounds: u64) {
         payers.push(installation.account("1000").await);
     }
     let mut orphans = 0;
-    // Charges whose client did not receive the end of the answer, of all rounds.
+    // Charges for answers without a delivered end, of every round.
     let mut known = HashSet::new();
     for round in 1..=rounds {
         let mut serving = installation.serve().await;
@@ -100,7 +100,7 @@ async fn kill_repeatedly(installation: &Installation, rounds: u64) {
             let case =
                 format!("round {round}: {account} was charged for {own:?}, and not delivered");
             assert!(own.len() <= 1, "{case}: it had one request under way");
-            // Known where the head of its answer was received.
+            // Known if the head of the answer was received.
             if let (Some(charged), Some(under_way)) = (own.first(), under_way) {
                 assert_eq!(*charged, under_way, "{case}");
             }
@@ -111,7 +111,7 @@ async fn kill_repeatedly(installation: &Installation, rounds: u64) {
         );
     }
     assert!(orphans > 0, "no kill hit a request under way");
-    // The last round's holds are released at the next start, and then the ledger matches what clients received.
+    // The next start releases the last round's holds. Afterwards the ledger matches the charges received by clients.
     let mut serving = installation.serve().await;
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
@@ -132,11 +132,11 @@ async fn a_request_repeated_after_a_kill_on_postgresql_is_charged_once() {
     repeat_after_kills(&installation, rounds().div_ceil(5).max(10)).await;
 }
 
-/// Requests of one key each, sent again after every kill until they have their answer. A client that gets one has paid for one, and
-/// none has paid for two: record and charge became durable together, or not at all.
+/// Requests with idempotency keys, sent again after every kill until an answer arrives. A client with an answer has paid for a single
+/// answer, and no client has paid for two: record and charge become durable together.
 async fn repeat_after_kills(installation: &Installation, rounds: u64) {
     const CLIENTS: usize = 6;
-    // Which request each client is at.
+    // The current request of every client.
     let mut at = [0; CLIENTS];
     let mut answers: HashMap<String, String> = HashMap::new();
     for round in 1..=rounds {
@@ -158,12 +158,12 @@ async fn repeat_after_kills(installation: &Installation, rounds: u64) {
             let done = one.await.expect("clients do not panic");
             *at += done.len();
             for (key, text) in done {
-                // An undelivered response may be delivered now for the first time; a delivered one never changes.
+                // An undelivered response may be delivered for the first time; a delivered response never changes.
                 assert!(answers.insert(key, text).is_none(), "asked for once");
             }
         }
     }
-    // Requests that were under way at the last kill are repeated too.
+    // Requests under way at the last kill are repeated too.
     let mut serving = installation.serve().await;
     for (number, at) in at.iter().enumerate() {
         let client = client(installation, &serving, number);
@@ -171,7 +171,7 @@ async fn repeat_after_kills(installation: &Installation, rounds: u64) {
         let answer = client.send(request).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         answers.insert(key.clone(), answer.text().to_owned());
-        // And an early one, long after.
+        // An early request is repeated long after the answer.
         let (key, request) = keyed(&client, number, 0);
         let answer = client.send(request).await;
         assert_eq!(answers.get(&key).map(String::as_str), Some(answer.text()));
@@ -187,7 +187,7 @@ async fn repeat_after_kills(installation: &Installation, rounds: u64) {
     );
 }
 
-/// The request of one client that has this number.
+/// The request of a client with the number `at`.
 fn keyed(client: &Client, number: usize, at: usize) -> (String, http::Request<bytes::Bytes>) {
     let key = format!("client-{number}-request-{at}");
     let stream = at.is_multiple_of(2);
@@ -197,7 +197,7 @@ fn keyed(client: &Client, number: usize, at: usize) -> (String, http::Request<by
     (key, request)
 }
 
-/// Asks one request after the other until the program is gone: the key of each that was answered, and the answer.
+/// Sends requests in sequence until the program is gone. Returns the keys of answered requests, with the answers.
 async fn send_each_once(
     client: Client,
     number: usize,
@@ -213,7 +213,7 @@ async fn send_each_once(
         assert_eq!(answer.status, 200, "{}", answer.text());
         let text = answer.text().to_owned();
         if at.is_multiple_of(2) && !text.ends_with("data: [DONE]\n\n") {
-            // An end without it is no whole answer.
+            // An end without the final part is no whole answer.
             break;
         }
         done.push((key, text));
@@ -230,7 +230,7 @@ fn client(installation: &Installation, serving: &Serving, number: usize) -> Clie
     }
 }
 
-/// Sends requests until the program is killed; records each complete answer. Returns the id of the request that was under way, if it is known.
+/// Sends requests until the program is killed; records every complete answer. Returns the id of the open request, if known.
 async fn send_until_killed(client: Client, delivered: DeliveredCharges) -> Option<OperationId> {
     for round in 0.. {
         let stream = round % 2 == 0;
@@ -243,7 +243,7 @@ async fn send_until_killed(client: Client, delivered: DeliveredCharges) -> Optio
             let (events, _) = answer.rest().await;
             match &events[..] {
                 [.., last, done] if done.is_done() => last.json(),
-                // An end without it is no whole answer.
+                // An end without the final part is no whole answer.
                 _ => return Some(id),
             }
         } else {
@@ -257,7 +257,7 @@ async fn send_until_killed(client: Client, delivered: DeliveredCharges) -> Optio
     None
 }
 
-/// The charges that no client was delivered of: account and operation. Each is for a usual chat.
+/// The charges without delivery to a client: account and operation. Every charge is for a usual chat.
 fn undelivered(
     installation: &Installation,
     delivered: &DeliveredCharges,

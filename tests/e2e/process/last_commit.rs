@@ -1,4 +1,5 @@
-//! The last commits of an SQLite file: after a stop the file alone has them, and after a kill the loss of its log is noticed.
+//! The last commits of an SQLite file: after a stop, the file alone has the last commits. After a kill, the loss of the file's log is
+//! noticed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +26,7 @@ async fn serve_requests(serving: &Serving, installation: &Installation, count: u
     }
 }
 
-/// Runs a command: its exit code and its output.
+/// Runs a command: exit code and output.
 async fn ask(installation: &Installation, words: &[&str]) -> (Option<i32>, String) {
     let mut process = installation.spawn(installation.command(words));
     let status = ended(&mut process).await;
@@ -63,7 +64,7 @@ async fn a_start_and_the_audit_refuse_a_database_that_lost_its_log_after_a_kill(
     let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
     let mut serving = installation.serve().await;
     let store = installation.store();
-    // What follows stays in the log.
+    // Later commits stay in the log.
     let view = store.snapshot().expect("a view");
     serve_requests(&serving, &installation, REQUESTS).await;
     serving.process.kill();
@@ -118,7 +119,7 @@ async fn a_start_and_the_audit_refuse_a_database_that_lost_its_log_after_a_kill(
             started.contains(&format!("at least {commits} commit")),
             "{damage}: {started}"
         );
-        // What an operator may try next: none of it goes on without the word.
+        // The operator's possible next steps: every step fails without the accepted loss.
         for words in [
             &["audit", "--fix-derived"][..],
             &["repair", "--apply"],

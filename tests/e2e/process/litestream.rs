@@ -1,4 +1,4 @@
-//! Litestream, as `systemd/README.md` describes it, beside a gateway under load.
+//! Litestream by the description in `systemd/README.md`, beside a gateway under load.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ struct Litestream {
 }
 
 impl Litestream {
-    /// Writes its settings: a folder in the place of the object store.
+    /// Writes the settings of Litestream: a folder in place of the object store.
     fn new(installation: &Installation) -> Litestream {
         let folder = installation.folder.path();
         let config = folder.join("litestream.yml");
@@ -49,10 +49,10 @@ impl Litestream {
     }
 }
 
-/// What clients were charged, by request.
+/// The charges of clients, by request.
 type Charges = Arc<Mutex<HashMap<String, i64>>>;
 
-/// Clients that send requests until their gateway ends.
+/// Clients with requests until the end of the gateway.
 fn load(serving: &Serving, installation: &Installation, charges: &Charges) -> Load {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..4 {
@@ -85,7 +85,7 @@ fn so_far(charges: &Charges) -> HashMap<String, i64> {
     charges.lock().expect("not poisoned").clone()
 }
 
-/// The charges of clients that a store does not have. Its books balance, and it has no charge of another amount.
+/// The number of client charges missing in a store. Asserts balanced books, and no charge with a different amount.
 fn missing(store: &Reader, mut charges: HashMap<String, i64>) -> usize {
     let report = tollgate_ledger::audit::audit(store).expect("the store can be read");
     assert!(report.clean(), "{:?}", report.violations);
@@ -100,7 +100,7 @@ fn missing(store: &Reader, mut charges: HashMap<String, i64>) -> usize {
     charges.len()
 }
 
-/// Restores copies until one has all these charges. Returns their number.
+/// Restores copies until a copy has every charge. Returns the number of charges.
 async fn shipped(litestream: &Litestream, installation: &Installation, charges: &Charges) -> usize {
     let charges = so_far(charges);
     let mut attempt = 0;
@@ -108,7 +108,7 @@ async fn shipped(litestream: &Litestream, installation: &Installation, charges: 
         loop {
             attempt += 1;
             let copy = installation.folder.path().join(format!("copy{attempt}.db"));
-            // Before the first snapshot there is nothing to restore.
+            // Before the first snapshot, no copy can be restored.
             if litestream.restored(&copy, installation).await.is_ok() {
                 let store = sqlite::open_read(&copy).expect("the copy opens");
                 if missing(&store, charges.clone()) == 0 {
@@ -121,13 +121,13 @@ async fn shipped(litestream: &Litestream, installation: &Installation, charges: 
     charges.len()
 }
 
-/// As the documents say: the database, its log and Litestream's own files go away, and the copy takes its place.
+/// By the documents: the database, the log and Litestream's own files are removed, and the copy takes the place of the database.
 async fn restore(litestream: &Litestream, installation: &Installation) {
     let database = installation.database();
     for ending in ["", "-wal", "-shm"] {
         let mut name = database.clone().into_os_string();
         name.push(ending);
-        // Not each is there after a kill.
+        // After a kill a file may be missing.
         let _ = std::fs::remove_file(PathBuf::from(name));
     }
     let _ = std::fs::remove_dir_all(database.with_file_name(".tollgate.db-litestream"));
@@ -144,7 +144,7 @@ async fn a_database_that_litestream_has_shipped_is_restored_after_a_kill_under_l
     let charges = Charges::default();
     let mut serving = installation.serve().await;
 
-    // Only the gateway is killed: what is durable is shipped, and Litestream sends the rest when it ends.
+    // Only the gateway is killed: durable commits are shipped, and Litestream sends the rest at the end.
     let clients = load(&serving, &installation, &charges);
     crate::rig::poll(|| charges.lock().expect("not poisoned").len() > 200).await;
     shipped(&litestream, &installation, &charges).await;
@@ -161,7 +161,7 @@ async fn a_database_that_litestream_has_shipped_is_restored_after_a_kill_under_l
     let audit = installation.audit().await;
     assert_eq!(audit["clean"], true, "{audit}");
 
-    // The machine is lost: both end at once. The gateway serves the copy meanwhile, and is shipped like the first.
+    // The machine is lost: gateway and Litestream end at once. The gateway serves from the copy, and is shipped like the first gateway.
     let mut replicating = litestream.start(&["replicate"]);
     let mut serving = installation.serve().await;
     let clients = load(&serving, &installation, &charges);
@@ -172,7 +172,7 @@ async fn a_database_that_litestream_has_shipped_is_restored_after_a_kill_under_l
     let key = keys[0]["id"].as_str().expect("an id").to_owned();
     let kept = shipped(&litestream, &installation, &charges).await;
     replicating.kill();
-    // It ends the load: what follows in the journal is not in the copy.
+    // The kill ends the load: later commits of the journal are not in the copy.
     serving.process.kill();
     clients.join_all().await;
     installation.run(&["key", "revoke", "--key", &key]).await;

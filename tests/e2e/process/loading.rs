@@ -1,4 +1,4 @@
-//! What a start has in memory, and accounts that were used by an earlier run or at another node.
+//! The memory content of a start, and accounts used by an earlier run or at another node.
 
 use http::StatusCode;
 use tollgate_testing::{Client, RawClient, within};
@@ -33,7 +33,8 @@ async fn a_gateway_starts_without_accounts_and_charges_those_of_earlier_runs() {
     }
 }
 
-/// Nodes load the account when they are asked for it; none has it from its start, also where an earlier run was killed with credit of it.
+/// Nodes load the account at the first use. No node has the account from the start, not even after a kill of an earlier run with credit of
+/// the account.
 #[tokio::test]
 async fn nodes_load_an_account_when_it_is_used_also_after_a_kill() {
     let mut cluster = Cluster::start().await;
@@ -66,7 +67,7 @@ async fn nodes_load_an_account_when_it_is_used_also_after_a_kill() {
     cluster.audit();
 }
 
-/// A node does not know what others have given the account, but for a moment after the database has said it.
+/// A node does not know grants by other nodes, except for a moment after a read of the database.
 #[tokio::test]
 async fn a_node_reads_no_body_of_an_account_that_has_just_been_refused_for_it_has_nothing() {
     let cluster = Cluster::start().await;
@@ -96,7 +97,7 @@ async fn a_node_reads_no_body_of_an_account_that_has_just_been_refused_for_it_ha
     let answer: serde_json::Value = serde_json::from_slice(&answer).expect("the envelope");
     assert_eq!(answer["error"]["code"], "insufficient_credits", "{answer}");
     cluster.grant("b", &account, "5").await;
-    // The refusal is forgotten when the node has read of the grant, or after its moment.
+    // The refusal is forgotten after the node has read the grant, or after a moment.
     let is_served = async { while client.post(CHAT, &chat(false)).await.status != 200 {} };
     within("a request that the grant pays", is_served).await;
     cluster.audit();

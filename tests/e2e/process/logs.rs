@@ -1,4 +1,4 @@
-//! Logs whose reader is slow, blocked or gone, whose disk is full, and whose file is rotated: none of it keeps a client waiting.
+//! Logs with a slow, blocked or missing reader, with a full disk, and with a rotated file. No client waits for a log.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ use crate::rig::{CHAT, chat, poll, poll_mut};
 const DROPPED_DIAGNOSTICS: &str = "tollgate_log_lines_dropped_total{log=\"diagnostics\"}";
 const SUPPRESSED: &str = "tollgate_log_lines_suppressed_total";
 
-/// The program with an output that is read only as far as a test wants.
+/// The program with an output under the control of the test.
 struct Unread {
     child: Child,
     url: String,
@@ -27,10 +27,10 @@ struct Unread {
 }
 
 impl Unread {
-    /// Starts `command` and reads its diagnostics from `lines` until it serves.
+    /// Starts `command` and reads the diagnostics from `lines` until the program serves.
     async fn start(mut command: Command, lines: impl Read + Send + 'static) -> Unread {
         let child = command.stdin(Stdio::null()).spawn();
-        // The other ends of its pipes are the child's alone.
+        // The far ends of the pipes belong to the child alone.
         drop(command);
         let reading = tokio::task::spawn_blocking(move || {
             let mut lines = BufReader::new(lines).lines();
@@ -62,7 +62,7 @@ impl Unread {
         metric(&self.admin_url, name).await
     }
 
-    /// Asks it to end and waits for that.
+    /// Asks the program to end and waits for the end.
     async fn end(&mut self) -> ExitStatus {
         let id = self.child.id().to_string();
         let sent = Command::new("sh")
@@ -75,7 +75,7 @@ impl Unread {
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        // It has ended already, unless the test failed.
+        // The child has ended already, unless the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -91,7 +91,7 @@ async fn ended_child(child: &mut Child) -> ExitStatus {
     status.expect("it has ended")
 }
 
-/// An output, for a child, and the end that reads it.
+/// An output for a child, and the reading end.
 fn output() -> (UnixStream, UnixStream) {
     UnixStream::pair().expect("a pair of sockets")
 }
@@ -100,7 +100,7 @@ fn stdio(end: UnixStream) -> Stdio {
     Stdio::from(OwnedFd::from(end))
 }
 
-/// Fills an output until it takes nothing more.
+/// Fills an output until the output takes no more bytes.
 fn fill(mut end: &UnixStream) {
     end.set_nonblocking(true).expect("a socket");
     let full = loop {
@@ -112,7 +112,7 @@ fn fill(mut end: &UnixStream) {
     end.set_nonblocking(false).expect("a socket");
 }
 
-/// A program whose diagnostics are read until it serves and then no more, and the end that could read on.
+/// A program with diagnostics read only until the program serves, and the reading end.
 async fn blocked_diagnostics(installation: &Installation) -> (Unread, UnixStream) {
     let (theirs, ours) = output();
     let full = theirs.try_clone().expect("a socket");
@@ -124,11 +124,11 @@ async fn blocked_diagnostics(installation: &Installation) -> (Unread, UnixStream
     (serving, unread)
 }
 
-/// Has the workers write diagnostics until some are dropped. All the while they answer.
+/// Has the workers write diagnostics until lines are dropped. Meanwhile the workers answer.
 async fn overflow(serving: &Unread, installation: &Installation) {
     let client = serving.client(installation);
     while serving.metric(DROPPED_DIAGNOSTICS).await == 0 {
-        // What is no handshake is a line at the level `debug`, which has no limit.
+        // A failed handshake is a line at the level `debug`. The level has no limit.
         let address = serving.tls_address.clone();
         let strangers = tokio::task::spawn_blocking(move || {
             let connect = |_| TcpStream::connect(&address).expect("it listens");
@@ -137,7 +137,7 @@ async fn overflow(serving: &Unread, installation: &Installation) {
                 stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
             }
             for mut stranger in strangers {
-                // An alert, or a reset: it is closed.
+                // An alert or a reset: the connection is closed.
                 let _ = stranger.read_to_end(&mut Vec::new());
             }
         });
@@ -187,7 +187,7 @@ async fn a_reader_of_the_diagnostics_that_has_left_costs_their_lines_and_nothing
     let (theirs, ours) = output();
     let mut command = installation.command(&["serve"]);
     command.stderr(stdio(theirs)).stdout(Stdio::null());
-    // Its reader is gone as soon as it serves.
+    // The reader is gone as soon as the program serves.
     let mut serving = Unread::start(command, ours).await;
     installation.provider.script(Script::status(500));
     let client = serving.client(&installation);
@@ -265,7 +265,7 @@ async fn an_access_log_on_a_full_disk_is_reported_once_and_requests_go_on() {
     );
 }
 
-/// The lines of an access log, each of them whole.
+/// The whole lines of an access log.
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     assert!(text.is_empty() || text.ends_with('\n'), "{path:?}: {text}");
@@ -337,7 +337,7 @@ async fn a_hangup_reopens_the_access_log_at_once_and_ends_nothing() {
     within("the first line", poll(|| lines(&path).len() == 1)).await;
     std::fs::rename(&path, &aside).expect("renamed");
     serving.process.signal("HUP");
-    // Without any request, so that what rotates may pack the old file.
+    // Without any request: the rotation may pack the old file.
     within("the new file", poll(|| path.exists())).await;
     assert_eq!(client.post(CHAT, &chat(false)).await.status, 200);
     within("the new file's line", poll(|| lines(&path).len() == 1)).await;
@@ -366,7 +366,7 @@ async fn a_thousand_failed_requests_are_some_lines_and_the_number_of_the_others(
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     let output = serving.process.output();
     let all: Vec<&str> = output.lines().collect();
-    // A burst of a few kinds, and one a second for as long as it took.
+    // A burst of a few kinds of lines, and a line a second for the duration.
     assert!(all.len() < 120, "{} lines:\n{output}", all.len());
     let reports = all
         .iter()
@@ -385,7 +385,7 @@ async fn a_thousand_failed_requests_are_some_lines_and_the_number_of_the_others(
     assert!(output.contains("stopped"), "{output}");
 }
 
-/// Set for the process that panics.
+/// Set for the panicking process.
 const PANICS: &str = "TOLLGATE_TEST_PANICS";
 
 #[test]

@@ -26,7 +26,7 @@ async fn kill(mut serving: Serving) {
     ended(&mut serving.process).await;
 }
 
-/// The states of an account's mandates, newest first, and the cents of payments that are still ours.
+/// The states of an account's mandates, newest first, and the cents of payments with the status paid.
 fn stored(database: &Path, account: AccountId) -> (Vec<MandateState>, i64) {
     let store = sqlite::open_read(database).expect("the store opens");
     let rows = store.mandates_of(account, 10).expect("readable");
@@ -40,12 +40,12 @@ fn stored(database: &Path, account: AccountId) -> (Vec<MandateState>, i64) {
     )
 }
 
-/// An installation whose settings name this PayPal, and the folder that they need.
+/// An installation with `paypal` in the settings, and the folder needed by the settings.
 async fn installation(paypal: &PayPal) -> (Installation, tollgate_testing::TempDir) {
     let folder = tollgate_testing::tempdir().expect("a folder");
     let ca = folder.path().join("paypal-ca.pem");
     std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
-    // The commands that create the account run without the PayPal settings, which are written after them.
+    // The commands for the account run without the PayPal settings. The PayPal settings are written afterwards.
     let installation = Installation::of(Setup::with("")).await;
     let text = std::fs::read_to_string(&installation.config).expect("settings");
     let with_paypal = format!("{text}\n{}", settings(paypal, &ca));
@@ -95,7 +95,7 @@ async fn purchases_interrupted_by_a_kill_are_completed_at_the_next_start() {
     let active = || stored(&database, account) == (vec![MandateState::Active], 19_900);
     within("the payment to be noted", poll(active)).await;
 
-    // Its owner cancels it, and resumes it, and PayPal does not do so before the process is gone.
+    // The owner cancels and resumes the mandate. PayPal does not act before the end of the process.
     let mut serving = serving;
     for (path, before, state, after) in [
         (

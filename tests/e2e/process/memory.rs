@@ -1,4 +1,4 @@
-//! Memory under attack: what ten accounts send at once stays within the limit of the process, and another account is served.
+//! Memory under attack: the requests of ten accounts at once stay within the limit of the process, and an eleventh account is served.
 
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
@@ -16,17 +16,17 @@ pub(super) const LIMIT_BYTES: u64 = 300 << 20;
 
 const ATTACKERS: usize = 10;
 
-/// Connections of each attacker, in equal parts for each kind of attack.
+/// Connections per attacker, in equal parts per kind of attack.
 const CONNECTIONS: usize = 24;
 
-/// Requests of the account that does not attack.
+/// Requests of the peaceful account.
 const REQUESTS: usize = 40;
 
-/// Above the share of an account there are four of these at once.
+/// Four bodies at once exceed the share of an account.
 const BODY_BYTES: usize = 5 << 20;
 
-/// What ten accounts could make the process hold was bounded by nothing but their connections: bodies were read before the balance was
-/// looked at, and a stream whose client does not read held several copies of its largest event. One key ended a process with 300 MB.
+/// The memory held for ten accounts was bounded only by their connections. Bodies were read before a check of the balance, and a stream
+/// with a non-reading client held several copies of the largest event. A single key ended a process with 300 MB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_accounts_that_attack_at_once_stay_within_the_limit_and_an_eleventh_is_served() {
     let settings = format!(
@@ -40,12 +40,12 @@ async fn ten_accounts_that_attack_at_once_stay_within_the_limit_and_an_eleventh_
         "#
     );
     let installation = Installation::of(Setup {
-        // A provider that keeps what it is sent would have the attackers' bodies in this process.
+        // A provider with kept calls would have the attackers' bodies in the process of the test.
         calls_kept: 0,
         ..Setup::with(&settings)
     })
     .await;
-    // A large event of a stream that is not read, and a large whole answer: to attackers only, who name this model.
+    // A large event of an unread stream, and a large whole answer. Only attackers name the model.
     installation.provider.script(Script {
         model: Some("dear".to_owned()),
         event_bytes: Some(3 << 20),
@@ -53,7 +53,7 @@ async fn ten_accounts_that_attack_at_once_stay_within_the_limit_and_an_eleventh_
     });
     let mut keys = Vec::new();
     for number in 0..ATTACKERS {
-        // Every other one has no credit.
+        // Every second attacker has no credit.
         let credits = if number % 2 == 0 { "1000000" } else { "0" };
         keys.push(installation.account(credits).await.1);
     }
@@ -74,7 +74,7 @@ async fn ten_accounts_that_attack_at_once_stay_within_the_limit_and_an_eleventh_
         } else {
             longer.clone()
         };
-        // The connection that is idle for the longest may be closed for another one just when a request is sent on it: clients repeat that.
+        // The longest idle connection may be closed for a new connection during the send of a request: clients repeat the request.
         let request = || client.request("POST", CHAT, body.to_string().into());
         let answer = match client.try_send(request()).await {
             Ok(answer) => answer,
@@ -105,7 +105,7 @@ async fn limited() -> Installation {
     .await
 }
 
-/// Each of the chats that a text request becomes has a buffer of its own, which is held until the last of them has answered.
+/// A text request becomes several chats with separate buffers. The buffers are held until the last chat has answered.
 #[tokio::test]
 async fn the_answers_of_several_prompts_are_in_the_memory_budget_while_one_is_missing() {
     const ANSWER_BYTES: u64 = 1 << 20;
@@ -145,7 +145,7 @@ async fn the_answers_of_several_prompts_are_in_the_memory_budget_while_one_is_mi
     }
 }
 
-/// `system` is written before each prompt: a body of a megabyte became one of gigabytes for the provider.
+/// `system` is written before every prompt: a body of a megabyte became a body of gigabytes for the provider.
 #[tokio::test]
 async fn many_prompts_with_a_long_system_text_are_refused_before_they_are_written() {
     let installation = limited().await;
@@ -164,8 +164,8 @@ async fn many_prompts_with_a_long_system_text_are_refused_before_they_are_writte
     assert!(peak < LIMIT_BYTES, "the process had {peak} bytes");
 }
 
-/// The attackers' connections, on a thread of their own. They keep it busy for seconds, and a client that shared it would connect and then
-/// send its head too late.
+/// The attackers' connections, on a separate thread. The connections keep the thread busy for seconds: a client on the thread would
+/// connect, and send the head too late.
 struct Attack {
     end: oneshot::Sender<()>,
     thread: JoinHandle<()>,
@@ -213,12 +213,12 @@ async fn unread(address: SocketAddr, key: &str, stream: bool) {
     body["model"] = "dear".into();
     body["max_tokens"] = 16.into();
     raw.post(CHAT, key, &body.to_string()).await;
-    // Its head, and nothing of its body.
+    // The head of the answer, without any byte of the body.
     let _ = raw.try_read_head().await;
     std::future::pending::<()>().await;
 }
 
-/// A large body without its last byte.
+/// A large body without the last byte.
 async fn large(address: SocketAddr, key: &str, body: &[u8]) {
     let mut raw = RawClient::connect(address).await;
     let head = format!(
@@ -230,7 +230,7 @@ async fn large(address: SocketAddr, key: &str, body: &[u8]) {
     std::future::pending::<()>().await;
 }
 
-/// The most memory that the program has had in use, in bytes.
+/// The peak of the program's memory, in bytes.
 pub(super) fn peak(serving: &Serving) -> u64 {
     let pid = serving.process.id();
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");

@@ -1,4 +1,4 @@
-//! Values of metrics of the store and of the process, by what they have to agree with.
+//! Values of metrics of the store and of the process, compared with independent sources.
 
 use tollgate_testing::{Client, within};
 
@@ -10,7 +10,7 @@ const OWED: &str = "tollgate_owed_microcredits";
 const BYTES: &str = "tollgate_store_bytes";
 const SYNCS: &str = "tollgate_store_sync_seconds_count";
 
-/// The number of a line, with its fraction.
+/// The number of a line, with the fraction.
 async fn number(serving: &Serving, name: &str) -> Option<f64> {
     let page = Client::new(&serving.admin_url).get("/metrics").await;
     let mut lines = page.text().lines();
@@ -18,7 +18,7 @@ async fn number(serving: &Serving, name: &str) -> Option<f64> {
     Some(number.parse().expect("a number"))
 }
 
-/// It is read at the start, and once a minute.
+/// The metric is read at the start, and once a minute.
 #[tokio::test]
 async fn owed_credit_is_the_sum_of_all_accounts() {
     let installation = Installation::new("").await;
@@ -34,7 +34,7 @@ async fn owed_credit_is_the_sum_of_all_accounts() {
     serving.metric_becomes(OWED, left).await;
 }
 
-/// The size is that of the database with what is in its log still: the first commits of a start are not in the main file yet.
+/// The size is the size of the database with the log: the first commits of a start are not in the main file yet.
 #[tokio::test]
 async fn the_size_of_the_store_is_that_of_its_file() {
     let installation = Installation::new("").await;
@@ -80,7 +80,7 @@ async fn processor_time_grows_with_work() {
     let client = serving.client(&installation);
     let start = number(&serving, CPU).await.expect("a kernel that has it");
     let grows = async {
-        // It is counted in ticks of ten milliseconds.
+        // Processor time is counted in ticks of ten milliseconds.
         while number(&serving, CPU).await.expect("a number") < start + 0.05 {
             client.get("/v1/models").await;
         }

@@ -1,4 +1,4 @@
-//! `tollgate migrate`: a store moves from a file to a database with every row of its journal as it was, also when it is killed on the way.
+//! `tollgate migrate`: a store moves from a file to a database with every row of the journal unchanged, also after a kill on the way.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const JOURNAL: [&str; 8] = [
     "body",
 ];
 
-/// Each row of the journal of a file: numbers in decimal, bytes in hexadecimal digits.
+/// The rows of a file's journal: numbers in decimal, bytes in hexadecimal digits.
 fn journal_of_file(path: &Path) -> Vec<String> {
     let file = rusqlite::Connection::open(path).expect("the file opens");
     let sql = format!("SELECT {} FROM journal ORDER BY id", JOURNAL.join(", "));
@@ -51,7 +51,7 @@ fn base16(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The same of a database.
+/// The rows of a database's journal.
 fn journal_of_database(url: &str) -> Vec<String> {
     let columns = JOURNAL.map(|column| match column {
         "prev" | "hash" | "body" => format!("encode({column}, 'hex')"),
@@ -77,13 +77,13 @@ fn assert_same(original: &[String], copy: &[String]) {
     assert_eq!(original.len(), copy.len());
 }
 
-/// The object that a command has printed.
+/// The object printed by a command.
 fn json(output: &str) -> &str {
     let line = output.lines().find(|line| line.starts_with('{'));
     line.expect("a line of JSON")
 }
 
-/// The members of what the command printed: the last seal is that of both journals.
+/// Checks the members of the command's output: the last seal is the last seal of the two journals.
 fn assert_migrated(output: &str, journal: &[String]) {
     let migrated: Value = serde_json::from_str(json(output)).expect("JSON");
     let members: Vec<_> = migrated.as_object().expect("an object").keys().collect();
@@ -100,7 +100,7 @@ fn assert_migrated(output: &str, journal: &[String]) {
 }
 
 impl Installation {
-    /// Settings of its own that name a database in the place of the file.
+    /// The settings in a second file, with a database in place of the file.
     fn moved_to(&self, url: &str) -> std::path::PathBuf {
         let settings = std::fs::read_to_string(&self.config).expect("a text");
         let settings = settings.replace("sqlite:tollgate.db", url);
@@ -109,7 +109,7 @@ impl Installation {
         moved
     }
 
-    /// Runs a command with other settings: its success and its output.
+    /// Runs a command with the settings `config`: success and output.
     async fn run_with(&self, config: &Path, words: &[&str]) -> (bool, String) {
         let mut process = self.spawn(self.command_with(config, words));
         let status = ended(&mut process).await;
@@ -153,7 +153,7 @@ async fn a_store_moves_from_a_file_to_a_database_with_every_row() {
     let after: Value = serde_json::from_str(json(&output)).expect("JSON");
     assert_eq!(after, before);
 
-    // The file is a backup of the database: what has ended since would be valid again.
+    // The file is a backup of the database: ended credentials would be valid again.
     let again = format!("{from}.migrated");
     let undone = async || {
         let (done, output) = run(&["compare", &again, "--json"]).await;
@@ -163,7 +163,7 @@ async fn a_store_moves_from_a_file_to_a_database_with_every_row() {
     };
     assert_eq!(undone().await, "[]");
 
-    // Two settings and one command: the same key at each of three gateways.
+    // Two settings and a command lead to a common key at three gateways.
     let node = |name: &str| settings_of(&moved, name);
     let mut nodes = Vec::new();
     for name in NAMES {
@@ -216,13 +216,13 @@ async fn a_store_moves_from_a_file_to_a_database_with_every_row() {
     );
 }
 
-/// More commits than a migration copies in one transaction.
+/// More commits than a single transaction of a migration.
 const COMMITS: i64 = 10_200;
 
 /// The commit at which the database waits.
 const WAITS_AT: usize = 10_100;
 
-/// Adds commits of one credit each to the file of an installation that does not serve.
+/// Adds commits of a single credit to the file of a stopped installation.
 async fn fill(installation: &Installation) {
     let (clock, entropy) = (Clock::system(), Entropy::system());
     let options = sqlite::Options {
@@ -246,7 +246,7 @@ async fn fill(installation: &Installation) {
     store.close();
 }
 
-/// Has a database without tables wait in the middle of the journal, once it has that table.
+/// Has a database without tables wait in the middle of the journal, after the creation of the table.
 fn wait_in_the_journal(url: &str, id: &str) {
     let sql = format!(
         "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$;
@@ -285,7 +285,7 @@ async fn a_migration_that_is_killed_in_the_middle_of_the_journal_continues_and_c
         sql("SELECT copied FROM imports WHERE name = 'journal'"),
         "10000"
     );
-    // What a server does when it finds that its client is gone.
+    // The act of a server after the loss of the client.
     sql(
         "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()",
     );

@@ -1,4 +1,4 @@
-//! Kills at each step of a purchase with MPP.
+//! Kills at every step of a purchase with MPP.
 
 use serde_json::json;
 use tollgate_money::AccountId;
@@ -23,11 +23,11 @@ async fn kill(mut serving: Serving) {
     ended(&mut serving.process).await;
 }
 
-/// An installation whose gateway sells by this PayPal.
+/// An installation with sales by `paypal`.
 async fn selling_installation(paypal: &PayPal, folder: &std::path::Path) -> Installation {
     let ca = folder.join("paypal-ca.pem");
     std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
-    // The commands that create the account run without the PayPal settings, which are written after them.
+    // The commands for the account run without the PayPal settings. The PayPal settings are written afterwards.
     let installation = Installation::of(Setup::with("")).await;
     let text = std::fs::read_to_string(&installation.config).expect("settings");
     let sells = format!("{text}\n{}", selling(paypal, &ca));
@@ -35,7 +35,7 @@ async fn selling_installation(paypal: &PayPal, folder: &std::path::Path) -> Inst
     installation
 }
 
-/// One subscription, one charge, one payment in books that balance.
+/// A single subscription, a single charge, and a single payment in balanced books.
 pub(super) fn bought_once(paypal: &PayPal, installation: &Installation) {
     assert_eq!(paypal.subscriptions().len(), 1, "made once");
     assert_eq!(paypal.charged_cents(), 19_900, "charged once");
@@ -47,8 +47,8 @@ pub(super) fn bought_once(paypal: &PayPal, installation: &Installation) {
     audited(&installation.database());
 }
 
-/// The process is killed after the challenge, after the approval, during reconciliation, with PayPal's response lost, and after the
-/// response. The buyer repeats its request, and has the plan, for one payment of one subscription.
+/// The process is killed after the challenge, after the approval, during reconciliation, with a lost response of PayPal, and after the
+/// response. The buyer repeats the request, and has the plan for a single payment of a single subscription.
 #[tokio::test]
 async fn an_mpp_purchase_survives_a_kill_at_each_step() {
     let paypal = PayPal::start().await;
@@ -76,7 +76,7 @@ async fn an_mpp_purchase_survives_a_kill_at_each_step() {
     assert!(paypal.agree(&offer.subscription).await);
     kill(serving).await;
 
-    // Killed during the request: before it is read, while it is answered, or after.
+    // Killed before the read of the request, during the answer, or afterwards.
     for _ in 0..3 {
         let serving = serve(&installation).await;
         let client = Client::new(&serving.url);
@@ -115,8 +115,8 @@ async fn an_mpp_purchase_survives_a_kill_at_each_step() {
     bought_once(&paypal, &installation);
 }
 
-/// A checkout is begun by a platform, its owner is led to PayPal from its page, and a program buys with MPP beside it; the process is
-/// killed after each step. All of them end in the same subscription.
+/// A platform begins a checkout, the checkout's page leads the owner to PayPal, and a program buys with MPP beside the checkout. The
+/// process is killed after every step. The purchases end in a single subscription.
 #[tokio::test]
 async fn a_purchase_begun_as_a_checkout_and_ended_with_mpp_survives_a_kill_at_each_step() {
     let paypal = PayPal::start().await;

@@ -1,4 +1,5 @@
-//! Several gateways on one PostgreSQL database: the same accounts and keys at each, every credit spent once, and nodes that end in every way.
+//! Several gateways on one PostgreSQL database: common accounts and keys at every node, every credit spent once, and nodes with every kind
+//! of end.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,22 +16,22 @@ use super::scarce;
 use super::upgrade::{Successor, first_ended};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited_store, chat, micros};
 
-/// For how long a node may know a credential as it was before another node changed it.
+/// The longest delay between a change of a credential and the effect at another node.
 pub(super) const FEED_AGE: Duration = Duration::from_secs(2);
 
 pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Three gateways, each with settings of its own.
+/// Three gateways with separate settings.
 pub(super) struct Cluster {
     pub(super) installation: Installation,
     pub(super) nodes: Vec<Serving>,
-    /// The server of its database, where it is not the shared one.
+    /// The server of the cluster's database; `None` for the shared server.
     pub(super) server: Option<Postgres>,
-    /// What the settings name of the environment.
+    /// The environment variables of the settings.
     pub(super) variables: Vec<(&'static str, &'static str)>,
 }
 
-/// The settings of a node, beside those that all have.
+/// The settings of a node, beside the common settings.
 pub(super) fn settings_of(config: &Path, name: &str) -> PathBuf {
     let text = std::fs::read_to_string(config).expect("the settings");
     let mut table: Table = text.parse().expect("TOML");
@@ -56,7 +57,8 @@ impl Cluster {
         Cluster::with(url, "", "", &[]).await
     }
 
-    /// One with these settings over the usual ones; `later` is added to them when the account is there, and names variables of these values.
+    /// A cluster with `settings` over the usual settings. `later` is added to the settings after the creation of the account, with
+    /// environment variables of the given values.
     pub(super) async fn with(
         url: &str,
         settings: &str,
@@ -70,7 +72,7 @@ impl Cluster {
         cluster
     }
 
-    /// The same, of which no node runs yet.
+    /// A cluster without a running node.
     pub(super) async fn stopped(
         url: &str,
         settings: &str,
@@ -78,7 +80,7 @@ impl Cluster {
         variables: &[(&'static str, &'static str)],
     ) -> Cluster {
         let settings = format!("{settings}\n[telemetry]\naccess_log = \"none\"");
-        // Its account is made by a node that is alone, before the others start.
+        // A single node creates the account, before the start of the remaining nodes.
         let installation = Installation::on_postgres(url, &settings).await;
         let text = std::fs::read_to_string(&installation.config).expect("the settings");
         let text = format!("{text}\n{later}");
@@ -91,7 +93,7 @@ impl Cluster {
         }
     }
 
-    /// Starts all nodes at the same moment.
+    /// Starts the nodes at once.
     pub(super) async fn serve_all(&mut self) {
         let started = NAMES.map(|name| {
             let process = self.installation.spawn(self.command(name, &["serve"]));
@@ -134,7 +136,7 @@ impl Cluster {
         (micros(&shown["available"]), micros(&shown["held"]))
     }
 
-    /// What the database answers to a statement.
+    /// The answer of the database to a statement.
     pub(super) fn sql(&self, statement: &str) -> String {
         let url = self.installation.postgres.as_deref();
         let name = url.and_then(|url| url.rsplit('/').next());
@@ -142,7 +144,7 @@ impl Cluster {
         server.run(name.expect("a database"), statement)
     }
 
-    /// Ends the lease of a node and the grace after it, and of its leadership. Returns its number.
+    /// Ends the lease of a node and of the node's leadership, with the grace periods. Returns the node's number.
     pub(super) fn end_lease(&self, name: &str) -> String {
         let node = self.sql(&format!("SELECT id FROM nodes WHERE name = '{name}'"));
         self.sql(&format!(
@@ -176,7 +178,7 @@ async fn of_five_times_the_streams_that_an_account_can_pay_exactly_as_many_run_a
     let cluster = Cluster::start().await;
     let gate = "first";
     cluster.installation.provider.script(Script::hold(2, gate));
-    // What a stream holds is known from the first.
+    // The first stream shows the hold of a stream.
     let mut first = cluster.client(0).stream(CHAT, &chat(true)).await;
     assert_eq!(first.status, 200);
     let (_, hold) = cluster.balance(&cluster.installation.account).await;
@@ -224,15 +226,15 @@ async fn of_five_times_the_streams_that_an_account_can_pay_exactly_as_many_run_a
 }
 
 impl Cluster {
-    /// Nodes have taken credit, together at least what is held; the node that booked the credit has returned it; a request has waited for what
-    /// another node had; and one node is the leader.
+    /// Nodes have taken credit, in sum at least the held credit. The node with the booking has returned the credit. A request has waited
+    /// for credit of another node. A single node is the leader.
     async fn reports_its_allotments(&self, credit: i64) {
         let moved = |direction: &str| {
             format!("tollgate_allotment_moved_microcredits_total{{direction=\"{direction}\"}}")
         };
         let sum = |numbers: &[u64]| numbers.iter().sum::<u64>() as i64;
         let taken = self.each_metric(&moved("taken")).await;
-        // On a busy machine the requests of one node may all come too late.
+        // On a busy machine, every request of a node may come too late.
         let took = taken.iter().filter(|taken| **taken > 0).count();
         assert!(took > 1, "{taken:?}");
         assert!(sum(&taken) >= credit, "{taken:?}");
@@ -256,7 +258,7 @@ impl Cluster {
         self.ask(node, &words).await;
     }
 
-    /// Creates an account at one node, with credit and a key, and waits until every node knows it.
+    /// Creates an account at a node, with credit and a key, and waits until every node knows the key.
     pub(super) async fn installation_account(&self, credits: &str) -> (String, String) {
         let made = self
             .ask("a", &["account", "create", "--class", "pro"])
@@ -293,7 +295,7 @@ async fn a_key_that_one_node_revokes_is_refused_by_the_others_within_two_seconds
         for node in &cluster.nodes {
             let client = Client::new(&node.url).with_key(&key);
             loop {
-                // A node that has not read the change by then answers 503, however slow it is.
+                // A node without a read of the change in time answers 503, however slow the node is.
                 let began = clock.elapsed() - revoked;
                 match client.post(CHAT, &chat(false)).await.status {
                     401 => break,
@@ -312,7 +314,7 @@ async fn a_key_that_one_node_revokes_is_refused_by_the_others_within_two_seconds
 async fn an_account_that_one_node_deletes_is_refused_by_the_others() {
     let cluster = Cluster::start().await;
     let (account, key) = cluster.installation_account("5").await;
-    // Another node has a part of its credit.
+    // Another node has a part of the account's credit.
     let client = Client::new(&cluster.nodes[1].url).with_key(&key);
     let answer = client.post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -403,7 +405,7 @@ async fn a_node_that_was_paused_and_recovered_meanwhile_ends() {
     let answer = cluster.client(1).post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     cluster.nodes[1].process.signal("STOP");
-    // Refused until its lease has ended; the command waits for that.
+    // Refused until the lease has ended; the command waits for the end.
     cluster.ask("a", &["nodes", "recover", "b"]).await;
     let left = 1_000_000_000 - PRICE_OF_A_CHAT;
     assert_eq!(
@@ -462,7 +464,7 @@ async fn a_gateway_that_is_alone_takes_over_from_several_and_they_from_it() {
     assert!(refused.1.contains("is in use by process"), "{}", refused.1);
     let answer = cluster.client(0).post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    // One of them leaves credit behind.
+    // The first node leaves credit behind.
     cluster.nodes[0].process.kill();
     for node in &mut cluster.nodes[1..] {
         node.process.signal("TERM");
@@ -489,7 +491,7 @@ async fn a_gateway_that_is_alone_takes_over_from_several_and_they_from_it() {
     cluster.audit();
 }
 
-/// A charge that a client received is in the ledger, at whichever node, whatever happened to the database meanwhile.
+/// A charge received by a client is in the ledger, for every node, whatever happened to the database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_crashes_under_the_load_of_three_nodes_loses_no_charge() {
     let mut server = Postgres::start();
@@ -501,7 +503,7 @@ async fn a_database_that_crashes_under_the_load_of_three_nodes_loses_no_charge()
                 let (mut charged, mut answers) = (0, 0);
                 while answers < 25 {
                     let answer = client.post(CHAT, &chat(answers % 2 == 0)).await;
-                    // Without the database a node does not know what was revoked, or has no credit at hand.
+                    // Without the database, a node does not know the revocations, or has no credit at hand.
                     if answer.status == 503 {
                         tokio::task::yield_now().await;
                         continue;

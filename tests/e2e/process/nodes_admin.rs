@@ -1,4 +1,4 @@
-//! The admin API of one of several gateways: it shows all of them, recovers one that has ended, and audits the books of all.
+//! The admin API at one of several gateways: shows every gateway, recovers an ended gateway, and audits the common books.
 
 use serde_json::{Value, json};
 use tollgate_testing::{Client, Postgres, Script};

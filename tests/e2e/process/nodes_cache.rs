@@ -1,4 +1,4 @@
-//! Three nodes with caches, with and without a server that they share: purges, limits, the second level, and a server that is not there.
+//! Three nodes with caches, with and without a shared server: purges, limits, the second level, and a missing server.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::rig::{CHAT, PRICE_OF_A_CHAT, SECRETS, chat, micros};
 
 const CACHE: &str = "[cache]\nenabled = true\nhit_price_ppm = 100000";
 
-/// How a node answered a chat with this seed: from a cache, or by the provider; with the charge.
+/// Whether a node answered the chat with `seed` from a cache, and the charge.
 async fn answered(cluster: &Cluster, node: usize, seed: u64) -> (bool, i64) {
     let mut body = chat(false);
     body["seed"] = seed.into();
@@ -23,7 +23,7 @@ async fn answered(cluster: &Cluster, node: usize, seed: u64) -> (bool, i64) {
     (is_hit, micros(&answer["x_svc"]["credits_used"]))
 }
 
-/// Waits until a metric has this value at every node.
+/// Waits until a metric has `value` at every node.
 async fn each_reports(nodes: &[Serving], metric: &str, value: u64) {
     for node in nodes {
         let polled = async { while node.metric(metric).await != value {} };
@@ -31,7 +31,7 @@ async fn each_reports(nodes: &[Serving], metric: &str, value: u64) {
     }
 }
 
-/// Waits until a node has read all changes so far: it has read that a key was revoked, the last of them.
+/// Waits until a node has read every change so far. The last change is the revocation of a key.
 async fn has_read_the_feed(cluster: &Cluster, node: usize) {
     let account = &cluster.installation.account;
     let words = ["key", "create", "--account", account, "--name", "last"];
@@ -59,12 +59,12 @@ async fn a_purge_at_one_node_reaches_the_others_without_a_shared_server() {
             .await;
         assert_eq!(purged["removed"], 1, "{words:?}");
         each_reports(&cluster.nodes, "tollgate_cache_entries", 0).await;
-        // It reads its own purge there too, which removes what is stored before that.
+        // The node reads the node's own purge in the feed too, and the purge removes earlier answers.
         has_read_the_feed(&cluster, 1).await;
     }
     assert!(!answered(&cluster, 0, 1).await.0);
     answered(&cluster, 1, 1).await;
-    // One entry of one node: the others keep theirs.
+    // A purge of a node's entry: the remaining nodes keep their entries.
     let kept = cluster.client(0).post(CHAT, &seeded(1)).await.json();
     let id = kept["x_svc"]["cache_entry_id"]
         .as_str()
@@ -76,7 +76,7 @@ async fn a_purge_at_one_node_reaches_the_others_without_a_shared_server() {
     cluster.audit();
 }
 
-/// What the account has is with a node that does not answer: whether the hit can be paid is not known. It was given away.
+/// The account's credit is with an unresponsive node: whether the account can pay the hit is unknown. The hit was given away.
 #[tokio::test]
 async fn a_hit_that_waits_for_the_credit_of_another_node_is_refused_and_not_given_away() {
     let mut cluster = Cluster::with(&Postgres::shared().database(), CACHE, "", &[]).await;
@@ -121,7 +121,7 @@ context_length = 128000
 max_output_tokens = 4096
 "#;
 
-/// What costs nothing was given without end to an account that had nothing at any node: a hold of nothing fits, and a free hit asked for none. A
+/// Free answers were given without end to an account without credit at any node: a hold of zero fits, and a free hit asked for no hold. A
 /// hit with a price was given unpaid.
 #[tokio::test]
 async fn an_account_without_credit_gets_no_hit_and_no_free_model_at_any_node() {
@@ -145,7 +145,7 @@ async fn an_account_without_credit_gets_no_hit_and_no_free_model_at_any_node() {
                 }
             }
         }
-        // A credit pays for ten hits, and an account with any credit gets what costs nothing.
+        // A credit pays for ten hits, and an account with any credit gets free answers.
         cluster.grant("a", &account, "1").await;
         let rich = Client::new(&cluster.nodes[2].url).with_key(&poor);
         let mut paid = 0;
@@ -170,7 +170,7 @@ async fn an_account_without_credit_gets_no_hit_and_no_free_model_at_any_node() {
     }
 }
 
-/// As many as the credit pays for, the last one with what is left, at whichever nodes they are asked for.
+/// The credit pays for a number of hits, with the remainder for the last hit, at any node.
 #[tokio::test]
 async fn hits_of_one_account_at_all_nodes_at_once_are_paid() {
     let cluster = Cluster::with(&Postgres::shared().database(), CACHE, "", &[]).await;
@@ -229,10 +229,10 @@ async fn nodes_with_a_shared_server_have_one_limit_and_one_cache_and_go_on_witho
 
     // One limit.
     let admitted: u32 = admitted(&cluster.nodes, 40).await.iter().sum();
-    // By themselves they admit 90. On a busy machine calls may take too long, and then the shares decide: 30 more at most.
+    // Without the shared server, the nodes admit 90. On a busy machine calls may take too long, and the shares decide: at most 30 more.
     assert!((20..=60).contains(&admitted), "{admitted}");
 
-    // One second level: an answer of each node is a hit at the next. On a busy machine a read may take too long, and is a miss.
+    // A shared second level: an answer of a node is a hit at the next node. On a busy machine a slow read is a miss.
     let stored = "tollgate_cache_shared_total{result=\"stored\"}";
     let mut hits = 0;
     for seed in 10.. {
@@ -291,7 +291,7 @@ async fn nodes_with_a_shared_server_have_one_limit_and_one_cache_and_go_on_witho
     );
 }
 
-/// Ends the nodes. How often each has logged that the shared server became reachable or unreachable: each change is one line.
+/// Ends the nodes. Returns the number of logged changes of the shared server's reachability per node: a change is a line.
 async fn changes_of_reachability(cluster: &mut Cluster) -> Vec<usize> {
     let mut counts = Vec::new();
     for node in &mut cluster.nodes {
@@ -313,7 +313,7 @@ async fn changes_of_reachability(cluster: &mut Cluster) -> Vec<usize> {
     counts
 }
 
-/// How many of so many anonymous requests each node admits.
+/// The number of admitted requests per node, of `requests` anonymous requests.
 async fn admitted(nodes: &[Serving], requests: usize) -> Vec<u32> {
     let mut admitted = vec![0; nodes.len()];
     for _ in 0..requests {
@@ -326,7 +326,7 @@ async fn admitted(nodes: &[Serving], requests: usize) -> Vec<u32> {
     admitted
 }
 
-/// A node that waits for the server says so after three late calls, and then no request waits for it.
+/// A node reports a slow server after three late calls. Afterwards no request waits for the server.
 #[tokio::test]
 async fn nodes_whose_shared_server_answers_late_use_their_shares_and_share_again_afterwards() {
     const LATE: Duration = Duration::from_secs(3);
@@ -359,11 +359,11 @@ async fn nodes_whose_shared_server_answers_late_use_their_shares_and_share_again
             assert!(!is_hit, "node {node}");
             charged += charge;
         }
-        // The machine may be busy meanwhile, but not with each of them.
+        // The machine may be busy during a request, but not during every request.
         let fastest = waits.iter().min().expect("requests");
         assert!(*fastest < LATE, "node {node}: {waits:?}");
     }
-    // By themselves each admits all of them.
+    // Without the shared server, every node admits a full share.
     let share = QUOTA / nodes as u32;
     assert_eq!(admitted(&cluster.nodes, 20).await, vec![share; nodes]);
     each_reports(&cluster.nodes, REACHABLE, 0).await;
@@ -371,7 +371,7 @@ async fn nodes_whose_shared_server_answers_late_use_their_shares_and_share_again
     link.delay(Duration::ZERO);
     each_reports(&cluster.nodes, REACHABLE, 1).await;
     each_reports(&cluster.nodes, "tollgate_shared_nodes", nodes as u64).await;
-    // What the server has admitted of the quota: nothing yet. On a busy machine the shares decide, which are used up.
+    // The server has admitted no part of the quota yet. On a busy machine the shares decide, and the shares are used up.
     let shared: u32 = admitted(&cluster.nodes, 40).await.iter().sum();
     assert!((1..=QUOTA).contains(&shared), "{shared}");
     let account = cluster.installation.account.clone();

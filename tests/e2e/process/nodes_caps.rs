@@ -1,4 +1,4 @@
-//! Spending caps of keys at several gateways on one database: exactly what a key may spend is spent, wherever its requests arrive.
+//! Spending caps of keys at several gateways on one database: exactly the cap is spent, at any node.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,19 +16,19 @@ use crate::credits::field;
 use crate::oauth::support::BASE;
 use crate::rig::{Browser, CHAT, PRICE_OF_A_CHAT, SECRETS, chat};
 
-/// A chat that is charged [`PRICE_OF_A_CHAT`], and is not made shorter where less is left.
+/// A chat with the charge [`PRICE_OF_A_CHAT`]. The answer is not shortened for a smaller rest of the cap.
 fn body() -> Value {
     let mut body = chat(true);
     body["max_tokens"] = 16.into();
     body
 }
 
-/// An amount as the commands and forms take it.
+/// An amount in the form of commands and forms.
 fn credits(micros: i64) -> String {
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }
 
-/// Sends a request again while other nodes are asked for their part of the cap.
+/// Sends a request again while the node asks other nodes for their part of the cap.
 async fn decided(client: &Client) -> EventStream {
     loop {
         let stream = client.stream(CHAT, &body()).await;
@@ -44,7 +44,7 @@ async fn decided(client: &Client) -> EventStream {
     }
 }
 
-/// The streams that are allowed of so many at once, one node after the other; the others are refused for the cap.
+/// The allowed streams of `count` streams at once, over the nodes in turn. The remaining streams are refused for the cap.
 async fn allowed(cluster: &Cluster, key: &str, count: usize) -> Vec<EventStream> {
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..count {
@@ -75,14 +75,14 @@ async fn whole(streams: Vec<EventStream>) {
 }
 
 impl Cluster {
-    /// Has every stream that begins from now on wait in its middle.
+    /// Stops every later stream in the middle of the answer.
     fn hold_at(&self, gate: &str) {
         let provider = &self.installation.provider;
         provider.clear_scripts();
         provider.script(Script::hold(2, gate));
     }
 
-    /// What such a request holds.
+    /// The hold of a stream.
     async fn hold_of_a_stream(&self) -> i64 {
         let provider = &self.installation.provider;
         provider.script(Script::hold(2, "measured").once());
@@ -95,7 +95,7 @@ impl Cluster {
         hold
     }
 
-    /// A key of an account that may spend so much in a month, when every node knows it.
+    /// A key of an account with the monthly cap `max`, after every node knows the key.
     async fn capped_key(&self, account: &str, max: i64) -> String {
         let max = credits(max);
         let words = [
@@ -120,7 +120,7 @@ impl Cluster {
         key
     }
 
-    /// Waits until a node answers a request with this key so.
+    /// Waits until a node answers a request with `key` with an expected status.
     async fn becomes(&self, node: usize, key: &str, path: &str, is_so: impl Fn(u16) -> bool) {
         let client = self.client(node).with_key(key);
         let polled = async {
@@ -152,7 +152,7 @@ async fn of_five_times_the_streams_that_a_key_may_pay_exactly_as_many_run_as_it_
         let key = cluster.capped_key(&account, cap).await;
         let mut left = cap;
         let mut charged = 0;
-        // In the second part what the first has not spent of its reservations.
+        // The second part spends the unspent reservations of the first part.
         for part in ["first", "second"] {
             let gate = format!("{part} of round {round}");
             let expected = (left / hold) as usize;
@@ -233,7 +233,7 @@ async fn a_cap_that_is_changed_on_a_page_counts_at_every_node_what_all_have_spen
         .collect();
     let status = |node: usize| decided(&clients[node]);
 
-    // Raised while all of it is reserved.
+    // Raised while the whole cap is reserved.
     cluster.hold_at("middle");
     let mut held = vec![status(0).await, status(1).await];
     refused(status(2).await).await;
@@ -252,7 +252,7 @@ async fn a_cap_that_is_changed_on_a_page_counts_at_every_node_what_all_have_spen
         refused(status(node).await).await;
     }
 
-    // Lowered below what runs: that ends whole, and counts.
+    // Lowered below the running streams: the streams end whole, and count.
     set_cap(&mut browser, &credits(3 * PRICE_OF_A_CHAT)).await;
     cluster.installation.provider.gate("middle").open();
     for stream in &held {
@@ -265,7 +265,7 @@ async fn a_cap_that_is_changed_on_a_page_counts_at_every_node_what_all_have_spen
         refused(status(node).await).await;
     }
 
-    // Without a cap, then with one that leaves one more request after what was charged meanwhile.
+    // Without a cap first. Next a cap with room for a single request after the charges in between.
     set_cap(&mut browser, "").await;
     for node in 0..NAMES.len() {
         let free = async {
@@ -316,7 +316,7 @@ async fn a_cap_that_is_changed_on_a_page_counts_at_every_node_what_all_have_spen
     let spent = spent + PRICE_OF_A_CHAT;
     cluster.settled(&account, 1_000_000_000 - spent).await;
 
-    // Each node shows what all have charged.
+    // Every node shows the charges of every node.
     for _ in 0..NAMES.len() {
         let list = browser.get("/keys").await;
         let shown = list.text().split(">capped<").nth(1).expect("the key's row");
@@ -327,7 +327,7 @@ async fn a_cap_that_is_changed_on_a_page_counts_at_every_node_what_all_have_spen
     cluster.audit();
 }
 
-/// Changes the cap of the key on its page; empty for none.
+/// Changes the cap of the key on the key's page; empty for no cap.
 async fn set_cap(browser: &mut Browser, cap: &str) {
     let list = browser.get("/keys").await;
     let path = edit_of(&list, "capped");
@@ -350,7 +350,7 @@ struct MovedClock {
 }
 
 impl MovedClock {
-    /// Builds what is loaded into the nodes.
+    /// Builds the library loaded into the nodes.
     fn new(folder: &std::path::Path) -> MovedClock {
         let (library, ahead) = (folder.join("moved_clock.so"), folder.join("clock-ahead"));
         let source = tollgate_testing::package_folder().join("tests/e2e/process/moved_clock.c");
@@ -363,14 +363,14 @@ impl MovedClock {
     }
 
     fn set(&self, seconds: i64) {
-        // Replaced at once: a node may read it at any moment.
+        // Replaced atomically: a node may read the file at any moment.
         let new = self.ahead.with_extension("new");
         std::fs::write(&new, seconds.to_string()).expect("written");
         std::fs::rename(&new, &self.ahead).expect("replaced");
     }
 }
 
-/// What began in the month before counts in that one, although it is charged in the new one.
+/// A request begun in the earlier month counts in the earlier month, although the charge comes in the new month.
 #[tokio::test]
 async fn a_key_has_its_whole_cap_again_for_what_begins_in_the_next_month() {
     const MINUTES: i64 = 60;
@@ -397,7 +397,7 @@ async fn a_key_has_its_whole_cap_again_for_what_begins_in_the_next_month() {
     let over = allowed(&cluster, &key, 9).await;
     assert_eq!(over.len() as i64, cap / hold);
     clock.set(to_the_end + 20 * MINUTES);
-    // All of the new month is free while nothing is charged in it.
+    // The whole cap of the new month is free before the first charge in the new month.
     let new = allowed(&cluster, &key, 9).await;
     assert_eq!(new.len() as i64, cap / hold);
     provider.gate("over").open();

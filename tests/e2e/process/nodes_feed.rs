@@ -1,4 +1,4 @@
-//! A node that cannot read what other nodes have changed: it refuses credentials rather than serve revoked ones.
+//! A node without access to the changes of other nodes: the node refuses credentials rather than accept revoked credentials.
 
 use tollgate_clock::Clock;
 use tollgate_testing::{Answer, Client, DatabaseLink, Postgres, within};
@@ -17,7 +17,7 @@ async fn seconds(node: &Serving, name: &str) -> f64 {
     number.expect("the metric").parse().expect("a number")
 }
 
-/// A cluster of two nodes, of which the second reaches the database through a link.
+/// A cluster of two nodes. The second node reaches the database through a link.
 async fn linked_cluster() -> (Cluster, DatabaseLink) {
     let server = Postgres::shared();
     let database = server.database();
@@ -32,7 +32,7 @@ async fn linked_cluster() -> (Cluster, DatabaseLink) {
     (cluster, link)
 }
 
-/// A request that needs a credential and nothing else.
+/// A request in need of a credential only.
 async fn authenticated(client: &Client) -> Answer {
     client.get("/v1/models").await
 }
@@ -52,7 +52,7 @@ async fn a_node_that_cannot_read_the_changes_of_others_refuses_every_credential_
     let (cluster, link) = linked_cluster().await;
     // Without repeats: the refusals are counted.
     let client = Client::new(&cluster.nodes[1].url).with_key(&cluster.installation.key);
-    // No charge: a commit that the stall interrupts keeps the rows that nodes share locked until the server ends it.
+    // No charge: a commit interrupted by the stall keeps the shared rows locked until the server ends the commit.
     let is_served = async { while authenticated(&client).await.status != 200 {} };
     within("an accepted key", is_served).await;
     becomes_ready(&cluster.nodes[1]).await;
@@ -65,7 +65,7 @@ async fn a_node_that_cannot_read_the_changes_of_others_refuses_every_credential_
     link.stall();
     let clock = Clock::system();
     let stalled = clock.elapsed();
-    // While it is revoked, and until well after the end of the time in which the node may not know that.
+    // During the revocation, and until well after the permitted delay of the node.
     let asking = async {
         let mut refused = 0;
         while refused < 20 {
@@ -89,17 +89,17 @@ async fn a_node_that_cannot_read_the_changes_of_others_refuses_every_credential_
     assert_eq!(answer.status, 503);
     let reason = "the changes of other nodes cannot be read from the database";
     assert!(answer.text().contains(reason), "{}", answer.text());
-    // Its metrics do not wait for the database.
+    // The node's metrics do not wait for the database.
     assert!(seconds(&cluster.nodes[1], FEED).await >= 2.0);
     assert!(seconds(&cluster.nodes[0], FEED).await < 2.0);
-    // Renewed every two seconds, so that it says something from then on.
+    // The lease is renewed every two seconds: a greater age is significant.
     let is_late = async { while seconds(&cluster.nodes[1], LEASE).await < 2.5 {} };
     within("the age of the lease", is_late).await;
-    // The other one knows it at once.
+    // The first node knows the revocation at once.
     assert_eq!(authenticated(&cluster.client(0)).await.status, 401);
 
     link.restore();
-    // The answer that was held back is as old as its question: it makes the node current for the rest of two seconds, never for longer.
+    // The held-back answer is as old as the query: the answer makes the node current for the rest of two seconds, never for longer.
     let refused = async {
         loop {
             let began = clock.elapsed() - stalled;

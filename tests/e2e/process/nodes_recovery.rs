@@ -14,7 +14,7 @@ const TOKEN: &str = "3f1be2a07c9d4e58a6b4d0c81597e3f2";
 
 const CREDIT: i64 = 1_000_000_000;
 
-/// A cluster whose node `b` has charged a chat, and holds credit for a stream that waits for its provider.
+/// A cluster with a charged chat at node `b`, and a hold of `b` for a stream in wait for the provider.
 struct Interrupted {
     cluster: Cluster,
     stream: EventStream,
@@ -38,7 +38,7 @@ impl Interrupted {
         Interrupted { cluster, stream }
     }
 
-    /// Interrupts node `b` by this signal, as if its lease and the grace after it had ended, and waits until another node has recovered it.
+    /// Interrupts node `b` by `signal`, with ended lease and grace period, and waits until another node has recovered `b`.
     async fn recovered_after(&mut self, signal: &str) {
         self.cluster.nodes[1].process.signal(signal);
         let node = self.cluster.end_lease("b");
@@ -53,7 +53,7 @@ impl Interrupted {
         self.has_paid(1).await;
     }
 
-    /// Waits until the nodes that run report so many that could not be recovered.
+    /// Waits until the running nodes report `count` nodes without a possible recovery.
     async fn becomes_unrecovered(&self, count: u64) {
         let reported = async {
             loop {
@@ -78,7 +78,7 @@ impl Interrupted {
         state.as_str().expect("a word").to_owned()
     }
 
-    /// The account has paid for so many chats, and nothing is held.
+    /// The account has paid for `chats` chats, and no credit is held.
     async fn has_paid(&self, chats: i64) {
         let balance = self.cluster.balance(&self.cluster.installation.account);
         let left = CREDIT - chats * PRICE_OF_A_CHAT;
@@ -92,7 +92,8 @@ impl Interrupted {
     }
 }
 
-/// The rest of the answer waits in the socket when the node continues: it must not be delivered whole, since nothing charges it any more.
+/// The rest of the answer waits in the socket when the node continues. The answer must not be delivered whole, because the answer is not
+/// charged any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_node_is_recovered_by_another_one_and_ends_when_it_continues() {
     let mut test = Interrupted::start().await;
@@ -133,8 +134,8 @@ async fn a_killed_node_is_recovered_by_another_one() {
     test.cluster.audit();
 }
 
-/// The clock of the database is set forward by an hour at every moment: each lease that a node renews has ended before. After an outage of the
-/// database all leases are over in this way, and the node that reached it first recovered the others, which ran.
+/// The clock of the database is always an hour ahead: a renewed lease has already ended. After an outage of the database every lease was
+/// over. The first node with a connection recovered the remaining nodes, although the nodes ran.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_renews_its_lease_is_not_recovered_when_the_database_says_that_it_is_over() {
     let mut test = Interrupted::start().await;
@@ -149,7 +150,7 @@ async fn a_node_that_renews_its_lease_is_not_recovered_when_the_database_says_th
     test.cluster.audit();
 }
 
-/// Its credit is lost to the others until an operator does something: the metric, and the alert on it, tell one.
+/// The node's credit is lost to the remaining nodes until an operator acts. The metric, and the alert on the metric, inform the operator.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_cannot_be_recovered_is_counted_until_it_is() {
     let mut test = Interrupted::start().await;
@@ -168,7 +169,7 @@ async fn a_node_that_cannot_be_recovered_is_counted_until_it_is() {
     test.cluster.audit();
 }
 
-/// A cluster that logs in with a password, and the file of that.
+/// A cluster with a password for the database, and the file of the password.
 async fn with_password() -> (Cluster, PathBuf) {
     SECRETS.used("a token of the admin API beside a password", TOKEN);
     let server = postgres::with_password();
@@ -183,7 +184,7 @@ async fn with_password() -> (Cluster, PathBuf) {
     (cluster, file)
 }
 
-/// Their connections stay open, and each recovery and each look at the nodes makes a new one.
+/// The nodes' connections stay open. Every recovery, and every read of the nodes' states, makes a new connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_reload_with_another_password_of_the_database_nodes_are_shown_and_recovered() {
     let (cluster, file) = with_password().await;
@@ -205,7 +206,7 @@ async fn after_a_reload_with_another_password_of_the_database_nodes_are_shown_an
     assert_eq!(audit.json()["clean"], true, "{}", audit.text());
 }
 
-/// The reload read the prices with the earlier password, and its refusal ended each node a minute later.
+/// The reload read the prices with the earlier password, and the database's refusal ended every node a minute later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_with_another_password_of_the_database_is_accepted_after_all_connections_were_lost()
  {
@@ -222,7 +223,7 @@ async fn a_reload_with_another_password_of_the_database_is_accepted_after_all_co
     };
     let reloads = async {
         for node in NAMES {
-            // The first may come before the connection for its row of the audit log.
+            // The first reload may come before the connection for the reload's row of the audit log.
             while reload(node).await != Some(0) {}
         }
     };

@@ -1,4 +1,4 @@
-//! Nodes of one database whose settings differ: each of them warns until all have the same.
+//! Nodes of a database with different settings: every node warns until the settings agree.
 
 use serde_json::Value;
 use tollgate_testing::Client;
@@ -9,7 +9,7 @@ use super::reload::set_price;
 
 const OTHERS: &str = "tollgate_nodes_with_other_settings";
 
-/// Waits until each node counts so many others whose settings differ.
+/// Waits until every node counts the expected number of nodes with different settings.
 async fn become_different(cluster: &Cluster, counts: [u64; 3]) {
     for (node, count) in cluster.nodes.iter().zip(counts) {
         node.metric_becomes(OTHERS, count).await;
@@ -32,7 +32,7 @@ async fn older(cluster: &Cluster) -> Vec<String> {
         .collect()
 }
 
-/// One model had two prices then, depending on the node that the balancer selected, and nothing said so.
+/// A model had two prices, depending on the node selected by the balancer, without any warning.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_price_that_is_reloaded_at_one_node_alone_is_a_warning_at_each_until_all_have_it() {
     let cluster = Cluster::start().await;
@@ -69,7 +69,7 @@ async fn a_price_that_is_reloaded_at_one_node_alone_is_a_warning_at_each_until_a
     }
     assert_eq!(cluster.sql(recorded), "3 1");
 
-    // A node of an earlier release records nothing.
+    // A node of an earlier release records no settings.
     set_price(&cluster.installation, 800);
     cluster.ask("a", &["reload"]).await;
     cluster.ask("b", &["reload"]).await;

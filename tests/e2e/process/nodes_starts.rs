@@ -1,4 +1,5 @@
-//! Nodes that start at the same moment: on an empty database, on what an earlier run has left, on a restored one, and two of one name.
+//! Nodes that start at once: on an empty database, on the remains of an earlier run, on a restored database, and two nodes with a common
+//! name.
 
 use tollgate_testing::{Postgres, Script};
 
@@ -8,7 +9,7 @@ use crate::rig::{CHAT, PRICE_OF_A_CHAT, chat};
 
 const CREDITS: i64 = 1_000_000_000;
 
-/// A whole answer of each node.
+/// Expects a whole answer of every node.
 async fn each_serves(cluster: &Cluster) {
     for node in 0..cluster.nodes.len() {
         let answer = cluster.client(node).post(CHAT, &chat(false)).await;
@@ -16,7 +17,7 @@ async fn each_serves(cluster: &Cluster) {
     }
 }
 
-/// What all nodes share is rebuilt, so that a node that runs would go on with credit that is not its own any more.
+/// The shared rows are rebuilt: a running node would continue with credit that no longer belongs to the node.
 #[tokio::test]
 async fn derived_rows_are_rebuilt_only_while_no_node_runs() {
     let mut cluster = Cluster::start().await;
@@ -33,7 +34,7 @@ async fn derived_rows_are_rebuilt_only_while_no_node_runs() {
         let answer = cluster.client(node).post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "node {node}: {}", answer.text());
     }
-    // An audit changes nothing, and runs beside them.
+    // An audit is read-only, and runs beside the nodes.
     let report = cluster.ask("b", &["audit"]).await;
     assert_eq!(report["clean"], true, "{report}");
     for node in [0, 2] {
@@ -71,13 +72,13 @@ async fn three_nodes_that_start_at_once_make_the_store_of_an_empty_database() {
     cluster.audit();
 }
 
-/// The second of them failed where it found that another one had begun to recover what was left.
+/// The second node failed on finding a recovery begun by the first node.
 #[tokio::test]
 async fn nodes_that_start_at_once_recover_what_a_killed_run_has_left() {
     let mut cluster = Cluster::stopped(&Postgres::shared().database(), "", "", &[]).await;
     let account = cluster.installation.account.clone();
     let provider = &cluster.installation.provider;
-    // Of a gateway that was alone: an open hold, and credit of which its ledger has all.
+    // The remains of a single gateway: an open hold, and credit wholly in the gateway's ledger.
     provider.script(Script::hold(2, "alone").once());
     let mut alone = cluster.installation.serve().await;
     let client = alone.client(&cluster.installation);
@@ -126,7 +127,7 @@ async fn nodes_that_start_at_once_recover_what_a_killed_run_has_left() {
     cluster.audit();
 }
 
-/// What `pg_dump` reads while nodes serve is one moment: with holds of streams, and credit at each node.
+/// `pg_dump` reads a consistent state while nodes serve: with holds of streams, and credit at every node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_start_on_a_dump_that_was_made_while_they_served() {
     let server = Postgres::shared();

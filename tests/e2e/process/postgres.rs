@@ -1,4 +1,4 @@
-//! The real program on a PostgreSQL database: commands, one gateway at a time, failover, and a database that crashes or is not there.
+//! The real program on a PostgreSQL database: commands, one gateway at a time, failover, and a crashing or missing database.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub(super) fn with_password() -> Postgres {
     server
 }
 
-/// Settings by which an installation on such a server logs in as that role. Returns the file of the password.
+/// Writes settings with a role and a password for the server. Returns the file of the password.
 pub(super) fn log_in(installation: &Installation, server: &Postgres) -> PathBuf {
     let name = installation
         .postgres
@@ -37,7 +37,7 @@ pub(super) fn log_in(installation: &Installation, server: &Postgres) -> PathBuf 
     file
 }
 
-/// `tollgate serve` that waits for its database.
+/// A `tollgate serve` in wait for the database.
 async fn waiting(installation: &Installation) -> Process {
     let process = installation.spawn(installation.command(&["serve"]));
     let waiting = tokio::task::spawn_blocking(move || {
@@ -51,7 +51,7 @@ async fn waiting(installation: &Installation) -> Process {
 #[tokio::test]
 async fn commands_and_completions_work_on_a_postgresql_database_as_on_a_file() {
     let url = Postgres::shared().database();
-    // The account and its key were made by commands without a gateway.
+    // Commands without a gateway made the account and the key.
     let installation = Installation::on_postgres(&url, QUIET).await;
     let serving = installation.serve().await;
     let client = serving.client(&installation);
@@ -144,7 +144,7 @@ async fn a_standby_takes_over_when_the_gateway_ends_or_is_killed() {
     assert_eq!(status.code(), Some(0), "{}", stopped.output());
 }
 
-/// Of the settings with a new price nothing is used when it cannot be stored: neither the price nor what changed with it.
+/// A reload with a price that cannot be stored has no effect: neither the price nor any further change is used.
 #[tokio::test]
 async fn a_reload_whose_prices_cannot_be_stored_keeps_the_earlier_settings() {
     const FAILED: &str = "tollgate_settings_reloads_total{result=\"failed\"}";
@@ -186,7 +186,7 @@ async fn a_reload_whose_prices_cannot_be_stored_keeps_the_earlier_settings() {
     assert_eq!(serving.metric(VERSION).await, 2);
 }
 
-/// A charge that a client received is in the ledger, whatever happened to the database meanwhile.
+/// A charge received by a client is in the ledger, whatever happened to the database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_crashes_under_load_delays_requests_and_loses_none() {
     let mut server = Postgres::start();
@@ -252,7 +252,7 @@ async fn a_database_that_is_not_there_is_named_with_what_to_do() {
     assert!(output.contains("No such file or directory"), "{output}");
 }
 
-/// It would be restarted by its service manager a few times, and then not any more.
+/// The service manager would restart a failed start a few times only.
 #[tokio::test]
 async fn a_start_waits_for_a_database_that_does_not_run_yet() {
     let mut server = Postgres::start();

@@ -1,4 +1,4 @@
-//! A price that changes between two starts.
+//! A price with a change between two starts.
 
 use tollgate_store::sqlite;
 
@@ -8,7 +8,7 @@ use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, chat, micros};
 #[tokio::test]
 async fn a_price_that_changes_has_a_version_of_its_own_and_old_charges_keep_theirs() {
     let installation = Installation::new("").await;
-    // The price of an output token, the charge for a chat, and the number of price versions: each start has two models.
+    // The price of an output token, the charge for a chat, and the number of price versions: a start has two models.
     for (output, price, versions) in [
         ("600", PRICE_OF_A_CHAT, 2),
         ("1200", 150 + 16 * 1200, 3),

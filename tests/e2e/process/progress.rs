@@ -1,8 +1,8 @@
-//! Progress of long commands on the standard error output, where it is no terminal.
+//! Progress of long commands on the standard error output, without a terminal.
 
 use super::installation::Installation;
 
-/// Each long command with a file, and the start of a line that it reports. Those of `migrate` are in `postgres`.
+/// Every long command with a file, and the start of a reported line. The lines of `migrate` are in `postgres`.
 #[tokio::test]
 async fn progress_is_reported_where_it_is_asked_for() {
     let installation = Installation::new("").await;

@@ -1,4 +1,4 @@
-//! Reload of the settings: all take effect or none, and no request or stream is touched.
+//! Reload of the settings: a reload takes effect as a whole or not at all, and touches no request or stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,7 +94,7 @@ async fn ten_reloads_touch_no_stream_and_no_request() {
         let reloaded = installation.ask(&["reload"]).await;
         assert_eq!(reloaded["version"], reload + 1);
         assert_eq!(reloaded["changes"][0]["key"], "model[small].price.output");
-        // A request that begins after the reload has the new price.
+        // A request begun after the reload has the new price.
         let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
         assert_eq!(charged(&answer.json()), 150 + 16 * (600 + reload));
         gate.release(1);
@@ -146,7 +146,7 @@ async fn settings_that_cannot_take_effect_leave_the_earlier_ones() {
     let mut serving = installation.serve().await;
     let good = std::fs::read_to_string(&installation.config).expect("the settings");
 
-    // What the file says of the price does not count, as the rest of it is wrong.
+    // The price of the file does not count, because the rest of the file is wrong.
     set_price(&installation, 1);
     edit(&installation, |table| {
         element(table, "model", 1).insert("created".into(), "yesterday".into());
@@ -163,7 +163,7 @@ async fn settings_that_cannot_take_effect_leave_the_earlier_ones() {
     let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(charged(&answer.json()), PRICE_OF_A_CHAT);
 
-    // A setting that needs a restart, beside one that does not.
+    // A setting in need of a restart, beside a reloadable setting.
     std::fs::write(&installation.config, &good).expect("the folder takes files");
     set_price(&installation, 1);
     edit(&installation, |table| {
@@ -259,7 +259,7 @@ async fn a_reload_adds_models_providers_and_limits_and_changes_chains_and_keys()
         "tollgate_tokens_total{direction=\"prompt\",model=\"tiny\",provider=\"second\"}";
     assert_eq!(serving.metric(with_model).await, 0, "it has its counters");
 
-    // The key alone changes, not the name of its file.
+    // The key alone changes, not the name of the key's file.
     std::fs::write(&key, crate::rig::PROVIDER_KEY).expect("the folder takes files");
     let reloaded = installation.ask(&["reload"]).await;
     assert_eq!(
@@ -450,7 +450,7 @@ async fn a_reload_adds_and_removes_routes_and_classes() {
     assert_eq!(serving.metric(&counted(ADDED)).await, 1, "it stays counted");
 }
 
-/// The variables of the environment come from a file, which a reload reads again.
+/// The variables of the environment come from a file, and a reload reads the file again.
 #[tokio::test]
 async fn the_secret_of_challenges_is_rotated_in_the_file_for_variables() {
     const NEXT: &str = "the-next-secret-that-challenges-are-bound-with";
@@ -515,7 +515,7 @@ async fn the_secret_of_challenges_is_rotated_in_the_file_for_variables() {
     let second = challenge().await;
     assert_eq!(state(&first).await, "approval_pending");
     assert_eq!(state(&second).await, "approval_pending");
-    // Without it they are not.
+    // Without the previous secret, earlier challenges are invalid.
     edit(&installation, |table| {
         let mpp = table["payments"]["mpp"].as_table_mut().expect("a table");
         mpp.remove("previous_secret_env");
@@ -525,7 +525,7 @@ async fn the_secret_of_challenges_is_rotated_in_the_file_for_variables() {
     assert_ne!(state(&first).await, "approval_pending");
     assert_eq!(state(&second).await, "approval_pending");
 
-    // A line that is no variable leaves the earlier ones, and is not repeated.
+    // A line without a variable leaves the earlier variables in force, and is not repeated in the output.
     variables(NEXT);
     let mut failing = installation.spawn(installation.command(&["reload"]));
     assert_eq!(ended(&mut failing).await.code(), Some(1));
@@ -535,7 +535,7 @@ async fn the_secret_of_challenges_is_rotated_in_the_file_for_variables() {
         "{output}"
     );
     assert_eq!(state(&second).await, "approval_pending");
-    // A variable of a setting that is fixed, too, is named.
+    // A variable of a fixed setting is named, too.
     variables(&format!("{mpp}='{NEXT}'\nTOLLGATE__SERVER__WORKERS=3\n"));
     let mut failing = installation.spawn(installation.command(&["reload"]));
     assert_eq!(ended(&mut failing).await.code(), Some(1));

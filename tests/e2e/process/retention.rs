@@ -1,4 +1,4 @@
-//! Retention by the real program: closed months are exported and removed, and everything that owners and operators see of the rest stays.
+//! Retention by the real program: closed months are exported and removed, and the rest stays visible to owners and operators.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::rig::{CHAT, audited_store, chat, poll};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Days of requests up to now: the first of them begin two to four closed months ago.
+/// Days of requests up to now. The first days are in the second to fourth closed month before now.
 const DAYS: u32 = 120;
 
-/// Accounts with requests, and requests of each on a day. Each request is a commit of its own, as without load.
+/// The number of accounts with requests, and the requests of an account on a day. A request is a separate commit, as without load.
 const ACCOUNTS: u64 = 3;
 const REQUESTS: u64 = 12;
 
@@ -101,7 +101,7 @@ async fn filled_file(path: &Path) {
     fill(&store, &entropy).await;
 }
 
-/// An installation whose database has them.
+/// An installation with the requests in the database.
 async fn installation() -> Installation {
     let mut installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
     let folder = exports(&installation);
@@ -118,7 +118,7 @@ async fn installation() -> Installation {
     installation
 }
 
-/// Sets that one month is kept, and where the others go.
+/// Sets a single kept month, and the folder of exports.
 fn keep_a_month(installation: &Installation, folder: &Path) {
     let text = std::fs::read_to_string(&installation.config).expect("the settings");
     let keep = format!("[store]\nkeep_months = 1\nexports = '{}'", folder.display());
@@ -131,7 +131,7 @@ fn exports(installation: &Installation) -> PathBuf {
     installation.folder.path().join("exports")
 }
 
-/// What owners and operators see: balances, and the usage of every day.
+/// The view of owners and operators: balances, and the usage of every day.
 async fn seen(installation: &Installation) -> Vec<String> {
     let first = Clock::system().now() - DAY * (DAYS + 1);
     let first: String = first.rfc3339().chars().take(10).collect();
@@ -146,7 +146,7 @@ async fn seen(installation: &Installation) -> Vec<String> {
     seen
 }
 
-/// Commits in the journal, and the bytes of the database that are in use.
+/// Commits in the journal, and the used bytes of the database.
 fn size(database: &Path) -> (u64, u64) {
     let file = rusqlite::Connection::open(database).expect("the database");
     let number = |sql: &str| file.query_row(sql, [], |row| row.get::<_, i64>(0));
@@ -159,7 +159,7 @@ fn size(database: &Path) -> (u64, u64) {
     )
 }
 
-/// For how many seconds months have waited for their removal, once the gateway has read it.
+/// The seconds for which months have waited for their removal, after the gateway's first read.
 async fn overdue(serving: &Serving) -> u64 {
     let read = async {
         loop {
@@ -194,7 +194,7 @@ async fn closed_months_are_exported_and_removed_while_the_gateway_serves() {
     let installation = installation().await;
     let serving = installation.serve().await;
     let client = serving.client(&installation);
-    // At most the four months of requests, and at least one whole month beyond the one that is kept.
+    // At most the four months of requests, and at least a whole month beyond the kept month.
     let days = overdue(&serving).await / DAY.as_secs();
     assert!((28..=124).contains(&days), "{days} days");
     let before = seen(&installation).await;
@@ -221,7 +221,7 @@ async fn closed_months_are_exported_and_removed_while_the_gateway_serves() {
     audit(&installation).await;
     let after = seen(&installation).await;
     assert_eq!(after[1..], before[1..], "the usage of each day stays");
-    // The account that has sent requests meanwhile is the last.
+    // The account with requests in between is the last.
     let balances = |lists: &[String]| -> Vec<String> {
         let own = |line: &&str| !line.contains(&installation.account);
         lists[0].lines().filter(own).map(str::to_owned).collect()
@@ -244,7 +244,7 @@ async fn closed_months_are_exported_and_removed_while_the_gateway_serves() {
         "{log}"
     );
 
-    // A file that is changed, and one that is missing, are found.
+    // A changed file and a missing file are found.
     let file = done["exported"][0]["file"].as_str().expect("a file");
     let whole = std::fs::read(file).expect("the file");
     for content in [Some(whole[..whole.len() / 2].to_vec()), None] {
@@ -259,7 +259,7 @@ async fn closed_months_are_exported_and_removed_while_the_gateway_serves() {
         assert_eq!(status.code(), Some(1), "{}", process.output());
     }
     std::fs::write(file, whole).expect("the file");
-    // The last one: all that are there follow each other.
+    // The last file: the remaining files are in sequence.
     let files = done["exported"].as_array().expect("a list");
     let file = files.last().and_then(|last| last["file"].as_str());
     let file = Path::new(file.expect("a file"));
@@ -273,7 +273,7 @@ async fn closed_months_are_exported_and_removed_while_the_gateway_serves() {
     std::fs::rename(&aside, file).expect("the folder takes files");
     drop(serving);
 
-    // What is derived is derived again from what is left.
+    // Derived data is derived again from the remaining commits.
     let rebuilt = installation.ask(&["audit", "--fix-derived"]).await;
     assert_eq!(rebuilt["clean"], true, "{rebuilt}");
     assert_eq!(seen(&installation).await[1..], before[1..]);
@@ -285,7 +285,7 @@ async fn closed_months_are_exported_and_removed_while_the_gateway_serves() {
     audit(&installation).await;
 }
 
-/// Kills the program, once with a gateway and once without one, while it writes a file, before the first removal, and between two.
+/// Kills the program during the write of a file, before the first removal, and between two removals; with a gateway and without a gateway.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_is_killed_anywhere_is_continued_by_the_next() {
     let installation = installation().await;
@@ -373,7 +373,7 @@ async fn of_several_nodes_one_exports_and_removes_while_all_serve() {
     };
     let runs = async {
         let mut all: u64 = 0;
-        // A node that has just started may not be the leader yet.
+        // A new node may not be the leader yet.
         while all == 0 {
             let runs = NAMES.map(|name| cluster.ask(name, &["retention"]));
             let done = futures_util::future::join_all(runs).await;

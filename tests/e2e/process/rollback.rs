@@ -1,7 +1,7 @@
-//! Rollback: an earlier release continues on the books of this one, and this one on those of the earlier.
+//! Rollback: an earlier release continues on the books of the current release, and the current release on the books of the earlier release.
 //!
-//! `TOLLGATE_EARLIER_PROGRAM` is the program of the earlier release, which `tests/rollback` builds from a revision. Without it this build takes
-//! its place, which leaves the way there and back, and the handover.
+//! `TOLLGATE_EARLIER_PROGRAM` is the program of the earlier release, which `tests/rollback` builds from a revision. Without the variable,
+//! the current build takes the place of the earlier program: only the way there and back, and the handover, are tested.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub(super) async fn stop(mut serving: Serving) {
     assert_eq!(status.code(), Some(0), "{}", serving.process.output());
 }
 
-/// Two answers, of which one is a stream.
+/// Two answers: a whole answer and a stream.
 async fn ask(client: &Client) -> i64 {
     for stream in [false, true] {
         let answer = client.post(CHAT, &chat(stream)).await;
@@ -44,7 +44,7 @@ async fn audit(installation: &Installation) {
     assert_eq!(audit["open_holds"], 0, "{audit}");
 }
 
-/// Starts a stream that waits for its gate.
+/// Starts a stream in wait for `gate`.
 async fn paced(installation: &Installation, client: &Client, gate: &str) -> EventStream {
     installation.provider.script(Script::pace(gate).once());
     let stream = client.stream(CHAT, &chat(true)).await;
@@ -66,11 +66,11 @@ async fn serve_and_die(installation: &Installation, gate: &str) -> i64 {
     charges
 }
 
-/// Each program starts on what the other has left, after a stop and after a kill.
+/// A program starts on the books of the other program, after a stop and after a kill.
 async fn there_and_back(mut installation: Installation) {
     let mut charges = 0;
     let mut keys: Vec<(String, PathBuf)> = Vec::new();
-    // A key that one program has revoked.
+    // Keys revoked by a program.
     let mut revoked: Vec<String> = Vec::new();
     for round in 0..4 {
         installation.program = match round % 2 {
@@ -110,7 +110,7 @@ async fn there_and_back(mut installation: Installation) {
     }
 }
 
-/// Each program hands over to the other, with a stream under way that ends afterwards.
+/// A program hands over to the other program. A stream is under way, and ends afterwards.
 async fn handed_over(mut installation: Installation) {
     let mut charges = 0;
     for programs in [[this(), earlier()], [earlier(), this()]] {
@@ -160,7 +160,7 @@ async fn this_release_hands_over_to_an_earlier_one_and_back_on_postgresql() {
     handed_over(Installation::on_postgres(&database, "").await).await;
 }
 
-/// Gateways of two releases serve the same accounts, as in a rolling upgrade or its way back.
+/// Gateways of two releases serve common accounts, like in a rolling upgrade or rollback.
 #[tokio::test]
 async fn nodes_of_an_earlier_release_serve_beside_nodes_of_this_one() {
     let url = Postgres::shared().database();
@@ -194,7 +194,7 @@ async fn nodes_of_an_earlier_release_serve_beside_nodes_of_this_one() {
     let text = |name: &str| made[name].as_str().expect("a text").to_owned();
     let (id, key) = (text("id"), text("secret"));
     SECRETS.used("an API key", &key);
-    // An earlier release may learn of it a moment later.
+    // An earlier release may learn of the key a moment later.
     for node in &cluster.nodes {
         let client = Client::new(&node.url).with_key(&key);
         let known = async { while client.get("/v1/models").await.status != 200 {} };
@@ -209,7 +209,7 @@ async fn nodes_of_an_earlier_release_serve_beside_nodes_of_this_one() {
     let (available, held) = cluster.balance(&cluster.installation.account).await;
     assert_eq!((available, held), (1_000_000_000 - charges, 0));
     cluster.audit();
-    // The same by the earlier program.
+    // The audit by the earlier program.
     cluster.installation.program = earlier();
     let config = settings_of(&cluster.installation.config, "b");
     let installation = &cluster.installation;

@@ -1,7 +1,7 @@
-//! How often the tests of scarce credit are repeated, and what else takes the processors meanwhile.
+//! The number of rounds for tests of scarce credit, and the additional load on the processors.
 //!
-//! `TOLLGATE_SCARCE_ROUNDS` is the number of rounds, 1 if it is not set. Where it is set, one more runs beside threads that take nine tenths of
-//! the processors.
+//! `TOLLGATE_SCARCE_ROUNDS` is the number of rounds, by default 1. With the variable set, an additional round runs beside threads that take
+//! nine tenths of the processors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,10 +13,10 @@ use super::chaos::{number, print_line, setting};
 
 const ROUNDS: &str = "TOLLGATE_SCARCE_ROUNDS";
 
-/// Threads for each processor, so that one more has a tenth of it.
+/// Threads per processor: an additional thread has a tenth of the processor.
 const THREADS: usize = 9;
 
-/// The rounds of a test, each by its number and with what runs beside it.
+/// The rounds of a test, by number, with the additional load.
 pub(super) fn rounds() -> impl Iterator<Item = (u64, Option<BusyProcessors>)> {
     let idle = number(ROUNDS, 1);
     let busy = u64::from(setting(ROUNDS).is_some());
@@ -32,15 +32,15 @@ pub(super) fn rounds() -> impl Iterator<Item = (u64, Option<BusyProcessors>)> {
     })
 }
 
-/// Asserts that a request was refused until other nodes have answered, or the database has: on a busy machine a node may not have read for two
-/// seconds what the others have changed.
+/// Asserts a refusal with a chance of success after answers of other nodes or of the database. On a busy machine a node may have no read of
+/// other nodes' changes for two seconds.
 pub(super) fn assert_may_be_repeated(answer: &Answer) {
     let code = answer.json()["error"]["code"].clone();
     let may = ["credit_unavailable", "store_unavailable"];
     assert!(may.iter().any(|may| code == *may), "{}", answer.text());
 }
 
-/// Takes the processors until it is dropped.
+/// Takes the processors until the drop.
 pub(super) struct BusyProcessors {
     stop: Arc<AtomicBool>,
     count: usize,

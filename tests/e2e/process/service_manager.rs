@@ -1,4 +1,4 @@
-//! Messages to the service manager, as systemd gets them (sd_notify(3)).
+//! Messages to the service manager, in the form for systemd (sd_notify(3)).
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +15,7 @@ use super::upgrade::{Successor, first_ended};
 /// The socket of a service manager.
 struct Manager {
     path: PathBuf,
-    /// The messages, in their order. They are read at once: a full queue would block the gateway.
+    /// The messages, in their order. The messages are read at once: a full queue would block the gateway.
     messages: mpsc::UnboundedReceiver<String>,
 }
 
@@ -37,7 +37,7 @@ impl Manager {
         Manager { path, messages }
     }
 
-    /// `tollgate serve` under it, with a watchdog of the process that it starts.
+    /// `tollgate serve` under the manager, with a watchdog of the started process.
     fn serve(&self, installation: &Installation) -> Command {
         let mut command = installation.command_after("export WATCHDOG_PID=$$", &["serve"]);
         command
@@ -46,7 +46,7 @@ impl Manager {
         command
     }
 
-    /// Reads messages until one has this line.
+    /// Reads messages until a message has the line `wanted`.
     async fn line(&mut self, wanted: &str) {
         self.line_that(wanted, |line| line == wanted).await;
     }
@@ -63,7 +63,7 @@ impl Manager {
         within(what, read).await;
     }
 
-    /// Skips the messages that were sent before this call.
+    /// Skips the messages sent before the call.
     async fn skip(&mut self) {
         const MARK: &str = "X_TEST=here";
         let socket = UnixDatagram::unbound().expect("a socket");
@@ -87,8 +87,8 @@ async fn the_service_manager_is_notified_of_the_start_the_stop_and_of_workers_th
     assert_eq!(ended(&mut process).await.code(), Some(0));
 }
 
-/// Without the number of the new process the manager would take the end of the first one for the end of the service; without messages of the
-/// new one to the watchdog it would restart a gateway that serves.
+/// Without the number of the new process, the manager would take the end of the first process for the end of the service. Without messages
+/// of the new process to the watchdog, the manager would restart a working gateway.
 #[tokio::test]
 async fn the_service_manager_supervises_the_new_process_after_an_upgrade() {
     let installation = Installation::new("").await;
@@ -107,7 +107,7 @@ async fn the_service_manager_supervises_the_new_process_after_an_upgrade() {
     manager.line("STOPPING=1").await;
 }
 
-/// The limit of a start is ten minutes, and a server that does not answer is waited for until it does.
+/// The limit of a start is ten minutes, and the start waits for an unresponsive server until the server answers.
 #[tokio::test]
 async fn the_service_manager_waits_with_a_start_for_the_database() {
     const LONGER: &str = "EXTEND_TIMEOUT_USEC=600000000";
@@ -140,7 +140,7 @@ async fn the_service_manager_waits_with_a_start_for_the_database() {
     assert_eq!(ended(&mut process).await.code(), Some(0));
 }
 
-/// Its start is complete, so that the watchdog would end it.
+/// The standby's start is complete: without reports, the watchdog would end the standby.
 #[tokio::test]
 async fn a_standby_reports_to_the_watchdog() {
     let url = Postgres::shared().database();

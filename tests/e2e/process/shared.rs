@@ -52,24 +52,24 @@ async fn each_change_of_reachability_is_one_line_of_the_log() {
     );
 }
 
-/// Lines of the log about reachability, the cause of the last one among them.
+/// Lines of the log about reachability, including the cause of the last change.
 fn changes(output: &str) -> Vec<&str> {
     let lines = output.lines();
     let lines = lines.filter(|line| line.contains(UNREACHABLE) || line.contains(CONNECTED));
     lines.collect()
 }
 
-/// A question that was not asked before, so that it reads both levels of the cache.
+/// A new question, with reads of the two levels of the cache.
 fn question(seed: i32) -> Value {
     let mut body = chat(false);
     body["seed"] = seed.into();
     body
 }
 
-/// Each call waits 20 ms, and a read of the cache 15 ms, never for the answer; after three no request waits any more.
+/// A call waits 20 ms, and a read of the cache 15 ms, never for the answer. After three late calls no request waits.
 #[tokio::test]
 async fn a_server_that_answers_late_costs_a_few_requests_some_milliseconds_and_is_logged_once() {
-    // Far above the time that a request without the server takes on a busy machine.
+    // Far above the time of a request without the server on a busy machine.
     const LATE: Duration = Duration::from_secs(3);
     let redis = Redis::start();
     let link = RedisLink::start(&redis);
@@ -91,7 +91,7 @@ async fn a_server_that_answers_late_costs_a_few_requests_some_milliseconds_and_i
             let name = format!("tollgate_shared_calls_total{{result=\"{result}\"}}");
             serving.metric(&name).await
         };
-        // Before the delay: a heartbeat is one of the late calls.
+        // Before the delay: a heartbeat counts among the late calls.
         let late = calls("timeout").await;
         link.delay(LATE);
         let answered = calls("ok").await;
@@ -99,16 +99,16 @@ async fn a_server_that_answers_late_costs_a_few_requests_some_milliseconds_and_i
         while serving.metric("tollgate_shared_reachable").await == 1 {
             waits.push(asked(100 * round + waits.len() as i32).await);
         }
-        // On a loaded machine, calls before the delay were late too: they are some of the three.
+        // On a loaded machine, calls before the delay were late too, and count among the three calls.
         let more = calls("timeout").await - late;
         assert!(more >= 1, "no call was late");
-        // Those of a request that had begun, and one heartbeat.
+        // The calls of a begun request, and a heartbeat.
         assert!(more <= 8, "{more} calls waited");
         let written = answered + 2 + waits.len() as u64;
         for seed in 0..20 {
             waits.push(asked(1000 * round + seed).await);
         }
-        // No call waited for its answer, but those that store what the provider had answered, behind the path of requests.
+        // No call waited for an answer, except stores of the provider's answers, behind the path of requests.
         assert!(calls("ok").await <= written, "a call was answered");
         let fastest = waits.iter().min().expect("requests");
         assert!(*fastest < LATE, "{waits:?}");

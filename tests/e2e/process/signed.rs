@@ -1,4 +1,4 @@
-//! Kills at each step of a purchase with a signed transfer.
+//! Kills at every step of a purchase with a signed transfer.
 
 use serde_json::json;
 use tollgate_clock::Timestamp;
@@ -11,14 +11,14 @@ use super::installation::{Installation, ended};
 use crate::pay::x402::{now, offer, settings, submit};
 use crate::rig::{Setup, audited};
 
-/// Where it is killed.
+/// The point of the kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
     /// Before the facilitator has verified the payment.
     BeforeVerify,
     /// After verification, before the gateway has the response.
     AfterVerify,
-    /// When it is written down that the payment is sent, before it is.
+    /// After the record of the send, before the send of the payment.
     BeforeSettle,
     /// After the transfer, before the gateway has the response.
     AfterSettle,
@@ -26,8 +26,8 @@ enum Point {
     AfterAnswer,
 }
 
-/// The program is killed and restarted, and the buyer repeats the request: the plan is active, and one transfer settled. Before the repeat
-/// the restarted program has reconciled the submitted payment.
+/// The program is killed and restarted, and the buyer repeats the request: the plan is active, and a single transfer settled. Before the
+/// repeat the restarted program has reconciled the submitted payment.
 #[tokio::test]
 async fn an_x402_purchase_survives_a_kill_at_each_step() {
     for point in [
@@ -69,7 +69,7 @@ async fn an_x402_purchase_survives_a_kill_at_each_step() {
         }
         serving.process.signal("KILL");
         ended(&mut serving.process).await;
-        // Calls that were held at the facilitator continue there.
+        // Calls held at the facilitator continue at the facilitator.
         gate.open();
         let mut serving = installation.serve().await;
         let client = Client::new(&serving.url).with_key(&installation.key);
@@ -110,11 +110,11 @@ async fn an_x402_purchase_survives_a_kill_at_each_step() {
     }
 }
 
-/// The buyer has disconnected, the transfer is pending, and the program is shut down: the payment is stored before it exits.
+/// The buyer has disconnected, the transfer is pending, and the program is shut down: the payment is stored before the exit.
 #[tokio::test]
 async fn shutdown_completes_a_transfer_whose_buyer_disconnected() {
     let facilitator = Facilitator::start().await;
-    // Without a node, which would end the purchase before the facilitator answers.
+    // Without a node: a node would end the purchase before the facilitator's answer.
     let installation = Installation::of(Setup::with(&settings(&facilitator, false))).await;
     let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());
     facilitator.fault(Fault::once(Operation::Settle, Effect::HoldAfter));
@@ -142,8 +142,8 @@ async fn shutdown_completes_a_transfer_whose_buyer_disconnected() {
     );
 }
 
-/// The facilitator has submitted the transfer and refused it, and the program is killed. The transfer settles meanwhile: the next start
-/// finds it, and a new payment of the buyer is not charged.
+/// The facilitator has submitted and refused the transfer, and the program is killed. The transfer settles before the next start. The next
+/// start finds the transfer, and a new payment of the buyer is not charged.
 #[tokio::test]
 async fn a_refused_payment_that_settles_while_the_program_is_dead_is_the_purchase() {
     let facilitator = Facilitator::start().await;
@@ -184,7 +184,7 @@ async fn a_refused_payment_that_settles_while_the_program_is_dead_is_the_purchas
     assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
 }
 
-/// Without a node a false refusal is accepted. The operator finds the payment in the list and closes it with its transaction.
+/// Without a node a false refusal is accepted. The operator finds the payment in the list and closes the payment with the transaction.
 #[tokio::test]
 async fn a_false_refusal_without_a_node_is_found_and_closed_by_the_operator() {
     let facilitator = Facilitator::start().await;
@@ -223,8 +223,8 @@ async fn a_false_refusal_without_a_node_is_found_and_closed_by_the_operator() {
     );
 }
 
-/// The response to a transfer is lost, and its settings are removed. The account cannot pay by another route until the operator has
-/// resolved it, and the program logs it at each start until then.
+/// The response to a transfer is lost, and the settings of the route are removed. The account cannot pay by another route until the
+/// operator has resolved the payment. Meanwhile the program logs the payment at every start.
 #[tokio::test]
 async fn a_transfer_without_settings_is_logged_at_start_and_closed_by_the_operator() {
     let facilitator = Facilitator::start().await;

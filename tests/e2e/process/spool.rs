@@ -1,4 +1,5 @@
-//! Gateways that are cut off from their PostgreSQL database: open streams end, and each is charged once, whatever happens to the gateway then.
+//! Gateways that are cut off from their PostgreSQL database: open streams end, and a stream is charged once, whatever happens to the
+//! gateway afterwards.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited_store, chat, micros};
 
 const QUIET: &str = "[telemetry]\naccess_log = \"none\"";
 
-/// A database behind a link: the link, the database's address through it, and past it.
+/// A database behind a link: the link, the database's address through the link, and past the link.
 pub(super) fn linked_database() -> (DatabaseLink, String, String) {
     let server = Postgres::shared();
     let direct = server.database();
@@ -23,7 +24,7 @@ pub(super) fn linked_database() -> (DatabaseLink, String, String) {
     (link, linked, direct)
 }
 
-/// A file with the settings of an installation and these over them: section, key and value.
+/// A file with the settings of an installation, overridden by `over`: section, key and value.
 fn settings(installation: &Installation, file: &str, over: &[[&str; 3]]) -> PathBuf {
     let text = std::fs::read_to_string(&installation.config).expect("the settings");
     let mut table: Table = text.parse().expect("TOML");
@@ -53,7 +54,7 @@ async fn balance(installation: &Installation) -> (i64, i64) {
     (micros(&shown["available"]), micros(&shown["held"]))
 }
 
-/// Streams that have begun, and wait for their provider at a gate.
+/// Begun streams in wait for the provider at a gate.
 pub(super) async fn begun(
     client: &Client,
     installation: &Installation,
@@ -84,7 +85,7 @@ impl Streams {
     }
 }
 
-/// Three streams that end while the database is away.
+/// Three streams with an end during an outage of the database.
 async fn streams(link: &DatabaseLink, installation: &Installation, serving: &Serving, gate: &str) {
     let client = serving.client(installation);
     let streams = begun(&client, installation, gate, 3).await;
@@ -132,7 +133,7 @@ async fn streams_end_during_an_outage_of_the_database_and_are_paid_once() {
     streams(&link, &installation, &serving, "first").await;
     serving.metric_becomes("tollgate_spool_units", 3).await;
     let client = serving.client(&installation);
-    // The first waits for the claim of its key until the gateway knows that it is cut off.
+    // The first request waits for the claim of the idempotency key until the gateway knows of the outage.
     for request in [
         with_key(&client),
         client.request("POST", CHAT, Bytes::from(chat(false).to_string())),
@@ -186,7 +187,7 @@ async fn a_gateway_that_is_stopped_during_an_outage_ends_with_0_and_its_next_sta
     audited_store(&installation.store());
 }
 
-/// The answer is in the spool with its charge.
+/// The answer is in the spool with the charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_with_an_idempotency_key_that_ended_during_an_outage_is_repeated_for_nothing() {
     let (link, installation) = spooling().await;
@@ -242,7 +243,7 @@ async fn an_upgrade_passes_the_spool_on() {
     audited_store(&installation.store());
 }
 
-/// One of two nodes is cut off, and the other one recovers it while its answers end.
+/// One of two nodes is cut off. The second node recovers the cut-off node during the end of answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_was_recovered_by_another_one_meanwhile_charges_late_and_once() {
     let (link, linked, direct) = linked_database();
@@ -263,7 +264,7 @@ async fn a_node_that_was_recovered_by_another_one_meanwhile_charges_late_and_onc
     let client = node.client(&installation);
     let streams = begun(&client, &installation, "recovered", 1).await;
     link.cut();
-    // Refused until its lease has ended; the command waits for that.
+    // Refused until the lease has ended; the command waits for the end.
     installation.run(&["nodes", "recover", "a"]).await;
     assert_eq!(balance(&installation).await, (before, 0), "it was released");
     installation.provider.gate("recovered").open();
@@ -286,7 +287,7 @@ async fn a_node_that_was_recovered_by_another_one_meanwhile_charges_late_and_onc
     audited_store(&installation.store());
 }
 
-/// The database is lost, and a backup takes its place that does not have the last run, in which the spool was written.
+/// The database is lost, and a backup takes the place of the database. The backup does not have the last run, the run of the spool.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_spool_has_is_charged_once_on_a_database_that_was_restored_from_a_backup() {
     let (link, linked, direct) = linked_database();
@@ -301,7 +302,7 @@ async fn what_a_spool_has_is_charged_once_on_a_database_that_was_restored_from_a
     let backup = Postgres::shared().restored(direct.rsplit('/').next().expect("a name"));
 
     let mut serving = installation.serve().await;
-    // The numbers of these rows are those of other rows in the restored database.
+    // The numbers of the rows belong to different rows in the restored database.
     for _ in 0..10 {
         admitted(&serving.client(&installation)).await;
     }
@@ -336,13 +337,13 @@ async fn what_a_spool_has_is_charged_once_on_a_database_that_was_restored_from_a
         let is_reported = output.contains("the database does not have its account");
         assert!(is_reported, "{round}: {output}");
         assert!(!output.contains("store refused"), "{round}: {output}");
-        // As if the process had ended before it emptied the file.
+        // As if the process had ended before emptying the file.
         std::fs::write(folder.join("charges"), &left).expect("the folder takes files");
     }
     audited_store(&installation.store());
 }
 
-/// A file of 512 bytes is the greatest that the process may write: the head of the spool, and no charge.
+/// The process may write files of at most 512 bytes: the head of the spool, and no charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_full_disk_of_the_spool_answers_wait_for_the_database() {
     let (link, installation) = spooling().await;

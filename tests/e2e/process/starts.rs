@@ -1,4 +1,4 @@
-//! Fatal errors at start and at run time: each has a message with its remedy, and exit code 1.
+//! Fatal errors at start and at run time: an error has a message with a remedy, and exit code 1.
 
 use rusqlite::Connection;
 use tollgate_store::sqlite;
@@ -8,7 +8,7 @@ use super::installation::{Installation, ended};
 use super::upgrade::Successor;
 use crate::rig::{CHAT, audited, chat, micros};
 
-/// Fails unless the program exits with 1 and its output has each of the words.
+/// Fails unless the program exits with 1 and the output has every word.
 async fn fails_with(installation: &Installation, what: &str, words: &[&str]) {
     let (status, output) = installation.fail().await;
     assert_eq!(status.code(), Some(1), "{what}:\n{output}");
@@ -29,7 +29,7 @@ async fn a_database_that_cannot_be_used_is_named_with_what_to_do() {
         for beside in ["-wal", "-shm"] {
             let mut name = path.clone().into_os_string();
             name.push(beside);
-            // Where there is none, none has to go.
+            // The file may be missing.
             let _ = std::fs::remove_file(name);
         }
         std::fs::write(&path, bytes).expect("written");
@@ -37,7 +37,7 @@ async fn a_database_that_cannot_be_used_is_named_with_what_to_do() {
     let name = path.to_string_lossy().into_owned();
     let backup = "put a backup in its place";
     let connection = Connection::open(&copy).expect("a database");
-    // One that this release cannot use.
+    // A schema that the release cannot use.
     let raised = "UPDATE meta SET v = CAST((SELECT v FROM meta WHERE k = 'schema') + 1 AS TEXT) WHERE k IN ('schema', 'compatible')";
     connection.execute(raised, []).expect("a schema number");
     connection.close().expect("closed");
@@ -78,7 +78,7 @@ async fn a_second_gateway_on_the_same_database_is_refused_and_the_first_goes_on(
     audited(&installation.database());
 }
 
-/// The reader of the script has closed its end before the program writes, as `head` does after its lines.
+/// The reader of the script closes the pipe before the program writes, like `head` after the last line.
 #[test]
 fn a_completion_script_that_is_read_in_part_is_no_failure() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -112,7 +112,7 @@ async fn the_accept_queue_of_each_listener_is_as_set_and_one_that_the_system_cut
 async fn the_socket_for_relayed_requests_has_the_accept_queue_of_the_listeners() {
     let installation = Installation::new("[server]\naccept_queue = 77").await;
     let serving = installation.serve().await;
-    // The relay is there for as long as the first process has something to end.
+    // The relay exists for as long as the first process has open requests.
     installation.provider.script(Script::pace("piece").once());
     installation.provider.gate("piece").release(1);
     let client = serving.client(&installation);
@@ -131,7 +131,7 @@ async fn the_socket_for_relayed_requests_has_the_accept_queue_of_the_listeners()
     successor.stop().await;
 }
 
-/// The accept queue of a listening socket, as the system has it.
+/// The accept queue of a listening socket, as reported by the system.
 fn accept_queue(url: &str) -> u32 {
     let port = url.rsplit(':').next().expect("a port");
     queue(&listening(&[&format!("sport = :{port}")]))
@@ -143,7 +143,7 @@ fn listening(args: &[&str]) -> String {
     String::from_utf8(shown.expect("`ss` of iproute2").stdout).expect("text")
 }
 
-/// `ss` shows it as what the socket can send.
+/// `ss` shows the accept queue in the column of the send queue.
 fn queue(socket: &str) -> u32 {
     let queue = socket.split_whitespace().nth(2).expect("a socket");
     queue.parse().expect("a number")
@@ -178,15 +178,15 @@ async fn settings_that_are_wrong_are_all_named_at_once() {
     .await;
 }
 
-/// The shell limits the size of the program's files, so that a real write fails as one on a full disk does.
+/// The shell limits the size of the program's files: a real write fails like a write on a full disk.
 #[tokio::test]
 async fn a_full_disk_stops_the_process_and_nothing_undurable_was_delivered() {
     let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
-    // In units of 512 bytes; the signal that would end the process is turned into the error that a write returns.
+    // In units of 512 bytes. The signal that would end the process is turned into an error of the write.
     let full = installation.command_after("trap '' XFSZ; ulimit -f 2048", &["serve"]);
     let mut serving = installation.serve_as(full).await;
-    // An open read transaction blocks the checkpoint: the commit of a request finds the disk full, and not the checkpoint, which could run
-    // when all clients have their responses.
+    // An open read transaction blocks the checkpoint: the commit of a request finds the disk full, instead of the checkpoint. The
+    // checkpoint could run after every client has a response.
     let reader = sqlite::open_read(&installation.database()).expect("the store opens");
     let view = reader.snapshot().expect("a view");
     let clients = [
@@ -221,7 +221,7 @@ async fn a_full_disk_stops_the_process_and_nothing_undurable_was_delivered() {
         "the disk was full before the first request:\n{output}"
     );
     assert!(refused > 0, "requests were open at the failure");
-    // With free space it recovers at the next start, and has exactly the charges that clients received.
+    // With free space the gateway recovers at the next start, with exactly the charges received by clients.
     let mut serving = installation.serve().await;
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
@@ -269,13 +269,13 @@ async fn a_full_disk_cuts_streams_before_their_tail() {
 /// The ending of a stream on a disk that becomes full.
 #[derive(Debug, PartialEq)]
 enum OnFullDisk {
-    /// Its hold was not written: 503.
+    /// The stream's hold was not written: 503.
     BeforeTheFirstByte,
-    /// Its charge was not written: an error event.
+    /// The stream's charge was not written: an error event.
     BeforeTheTail,
 }
 
-/// Streams one after the other until the disk is full: what the last one received, and the charges of those before.
+/// Streams in sequence until the disk is full: the ending of the last stream, after a check of the earlier charges.
 async fn fill_with_streams(blocks: usize) -> Option<OnFullDisk> {
     let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
     let limit = format!("trap '' XFSZ; ulimit -f {blocks}");
@@ -320,7 +320,7 @@ async fn fill_with_streams(blocks: usize) -> Option<OnFullDisk> {
 #[tokio::test]
 async fn a_full_disk_refuses_a_stream_before_its_first_byte_or_ends_it_before_its_tail() {
     let mut seen = Vec::new();
-    // Which of the two writes of a stream finds the disk full depends on its size, which is a page larger each time.
+    // The failing write of a stream, hold or charge, depends on the size of the file. The size grows by a page per round.
     for pages in 0..24 {
         if let Some(ending) = fill_with_streams(2048 + 8 * pages).await
             && !seen.contains(&ending)

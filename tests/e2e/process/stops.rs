@@ -140,7 +140,7 @@ async fn a_program_that_is_idle_ends_at_once_and_leaves_books_that_balance() {
     );
 }
 
-/// Asks on a new connection each time; returns the sum of the charges.
+/// Sends every request on a new connection; returns the sum of the charges.
 async fn ask_anew_until(client: Client, over: Arc<AtomicBool>) -> i64 {
     let mut charges = 0;
     while !over.load(Ordering::Relaxed) {
@@ -151,7 +151,7 @@ async fn ask_anew_until(client: Client, over: Arc<AtomicBool>) -> i64 {
     charges
 }
 
-/// Sends the last request of a connection; returns its charge.
+/// Sends the last request of a connection; returns the charge.
 async fn ask_last(connection: &mut RawClient, key: &str) -> i64 {
     connection.post(CHAT, key, &chat(false).to_string()).await;
     let (head, answer) = connection.read_answer().await;
@@ -165,7 +165,7 @@ fn last_charge(head: &Head, answer: &[u8]) -> i64 {
     charged(&serde_json::from_slice(answer).expect("JSON"))
 }
 
-/// A load balancer sends requests, on connections that stay open and on new ones, until its probe says that the gateway is not ready.
+/// A load balancer sends requests, on open connections and on new connections, until the balancer's probe shows an unready gateway.
 #[tokio::test]
 async fn with_a_delay_requests_are_answered_until_the_balancer_has_noticed_and_a_second_signal_ends_it()
  {
@@ -197,7 +197,7 @@ async fn with_a_delay_requests_are_answered_until_the_balancer_has_noticed_and_a
         charges += ask_last(connection, key).await;
     }
     assert_eq!(probe.get("/live").await.status, 200);
-    // One within a second of the first is the same request.
+    // A signal within a second of the first signal counts as the first request.
     let drains = || {
         serving.process.signal("TERM");
         serving.process.output().contains("draining: refusing")
@@ -209,7 +209,8 @@ async fn with_a_delay_requests_are_answered_until_the_balancer_has_noticed_and_a
     assert_eq!(report.sums.spent.get(), charges);
 }
 
-/// Connections stay open for five seconds after the delay. A slow machine misses them at times: an attempt that took longer shows nothing.
+/// Connections stay open for five seconds after the delay. A slow machine misses the five seconds at times: a longer attempt is no
+/// evidence.
 #[tokio::test]
 async fn an_open_connection_carries_a_last_request_after_the_delay() {
     let in_time = async { while !carries_a_last_request().await {} };
@@ -234,7 +235,7 @@ async fn carries_a_last_request() -> bool {
     let plain = address(&serving);
     let mut idle = RawClient::connect(plain).await;
     serving.process.signal("TERM");
-    // One connection after another does not prolong the time in which they are accepted.
+    // Further connections do not prolong the time of acceptance.
     let clock = Clock::system();
     let mut accepted = clock.elapsed();
     let refused = async {
@@ -345,7 +346,7 @@ async fn what_a_key_has_spent_of_its_cap_is_known_after_a_restart() {
     );
 }
 
-/// A program that runs a gateway may start another one: parts that own each other would keep files, sockets and memory of the first.
+/// A program with a gateway may start a second gateway: a cycle of owners would keep files, sockets and memory of the first gateway.
 #[tokio::test]
 async fn a_gateway_that_has_stopped_releases_its_store() {
     let rig = Rig::start().await;

@@ -1,4 +1,4 @@
-//! Kills at each step of a checkout: repeated requests lead to the plan, and one subscription is charged.
+//! Kills at every step of a checkout: repeated requests lead to the plan, and a single subscription is charged.
 
 use serde_json::{Value, json};
 use tollgate_money::AccountId;
@@ -11,7 +11,7 @@ use crate::credits::{settings, variables};
 use crate::rig::{Browser, Setup, audited};
 use crate::ucp::{AGENT, PROTOCOL, Platform, payment, plan};
 
-/// After which step the process is killed.
+/// The step before the kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Begun,
@@ -80,7 +80,7 @@ async fn a_checkout_survives_a_kill_at_every_step_and_charges_once() {
         let folder = tollgate_testing::tempdir().expect("a folder");
         let ca = folder.path().join("paypal-ca.pem");
         std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
-        // The commands that create the account run without the PayPal settings, which are written after them.
+        // The commands for the account run without the PayPal settings. The PayPal settings are written afterwards.
         let installation = Installation::of(Setup::with("")).await;
         let text = std::fs::read_to_string(&installation.config).expect("settings");
         let with_paypal = format!("{text}\n{}", settings(&paypal, &ca));

@@ -25,7 +25,7 @@ async fn status(path: &Path, before: &str, key: &str) -> Option<u16> {
     let request = format!(
         "{before}GET /v1/models HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\r\n"
     );
-    // A connection that is refused may be closed before.
+    // A refused connection may be closed before.
     client.try_send(&request).await.ok()?;
     let head = client.try_read_head().await.ok()??;
     Some(head.status())
@@ -40,7 +40,7 @@ fn mode(path: &Path) -> u32 {
 #[tokio::test]
 async fn a_listener_on_a_unix_socket_serves_and_removes_its_file() {
     let (installation, path) = installation("socket_mode = '0600'").await;
-    // Left by a process that was killed.
+    // Left by a killed process.
     drop(UnixListener::bind(&path).expect("bound"));
     let mut serving = installation.serve().await;
     assert_eq!(mode(&path), 0o600);
@@ -57,7 +57,7 @@ async fn a_listener_on_a_unix_socket_serves_and_removes_its_file() {
     let (events, end) = client.rest_of_events(&head).await;
     assert!(events.last().expect("events").is_done(), "{end:?}");
 
-    // A second program finds it in use, and leaves it alone.
+    // A second program finds the socket in use, and leaves the socket alone.
     let second = installation.folder.path().join("second.toml");
     let text = std::fs::read_to_string(&installation.config).expect("the settings");
     std::fs::write(&second, text.replace("tollgate.db", "second.db")).expect("written");

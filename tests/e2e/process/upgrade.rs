@@ -1,4 +1,4 @@
-//! Upgrade: a new process takes over, and the earlier one ends its requests.
+//! Upgrade: a new process takes over, and the earlier process completes open requests.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -14,7 +14,7 @@ use toml::Table;
 use super::installation::{Installation, Serving, ended};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, chat, micros, poll};
 
-/// A process that took over. It is no child of the test.
+/// A process after a takeover. The process is not a child of the test.
 pub(super) struct Successor(pub(super) u64);
 
 impl Successor {
@@ -23,7 +23,7 @@ impl Successor {
         Successor(upgraded["process"].as_u64().expect("a process"))
     }
 
-    /// The successor of a process that has just reached its database again: an upgrade is refused until the lease is renewed.
+    /// The successor of a process after an outage of the database: an upgrade is refused until the lease is renewed.
     pub(super) async fn of_recovered(installation: &Installation) -> Successor {
         let upgraded = async {
             loop {
@@ -48,7 +48,7 @@ impl Successor {
             .status();
     }
 
-    /// A process that has ended and was not waited for yet is a zombie.
+    /// A process that has ended, without a wait by the parent, is a zombie.
     pub(super) fn has_ended(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0));
         stat.map_or(true, |stat| stat.contains(") Z "))
@@ -90,14 +90,14 @@ pub(super) fn charged(answer: &Value) -> i64 {
     micros(&answer["x_svc"]["credits_used"])
 }
 
-/// What the account has available and held.
+/// The available and the held credit of the account.
 async fn balance(installation: &Installation) -> (i64, i64) {
     let words = ["credits", "show", "--account", &installation.account];
     let shown = installation.ask(&words).await;
     (micros(&shown["available"]), micros(&shown["held"]))
 }
 
-/// The credit that open requests hold.
+/// The credit held by open requests.
 pub(super) async fn held(installation: &Installation) -> i64 {
     balance(installation).await.1
 }
@@ -106,7 +106,7 @@ pub(super) async fn spent(installation: &Installation) -> i64 {
     1000 * 1_000_000 - balance(installation).await.0
 }
 
-/// Asks again and again on connections that stay open, and on a new one where the gateway has closed one; returns the sum of the charges.
+/// Sends requests repeatedly on open connections, with a new connection after a close by the gateway. Returns the sum of the charges.
 pub(super) async fn ask_until(address: SocketAddr, key: String, over: Arc<AtomicBool>) -> i64 {
     let body = chat(false).to_string();
     let mut charges = 0;
@@ -123,10 +123,11 @@ pub(super) async fn ask_until(address: SocketAddr, key: String, over: Arc<Atomic
     charges
 }
 
-/// The same over TLS and HTTP/2, with a large body: a new connection for each request, so that many begin while both processes accept.
+/// Sends requests repeatedly over TLS and HTTP/2, with a large body. Every request has a new connection: many connections begin while the
+/// two processes accept.
 async fn ask_over_tls_until(client: Client, over: Arc<AtomicBool>) -> i64 {
     let mut body = chat(false);
-    // One word, for which the provider counts few tokens: on a fast machine thousands of requests do not spend the account's credit.
+    // A single word, with few tokens for the provider: on a fast machine thousands of requests do not spend the account's credit.
     body["messages"][0]["content"] = "word".repeat(37_500).into();
     let mut charges = 0;
     while !over.load(Ordering::Relaxed) {
@@ -224,7 +225,7 @@ async fn upgrades(installation: Installation, count: usize) {
     assert_eq!(audit["open_holds"], 0, "{audit}");
 }
 
-/// The earlier process has the connection, and the new one the prices.
+/// The earlier process has the connection, and the new process has the prices.
 #[tokio::test]
 async fn the_next_request_on_an_open_connection_is_decided_by_the_new_process() {
     let installation = Installation::new("").await;
@@ -263,7 +264,7 @@ async fn the_next_request_on_an_open_connection_is_decided_by_the_new_process() 
         assert_eq!(charge, 150 + 16 * 700);
         assert_eq!(head.header("connection"), Some("close"));
     }
-    // The relay would send one of the two fields alone.
+    // The relay would send only one of the two fields.
     let both = format!(
         "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
          content-length: {}\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
@@ -290,7 +291,7 @@ async fn the_next_request_on_an_open_connection_is_decided_by_the_new_process() 
     assert!(answer.ends_with("data: [DONE]\n\n"), "{answer}");
 }
 
-/// The second process has no connection of its own, so that it drains as soon as the third one serves.
+/// The second process has no connection of its own, and drains as soon as the third process serves.
 #[tokio::test]
 async fn a_connection_to_the_process_before_the_last_one_carries_its_next_request() {
     let installation = Installation::new("").await;
@@ -315,7 +316,8 @@ async fn a_connection_to_the_process_before_the_last_one_carries_its_next_reques
     third.stop().await;
 }
 
-/// The earlier process closed all idle connections five seconds after the hand-over, and four of 3,457 requests were on their way then.
+/// The earlier process closed every idle connection five seconds after the hand-over. Four of 3,457 requests were on their way at the
+/// close.
 #[tokio::test]
 async fn an_idle_connection_stays_open_after_an_upgrade_for_its_next_request() {
     let installation = Installation::new("").await;
@@ -331,12 +333,12 @@ async fn an_idle_connection_stays_open_after_an_upgrade_for_its_next_request() {
     let (head, answer) = connection.read_answer().await;
     assert_eq!(head.status(), 200, "{answer:?}");
     assert_eq!(head.header("connection"), Some("close"));
-    // Its last connection has ended.
+    // The last connection of the first process has ended.
     assert_eq!(first_ended(&mut serving).await, Some(0));
     successor.stop().await;
 }
 
-/// A connection that is not used again ends with its own time limit, and the process with it.
+/// An unused connection ends at the connection's time limit, and the end of the connection ends the process.
 #[tokio::test]
 async fn an_idle_connection_ends_after_an_upgrade_when_its_time_is_over() {
     let installation = Installation::new("[server]\nidle_secs = 1").await;
@@ -357,7 +359,7 @@ async fn an_idle_connection_ends_after_an_upgrade_when_its_time_is_over() {
     successor.stop().await;
 }
 
-/// A request whose body does not arrive: an upgrade waits for it for two seconds with the gate closed.
+/// A request without an arriving body: an upgrade waits two seconds for the body, with the gate closed.
 pub(super) async fn slow_body(serving: &Serving, installation: &Installation) -> RawClient {
     let mut connection = RawClient::connect(address(serving)).await;
     let key = &installation.key;
@@ -376,7 +378,7 @@ async fn probe(connection: &mut RawClient, path: &str) -> Head {
     head
 }
 
-/// Sends the probes of a balancer again and again, on one connection as long as the gateway keeps it.
+/// Sends the probes of a balancer repeatedly, on a single connection for as long as the gateway keeps the connection.
 async fn probe_until(address: SocketAddr, path: &str, keeps: bool, over: Arc<AtomicBool>) {
     let mut connection = RawClient::connect(address).await;
     while !over.load(Ordering::Relaxed) {
@@ -402,7 +404,7 @@ async fn probes_of_a_load_balancer_are_answered_before_during_and_after_an_upgra
     let balancers = [("/live", true), ("/ready", true), ("/ready", false)]
         .map(|(path, keeps)| tokio::spawn(probe_until(address, path, keeps, over.clone())));
     let slow = slow_body(&serving, &installation).await;
-    // The gate is closed for two seconds between these lines, and a probe does not wait for it.
+    // The gate is closed for two seconds between the two log lines, and a probe does not wait for the gate.
     let closed = async {
         let mut connection = RawClient::connect(address).await;
         let log = || serving.process.output();
@@ -479,7 +481,7 @@ async fn a_new_process_that_does_not_start_changes_nothing() {
         format!("{text}\n[telemetry]\nlog_level = 1\n"),
     )
     .expect("written");
-    // The command itself reads the same settings.
+    // The command itself reads the gateway's settings.
     let valid = installation.folder.path().join("valid.toml");
     std::fs::write(&valid, &text).expect("written");
     let mut process = installation.spawn(installation.command_with(&valid, &["upgrade"]));
@@ -487,7 +489,7 @@ async fn a_new_process_that_does_not_start_changes_nothing() {
     assert_eq!(status.code(), Some(1));
     let output = process.output();
     assert!(output.contains("the settings are invalid"), "{output}");
-    // Another database, and the same one in a schema that this release cannot use.
+    // Another database, and the gateway's database with a schema that the release cannot use.
     let other = text.replace("tollgate.db", "other.db");
     std::fs::write(&installation.config, other).expect("written");
     let mut process = installation.spawn(installation.command_with(&valid, &["upgrade"]));
@@ -592,7 +594,8 @@ async fn an_idempotency_key_stays_claimed_by_the_request_of_the_earlier_process(
     successor.stop().await;
 }
 
-/// What a step of a later release may do to the schema: columns and tables more. It says that this release can use the store.
+/// A possible step of a later release on the schema: additional columns and tables. The step declares the store usable for the current
+/// release.
 const NEXT: &str = "
     ALTER TABLE accounts ADD COLUMN next_number INTEGER;
     ALTER TABLE journal ADD COLUMN next_word TEXT NOT NULL DEFAULT 'later';
@@ -600,7 +603,7 @@ const NEXT: &str = "
     CREATE TABLE next_things (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
     UPDATE meta SET v = '1000' WHERE k = 'schema';";
 
-/// A release is taken back after it has changed the schema: this one goes on with the books as they are, and is upgraded again.
+/// A release is taken back after a change of the schema. The current release continues with the changed books, and is upgraded again.
 async fn taken_back(
     installation: Installation,
     change: impl FnOnce(&str),
@@ -610,7 +613,7 @@ async fn taken_back(
     let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     change(NEXT);
-    // The earlier program is handed over to, and then it starts.
+    // The earlier program takes over by an upgrade, and afterwards by a start.
     let successor = Successor::of(&installation).await;
     assert_eq!(first_ended(&mut serving).await, Some(0));
     successor.stop().await;

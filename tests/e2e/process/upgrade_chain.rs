@@ -1,4 +1,4 @@
-//! Chains of upgrades: processes before the last one that still have requests.
+//! Chains of upgrades: earlier processes with open requests.
 
 use tollgate_testing::{Postgres, RawClient, Script, StreamEnd, within};
 
@@ -17,7 +17,8 @@ async fn a_killed_process_between_two_others_takes_no_request_along_on_postgresq
     killed_between(Installation::on_postgres(&database, "").await).await;
 }
 
-/// The first process has a stream and an idle connection, the second one a stream. The second one is killed when the third one serves.
+/// The first process has a stream and an idle connection, and the second process has a stream. The second process is killed after the start
+/// of the third process.
 async fn killed_between(installation: Installation) {
     let mut serving = installation.serve().await;
     let provider = &installation.provider;
@@ -67,7 +68,7 @@ async fn killed_between(installation: Installation) {
     assert_eq!(audit["open_holds"], 0, "{audit}");
 }
 
-/// The first process sends how its requests end to the third one, and sees its end.
+/// The first process sends the ends of requests to the third process, and sees the end of the third process.
 #[tokio::test]
 async fn a_process_ends_with_the_last_one_of_its_chain() {
     let installation = Installation::new("").await;

@@ -1,4 +1,4 @@
-//! Upgrades that are refused, during which commits do not end, or during which a stop is requested.
+//! Upgrades with a refusal, with unfinished commits, or with a stop request.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ use super::spool::{admitted, begun, linked_database};
 use super::upgrade::{Successor, first_ended, slow_body};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, audited_store, chat, micros, poll};
 
-/// Waits until the earlier process, or the new one, which writes to the same place, has logged this.
+/// Waits until the earlier process or the new process has logged `words`. The two processes write to a common output.
 pub(super) async fn logged(serving: &Serving, words: &str) {
     let is_logged = || serving.process.output().contains(words);
     within(words, poll(is_logged)).await;
@@ -88,7 +88,7 @@ async fn an_upgrade_is_refused_at_once_while_the_database_does_not_answer() {
         link.restore();
     }
     admitted(&client).await;
-    // It is lost when all is ready, and nothing waits for a commit.
+    // The connection to the database is lost when the upgrade is ready and no commit is pending.
     let slow = slow_body(&serving, &installation).await;
     let mut upgrade = installation.spawn(installation.command(&["upgrade"]));
     logged(&serving, "the new process is ready to take over").await;
@@ -108,7 +108,7 @@ async fn an_upgrade_is_refused_at_once_while_the_database_does_not_answer() {
     audited_store(&installation.store());
 }
 
-/// It can be read.
+/// The database can be read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgrade_is_refused_while_the_database_has_no_room() {
     let url = Postgres::shared().database();
@@ -161,7 +161,7 @@ async fn a_stop_after_the_hand_over_ends_the_new_process_too() {
     let mut upgrade = installation.spawn(installation.command(&["upgrade"]));
     logged(&serving, "the new process is ready to take over").await;
     let new = new_process(&serving);
-    // It has the store then, and does not serve.
+    // The new process has the store, and does not serve.
     new.signal("STOP");
     logged(&serving, "handing the store over").await;
     serving.process.signal("TERM");
@@ -175,7 +175,7 @@ async fn a_stop_after_the_hand_over_ends_the_new_process_too() {
     audited(&installation.database());
 }
 
-/// Hands over to a new process, and stops the earlier one while a stream ends in it. `before`: what happens to the new one before the stop.
+/// Hands over to a new process, and stops the earlier process during a stream. `before` acts on the new process before the stop.
 async fn stop_earlier(
     installation: &Installation,
     serving: &mut Serving,
@@ -195,7 +195,7 @@ async fn stop_earlier(
     successor
 }
 
-/// Streams end in the earlier process for minutes, and what supervises it may know only that one.
+/// Streams end in the earlier process for minutes, and a supervisor may know only the earlier process.
 #[tokio::test]
 async fn a_stop_of_the_earlier_process_ends_the_new_one_too() {
     let installation = Installation::new("").await;
@@ -206,7 +206,7 @@ async fn a_stop_of_the_earlier_process_ends_the_new_one_too() {
     assert_eq!(report.sums.spent.get(), PRICE_OF_A_CHAT);
 }
 
-/// Writes the settings with one of them replaced.
+/// Writes the settings with a replaced value.
 fn set(installation: &Installation, section: &str, key: &str, value: &str) {
     let text = std::fs::read_to_string(&installation.config).expect("the settings");
     let mut table: Table = text.parse().expect("TOML");
@@ -272,12 +272,12 @@ async fn an_upgrade_to_settings_that_cannot_be_opened_changes_nothing() {
     successor.stop().await;
 }
 
-/// The new process has read the settings, or soon will: it would not have what a reload puts in force.
+/// The new process reads the settings before a reload: the reloaded settings would be missing in the new process.
 #[tokio::test]
 async fn settings_are_not_reloaded_during_an_upgrade() {
     let installation = Installation::new("").await;
     let mut serving = installation.serve().await;
-    // A program that never gets ready.
+    // A program without readiness.
     let program = installation.folder.path().join("program");
     std::fs::write(&program, "#!/bin/sh\nexec sleep 600\n").expect("the folder takes files");
     let mode = std::fs::Permissions::from_mode(0o755);
@@ -299,7 +299,7 @@ async fn settings_are_not_reloaded_during_an_upgrade() {
     successor.stop().await;
 }
 
-/// Statements that hold a table, as a backup does, until there is a row in `released`.
+/// Statements that lock a table, like a backup, until `released` has a row.
 const HOLD: &str = "DO $$ BEGIN
     LOCK TABLE recalls IN ACCESS SHARE MODE;
     WHILE NOT EXISTS (SELECT 1 FROM released) LOOP PERFORM pg_sleep(0.01); END LOOP;
@@ -313,7 +313,7 @@ async fn the_schema_is_brought_up_to_date_before_the_store_is_handed_over() {
     let installation = Installation::on_postgres(&url, "").await;
     let mut serving = installation.serve().await;
     let client = serving.client(&installation);
-    // As of the release before, without what a node that is alone does not use.
+    // The schema of the earlier release, without parts unused by a single node.
     server.run(
         &name,
         "CREATE TABLE released (id BIGINT);
@@ -352,7 +352,7 @@ async fn the_schema_is_brought_up_to_date_before_the_store_is_handed_over() {
     new_process(&serving).stop().await;
 }
 
-/// A terminal and some supervisors signal both processes, and the earlier one forwards the signal to the new one.
+/// A terminal and some supervisors signal the two processes, and the earlier process forwards the signal to the new process.
 #[tokio::test]
 async fn a_stop_of_both_processes_leaves_the_new_one_its_delay() {
     let installation = Installation::new("[server]\ndrain_delay_secs = 600").await;

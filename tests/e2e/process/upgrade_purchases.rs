@@ -1,4 +1,4 @@
-//! Purchases under way when a new process takes over: each is paid for once, and booked once.
+//! Purchases under way during a takeover by a new process: a purchase is paid once, and booked once.
 
 use std::path::Path;
 
@@ -19,12 +19,12 @@ use crate::pay::{mpp, x402};
 use crate::rig::{Browser, CHAT, PRICE_OF_A_CHAT, Setup, audited, chat, poll};
 use crate::ucp::{AGENT, PROTOCOL, Platform, payment, plan};
 
-/// What an order of 20 dollars adds.
+/// The credit of an order of 20 dollars.
 const ADDED: i64 = 2_000 * MICROS_PER_CREDIT;
 
-/// An installation that sells credits and the plan through this PayPal.
+/// An installation with sales of credits and the plan through `paypal`.
 async fn selling(paypal: &PayPal) -> Installation {
-    // The account is made without these settings.
+    // The account is made without the PayPal settings.
     let mut installation = Installation::of(Setup::with("")).await;
     let ca = installation.folder.path().join("paypal-ca.pem");
     std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
@@ -57,7 +57,7 @@ async fn upgrade_that_waits(installation: &Installation, serving: &Serving) -> P
     upgrade
 }
 
-/// The process that took over.
+/// The process after the takeover.
 async fn successor(mut upgrade: Process) -> Successor {
     let status = ended(&mut upgrade).await;
     let output = upgrade.output();
@@ -67,7 +67,7 @@ async fn successor(mut upgrade: Process) -> Successor {
     Successor(upgraded["process"].as_u64().expect("a process"))
 }
 
-/// The output of an upgrade that is refused.
+/// The output of a refused upgrade.
 async fn refused(upgrade: &mut Process) -> String {
     assert_eq!(ended(upgrade).await.code(), Some(1));
     upgrade.output()
@@ -123,7 +123,7 @@ async fn an_upgrade_waits_for_a_settlement_under_way_and_a_second_one_is_refused
     let settings = x402::settings(&facilitator, true);
     let installation = Installation::of(Setup::with(&settings)).await;
     let transfer = Wallet::new(1).pay(&x402::offer(&facilitator), [1; 32], x402::now());
-    // Before the transfer: what is on the chain would complete the purchase without the response.
+    // Before the transfer: a transfer on the chain would complete the purchase without the response.
     let held = facilitator::Effect::Hold;
     facilitator.fault(facilitator::Fault::once(
         facilitator::Operation::Settle,
@@ -159,7 +159,7 @@ async fn an_upgrade_waits_for_a_settlement_under_way_and_a_second_one_is_refused
     audited(&database);
 }
 
-/// The wait of the upgrade is over before PayPal answers. It is the one test that waits for a time limit of the program.
+/// The wait of the upgrade is over before PayPal answers. No other test waits for a time limit of the program.
 #[tokio::test]
 async fn a_purchase_that_does_not_end_refuses_the_upgrade_and_is_completed_by_the_same_process() {
     let paypal = PayPal::start().await;

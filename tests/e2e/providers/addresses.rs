@@ -1,4 +1,4 @@
-//! Providers and servers whose name has several addresses, of which not all accept connections.
+//! Providers and servers with several addresses. Some addresses accept no connections.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,13 +10,13 @@ use super::fixture::{metric, state};
 use super::*;
 use crate::rig::{Setup, Token};
 
-/// Where nothing listens at the provider's port: refused, and a family without a route or without an answer.
+/// Addresses without a listener at the provider's port: refused, and a family without a route or without an answer.
 const DEAD: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
 ];
 
-/// A gateway whose providers and servers have names of two addresses: the one at which the stand-in listens, and `other`.
+/// A gateway with two addresses per name of providers and servers: the address of the stand-in, and `other`.
 fn twin(settings: &str, other: IpAddr) -> Setup {
     let resolver = Resolver::from_fn(move |_, port| {
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -36,13 +36,13 @@ async fn is_live(rig: &Rig) {
     assert_eq!(rig.admin_get("/live").await.status, 200);
 }
 
-/// The address at which connecting fails does so after another request's rate limit, so that the provider may not be called again.
+/// The failing address fails after another request's rate limit: the provider may not be called again.
 #[tokio::test]
 async fn a_request_that_wants_the_next_address_of_a_provider_that_limits_the_gateway_ends() {
     let mut setup = twin("[[provider]]\nca_file = \"provider-ca.pem\"", DEAD[0]);
     setup.provider_tls = true;
     let rig = setup.start().await;
-    // It accepts connections and never speaks TLS.
+    // A listener with accepted connections and without TLS.
     let other = (DEAD[0], rig.provider.address().port());
     let listener = TcpListener::bind(other).await.expect("a free port");
     rig.provider.script(Script {
@@ -165,7 +165,7 @@ async fn a_server_of_relayed_requests_is_reached_where_one_address_of_two_is() {
     }
 }
 
-/// A backoff that no selection can follow is not repeated: the other request's rate limit outlasts the time of the call.
+/// A backoff without a possible selection afterwards is not repeated: the rate limit of the other request outlasts the time of the call.
 #[tokio::test]
 async fn a_retry_at_a_provider_that_limits_the_gateway_by_then_is_given_up() {
     let rig = Rig::with("[[provider]]\nretries = 1\ntimeouts = { total_secs = 5 }").await;

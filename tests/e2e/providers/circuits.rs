@@ -1,4 +1,4 @@
-//! Circuit breakers: which accounts a failure opens a circuit for, and what is admitted while one is open.
+//! Circuit breakers: the accounts for which a failure opens a circuit, and the calls admitted by an open circuit.
 
 use tokio::task::JoinHandle;
 use tollgate_testing::{Answer as Response, Provider};
@@ -7,7 +7,7 @@ use super::fixture::{ProviderFixture, state, wait_for_state};
 use super::*;
 use crate::rig::TEXT;
 
-/// Ways to fail that a request can cause, with the path, the streaming flag and the script of each.
+/// Failures caused by a request, with path, streaming flag and script.
 fn failures() -> [(&'static str, bool, Script); 6] {
     let too_dear = Script {
         status: Some(402),
@@ -41,21 +41,21 @@ fn client(rig: &Rig, key: &str) -> Client {
     Client::new(&rig.url()).with_key(key)
 }
 
-/// A chat with this text.
+/// A chat with the text `text`.
 fn chat_with(text: &str, stream: bool) -> Value {
     json!({"model": "small", "stream": stream, "messages": [{"role": "user", "content": text}]})
 }
 
-/// Sends a chat that is answered.
+/// Sends a chat and expects an answer.
 async fn serve(rig: &Rig, key: &str, text: &str) {
     let response = client(rig, key).post(CHAT, &chat_with(text, false)).await;
     assert_eq!(response.status, 200, "{text}: {}", response.text());
     rig.record_charge(&response.json());
 }
 
-/// Sends a chat that fails at the rig's own provider in this way; another provider may then serve it.
+/// Sends a chat that fails at the rig's own provider by `script`. Another provider may answer the chat.
 async fn fail(rig: &Rig, key: &str, text: &str, stream: bool, script: &Script) {
-    // On a pooled connection a cut before the head is met by a second try on a new one.
+    // On a pooled connection, a cut before the head causes a second try on a new connection.
     rig.provider.script(script.clone());
     let calls = rig.provider.call_count();
     let mut response = client(rig, key)
@@ -79,7 +79,7 @@ async fn fail(rig: &Rig, key: &str, text: &str, stream: bool, script: &Script) {
     rig.provider.clear_scripts();
 }
 
-/// Sends so many chats at once that the rig's own provider holds until all are there, and expects answers to all of them.
+/// Sends `count` chats at once, and expects an answer to every chat. The rig's own provider holds the chats until the last chat arrives.
 async fn serve_at_once(rig: &Rig, key: &str, count: usize) {
     let held = hold(rig, key, count).await;
     rig.provider.gate("held").open();
@@ -91,7 +91,7 @@ async fn serve_at_once(rig: &Rig, key: &str, count: usize) {
     rig.provider.clear_scripts();
 }
 
-/// Sends so many chats at once and waits until the rig's own provider has all of them; `held` is the gate that holds them.
+/// Sends `count` chats at once and waits until the rig's own provider has every chat; the gate `held` holds the chats.
 async fn hold(rig: &Rig, key: &str, count: usize) -> Vec<JoinHandle<Response>> {
     rig.provider.script(Script::hold_head("held"));
     let sent = (0..count).map(|number| {
@@ -106,7 +106,7 @@ async fn hold(rig: &Rig, key: &str, count: usize) -> Vec<JoinHandle<Response>> {
     sent
 }
 
-/// For how many accounts the circuit of the first model of a provider is open, as operators see it.
+/// The number of accounts with an open circuit for the first model of a provider, as shown to operators.
 async fn accounts_open(rig: &Rig, provider: usize) -> Value {
     rig.admin_get("/providers").await.json()[provider]["models"][0]["accounts_open"].clone()
 }
@@ -128,7 +128,7 @@ async fn failures_of_one_account_do_not_affect_another() {
         let metric = "tollgate_provider_account_circuits{provider=\"stand-in\"}";
         assert_eq!(rig.metric(metric).await, 1, "{what}");
         serve_at_once(&rig, &other, 8).await;
-        // The last provider serves the account itself too, which closes its circuit.
+        // The last provider also answers the failing account, and the success closes the account's circuit.
         serve(&rig, &rig.key, "good").await;
         assert_eq!(accounts_open(&rig, 0).await, 0, "{what}");
         rig.finish().await;
@@ -365,7 +365,7 @@ async fn a_failed_probe_makes_the_failures_of_one_account_count_for_all() {
     }
     .open()
     .await;
-    // The stand-in has no such path.
+    // The stand-in does not have the probe's path.
     tollgate_testing::within("a failed probe", async {
         while rig.admin_get("/providers").await.json()[0]["probe_failed"] != true {
             tokio::task::yield_now().await;
@@ -444,7 +444,7 @@ async fn a_half_open_circuit_admits_as_many_requests_as_configured() {
         }
         .open()
         .await;
-        // The one account that is active opens the circuit for all.
+        // The only active account opens the circuit for every account.
         for text in ["a", "a"] {
             fail(&rig, &rig.key, text, false, &Script::status(500)).await;
         }
@@ -466,7 +466,7 @@ async fn a_half_open_circuit_admits_as_many_requests_as_configured() {
     }
 }
 
-/// Of two active accounts one alone fails: its trial request does not open the circuit for the other again.
+/// Only one of two active accounts fails: the account's trial request does not open the circuit for the second account again.
 #[tokio::test]
 async fn a_trial_request_of_one_account_that_fails_does_not_open_the_circuit_again() {
     let (rig, _others) = ProviderFixture {

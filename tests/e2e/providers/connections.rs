@@ -64,7 +64,7 @@ async fn a_provider_that_is_silent_is_504_or_an_error_event() {
     rig.finish().await;
 }
 
-/// A provider may send the head of its answer, and comments, long before its model has begun.
+/// A provider may send the head of an answer, and comments, long before the model has begun.
 #[tokio::test]
 async fn the_first_data_of_an_answer_may_take_as_long_as_its_first_byte() {
     let limits = "[[provider]]\ntimeouts = { between_bytes_secs = 1 }";
@@ -74,7 +74,7 @@ async fn the_first_data_of_an_answer_may_take_as_long_as_its_first_byte() {
         let client = rig.client();
         let thinking = tokio::spawn(async move { observe(&client, stream).await });
         rig.provider.gate("thinking").reached_by(1).await;
-        // Another answer, silent after its first word, marks the time: it began later and ends when a second has passed.
+        // A second answer, silent after the first word, marks the time: the second answer began later and ends after a second.
         for _ in 0..2 {
             rig.provider.script(Script::hold(2, "never").once());
             let seen = observe(&rig.client(), true).await;
@@ -162,7 +162,7 @@ async fn a_silent_model_is_covered_by_comments_which_give_its_provider_no_more_t
 async fn an_answer_that_takes_too_long_in_all_is_ended() {
     let settings = format!("[[provider]]\ntimeouts = {{ total_secs = 2 }}\n{WITH_REQUEST_PRICE}");
     let rig = Rig::with(&settings).await;
-    // Data arrives without end: now and then, or so fast that there is always some to read.
+    // Data arrives without end: in intervals, or so fast that a read never waits.
     let paces = [Some("pace".to_owned()), None];
     let cases = paces
         .iter()
@@ -189,7 +189,7 @@ async fn an_answer_that_takes_too_long_in_all_is_ended() {
         };
         assert_eq!(end["error"]["code"], "upstream_timeout");
         rig.quiet().await;
-        // A call that still waits at the gate would consume the release that is meant for the next one.
+        // A call in wait at the gate would consume the release for the next call.
         rig.provider.calls_when_ended().await;
         // The reported tokens, and not the request price.
         rig.add_expected_charge(PRICE_OF_A_CHAT);
@@ -296,7 +296,7 @@ async fn a_new_connection_that_breaks_before_the_head_is_not_tried_again() {
 
 #[tokio::test]
 async fn a_pooled_connection_that_went_stale_costs_one_retry_and_nothing_else() {
-    // Over plain HTTP/1.1 the pool is ours, over TLS and HTTP/2 it is the connector's.
+    // Over plain HTTP/1.1 the pool is the gateway's; over TLS and HTTP/2 the pool is the connector's.
     for (tls, http2) in [(false, false), (true, false)] {
         let mut setup = crate::rig::Setup::with(&format!(
             "[[provider]]\nhttp2 = {http2}\n{}",
@@ -310,7 +310,7 @@ async fn a_pooled_connection_that_went_stale_costs_one_retry_and_nothing_else() 
         let rig = setup.start().await;
         for leave in [Leave::Close, Leave::Reset] {
             for stream in [false, true] {
-                // Two connections lie in the pool, both of which will break when they are used again.
+                // The pool has two connections. The next use breaks a connection.
                 rig.provider.clear_scripts();
                 fill_pool(&rig, 2).await;
                 rig.provider.forget_calls();
@@ -342,7 +342,7 @@ async fn a_pooled_connection_that_went_stale_costs_one_retry_and_nothing_else() 
     }
 }
 
-/// Has so many calls at once, so that their connections are idle together afterwards.
+/// Makes `count` calls at once: afterwards the connections of the calls are idle together.
 async fn fill_pool(rig: &Rig, count: usize) {
     rig.provider
         .script(Script::hold_head("together").times(u32::try_from(count).expect("a few")));
@@ -377,8 +377,8 @@ async fn a_connection_that_the_provider_closed_while_it_was_idle_is_not_used() {
     rig.finish().await;
 }
 
-/// A provider, or an intermediary, that sends more than the declared length makes a second answer of the excess. Were it accepted, the
-/// next client on that connection would receive the answer of another, or of an attacker.
+/// A provider, or an intermediary, that sends more than the declared length makes a second answer of the excess. With an accepted excess,
+/// the next client on the connection would receive the answer of another client, or of an attacker.
 #[tokio::test]
 async fn bytes_after_an_answer_are_never_the_answer_to_another_request() {
     let evil = r#"{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"EVIL"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;

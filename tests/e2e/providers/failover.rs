@@ -1,5 +1,5 @@
-//! Failover: a failure before the first byte is served by another provider, a failure after it is not. In every case there is one hold and
-//! one charge.
+//! Failover: after a failure before the first byte, another provider answers. A failure after the first byte has no failover. Every case
+//! has a single hold and a single charge.
 
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
@@ -10,7 +10,7 @@ use tollgate_testing::provider::{Plan, Step};
 use super::fixture::{NO_CIRCUIT, ProviderFixture, metric};
 use super::*;
 
-/// Puts a request to the gateway over both protocols and in both kinds, and expects the second provider to serve it.
+/// Sends whole requests and streams over HTTP/1.1 and HTTP/2, and expects answers of the second provider.
 async fn served_by_the_other(rig: &Rig, other: &Provider, what: &str, prepare: impl Fn()) {
     for (protocol, client) in rig.both() {
         for stream in [false, true] {
@@ -248,7 +248,7 @@ async fn when_all_fail_the_client_receives_the_last_failure_unless_one_was_a_rat
             Error(400, "upstream_rejected"),
             None,
         ),
-        // Last, since neither is called from then on.
+        // The last case: afterwards neither provider is called.
         (
             busy("20"),
             busy("30"),
@@ -327,8 +327,8 @@ async fn an_answer_that_is_not_http_fails_over_to_the_next_provider() {
     }
 }
 
-/// An HTTP/2 server that answers each request with this frame, on every connection; a `0xff` in the place of the stream's number
-/// is replaced by the number of the request's stream.
+/// An HTTP/2 server with a fixed frame as the answer to every request, on every connection. A `0xff` in place of the stream's number is
+/// replaced by the number of the request's stream.
 async fn h2_server(kind: u8, stream: u8, payload: &'static [u8]) -> std::net::SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
@@ -380,7 +380,7 @@ fn first_stream(received: &[u8]) -> Option<u8> {
 #[tokio::test]
 async fn a_refused_stream_and_a_goaway_fail_over_to_the_next_provider() {
     const REFUSED_STREAM: &[u8] = &[0, 0, 0, 7];
-    // The last stream processed: none. No error.
+    // No stream was processed. No error.
     const LEAVING: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 0];
     for (what, kind, stream, payload) in [
         ("RST_STREAM", 3, 0xff, REFUSED_STREAM),
@@ -435,7 +435,7 @@ async fn a_fallback_model_serves_at_the_price_of_the_requested_one() {
     assert_eq!(after.report.usage, 2);
 }
 
-/// A name with several addresses, of which one is dead, as `localhost` has them where there is IPv6.
+/// A name with several addresses, including a dead address: like `localhost` on a machine with IPv6.
 #[tokio::test]
 async fn a_provider_is_called_at_its_next_address_when_one_refuses() {
     let provider = Provider::start().await;
@@ -553,7 +553,7 @@ async fn a_thousand_requests_to_dead_providers_are_few_calls() {
         client.await.expect("no panic");
     }
     let calls = rig.provider.call_count() + others[0].call_count() + others[1].call_count();
-    // A fifth more than the requests, what time allows besides, and the burst.
+    // A fifth more than the requests, the allowance for elapsed time, and the burst.
     assert!(calls <= 1000 + 200 + 50 + 100, "{calls} calls");
     rig.finish().await;
 }
@@ -667,7 +667,7 @@ async fn a_client_that_disconnects_cancels_the_attempt_and_no_other_follows() {
     assert_eq!(after.log[0]["upstream_calls"], 2);
 }
 
-/// The head of an answer is its first byte: a provider that has sent one and continues with invalid data has started its answer.
+/// The head of an answer is its first byte: a provider with a sent head and invalid data afterwards has started an answer.
 #[tokio::test]
 async fn an_answer_of_the_wrong_content_type_is_not_retried() {
     let plan = |_: &_| {

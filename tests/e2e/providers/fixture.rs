@@ -1,19 +1,19 @@
-//! A gateway with several providers of one model.
+//! A gateway with several providers of a model.
 
 use tollgate_testing::{Provider, provider};
 
 use super::*;
 use crate::rig::{PROVIDER_KEY, Setup};
 
-/// The providers of a test. The model `small` is served by the rig's own provider first, and by the others when that one cannot, unless
-/// `weights` has other values.
+/// The providers of a test. The rig's own provider is the first provider of the model `small`. The remaining providers are the fallback,
+/// unless `weights` has different values.
 #[derive(Default)]
 pub(super) struct ProviderFixture<'a> {
     /// Settings of the rig's own provider.
     pub(super) first: &'a str,
-    /// Settings of the others.
+    /// Settings of the remaining providers.
     pub(super) others: &'a [&'a str],
-    /// Weights of all of them.
+    /// Weights of the providers, the rig's own provider first.
     pub(super) weights: Option<&'a [u32]>,
     /// Settings of the model.
     pub(super) model: &'a str,
@@ -64,7 +64,7 @@ impl ProviderFixture<'_> {
     }
 }
 
-/// The number of a metric that has this provider's name as its only label.
+/// The number of a metric with the provider's name as the only label.
 pub(super) async fn metric(rig: &Rig, name: &str, provider: &str) -> u64 {
     let page = rig.admin_get("/metrics").await;
     let line = format!("{name}{{provider=\"{provider}\"}} ");
@@ -76,7 +76,7 @@ pub(super) async fn metric(rig: &Rig, name: &str, provider: &str) -> u64 {
     value.parse().expect("a whole number")
 }
 
-/// The state of a provider, or of its first candidate, as operators see it.
+/// The state of a provider, or of the provider's first candidate, as shown to operators.
 pub(super) async fn state(rig: &Rig, provider: usize, of_model: bool) -> String {
     let view = rig.admin_get("/providers").await.json();
     let view = &view[provider];
@@ -88,7 +88,7 @@ pub(super) async fn state(rig: &Rig, provider: usize, of_model: bool) -> String 
     state.as_str().expect("a state").to_owned()
 }
 
-/// Waits until that state is `wanted`.
+/// Waits until the state is `wanted`.
 pub(super) async fn wait_for_state(rig: &Rig, provider: usize, of_model: bool, wanted: &str) {
     tollgate_testing::within(wanted, async {
         let mut often = tokio::time::interval(std::time::Duration::from_millis(10));

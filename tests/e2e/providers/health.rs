@@ -1,9 +1,9 @@
-//! Circuits of providers: when they open, trial requests, and probes.
+//! Circuits of providers: openings, trial requests, and probes.
 
 use super::fixture::{ProviderFixture, metric, state, wait_for_state};
 use super::*;
 
-/// Sends a chat that is answered.
+/// Sends a chat and expects an answer.
 async fn serve(rig: &Rig) {
     let answer = rig.client().post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -43,7 +43,7 @@ async fn a_half_open_circuit_admits_one_trial_request() {
     for _ in 0..2 {
         serve(&rig).await;
     }
-    // One request is a trial; the others do not wait for it.
+    // One request is a trial; the remaining requests do not wait for the trial.
     wait_for_state(&rig, 0, true, "half_open").await;
     rig.provider.script(Script::hold_head("gate").once());
     let client = rig.client();
@@ -61,7 +61,7 @@ async fn a_half_open_circuit_admits_one_trial_request() {
     serve(&rig).await;
     assert_eq!(rig.provider.call_count(), 4, "it serves again");
 
-    // A trial request that fails starts the cooldown again, and costs the client another attempt.
+    // A failed trial request starts the cooldown again, and costs the client another attempt.
     rig.provider.script(Script::status(500).times(3));
     for _ in 0..2 {
         serve(&rig).await;
@@ -69,7 +69,7 @@ async fn a_half_open_circuit_admits_one_trial_request() {
     wait_for_state(&rig, 0, true, "half_open").await;
     serve(&rig).await;
     assert_eq!(rig.provider.call_count(), 7);
-    // Its circuit is open, or half-open already.
+    // The provider's circuit is open, or half-open already.
     assert_ne!(state(&rig, 0, true).await, "working");
     rig.finish().await;
 }
@@ -183,7 +183,7 @@ async fn probes_open_and_close_the_circuit_of_a_provider() {
 #[tokio::test]
 async fn retry_after_of_a_provider_is_respected() {
     for (status, in_body) in [(429, false), (429, true), (503, false)] {
-        //   Retry-After in seconds, and the requests before it has passed
+        // Retry-After in seconds, and the requests before the end of the time
         for (secs, before) in [("3600", 4), ("1", 1)] {
             let (rig, others) = ProviderFixture {
                 others: &[""],
@@ -191,7 +191,7 @@ async fn retry_after_of_a_provider_is_respected() {
             }
             .open()
             .await;
-            // As Google has it (`google.rpc.RetryInfo`).
+            // The form of Google (`google.rpc.RetryInfo`).
             let body = format!(
                 r#"[{{"error":{{"message":"quota","details":[{{"retryDelay":"{secs}s"}}]}}}}]"#
             );

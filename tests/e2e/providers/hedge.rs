@@ -1,4 +1,4 @@
-//! Hedged requests: a second attempt beside a slow one.
+//! Hedged requests: a second attempt beside a slow attempt.
 
 use super::fixture::{ProviderFixture, metric};
 use super::*;
@@ -19,7 +19,7 @@ async fn the_faster_of_two_serves_and_the_slower_is_cancelled() {
         .await;
         for stream in [false, true] {
             let what = format!("HTTP/2 {http2}, stream {stream}");
-            // The second one answers.
+            // The second attempt answers.
             rig.provider.script(Script::hold_head("never").once());
             let seen = observe(&rig.client(), stream).await;
             assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
@@ -28,7 +28,7 @@ async fn the_faster_of_two_serves_and_the_slower_is_cancelled() {
             let calls = rig.provider.calls_when_ended().await;
             let ended = calls.last().expect("a call").ended;
             assert_eq!(ended, Some(Ended::PeerGone), "{what}: cancelled");
-            // The first one answers after all.
+            // The first attempt answers after all.
             rig.provider.script(Script::hold_head("gate").once());
             others[0].script(Script::hold_head("never").once());
             let client = rig.client();
@@ -72,7 +72,7 @@ async fn a_call_and_its_hedge_that_both_fail_are_one_failure_and_a_third_provide
     }
     .open()
     .await;
-    // The second one fails while the first one is silent, then the first one fails; then one more is called.
+    // The second attempt fails during the silence of the first attempt. Next the first attempt fails, and a further provider is called.
     rig.provider.script(
         Script {
             hold_head: Some("gate".to_owned()),
@@ -115,7 +115,7 @@ async fn no_hedge_is_sent_unless_configured_or_without_budget() {
         .open()
         .await;
         if !more.is_empty() {
-            // This one spends the budget.
+            // The request spends the budget.
             rig.provider.script(Script::hold_head("never").once());
             let answer = rig.client().post(CHAT, &chat(false)).await;
             rig.record_charge(&answer.json());
@@ -155,7 +155,7 @@ async fn a_hedge_counts_as_an_attempt() {
         }
         .open()
         .await;
-        // Where no other may be called, the first one answers long after a hedge would have been sent.
+        // Without a second attempt, the first attempt answers long after the time of a hedge.
         rig.provider.script(match attempts {
             1 => Script {
                 delay_head_ms: 200,

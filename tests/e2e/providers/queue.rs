@@ -1,4 +1,4 @@
-//! Concurrency limits of providers, and the queues before them.
+//! Concurrency limits of providers, and the queues before the limits.
 
 use tollgate_testing::{Answer, Client};
 
@@ -8,7 +8,7 @@ use super::*;
 /// One concurrent call, and a queue of two.
 const NARROW: &str = "concurrency_max = 1\nqueue_max = 2\nqueue_wait_secs = 60";
 
-/// Sends a chat whose first word identifies it.
+/// Sends a chat, identified by the first word.
 fn post(client: Client, word: &str) -> tokio::task::JoinHandle<Answer> {
     let mut body = chat(false);
     body["messages"][0]["content"] = word.into();
@@ -27,7 +27,7 @@ async fn wait_for_queue(rig: &Rig, count: u64) {
 
 #[tokio::test]
 async fn the_queue_is_first_come_first_served_and_a_full_one_is_503_with_retry_after() {
-    // From all workers together.
+    // The limit is common to the workers.
     let rig = Rig::with(&format!("[server]\nworkers = 2\n[[provider]]\n{NARROW}")).await;
     rig.provider.script(Script::hold_head("gate"));
     let gate = rig.provider.gate("gate");

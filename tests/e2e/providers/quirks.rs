@@ -1,4 +1,4 @@
-//! Table test of provider peculiarities: the bodies of `quirks.toml` from a provider's socket, what a client sees, and the exact bill.
+//! Table test of provider peculiarities: the bodies of `quirks.toml` from a provider's socket, the client's view, and the exact bill.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ struct Table {
     text_answers: Vec<Row>,
 }
 
-/// The operation that rows are about.
+/// The operation of rows.
 #[derive(Clone, Copy, PartialEq)]
 enum Operation {
     Chat,
@@ -33,13 +33,13 @@ enum Operation {
 #[derive(Deserialize)]
 struct Row {
     name: String,
-    /// Where it is known from.
+    /// The source of the peculiarity.
     #[serde(rename = "source")]
     _source: String,
     body: String,
-    /// What the client sees, as [`seen`] puts it.
+    /// The client's view, in the form of [`seen`].
     seen: String,
-    /// Tokens in, tokens out, request prices; empty where nothing is charged.
+    /// Input tokens, output tokens, request prices; empty without a charge.
     bill: Vec<i64>,
     #[serde(default)]
     more: More,
@@ -48,13 +48,13 @@ struct Row {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct More {
-    /// The type of the body, where it is not the usual one.
+    /// The type of the body; `None` for the usual type.
     kind: Option<String>,
-    /// The message of the error that the client receives.
+    /// The message of the error received by the client.
     message: Option<String>,
     /// Members of the request.
     request: toml::Table,
-    /// A text of the body, and another one in its place at every occurrence.
+    /// A text of the body, and the replacement at every occurrence.
     replace: Option<(String, String)>,
 }
 
@@ -91,7 +91,7 @@ impl Row {
                 r#"data: {{"id":"7","object":"{kind}","created":1,"model":"m","choices":[{{"index":0,"{part}":{delta},"finish_reason":{finish}}}]"#
             )
         };
-        // The first event, one without text, one of a text, and a whole text.
+        // The first event, an event without text, an event of a text, and a whole text.
         let (role, silent, answer) = match operation {
             Operation::Chat => (
                 r#"{"role":"assistant","content":""}"#,
@@ -176,7 +176,7 @@ impl Row {
     }
 }
 
-/// Replaces each `word` with its argument, which ends at the parenthesis that closes it.
+/// Replaces every `word` with the argument of `word`. The argument ends at the closing parenthesis.
 fn replace_calls(text: &str, word: &str, with: impl Fn(&str) -> String) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -190,7 +190,7 @@ fn replace_calls(text: &str, word: &str, with: impl Fn(&str) -> String) -> Strin
     out + rest
 }
 
-/// The bytes of a text with `\n`, `\r` and `\xHH`; every other backslash is JSON's.
+/// The bytes of a text with `\n`, `\r` and `\xHH`; any further backslash is JSON's.
 fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -212,14 +212,14 @@ fn unescape(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// What one client received.
+/// The answer received by a client.
 struct Received {
-    /// `2 words`, `2 words, CODE` for a stream that ended with an error event, or `STATUS CODE`.
+    /// `2 words`, `2 words, CODE` for a stream with an error event at the end, or `STATUS CODE`.
     seen: String,
     message: Option<String>,
     /// The metadata objects of the answer.
     metadata: Vec<Value>,
-    /// The values of `usage` other than null, and whether the member is there at all.
+    /// The values of `usage` except null, and whether the member exists at all.
     usages: Vec<Value>,
     has_usage: bool,
 }
@@ -281,7 +281,7 @@ async fn receive(client: &Client, operation: Operation, request: &Value) -> Rece
     Received::of(seen, &objects)
 }
 
-/// The text of an event: a string, or the texts of its parts.
+/// The text of an event: a string, or the texts of the event's parts.
 fn text_of(event: &Value) -> String {
     let choice = &event["choices"][0];
     let content = match &choice["delta"] {
@@ -293,7 +293,7 @@ fn text_of(event: &Value) -> String {
     parts.chain(content.as_str()).collect()
 }
 
-/// The differences between a row and what happened.
+/// The differences between a row and the received answer.
 fn differences(row: &Row, include_usage: bool, received: &Received, charged: i64) -> Vec<String> {
     let mut found = Vec::new();
     let mut expect = |what: &str, is: String, wanted: String| {
@@ -336,7 +336,7 @@ fn differences(row: &Row, include_usage: bool, received: &Received, charged: i64
     found
 }
 
-/// Every row over HTTP/1.1 in one piece and over HTTP/2 a byte at a time; streams with and without a requested usage.
+/// Every row over HTTP/1.1 in a single piece and over HTTP/2 a byte at a time; streams with and without a requested usage.
 async fn check_rows(operation: Operation, rows: &[Row], stream: bool) {
     let current: Arc<Mutex<Plan>> = Arc::default();
     let played = current.clone();
@@ -359,7 +359,7 @@ async fn check_rows(operation: Operation, rows: &[Row], stream: bool) {
                 let charged = left - rig.available(rig.account);
                 left -= charged;
                 rig.add_expected_charge(charged);
-                // A whole answer always has its usage.
+                // A whole answer always has usage.
                 let shows_usage = include_usage || !stream;
                 for difference in differences(row, shows_usage, &received, charged) {
                     problems.push(format!(

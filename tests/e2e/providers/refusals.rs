@@ -1,4 +1,4 @@
-//! What a provider says with a refusal: of the gateway's account there, and of the request.
+//! The meaning of a provider's refusal: about the gateway's account at the provider, or about the request.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ fn refusal(status: u16, body: Value) -> Script {
     }
 }
 
-/// Refusals for want of money, as providers send them.
+/// Refusals for lack of money, in the forms of providers.
 fn unpaid() -> Vec<(&'static str, Script)> {
     let error = |status, kind: &str, code: Value, message: &str| {
         let error = json!({"type": kind, "code": code, "message": message, "param": null});
@@ -69,7 +69,7 @@ fn unpaid() -> Vec<(&'static str, Script)> {
     ]
 }
 
-/// Refusals of one request whose price the money does not cover, as providers send them.
+/// Refusals of a request with a price above the remaining money, in the forms of providers.
 fn too_dear() -> Vec<(&'static str, Script)> {
     let error = |status, kind: &str, code: Value, message: &str| {
         let error = json!({"type": kind, "code": code, "message": message, "param": null});
@@ -144,7 +144,7 @@ async fn a_provider_without_money_refuses_and_not_the_client() {
     }
 }
 
-/// The client sets the price that a provider holds, with `max_tokens`.
+/// The client sets the provider's hold with `max_tokens`.
 #[tokio::test]
 async fn a_request_that_a_provider_lacks_the_money_for_takes_no_provider_out() {
     for (what, script) in too_dear() {
@@ -171,7 +171,7 @@ async fn a_request_that_a_provider_lacks_the_money_for_takes_no_provider_out() {
             }
             let ready = rig.admin_get("/ready").await;
             assert!(!ready.text().contains("money"), "{what}: {}", ready.text());
-            // A smaller request is served there.
+            // The provider answers a smaller request.
             rig.provider.clear_scripts();
             let seen = observe(&rig.client(), stream).await;
             assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");

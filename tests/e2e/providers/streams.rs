@@ -1,4 +1,4 @@
-//! Event streams: how failures in them are reported and charged.
+//! Event streams: reports and charges of failures in streams.
 
 use std::time::Duration;
 
@@ -144,7 +144,7 @@ async fn a_stream_that_fails_is_reported_by_status_or_event_and_costs_what_was_d
 async fn a_stream_that_is_reset_ends_with_an_error_event_and_costs_at_most_what_was_delivered() {
     let rig = Rig::with(WITH_REQUEST_PRICE).await;
     for (protocol, client) in rig.both() {
-        // A reset may overtake data that was sent before it, so the number of words that arrive varies.
+        // A reset may overtake earlier data, so the number of arriving words varies.
         rig.provider
             .script(Script::cut_after(5, Leave::Reset).once());
         let seen = observe(&client, true).await.expect("a proper end");
@@ -340,7 +340,7 @@ async fn an_event_that_is_too_large_ends_the_stream() {
     }
 }
 
-/// 448 frames at HTTP/2: several seconds in all, and no piece of 64 KiB as much as one.
+/// 448 frames at HTTP/2: several seconds in sum, and less than a second per piece of 64 KiB.
 #[tokio::test]
 async fn a_slow_client_has_the_write_limit_for_each_piece_of_a_large_event() {
     let rig = Rig::with("[server]\nwrite_secs = 1").await;

@@ -1,4 +1,4 @@
-//! Traces: the spans that a collector receives for a request and its attempts, sampling, and a collector that fails.
+//! Traces: the spans received by a collector for a request and the request's attempts, sampling, and a failing collector.
 
 use serde_json::json;
 use tollgate_testing::collector::{Collector, Span};
@@ -11,10 +11,10 @@ use crate::rig::{Setup, TEXT};
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// The finish reasons of an answer with one choice.
+/// The finish reasons of an answer with a single choice.
 const STOP: &str = r#"{"values":[{"stringValue":"stop"}]}"#;
 
-/// The usual gateway with this collector.
+/// The usual gateway with `collector`.
 async fn traced(collector: &Collector, sample: &str) -> Rig {
     let telemetry = settings(collector, sample);
     Setup::with(&telemetry).start().await
@@ -27,7 +27,7 @@ fn settings(collector: &Collector, sample: &str) -> String {
     )
 }
 
-/// Sends one chat, with a `traceparent` of these flags if there are any.
+/// Sends a chat, with a `traceparent` of `flags` if any.
 async fn chat_of_trace(rig: &Rig, client: &Client, flags: Option<&str>) {
     let mut request = client.request("POST", CHAT, chat(false).to_string().into());
     if let Some(flags) = flags {
@@ -91,7 +91,7 @@ async fn a_request_is_one_span_with_one_below_it_for_each_attempt() {
         assert_eq!(failed.member("name"), "chat vendor/small-1");
         for attempt in attempts {
             assert_eq!(attempt.member("parentSpanId"), server.member("spanId"));
-            // The model as this provider knows it.
+            // The provider's name of the model.
             let model = attempt.attribute("gen_ai.request.model");
             assert_eq!(attempt.member("name"), format!("chat {model}").as_str());
             assert_eq!(attempt.attribute("gen_ai.operation.name"), "chat");
@@ -245,7 +245,7 @@ async fn the_clients_flag_decides_and_without_it_the_share() {
         let rig = traced(&collector, sample).await;
         let client = rig.client();
         chat_of_trace(&rig, &client, flags).await;
-        // The end of the gateway exports what is queued.
+        // The end of the gateway exports the queued spans.
         rig.finish().await;
         let spans = collector.spans(expected).await;
         assert_eq!(spans.len(), expected, "{sample}, {flags:?}");
@@ -301,7 +301,7 @@ async fn a_collector_that_never_answers_delays_neither_a_request_nor_the_end() {
     assert_eq!(exports.len(), 2, "once more at the end, within its bound");
 }
 
-/// The token in the header fields of an export must not reach a server that is not the collector.
+/// The token in the header fields of an export must reach no server except the collector.
 #[tokio::test]
 async fn spans_are_exported_over_tls_to_a_server_of_the_configured_authority_alone() {
     let certificate = Certificate::for_localhost();
@@ -315,7 +315,7 @@ async fn spans_are_exported_over_tls_to_a_server_of_the_configured_authority_alo
         let telemetry = format!("{telemetry}otlp_ca_file = '{}'\n", file.display());
         let rig = Setup::with(&telemetry).start().await;
         chat_of_trace(&rig, &rig.client(), None).await;
-        // The end of the gateway exports what is queued.
+        // The end of the gateway exports the queued spans.
         rig.finish().await;
         assert_eq!(collector.spans(expected).await.len(), expected);
         assert_eq!(collector.exports(0).await.is_empty(), expected == 0);

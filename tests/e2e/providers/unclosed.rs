@@ -1,4 +1,4 @@
-//! Answers that are there, whose providers do not close them: complete, whatever becomes of the connection.
+//! Complete answers without a close by the provider: the answers count as complete, whatever happens to the connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +23,18 @@ const COUNTED: i64 = counted(2) + REQUEST;
 
 const USAGE: &str = r#"{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}"#;
 
-/// What a provider does after the last event or byte of its answer.
+/// The act of a provider after the last event or byte of an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
-    /// Nothing, for ever.
+    /// Silence, for ever.
     Silent,
     /// Comments, for a minute.
     Comments,
-    /// Events that add nothing, for a minute.
+    /// Empty events, for a minute.
     Pings,
     /// FIN without the last chunk.
     Fin,
-    /// RST, when the client has what was sent before it.
+    /// RST, after the client has received the earlier bytes.
     Reset,
     /// The last chunk.
     End,
@@ -123,7 +123,7 @@ async fn rig(first: &str, more: &str) -> (Rig, Played) {
     (fixture.open().await.0, played)
 }
 
-/// The events of a stream; where `until` is not zero, the gate of a reset is opened as soon as so many are there.
+/// The events of a stream. For a nonzero `until`, the gate of a reset is opened after `until` events.
 async fn read(rig: &Rig, client: &Client, body: &Value, until: usize) -> Vec<Event> {
     let mut answer = client.stream(CHAT, body).await;
     assert_eq!(answer.status, 200, "{body}");
@@ -143,7 +143,7 @@ async fn read(rig: &Rig, client: &Client, body: &Value, until: usize) -> Vec<Eve
     events
 }
 
-/// Checks the end of a stream: the finish reason, the metadata with this charge, `[DONE]`.
+/// Checks the end of a stream: the finish reason, the metadata with `charge`, `[DONE]`.
 fn assert_complete(rig: &Rig, events: &[Event], charge: i64, estimated: bool, what: &str) {
     let [before @ .., last, done] = events else {
         panic!("{what}: {events:?}");
@@ -172,7 +172,7 @@ async fn a_stream_that_is_complete_is_charged_as_complete_however_its_provider_l
         let mut pieces = text.to_vec();
         pieces.push(usage());
         if then == Reset {
-            // It releases the finish reason before it, which shows that the usage has been read.
+            // The piece releases the earlier finish reason, and the release shows a read of the usage.
             pieces.push(stop(0));
         }
         played.play(&rig, "text/event-stream", &pieces, then);
@@ -218,7 +218,7 @@ async fn a_stream_that_breaks_off_before_its_usage_is_cut_though_its_choices_hav
     assert_eq!(rig.finish().await.endings(), ["upstream_cut"; 2]);
 }
 
-/// All requested choices are required, and not those that were seen alone.
+/// Every requested choice is required, not only the received choices.
 #[tokio::test]
 async fn a_stream_that_lacks_a_requested_choice_is_no_complete_answer() {
     let (rig, played) = rig("timeouts = { between_bytes_secs = 3 }", "").await;
@@ -266,7 +266,7 @@ async fn a_whole_answer_that_is_there_is_charged_however_its_provider_leaves_it(
             assert_eq!(rig.record_charge(&answer.json()), REPORTED, "{then:?}");
         }
     }
-    // Half of it is none.
+    // Half an answer is no answer.
     played.play(&rig, "application/json", &pieces[..1], Fin);
     let seen = observe(&rig.client(), false).await;
     assert_eq!(seen, Ok(Error(502, "upstream_error")));
@@ -303,7 +303,7 @@ async fn a_text_made_of_chats_is_complete_however_a_provider_leaves_one_of_them(
         assert_eq!(rig.record_charge(&last), charge, "{then:?}");
     }
     body = json!({"model": "small", "prompt": ["a", "b"]});
-    // Silence of each chat, while the driver has none of the answer yet.
+    // Silence of every chat, before the driver has any part of the answer.
     for then in [Silent, Fin, End] {
         played.play(&rig, "application/json", &[whole()], then);
         let answer = rig.client().post(TEXT, &body).await;

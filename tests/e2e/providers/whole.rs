@@ -1,4 +1,4 @@
-//! Whole answers, and failures before the first byte of either kind.
+//! Whole answers, and failures before the first byte of whole answers and streams.
 
 use super::*;
 
@@ -71,7 +71,7 @@ async fn a_whole_answer_that_fails_is_an_error_and_costs_nothing() {
             0,
         ),
         ("chunks cut", framed(Framing::Chunked, 40), broken(), 0),
-        // Its framing has no end, but JSON has.
+        // The framing has no end, but the JSON has an end.
         (
             "a body to the end, cut",
             framed(Framing::UntilClose, 40),
@@ -174,7 +174,7 @@ async fn an_implausible_usage_is_reduced_to_the_possible_maximum() {
     for (usage, charge, estimated) in [
         // The context in, the client's own cap out.
         (beyond, 128_000 * IN + 16 * OUT, false),
-        // What no model can do is no report at all.
+        // An impossible report counts as no report at all.
         (UsageReport::Absurd, counted(16), true),
     ] {
         let both = |streams: [bool; 2]| rig.both().into_iter().zip(streams);
@@ -204,7 +204,7 @@ async fn an_implausible_usage_is_reduced_to_the_possible_maximum() {
 
 #[tokio::test]
 async fn a_rate_limited_provider_sets_retry_after_and_is_not_called_before_it() {
-    //   its Retry-After and retry-after-ms, ours to the client, whether the next request is a call
+    // the provider's Retry-After and retry-after-ms, the gateway's to the client, whether the next request is a call
     for (sent, millis, received, is_called) in [
         (Some("2"), None, "2", false),
         (Some("0"), None, "1", true),
@@ -269,7 +269,7 @@ async fn a_failure_with_retry_after_names_that_time_in_the_first_answer() {
     }
 }
 
-/// A provider limits the gateway for one model: the model waits as long as it says, and no other model of the provider does.
+/// A provider limits the gateway for one model: the model waits for the provider's time, and no other model of the provider waits.
 #[tokio::test]
 async fn a_rate_limit_applies_to_one_model_and_for_its_time_alone() {
     let rig = Rig::start().await;
@@ -286,7 +286,7 @@ async fn a_rate_limit_applies_to_one_model_and_for_its_time_alone() {
     let answer = rig.client().post(CHAT, &other).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     rig.record_charge(&answer.json());
-    // Of another account, which has sent nothing before.
+    // The key of another account, without earlier requests.
     let account = rig.new_account("pro", CREDITS).await;
     let (_, key) = rig.new_key(account, |_| {}).await;
     let client = Client::new(&rig.url()).with_key(&key);

@@ -11,9 +11,9 @@ use super::{Rig, SECRETS};
 
 /// Access log and audit of a stopped gateway.
 pub(crate) struct After {
-    /// Its access log, in the order in which the requests ended.
+    /// The access log, in the order of the ends of requests.
     pub(crate) log: Vec<Value>,
-    /// What the audit found.
+    /// The findings of the audit.
     pub(crate) report: Report,
 }
 
@@ -23,7 +23,7 @@ impl After {
         self.each("ending")
     }
 
-    /// The member `name` of each line; empty where there is none.
+    /// The member `name` of every line; empty for a line without the member.
     pub(crate) fn each(&self, name: &str) -> Vec<&str> {
         let words = self.log.iter().map(|line| line[name].as_str());
         words.map(Option::unwrap_or_default).collect()
@@ -80,13 +80,13 @@ impl Rig {
     }
 }
 
-/// Audits a closed store: fails unless the ledger balances and nothing is held.
+/// Audits a closed store: fails unless the ledger balances and no credit is held.
 pub(crate) fn audited(database: &Path) -> Report {
     let store = sqlite::open_read(database).expect("the store opens");
     audited_store(&store)
 }
 
-/// The same for a store of any engine.
+/// Audits a store of any engine.
 pub(crate) fn audited_store(store: &Reader) -> Report {
     let report = audit::audit(store).expect("the store can be read");
     assert!(

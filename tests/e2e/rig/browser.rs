@@ -1,4 +1,4 @@
-//! A browser without JavaScript: it keeps one cookie, and submits forms with the CSRF token of its page.
+//! A browser without JavaScript: the browser keeps a single cookie, and submits forms with the CSRF token of the page.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use super::Rig;
 
 const COOKIE: &str = "__Host-svc-session";
 
-/// A browser of one person.
+/// A browser of a single person.
 #[derive(Clone)]
 pub(crate) struct Browser {
     url: String,
     cookie: String,
-    /// The mark that it keeps since its first sign-in, as a cookie.
+    /// The mark kept since the first sign-in, as a cookie.
     mark: String,
     token: String,
-    /// `X-Forwarded-For` as a proxy in front would send it.
+    /// The field `X-Forwarded-For` of a proxy in front.
     forwarded_for: Option<String>,
 }
 
 impl Browser {
-    /// The address that [`Browser::signed_in`] signs in with.
+    /// The address for the sign-in by [`Browser::signed_in`].
     pub(crate) const ADDRESS: &'static str = "ada@example.com";
 
-    /// One that has seen nothing yet.
+    /// A new browser.
     pub(crate) fn new(rig: &Rig) -> Browser {
         Browser::at(&rig.url())
     }
 
-    /// The same before any gateway at `url`.
+    /// A new browser for the gateway at `url`.
     pub(crate) fn at(url: &str) -> Browser {
         Browser {
             url: url.to_owned(),
@@ -45,23 +45,23 @@ impl Browser {
         }
     }
 
-    /// One that is signed in to the rig's account. Only once a rig: an address has one account.
+    /// A browser signed in to the rig's account. Only once a rig: an address has a single account.
     pub(crate) async fn signed_in(rig: &Rig) -> Browser {
         Browser::signed_in_as(rig, rig.account, Browser::ADDRESS).await
     }
 
-    /// One that is signed in to an account by an address that is new to it.
+    /// A browser signed in to an account by an address new to the account.
     pub(crate) async fn signed_in_as(rig: &Rig, account: AccountId, address: &str) -> Browser {
         Browser::signed_in_at(rig, account, address, Clock::system().now()).await
     }
 
-    /// One that signed in so long ago that it has to confirm who it is before it makes a key or pays.
+    /// A browser with an old sign-in: keys and payments need a confirmation of identity.
     pub(crate) async fn signed_in_a_while_ago(rig: &Rig) -> Browser {
         let at = Clock::system().now() - session::RECENT - Duration::from_secs(1);
         Browser::signed_in_at(rig, rig.account, Browser::ADDRESS, at).await
     }
 
-    /// The same, at a time of the gateway's clock.
+    /// A browser signed in at a time of the gateway's clock.
     pub(crate) async fn signed_in_at(
         rig: &Rig,
         account: AccountId,
@@ -80,7 +80,7 @@ impl Browser {
         }
     }
 
-    /// One that holds the cookie of a session, before any gateway at `url`.
+    /// A browser with the cookie of a session, for the gateway at `url`.
     pub(crate) fn holding(url: &str, session: &SessionValue) -> Browser {
         Browser {
             cookie: format!("{COOKIE}={}", session.expose()),
@@ -88,7 +88,7 @@ impl Browser {
         }
     }
 
-    /// The same behind a proxy that reports this address of it.
+    /// Adds a proxy that reports `address` as the browser's address.
     pub(crate) fn forwarded_for(self, address: &str) -> Browser {
         Browser {
             forwarded_for: Some(address.to_owned()),
@@ -96,12 +96,12 @@ impl Browser {
         }
     }
 
-    /// What it sends as its cookie; empty before it was given one.
+    /// The sent cookie; empty before the first cookie.
     pub(crate) fn cookie(&self) -> &str {
         &self.cookie
     }
 
-    /// The token of the forms on the page it has.
+    /// The token of the forms on the current page.
     pub(crate) fn token(&self) -> &str {
         &self.token
     }
@@ -111,7 +111,7 @@ impl Browser {
         self.send("GET", path, &[], Bytes::new()).await
     }
 
-    /// Opens a page with this `Accept` field.
+    /// Opens a page with the `Accept` field `accept`.
     pub(crate) async fn get_as(&mut self, path: &str, accept: &str) -> Answer {
         self.send("GET", path, &[("accept", accept)], Bytes::new())
             .await
@@ -128,7 +128,7 @@ impl Browser {
         self.get(&location).await
     }
 
-    /// Sends a form of the page it has.
+    /// Sends a form of the current page.
     pub(crate) async fn submit(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
         let token = self.token.clone();
         let mut all = vec![("csrf", token.as_str())];
@@ -136,7 +136,7 @@ impl Browser {
         self.post_with(path, &[], &all).await
     }
 
-    /// Sends a form with further header fields and without a token of its own.
+    /// Sends a form with further header fields, and without the page's token.
     pub(crate) async fn post_with(
         &mut self,
         path: &str,

@@ -1,4 +1,4 @@
-//! Changed settings of a gateway that runs.
+//! Changed settings of a running gateway.
 
 use std::process::Command;
 
@@ -19,11 +19,11 @@ impl Rig {
         std::fs::write(&file, text).expect("the folder takes files");
     }
 
-    /// Reloads the settings by the command; returns the keys that have changed.
+    /// Reloads the settings by the command; returns the changed keys.
     ///
     /// # Errors
     ///
-    /// What the command prints when it is refused.
+    /// The output of a refused command.
     pub(crate) async fn reload(&self) -> Result<Vec<String>, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         let file = self.folder.path().join("tollgate.toml");

@@ -9,14 +9,14 @@ use toml::{Table, Value};
 
 use super::{CREDITS, Rig, SECRETS};
 
-/// The key that authenticates the gateway at the provider.
+/// The gateway's key at the provider.
 pub(crate) const PROVIDER_KEY: &str = "sk-provider-5d0f7ac1e2";
 
 /// Deviations of a test from the default setup.
 pub(crate) struct Setup {
     /// Merged over the usual settings; `{provider_url}` is replaced by the provider's address.
     pub(crate) settings: String,
-    /// What the account starts with, in micro-credits.
+    /// The initial credit of the account, in micro-credits.
     pub(crate) credits: i64,
     /// The provider speaks TLS.
     pub(crate) provider_tls: bool,
@@ -27,11 +27,11 @@ pub(crate) struct Setup {
     /// Filters of the test's own.
     pub(crate) customise: Box<dyn FnOnce(GatewayBuilder) -> GatewayBuilder + Send>,
     pub(crate) environment: Environment,
-    /// The random bytes of the store, which the nodes of a cluster have in common.
+    /// The random bytes of the store. The nodes of a cluster have the bytes in common.
     pub(crate) root_secret: Option<[u8; 32]>,
-    /// The address of another gateway's provider, which this one calls in place of its own.
+    /// The address of another gateway's provider, called in place of the gateway's own provider.
     pub(crate) provider_url: Option<String>,
-    /// The name by which the gateway calls its own provider, instead of its address.
+    /// The name of the gateway's own provider in calls, instead of the address.
     pub(crate) provider_host: Option<&'static str>,
 }
 
@@ -60,7 +60,7 @@ impl Setup {
         }
     }
 
-    /// With every payment protocol and MCP server configured, at addresses where nothing listens.
+    /// With every payment protocol and MCP server configured, at addresses without a listener.
     pub(crate) fn offering_everything(settings: &str) -> Setup {
         let all = format!(
             "{settings}\n[mcp.general]\nupstream = 'http://127.0.0.1:9/mcp'\n[mcp.android]\nupstream = 'http://127.0.0.1:9/mcp'\n\
@@ -103,7 +103,7 @@ impl Setup {
         Provider::start_with(settings).await.expect("a free port")
     }
 
-    /// Writes the settings and the files that they name into `folder`.
+    /// Writes the settings and the files named by the settings into `folder`.
     pub(crate) fn write(&self, folder: &Path, provider: &Provider) -> (PathBuf, Certificate) {
         let certificate = Certificate::for_localhost();
         for (name, text) in [
@@ -128,7 +128,7 @@ impl Setup {
     }
 }
 
-/// The usual settings. One worker, so that there is one pool of connections to the provider.
+/// The usual settings. A single worker, for a single pool of connections to the provider.
 fn table(provider_url: &str) -> Table {
     let text = format!(
         r#"
@@ -190,7 +190,7 @@ fn table(provider_url: &str) -> Table {
     text.parse().expect("the usual settings are TOML")
 }
 
-/// Lays one table over another: tables are joined, arrays of tables element by element, everything else is replaced.
+/// Lays a table over another table: tables are joined, arrays of tables element by element, and further values are replaced.
 fn merge(under: &mut Table, over: Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {

@@ -1,4 +1,4 @@
-//! Access tokens for tests, stored as the authorization server stores them.
+//! Access tokens for tests, stored like tokens of the authorization server.
 
 use secrecy::ExposeSecret;
 use tollgate_clock::{Clock, Entropy, Timestamp};
@@ -10,11 +10,11 @@ use zeroize::Zeroizing;
 
 use super::{Rig, SECRETS};
 
-/// What a token is good for.
+/// The permissions of a token.
 pub(crate) struct Token<'a> {
     pub(crate) resource: Resource,
     pub(crate) scopes: &'a [Scope],
-    /// Seconds from now until it ends; negative for one that has ended.
+    /// Seconds until the token ends; negative for an ended token.
     pub(crate) secs: i64,
 }
 

@@ -57,7 +57,7 @@ async fn an_internationalized_domain_is_one_account_in_each_spelling() {
         .into_iter()
         .enumerate()
     {
-        // From a network of its own: an address gets a code in 30 seconds from each.
+        // From a separate network: an address gets a code in 30 seconds per network.
         let network = format!("192.0.2.{}", number + 1);
         let mut browser = Browser::new(&rig).forwarded_for(&network);
         let asked = ask(&mut browser, "/sign-up", spelling).await;

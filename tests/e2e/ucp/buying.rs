@@ -134,7 +134,7 @@ impl UcpRig {
     }
 }
 
-/// The path of the page that a session leads its owner to.
+/// The path of the page for a session's owner.
 fn page_of(session: &Value) -> String {
     let url = session["continue_url"].as_str().expect("a page");
     let at = url.find("/commerce/").expect("a page of ours");
@@ -288,7 +288,7 @@ async fn cancelling_one_checkout_leaves_what_another_relies_on() {
     has(&page, &["This checkout has ended", "Nothing was charged"]);
     assert_eq!(fixture.paypal.calls(Operation::End), 0);
     assert!(fixture.paypal.agree(&subscription).await);
-    // PayPal leads back to the first checkout, which has ended; its page does not claim that nothing was charged.
+    // PayPal leads back to the first checkout. The first checkout has ended; the checkout's page does not deny a charge.
     let back = fixture.paypal.subscription(&subscription).return_url;
     assert!(
         back.contains(first["id"].as_str().expect("an id")),

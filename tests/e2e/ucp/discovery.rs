@@ -25,7 +25,7 @@ async fn the_ucp_profile_names_the_protocols_endpoint() {
         assert_keeps_to(PROFILE, &profile);
         let ucp = &profile["ucp"];
         assert_of_version(ucp, "2026-04-08");
-        // A platform of the newer version finds the profile of that one, which names no other.
+        // A platform of the newer version finds the newer profile. The newer profile names no other version.
         let newer = "https://api.example.com/.well-known/ucp/2026-08-25";
         let versions = serde_json::json!({"2026-08-25": newer});
         assert_eq!(ucp["supported_versions"], versions);
@@ -44,7 +44,7 @@ async fn the_ucp_profile_names_the_protocols_endpoint() {
     rig.finish().await;
 }
 
-/// A profile of a version has only capabilities and services of that version.
+/// A profile of a version has only capabilities and services of the version.
 fn assert_of_version(ucp: &serde_json::Value, version: &str) {
     assert_eq!(ucp["version"], version);
     let service = &ucp["services"]["dev.ucp.shopping"][0];

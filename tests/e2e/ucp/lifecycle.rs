@@ -85,7 +85,7 @@ async fn a_checkout_of_an_active_plan_is_refused_in_both_formats() {
             "{what}"
         );
 
-        // The same checkout is available at both addresses.
+        // The checkout is available at the two addresses.
         let read = platform.get(&one(SERVICE, &session)).await;
         assert_eq!(
             (read.status, &read.json()["order"]),
@@ -245,7 +245,7 @@ async fn a_request_that_is_sent_again_has_the_same_answer_to_the_byte() {
         let new = send("two", body).await;
         assert_ne!(new.json()["id"], first.json()["id"], "{path}");
     }
-    // What was refused is not kept: the name is free for another try.
+    // A refused request is not kept: the name is free for another try.
     let fields = [AGENT, ("idempotency-key", "three")];
     let refused = platform
         .send("POST", PROTOCOL, Some(&json!({})), &fields)

@@ -1,4 +1,4 @@
-//! A test platform of the protocol: its requests, and the token it is authorized by.
+//! A test platform of the protocol: requests, and the token of the platform's authorization.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
@@ -11,24 +11,24 @@ use tollgate_testing::{Answer, Client};
 
 use crate::rig::Rig;
 
-/// Where checkouts are, in the form of the service.
+/// The path of checkouts in the form of the service.
 pub(crate) const SERVICE: &str = "/ucp/v1/checkout-sessions";
 
-/// The same in that of the protocol.
+/// The path of checkouts in the form of the protocol.
 pub(crate) const PROTOCOL: &str = "/ucp/2026-04-08/checkout-sessions";
 
-/// The field that names the platform.
+/// The field with the platform's name.
 pub(crate) const AGENT: (&str, &str) = (
     "ucp-agent",
     "profile=\"https://platform.example/.well-known/ucp\"",
 );
 
-/// The request of a platform that buys the plan.
+/// The request of a platform for the plan.
 pub(crate) fn plan() -> Value {
     json!({"line_items": [{"item": {"id": "svc-pro-monthly"}, "quantity": 1}]})
 }
 
-/// The body that completes.
+/// The body of a completion.
 pub(crate) fn payment() -> Value {
     json!({"payment": {"instruments": []}})
 }
@@ -43,7 +43,7 @@ impl Platform {
         Platform { client }
     }
 
-    /// Sends a request as a platform does, with these fields besides.
+    /// Sends a request like a platform, with additional fields.
     pub(crate) async fn send(
         &self,
         method: &str,

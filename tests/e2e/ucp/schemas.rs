@@ -54,24 +54,25 @@ const FILES: [&str; 40] = [
 /// A document of a business, at `/.well-known/ucp`.
 pub(crate) const PROFILE: &str = "discovery/profile_schema.json#/$defs/business_profile";
 
-/// The part of it that is validated in full only by a separate schema.
+/// The part of a profile validated in full only by a separate schema.
 pub(crate) const IDENTITY: &str =
     "schemas/common/identity_linking.json#/$defs/dev.ucp.common.identity_linking/business_schema";
 
 /// A checkout session.
 pub(crate) const CHECKOUT: &str = "schemas/shopping/checkout.json";
 
-/// The answer where there is no session.
+/// The answer without a session.
 pub(crate) const ERROR: &str = "schemas/shopping/types/error_response.json";
 
-/// The address of a file of this path.
+/// The address of the file at `path`.
 ///
-/// The `$id` in the schema of profiles differs from the one that its own references assume, so every file is identified by its path alone.
+/// The `$id` in the schema of profiles differs from the `$id` in the references of the schema, so every file is identified by the path
+/// alone.
 fn address(path: &str) -> String {
     format!("https://ucp.dev/{path}")
 }
 
-/// The validator of the schema of this name.
+/// The validator of the schema `schema`.
 fn validator(schema: &str) -> Validator {
     let mut registry = Registry::new();
     for path in FILES {
@@ -89,7 +90,7 @@ fn validator(schema: &str) -> Validator {
         .expect("a schema")
 }
 
-/// Fails unless a value is valid by the schema of this name.
+/// Fails unless a value is valid by the schema `schema`.
 pub(crate) fn assert_keeps_to(schema: &str, value: &Value) {
     let faults: Vec<String> = validator(schema)
         .iter_errors(value)

@@ -27,7 +27,7 @@ async fn send_request(
     connection.send_request(of, &Bytes::from_static(body)).await
 }
 
-/// The result of one exchange on a new connection when the provider sends `answer` and closes.
+/// The result of an exchange on a new connection; the provider sends `answer` and closes.
 async fn exchange(answer: Vec<u8>, piece: usize) -> Result<(Head, Vec<u8>, bool), Error> {
     let (near, mut far) = duplex(256 * 1024);
     let provider = tokio::spawn(async move {
@@ -49,7 +49,7 @@ async fn exchange(answer: Vec<u8>, piece: usize) -> Result<(Head, Vec<u8>, bool)
         Ok((head, body))
     };
     let closed = async {
-        // A body without other framing ends here.
+        // The close ends a body without framing.
         drop(provider.await.expect("the provider ends"));
     };
     let (result, ()) = tokio::join!(result, closed);

@@ -1,11 +1,11 @@
-//! False, late or missing answers of the facilitator, with a chain node that answers correctly, late or not at all.
+//! False, late or missing answers of the facilitator, with correct, late or missing answers of a chain node.
 
 use tollgate_testing::facilitator::{Effect, Fault, Operation};
 use tollgate_testing::{Answer, Wallet, within};
 
 use super::{X402Rig, is, now};
 
-/// Buys as a stock client does: it signs whatever offer it is shown, twice at most for one purchase.
+/// Buys like a stock client. The client signs any shown offer, at most twice for a purchase.
 async fn buys_as_a_stock_client(fixture: &X402Rig) -> Answer {
     let first = fixture.payment(1).await;
     let answer = fixture.submit(&first).await;
@@ -18,7 +18,7 @@ async fn buys_as_a_stock_client(fixture: &X402Rig) -> Answer {
     }
 }
 
-/// Submits a payment again until it has bought something.
+/// Submits a payment again until a purchase is complete.
 async fn until_paid(fixture: &X402Rig, payment: &str) -> Answer {
     let mut often = tokio::time::interval(std::time::Duration::from_millis(500));
     let paid = async {
@@ -34,7 +34,7 @@ async fn until_paid(fixture: &X402Rig, payment: &str) -> Answer {
     within("the plan", paid).await
 }
 
-/// Checks that an answer shows no offer and has the retry action to repeat the request.
+/// Checks an answer without an offer, and with the retry action to repeat the request.
 fn is_not_final(answer: &Answer) {
     is(
         answer,
@@ -80,7 +80,7 @@ async fn a_refused_payment_that_settles_later_is_the_purchase() {
     for said in ["insufficient_funds", "same request", "seconds"] {
         assert!(detail.contains(said), "{said}: {detail}");
     }
-    // Neither an offer nor another payment while the first one can still be settled.
+    // Neither an offer nor another payment while the first payment can still be settled.
     is_not_final(&fixture.ask().await);
     is_not_final(&fixture.submit(&other).await);
     assert_eq!(fixture.facilitator.calls(Operation::Verify), 1);
@@ -103,7 +103,7 @@ async fn a_success_with_an_invented_transaction_gives_nothing() {
         let payment = fixture.payment(1).await;
         is_not_final(&fixture.submit(&payment).await);
         assert_eq!(fixture.payments(), 0, "{effect:?}");
-        // It was never submitted: the second submission is the transfer.
+        // The payment was never submitted: the second submission is the transfer.
         let paid = until_paid(&fixture, &payment).await;
         assert!(paid.header("payment-response").is_some());
         assert_eq!(fixture.transfers(), 1, "{effect:?}");
@@ -147,7 +147,7 @@ async fn a_success_with_the_transaction_of_another_payment_gives_nothing() {
 async fn a_slow_facilitator_is_not_waited_for_when_the_chain_has_the_transfer() {
     let fixture = X402Rig::open().await;
     let payment = fixture.payment(1).await;
-    // It submits, and does not answer before the test releases it.
+    // The facilitator submits, and does not answer before the release by the test.
     fixture
         .facilitator
         .fault(Fault::once(Operation::Settle, Effect::HoldAfter));

@@ -46,7 +46,7 @@ async fn a_lost_settle_response_is_reconciled_from_the_chain() {
         fixture
             .facilitator
             .fault(Fault::once(Operation::Settle, effect.clone()));
-        // The second lookup is part of the same request: the nonce is used, and the chain shows by which transfer.
+        // The second lookup is part of the first request: the nonce is used, and the chain shows the transfer.
         let paid = until_clear(&fixture, &payment).await;
         assert_eq!(paid.status, 200, "{effect:?}: {}", paid.text());
         assert!(paid.header("payment-response").is_some(), "{effect:?}");
@@ -178,7 +178,7 @@ async fn an_unsubmitted_transfer_is_submitted_again_unchanged() {
         refused("invalid_transaction_state", 200),
         refused("nonce too low: next nonce 5, tx nonce 4", 500),
         refused("a_reason_of_tomorrow", 400),
-        // A failed simulation proves nothing about an earlier attempt.
+        // A failed simulation is no proof about an earlier attempt.
         refused("invalid_exact_evm_transaction_simulation_failed", 200),
     ] {
         let fixture = X402Rig::open().await;
@@ -279,7 +279,7 @@ async fn a_purchase_completes_after_the_buyer_disconnects() {
         assert_eq!(fixture.ask().await.status, 503, "no offer meanwhile");
         gate.open();
         fixture.clear().await;
-        // It is stored before the attempt ends: a repeat meanwhile gets the response that the first request would have got.
+        // The payment is stored before the end of the attempt: a repeat gets the response of the first request.
         let repeated = fixture.submit(&payment).await;
         assert_eq!(repeated.status, 200, "{effect:?}: {}", repeated.text());
         assert!(repeated.header("payment-response").is_some());
@@ -378,7 +378,7 @@ async fn no_offer_is_made_while_the_facilitator_is_down() {
     );
     assert_eq!(asked.header("payment-required"), None);
     assert!(asked.header("retry-after").is_some());
-    // Nor is a refusal one that could be followed.
+    // The refusal has no offer to follow.
     let refused = fixture.submit("e30=").await;
     assert_eq!(refused.status, 503);
     assert_eq!(refused.header("payment-required"), None);
@@ -400,7 +400,7 @@ async fn a_facilitator_that_settles_something_else_sells_nothing() {
     let closed = async {
         while fixture.rig.metric("tollgate_x402_up").await == 1 {
             tokio::task::yield_now().await;
-            // A failing call makes it look sooner.
+            // A failing call causes an earlier check.
             fixture
                 .facilitator
                 .fault(Fault::once(Operation::Verify, Effect::LoseCall));

@@ -10,7 +10,7 @@ use tollgate_testing::{Answer, Wallet};
 use super::{BUY, PRICE, X402Rig, is, now, submit};
 use crate::rig::Rig;
 
-/// The offer that is shown.
+/// The shown offer.
 async fn offer(fixture: &X402Rig) -> Value {
     let asked = fixture.ask().await;
     decoded(asked.header("payment-required").expect("an offer"))
@@ -204,7 +204,7 @@ async fn a_payment_with_other_terms_is_refused_before_verification() {
     fixture.close().await;
 }
 
-/// A transfer that answers the offer.
+/// A transfer for the offer.
 fn transfer(wallet: &Wallet, nonce: [u8; 32]) -> Authorization {
     Authorization {
         from: wallet.address(),
@@ -250,7 +250,7 @@ async fn what_the_facilitator_refuses_is_refused_and_never_sent() {
             "{why}: it is known"
         );
     }
-    // Without a word of its own.
+    // Without a reason from the facilitator.
     let payment = fixture.payment(12).await;
     let refuse = json!({"isValid": false, "payer": null});
     let refuse = Effect::AnswerWith(refuse.as_object().expect("an object").clone());
@@ -318,7 +318,7 @@ async fn a_payment_counts_for_the_account_that_brought_it_first_and_for_no_other
     let (_, key) = fixture.rig.new_key(thief, |_| {}).await;
     let thief = tollgate_testing::Client::new(&fixture.rig.url()).with_key(&key);
     let payment = fixture.payment(1).await;
-    // While it is unclear, and when it is settled.
+    // While the payment is unclear, and after the settlement.
     fixture
         .facilitator
         .fault(Fault::once(Operation::Settle, Effect::Pending(200)));
@@ -358,7 +358,7 @@ async fn another_signature_under_the_same_number_is_another_payment() {
     assert_eq!(fixture.submit(&encoded(&first)).await.status, 402);
     assert_eq!(fixture.submit(&second).await.status, 402);
     assert_eq!(fixture.facilitator.calls(Operation::Verify), 1);
-    // Said in other words, it is the same payment still.
+    // A payment in a different encoding is still an equal payment.
     let fresh = fixture.wallet.payment(&offer, [2; 32], now());
     assert_eq!(fixture.submit(&encoded(&fresh)).await.status, 200);
     let mut other_words = fresh;

@@ -1,4 +1,4 @@
-//! The token of the settings against the contract on the chain: no offer is shown, and nothing is submitted, on a token that is not verified.
+//! The token of the settings against the contract on the chain: for an unverified token, no offer is shown, and no payment is submitted.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tollgate_testing::{Facilitator, Wallet, within};
 use super::{X402Rig, is, now, offer, settings, submit};
 use crate::rig::Rig;
 
-/// A gateway whose node is at this facilitator, before its first check of the token has succeeded.
+/// A gateway with the node of `facilitator`, before the first successful check of the token.
 async fn closed(facilitator: Facilitator) -> X402Rig {
     let rig = Rig::with(&settings(&facilitator, true)).await;
     let account = rig.new_account("free", 0).await;
@@ -23,7 +23,7 @@ async fn closed(facilitator: Facilitator) -> X402Rig {
     }
 }
 
-/// Neither a request without a payment nor one with a payment for the usual offer is answered by an offer, and nothing is submitted.
+/// A request without a payment gets no offer. A request with a payment for the usual offer gets no offer either. No payment is submitted.
 async fn sells_nothing(fixture: &X402Rig) {
     let payment = fixture
         .wallet
@@ -49,7 +49,7 @@ async fn sells_nothing(fixture: &X402Rig) {
     assert_eq!(fixture.rig.metric("tollgate_x402_up").await, 0);
 }
 
-/// Waits until an operation was called so often.
+/// Waits until an operation was called `calls` times.
 async fn called(facilitator: &Facilitator, operation: Operation, calls: u64) {
     let mut often = tokio::time::interval(Duration::from_millis(5));
     let called = async {
@@ -69,7 +69,7 @@ async fn a_token_that_is_not_that_of_the_settings_is_not_sold_for() {
     else {
         panic!("a token");
     };
-    // USDC on Base Sepolia, whose name in the domain is another one.
+    // USDC on Base Sepolia, with a different name in the domain.
     let elsewhere = "0x71f17a3b2ff373b803d70a5a07c046c1a2bc8e89c09ef722fcb047abe94c9818";
     let token = |decimals, domain_separator| Contract::Token {
         decimals,
@@ -106,7 +106,7 @@ async fn a_node_that_does_not_answer_stops_no_start_and_sells_nothing_until_it_d
     fixture.wait_until_offered().await;
     let payment = fixture.payment(1).await;
     assert_eq!(fixture.submit(&payment).await.status, 200);
-    // What was verified stays so while the node is down.
+    // A verified token stays verified while the node is down.
     let down = Fault::once(Operation::Rpc, Effect::LoseCall);
     fixture.facilitator.fault(down.times(1_000));
     assert_eq!(fixture.rig.metric("tollgate_x402_up").await, 1);

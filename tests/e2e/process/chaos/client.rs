@@ -12,25 +12,25 @@ use tollgate_testing::{Answer, Client};
 use super::request::{Manners, PlannedRequest};
 use crate::rig::micros;
 
-/// How often a request that carries a key is sent again.
+/// The number of tries for a request with a key.
 const TRIES: usize = 6;
 
-/// What clients have seen.
+/// The answers seen by clients.
 #[derive(Default)]
 pub(super) struct Tally(Mutex<Seen>);
 
-/// The same without the lock.
+/// The content of a [`Tally`], without the lock.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// The charges in whole responses, by request id, each with the number of its account.
+    /// The charges in whole responses, by request id, with the number of the account.
     pub(super) charges: HashMap<String, (usize, i64)>,
-    /// Requests that were answered, and whose repeat with the same idempotency key has not got that answer.
+    /// Answered requests without an equal answer to a repeat under the idempotency key.
     pub(super) unconfirmed: HashSet<String>,
-    /// Requests whose repeats with the same idempotency key got other answers.
+    /// Requests with a different answer to a repeat under the idempotency key.
     pub(super) repeated_anew: Vec<String>,
-    /// Requests whose answer was not received in full, as far as the client knows their ids.
+    /// Requests without a full answer, as far as the client knows their ids.
     pub(super) broken: HashSet<String>,
-    /// Requests whose clients disconnected before they received an id.
+    /// Requests with a disconnect before the client received an id.
     pub(super) nameless: u64,
     /// Replayed responses.
     pub(super) replays: u64,
@@ -43,12 +43,12 @@ impl Tally {
         act(&mut self.0.lock().expect("not poisoned"))
     }
 
-    /// A client has left before it received an id.
+    /// Notes a client that left before an id arrived.
     pub(super) fn left(&self) {
         self.with(|seen| seen.nameless += 1);
     }
 
-    /// Prints the results, when all clients have ended.
+    /// Looks at the results, after every client has ended.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
         self.with(|seen| look(seen))
     }
@@ -68,7 +68,7 @@ impl Tally {
     }
 }
 
-/// Sends a request with the retries of its client, each to the gateway that `pick` selects, and records the result.
+/// Sends a request with the retries of the client, and records the result. `pick` selects the gateway of a try.
 pub(super) async fn visit<C: Borrow<Client>>(
     pick: impl Fn() -> C,
     ask: &PlannedRequest,
@@ -78,7 +78,7 @@ pub(super) async fn visit<C: Borrow<Client>>(
         once(pick().borrow(), ask, ask.manners, tally).await;
         return;
     };
-    // The first time with the manners of the day, then until there is an answer.
+    // The first try with the drawn manners, and further tries until an answer arrives.
     let mut manners = ask.manners;
     let mut first: Option<Answer> = None;
     for _ in 0..TRIES {
@@ -88,7 +88,7 @@ pub(super) async fn visit<C: Borrow<Client>>(
         };
         match (answer.status, &first) {
             (200, None) => {
-                // Once more, to see that it is the same.
+                // A repeat, to compare the answers.
                 let id = request_id(&answer);
                 tally.with(|seen| seen.unconfirmed.insert(id));
                 first = Some(answer);
@@ -117,7 +117,7 @@ fn request_id(answer: &Answer) -> String {
     answer.header("x-request-id").expect("an id").to_owned()
 }
 
-/// Sends a request once. Returns the answer if it is complete.
+/// Sends a request once. Returns a complete answer, or `None`.
 async fn once(
     client: &Client,
     ask: &PlannedRequest,
@@ -138,7 +138,7 @@ async fn once(
     };
     let mut stream = match opened {
         Ok(Ok(stream)) => stream,
-        // The gateway does not run, and so has not received it.
+        // The gateway does not run, and has not received the request.
         Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => return None,
         Ok(Err(_)) | Err(_) => {
             tally.left();
@@ -159,7 +159,7 @@ async fn once(
     };
     match manners {
         Manners::LeavesAt(events) if status == 200 => {
-            // A whole answer arrives with its head; a client that disconnects then has not read it.
+            // A whole answer arrives with the head. A client with a disconnect after the head has not read the answer.
             for _ in 0..if ask.is_stream() { events } else { 0 } {
                 if stream.next_event().await.is_err() {
                     break;
@@ -197,14 +197,14 @@ async fn once(
     Some(answer)
 }
 
-/// Sleeps for so many milliseconds, as part of a client's behaviour; no test waits by it.
+/// Sleeps for `millis` milliseconds, as part of a client's behaviour. No test waits by a pause.
 pub(super) async fn pause(millis: u64) {
     let mut ticks = tokio::time::interval(Duration::from_millis(millis));
     ticks.tick().await;
     ticks.tick().await;
 }
 
-/// The metadata of a complete answer; `None` for a stream that was cut.
+/// The metadata of a complete answer; `None` for a cut stream.
 fn metadata(answer: &Answer, ask: &PlannedRequest) -> Option<Value> {
     let mut body = if ask.is_stream() {
         let events = answer.text().strip_suffix("data: [DONE]\n\n")?;

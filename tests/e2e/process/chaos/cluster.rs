@@ -1,12 +1,13 @@
-//! Faults of three gateways on one database, drawn from a seed, while clients send requests of every kind to all of them; then an audit.
+//! Faults of three gateways on one database, drawn from a seed, while clients send requests of every kind to every gateway. An audit
+//! follows.
 //!
-//! `TOLLGATE_CLUSTER_FAULTS` is the number of faults. Each kind comes once before any comes again. Which node each is about, and how long it lasts,
-//! follows from `TOLLGATE_CHAOS_SEED`, as the requests do; how they meet does not.
+//! `TOLLGATE_CLUSTER_FAULTS` is the number of faults. Every kind of fault comes once before a kind is repeated. The node and the duration
+//! of a fault, and the requests, follow from `TOLLGATE_CHAOS_SEED`. The interleaving of faults and requests does not follow from the seed.
 //!
-//! At the end no hold is left, the books balance, no operation was charged twice or otherwise than its client has seen, no complete answer is
-//! without its charge, and each account has what it was given less its charges. A node that was recovered while it was cut off charges late: the
-//! account that runs out may lack credit for the late charge, and a request that was answered again under its idempotency key is charged for the
-//! second answer alone.
+//! At the end no hold is left, the books balance, no operation was charged twice or differs from the charge seen by the client, no complete
+//! answer is without a charge, and every account has the granted credit less the charges. A node recovered while cut off charges late. The
+//! account that runs out may lack credit for a late charge. A request answered again under an idempotency key is charged for the second
+//! answer alone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,36 +35,38 @@ const CONCURRENCY: usize = 12;
 /// How long a client waits for the end of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest of the faults that last.
+/// The longest duration of a fault, in milliseconds.
 const MILLIS_MAX: u64 = 1_500;
 
-/// The account that runs out of credit, and what it is given after each fault, in micro-credits.
+/// The account that runs out of credit, and the grant after every fault, in micro-credits.
 const POOR: usize = 2;
 const GRANT: i64 = 50_000;
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// A node is killed, and recovers at its start.
+    /// A node is killed, and recovers at the start.
     Killed,
-    /// A node is killed, and another one recovers it.
+    /// A node is killed, and another node recovers the killed node.
     KilledAndRecovered,
-    /// A node is paused for longer than its lease and the grace after it, and continues when another one has recovered it.
+    /// A node is paused for longer than the lease and the grace period. The node continues after a recovery by another node.
     PausedPastItsLease,
     /// A node is paused, and continues.
     Paused,
-    /// A node is cut off from the database until it has charges in its spool. Then it is killed, and charges them at its start.
+    /// A node is cut off from the database until charges are in the spool. The node is killed, and charges from the spool at the next
+    /// start.
     KilledWhileCutOff,
-    /// The same, but another node recovers it meanwhile: it ends when it reaches the database again, and its next start charges late.
+    /// A node is cut off until charges are in the spool, and another node recovers the cut-off node. The node ends at the next contact with
+    /// the database, and the next start charges late.
     RecoveredWhileCutOff,
-    /// The nodes restart one after the other.
+    /// The nodes restart in turn.
     Restarts,
     /// The database ends without a checkpoint, and starts again.
     DatabaseCrashes,
     /// The connections between a node and the database are closed.
     DatabaseCut,
-    /// Nothing arrives between a node and the database.
+    /// No byte arrives between a node and the database.
     DatabaseStalled,
-    /// Redis is killed, and starts again without what it had.
+    /// Redis is killed, and starts again without data.
     RedisKilled,
     /// Redis answers late.
     RedisSlow,
@@ -86,15 +89,15 @@ impl Fault {
     ];
 }
 
-/// The gateways with what they share.
+/// The gateways with the shared servers.
 struct Faulty {
     cluster: Cluster,
     database: Postgres,
-    /// Of each node to the database.
+    /// The link of every node to the database.
     links: [DatabaseLink; NAMES.len()],
     redis: Redis,
     redis_link: RedisLink,
-    /// The address of each node as clients know it.
+    /// The address of every node for clients.
     addresses: Arc<[ArcSwap<String>; NAMES.len()]>,
 }
 
@@ -147,7 +150,7 @@ impl Faulty {
         self.cluster.nodes[node] = self.serve(node).await;
     }
 
-    /// Waits for the end of a node that ends by itself.
+    /// Waits until a node ends without a signal.
     async fn ended(&mut self, node: usize, code: i32) {
         let process = &mut self.cluster.nodes[node].process;
         let status = ended(process).await;
@@ -160,7 +163,7 @@ impl Faulty {
         name.expect("a name")
     }
 
-    /// Lets the lease of a node, and the grace after it, end now.
+    /// Ends the lease and the grace period of a node at once.
     fn end_lease(&self, node: usize) {
         let name = NAMES[node];
         let sql = format!(
@@ -169,7 +172,7 @@ impl Faulty {
         self.database.run(self.database_name(), &sql);
     }
 
-    /// Lets another node recover this one.
+    /// Lets another node recover `node`.
     async fn recover(&self, node: usize) {
         self.end_lease(node);
         let other = NAMES[(node + 1) % NAMES.len()];
@@ -177,7 +180,7 @@ impl Faulty {
         self.cluster.ask(other, &recover).await;
     }
 
-    /// Waits until another node has recovered this one.
+    /// Waits until another node has recovered `node`.
     async fn recovered(&self, node: usize) {
         let is_ended = async {
             loop {
@@ -196,7 +199,7 @@ impl Faulty {
         within("the recovery by another node", is_ended).await;
     }
 
-    /// Stalls a node's connections to the database until charges are in its spool.
+    /// Stalls a node's connections to the database until charges are in the spool.
     async fn spools(&self, node: usize) {
         self.links[node].stall();
         let serving = &self.cluster.nodes[node];
@@ -250,7 +253,7 @@ impl Faulty {
                     self.restart(node).await;
                 }
             }
-            // It blocks this thread, and the clients go on on the other.
+            // The crash blocks the current thread. The clients continue on the second thread.
             Fault::DatabaseCrashes => {
                 tokio::task::block_in_place(|| self.database.crash_and_restart());
             }
@@ -293,7 +296,7 @@ impl Faulty {
         within("a grant", granted).await;
     }
 
-    /// Waits until no request is under way, and ends all nodes.
+    /// Waits until no request is under way, and ends every node.
     async fn end(&mut self) {
         for node in 0..NAMES.len() {
             let serving = &self.cluster.nodes[node];
@@ -306,7 +309,7 @@ impl Faulty {
     }
 }
 
-/// Clients that send requests until they are stopped.
+/// Clients with requests until a stop.
 struct Load {
     stop: Arc<AtomicBool>,
     tasks: tokio::task::JoinSet<()>,
@@ -348,7 +351,7 @@ impl Load {
 
     async fn end(self) -> u64 {
         self.stop.store(true, Relaxed);
-        // A panic of a client is one of the test.
+        // A panic of a client is a panic of the test.
         within("the clients", self.tasks.join_all()).await;
         self.sent.load(Relaxed)
     }
@@ -414,7 +417,7 @@ async fn after_faults_of_nodes_and_of_what_they_share_every_account_has_paid_wha
     print_line(format_args!("{sent} requests: {}", tally.summary()));
     let store = faulty.cluster.installation.store();
     let books = Compared::of(&store, &tally, has_late.then_some(POOR));
-    // The recorded answers of a node end with its recovery.
+    // A recovery of a node ends the recorded answers of the node.
     let repeated_anew = tally.look(|seen| seen.repeated_anew.clone());
     assert!(
         has_late || repeated_anew.is_empty(),

@@ -1,20 +1,20 @@
-//! Generation of one random request from the seed.
+//! Generation of a random request from the seed.
 
 use serde_json::{Value, json};
 use tollgate_clock::Entropy;
 
 use crate::rig::{CHAT, TEXT};
 
-/// What the accounts have, in credits: two that never run out, and one that soon does.
+/// The credits of the accounts: two accounts with enough credit, and an account that soon runs out.
 pub(super) const ACCOUNTS: [&str; 3] = ["900000000", "800000000", "1"];
 
-/// A prompt of this many bytes is a large one.
+/// The length of a large prompt in bytes.
 const LARGE_BYTES: usize = 1_000_000;
 
-/// A request and how its client behaves.
+/// A request and the client's behaviour.
 #[derive(Debug)]
 pub(super) struct PlannedRequest {
-    /// The account that sends it.
+    /// The account of the request.
     pub(super) account: usize,
     pub(super) http2: bool,
     pub(super) path: &'static str,
@@ -23,20 +23,20 @@ pub(super) struct PlannedRequest {
     pub(super) manners: Manners,
 }
 
-/// What a client does with its answer.
+/// The client's behaviour towards the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manners {
-    /// Reads it to its end.
+    /// Reads the answer to the end.
     Stays,
-    /// Reads it to its end, but begins only after so many milliseconds.
+    /// Reads the answer to the end, but begins only after a number of milliseconds.
     Slow(u64),
-    /// Leaves after so many milliseconds, whatever has come by then.
+    /// Leaves after a number of milliseconds, at any state of the answer.
     LeavesAfter(u64),
-    /// Leaves after so many events.
+    /// Leaves after a number of events.
     LeavesAt(usize),
 }
 
-/// Draws numbers that follow from a seed.
+/// Draws numbers from a seed.
 pub(super) struct Dice(Entropy);
 
 impl Dice {
@@ -49,14 +49,14 @@ impl Dice {
         u64::from_le_bytes(self.0.bytes()) % sides
     }
 
-    /// Something that happens so many times in a thousand.
+    /// Draws an event with a probability of `times` in a thousand.
     fn per_mille(&self, times: u64) -> bool {
         self.below(1_000) < times
     }
 }
 
 impl PlannedRequest {
-    /// The request of this number.
+    /// The request with the number `number`.
     pub(super) fn draw(seed: u64, number: u64) -> PlannedRequest {
         let mixed = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let dice = Dice::seeded(mixed);
@@ -106,13 +106,13 @@ impl PlannedRequest {
         }
     }
 
-    /// Whether it requests a stream.
+    /// Whether the request is for a stream.
     pub(super) fn is_stream(&self) -> bool {
         self.body["stream"] == true
     }
 }
 
-/// One of a few repeated prompts, a unique one, or a large one.
+/// One of a few repeated prompts, a unique prompt, or a large prompt.
 fn prompt(dice: &Dice, number: u64) -> String {
     if dice.per_mille(10) {
         return format!("{number} {}", "lorem ".repeat(LARGE_BYTES / 6));

@@ -1,12 +1,12 @@
 //! Samples of a process under load: resident memory and open descriptors, and their trend over a run.
 
-/// Memory may grow by so many hundredths of its mean over the measured part of a run, by the fitted line.
+/// The permitted growth of memory over the measured part of a run, by the fitted line, in hundredths of the mean.
 pub(super) const MEMORY_GROWTH_MAX: f64 = 10.0;
 
-/// Descriptors may grow by so many over the measured part of a run, by the fitted line.
+/// The permitted growth of descriptors over the measured part of a run, by the fitted line.
 pub(super) const DESCRIPTORS_GROWTH_MAX: f64 = 8.0;
 
-/// One reading.
+/// A reading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     /// Bytes of resident memory.
@@ -29,9 +29,9 @@ impl Sample {
     }
 }
 
-/// The growth of a value over a run: of the line with the least squares from its first to its last reading.
+/// The growth of a value over a run: the growth of the least-squares line from the first to the last reading.
 ///
-/// A line over all readings, and not a difference of two: single readings vary with what is under way.
+/// The line is over every reading, instead of a difference of two readings: single readings vary with the requests under way.
 pub(super) fn growth(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     let middle = (count - 1.0) / 2.0;
@@ -49,8 +49,8 @@ pub(super) fn growth(values: &[f64]) -> f64 {
     }
 }
 
-/// The growth of both over the second half of the samples: of memory in hundredths of its mean, and of descriptors. In the first half the
-/// cache fills, and each client opens up to six connections.
+/// The growth over the second half of the samples: memory in hundredths of the mean, and descriptors. In the first half the cache fills,
+/// and a client opens up to six connections.
 pub(super) fn trends(samples: &[Sample]) -> (f64, f64) {
     let measured = &samples[samples.len() / 2..];
     let memory: Vec<f64> = measured.iter().map(|one| one.resident as f64).collect();
@@ -68,11 +68,11 @@ fn a_leak_is_a_trend_and_a_varying_value_is_none() {
         });
         trends(&samples.collect::<Vec<_>>())
     };
-    // Full after a fifth, and then between some values.
+    // Full after a fifth, and between some values afterwards.
     let (memory, descriptors) = run(|at| 1000 * at.min(12) + at % 2 * 500, |at| 100 + at % 3 * 9);
     assert!(memory.abs() < MEMORY_GROWTH_MAX, "{memory}");
     assert!(descriptors.abs() < DESCRIPTORS_GROWTH_MAX, "{descriptors}");
-    // A hundredth of the start with each sample, and a descriptor with each second.
+    // A hundredth of the start per sample, and a descriptor per second sample.
     let (memory, descriptors) = run(|at| 10_000 + at * 100, |at| 100 + at / 2);
     assert!(memory > MEMORY_GROWTH_MAX, "{memory}");
     assert!(descriptors > DESCRIPTORS_GROWTH_MAX, "{descriptors}");

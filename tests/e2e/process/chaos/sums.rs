@@ -1,4 +1,4 @@
-//! Comparison of the charges that clients received, the ledger, `tollgate usage` and the metrics.
+//! Comparison of the charges received by clients, the ledger, `tollgate usage` and the metrics.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::rig::{audited_store, micros, poll_mut};
 pub(super) struct Metrics(String);
 
 impl Metrics {
-    /// The metrics after all requests have ended.
+    /// The metrics after the end of every request.
     pub(super) async fn when_quiet(admin: u16) -> Metrics {
         let client = Client::new(&format!("http://127.0.0.1:{admin}"));
         loop {
@@ -29,12 +29,12 @@ impl Metrics {
         }
     }
 
-    /// All values of a metric together.
+    /// The sum of a metric's values.
     fn sum(&self, name: &str) -> i64 {
         self.sum_of(name, "")
     }
 
-    /// The values of a metric that have this label.
+    /// The sum of a metric's values with `label`.
     pub(super) fn sum_of(&self, name: &str, label: &str) -> i64 {
         let lines = self.0.lines().filter_map(|line| line.strip_prefix(name));
         lines
@@ -47,12 +47,12 @@ impl Metrics {
     }
 }
 
-/// The books, when each operation was compared with what the clients have seen of it.
+/// The books, after a comparison of every operation with the answers seen by clients.
 #[derive(Default)]
 pub(super) struct Compared {
     pub(super) report: Report,
     spent: i64,
-    /// The same, by account, and what was charged late.
+    /// The spent credit by account, and late charges.
     pub(super) spent_of: HashMap<AccountId, i64>,
     /// Sum of the charges of requests whose holds were released before.
     late: i64,
@@ -60,13 +60,14 @@ pub(super) struct Compared {
     completion: i64,
 }
 
-/// What a request has cost.
+/// The charge of a request.
 struct Charged {
     id: String,
     account: AccountId,
     cost: i64,
     written_off: i64,
-    /// It was charged after its hold was released: by a correction, which does not say what the account did not have.
+    /// Whether the charge came after the release of the hold. A late charge is a correction, and a correction does not show the uncovered
+    /// amount.
     is_late: bool,
 }
 
@@ -93,7 +94,7 @@ impl Charged {
         })
     }
 
-    /// Whether this is the charge that a client has received, or the part of it that its account had.
+    /// Whether the cost is the charge received by a client, or the covered part of the charge.
     fn is(&self, charge: i64, runs_out: bool) -> bool {
         self.cost == charge
             || runs_out
@@ -103,7 +104,7 @@ impl Charged {
 }
 
 impl Compared {
-    /// Compares the books of gateways that have stopped. `runs_out` is the account that may have lacked credit for a charge of a spool.
+    /// Compares the books of stopped gateways. `runs_out` is the account with a possible lack of credit for a charge of a spool.
     pub(super) fn of(store: &Reader, tally: &Tally, runs_out: Option<usize>) -> Compared {
         let mut books = Compared {
             report: audited_store(store),
@@ -142,7 +143,8 @@ impl Compared {
             }
         })
         .expect("the operations are read");
-        // Nothing is booked late where the account has nothing, or where the request was answered again under its idempotency key.
+        // Without credit of the account, no late charge is booked. A request answered again under an idempotency key has no late charge
+        // either.
         let unconfirmed = tally.look(|seen| seen.unconfirmed.clone());
         missing.retain(|id, (by, _)| {
             runs_out.is_none_or(|runs_out| runs_out != *by && !unconfirmed.contains(id))
@@ -178,7 +180,7 @@ impl Compared {
     }
 }
 
-/// Compares all of it. The books are those of a program that has stopped.
+/// Compares charges, ledger, usage and metrics. The program of the books has stopped.
 pub(super) async fn check(
     installation: &Installation,
     accounts: &[(String, String)],
@@ -189,7 +191,7 @@ pub(super) async fn check(
     let repeated_anew = tally.look(|seen| seen.repeated_anew.clone());
     assert!(repeated_anew.is_empty(), "other answers: {repeated_anew:?}");
     let (spent, report) = (books.spent, &books.report);
-    // What operators see, two ways.
+    // The view of operators, from two sources.
     let charged = metrics.sum("tollgate_charged_microcredits_total");
     assert_eq!(charged, spent, "the metrics and the books");
     let written_off = metrics.sum("tollgate_written_off_microcredits_total");
