@@ -7,14 +7,14 @@ use tollgate_clock::Timestamp;
 use tollgate_filter::ApiError;
 use tollgate_ledger::Credited;
 use tollgate_money::Micros;
-use tollgate_store::{LedgerLine, Reader};
+use tollgate_store::Reader;
 
 use super::operation::{Operation, Run};
 use crate::admin::api::call::{Call, LIMIT, cursor};
 use crate::admin::api::endpoint::{Endpoint, Route, schema};
 use crate::admin::api::state::ApiState;
 use crate::admin::changes::ChangeError;
-use crate::admin::views::{BalanceView, Credits};
+use crate::admin::views::{BalanceView, Credits, lines_before};
 
 /// Books credits granted by the operator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -206,24 +206,11 @@ impl Endpoint for Show {
         };
         let row = api.find(call.name()).await?;
         let id = row.id;
-        let read = move |store: &Reader| store.lines(id, before, limit + 1);
-        let mut lines = api.read(read).await?;
-        let next = cut_page(&mut lines, limit);
+        let read = move |store: &Reader| lines_before(store, id, before, limit);
+        let (lines, next) = api.read(read).await?;
         Ok(BalancePage {
             balance: BalanceView::of(&row, &lines),
             next: next.map(|at| at.as_micros().to_string()),
         })
     }
-}
-
-/// Cuts `lines` to a page, at a boundary between two times. Returns the exclusive end of the next page; `None` on the last page. The store
-/// selects by time alone, so entries with an equal time belong on a single page.
-fn cut_page(lines: &mut Vec<LedgerLine>, limit: usize) -> Option<Timestamp> {
-    let beyond = lines.get(limit)?.entry.at;
-    lines.truncate(limit);
-    let end = lines.iter().rposition(|line| line.entry.at != beyond);
-    if let Some(end) = end {
-        lines.truncate(end + 1);
-    }
-    lines.last().map(|line| line.entry.at)
 }

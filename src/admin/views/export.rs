@@ -11,7 +11,7 @@ use tollgate_store::{
     RefusalRow, RequestsQuery, TopUpRow,
 };
 
-use super::{AccountView, Credits, KeyView, LineView, UsageView};
+use super::{AccountView, Credits, KeyView, LineView, UsageView, lines_before};
 
 /// Ledger entries per read.
 const PAGE: usize = 1000;
@@ -108,23 +108,13 @@ fn entries(
     id: AccountId,
     max: usize,
 ) -> Result<(Vec<ExportedEntry>, bool), ReadError> {
-    let (mut found, mut before, mut page) = (Vec::new(), Timestamp::MAX, PAGE);
+    let (mut found, mut before) = (Vec::new(), Timestamp::MAX);
     while found.len() < max {
-        let mut lines = store.lines(id, before, page + 1)?;
-        let has_more = lines.len() > page;
-        if has_more {
-            // The store selects by time alone: a page ends between two times.
-            let beyond = lines[page].entry.at;
-            let Some(end) = lines.iter().rposition(|line| line.entry.at > beyond) else {
-                page *= 2;
-                continue;
-            };
-            lines.truncate(end + 1);
-        }
-        before = lines.last().map_or(before, |line| line.entry.at);
+        let (lines, next) = lines_before(store, id, before, PAGE)?;
         found.extend(lines.iter().map(ExportedEntry::of));
-        if !has_more {
-            return Ok((found, false));
+        match next {
+            Some(next) => before = next,
+            None => return Ok((found, false)),
         }
     }
     Ok((found, true))
