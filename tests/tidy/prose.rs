@@ -16,7 +16,6 @@ const POINTING: [&str; 25] = [
 /// Most pointing words among 1000 words of comments.
 const POINTING_MAX: usize = 70;
 
-
 /// Most words of a mean sentence in a README, in tenths.
 const SENTENCE_MAX: usize = 140;
 

@@ -58,3 +58,44 @@ impl Dialect {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::MIGRATIONS;
+
+    #[test]
+    fn the_readme_names_each_table_with_the_number_of_the_step_that_creates_it() {
+        let mut created = BTreeMap::new();
+        for (at, step) in MIGRATIONS.iter().enumerate() {
+            for line in step.lines() {
+                let words: Vec<&str> = line.split([' ', '(', ';']).collect();
+                match words[..] {
+                    ["CREATE", "TABLE", name, ..] => {
+                        created.insert(name, at + 1);
+                    }
+                    ["DROP", "TABLE", name, ..] => {
+                        created.remove(name);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        assert!(created.len() > 40, "{created:?}");
+        let readme = include_str!("../README.md");
+        let tables = readme
+            .split("\n## ")
+            .find(|part| part.starts_with("Tables\n"));
+        let tables = tables.expect("the section of tables");
+        for (name, step) in created {
+            let mut rows = tables.lines();
+            let row = rows.find(|row| row.contains(&format!("`{name}`")));
+            let row = row.unwrap_or_else(|| panic!("no row names `{name}`"));
+            assert!(
+                row.contains(&format!("{step:03}")),
+                "`{name}` is of step {step}: {row}"
+            );
+        }
+    }
+}
