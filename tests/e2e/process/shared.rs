@@ -119,13 +119,15 @@ async fn a_server_that_answers_late_costs_a_few_requests_some_milliseconds_and_i
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     let output = serving.process.output();
     let changes = changes(&output);
-    assert_eq!(changes.len(), 5, "{output}");
-    for pair in changes.chunks(2) {
-        assert!(pair[0].contains(CONNECTED), "{output}");
-        let unreachable = pair.get(1);
-        let cause = unreachable.is_none_or(|line| line.contains("no answer within"));
-        assert!(cause, "{output}");
-    }
+    // Lines alternate: each change is logged once. A busy machine has more than the two changes of the test.
+    let is_connected = |line: &str| line.contains(CONNECTED);
+    let alternate = |pair: &[&str]| is_connected(pair[0]) != is_connected(pair[1]);
+    assert!(changes.windows(2).all(alternate), "{output}");
+    let (connected, unreachable): (Vec<&str>, Vec<&str>) =
+        changes.iter().copied().partition(|line| is_connected(line));
+    assert!(connected.len() >= 3 && unreachable.len() >= 2, "{output}");
+    let late = |line: &&str| line.contains("no answer within");
+    assert!(unreachable.iter().all(late), "{output}");
 }
 
 #[tokio::test]
