@@ -21,6 +21,7 @@ use tollgate_store::{
 use crate::account::Balance;
 use crate::accounts::{Ledger, Shard};
 use crate::allotment_state::{Allotment, Shortage, Unavailable};
+use crate::decision::Decision;
 use crate::hold::Hold;
 use crate::hold_request::{HoldError, HoldRequest};
 use crate::units::log_refusal;
@@ -86,6 +87,23 @@ impl Ledger {
         request: HoldRequest,
     ) -> Result<Hold, HoldError> {
         self.place(shard, request, |_| None)
+    }
+
+    /// Places a hold at once with the credit of this node, or takes the missing credit later ([`Ledger::acquire_from`]).
+    pub(crate) fn place_or_take<'l, T: Send + 'static>(
+        &'l self,
+        budget: Budget,
+        request: HoldRequest,
+        place: impl Fn(&Ledger, &mut Shard, HoldRequest) -> Result<T, HoldError> + Copy + Send + 'static,
+        fallback: impl FnOnce(Micros) -> Option<Micros> + Send + 'l,
+    ) -> Decision<'l, Result<T, HoldError>> {
+        let placed = place(self, &mut self.shard_of(budget), request);
+        match placed {
+            Err(HoldError::InsufficientCredit { .. }) => {
+                Decision::later(self.acquire_from(budget, request, place, fallback, false))
+            }
+            decided => Decision::Now(decided),
+        }
     }
 
     /// Like [`Ledger::acquire`], for any budget. `place` decides in memory, under the lock of the budget's shard. `is_owed`: the hold takes

@@ -199,8 +199,7 @@ impl Ledger {
         let place = move |ledger: &Ledger, shard: &mut Shard, request| {
             ledger.place_cap(shard, cap, request)
         };
-        let acquired = self.acquire_from(Budget::Cap(cap), request, place, fallback, false);
-        Decision::later(acquired)
+        self.place_or_take(Budget::Cap(cap), request, place, fallback)
     }
 
     fn hold_of_whole(

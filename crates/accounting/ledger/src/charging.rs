@@ -58,7 +58,7 @@ impl Ledger {
         }
         let amount = amount.max(self.least_hold());
         let request = HoldRequest::brief(self.next_move(at), account, amount, at);
-        Decision::later(async move { self.acquire(request, rest).await.map(Some) })
+        self.hold(request, rest).map(|held| held.map(Some))
     }
 
     /// Uses a hold. During a recall of the account the remainder is returned.

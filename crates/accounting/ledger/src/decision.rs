@@ -15,6 +15,16 @@ impl<'l, T: 'l> Decision<'l, T> {
         Decision::Later(Box::pin(decide))
     }
 
+    /// The decision with another result.
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U + Send + 'l) -> Decision<'l, U> {
+        match self {
+            Decision::Now(decided) => Decision::Now(change(decided)),
+            Decision::Later(decide) => {
+                Decision::Later(Box::pin(async move { change(decide.await) }))
+            }
+        }
+    }
+
     /// The result, awaited if necessary.
     pub async fn finish(self) -> T {
         match self {

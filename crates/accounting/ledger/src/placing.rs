@@ -26,16 +26,12 @@ impl Ledger {
         request: HoldRequest,
         fallback: impl FnOnce(Micros) -> Option<Micros> + Send + 'l,
     ) -> Decision<'l, Result<Hold, HoldError>> {
-        let mut shard = self.shard(request.account);
         if !self.has_allotments {
+            let mut shard = self.shard(request.account);
             return Decision::Now(self.place(&mut shard, request, fallback));
         }
-        match self.place(&mut shard, request, |_| None) {
-            Err(HoldError::InsufficientCredit { .. }) => {
-                Decision::later(self.acquire(request, fallback))
-            }
-            placed => Decision::Now(placed),
-        }
+        let budget = Budget::Account(request.account);
+        self.place_or_take(budget, request, Ledger::place_all, fallback)
     }
 
     /// The smallest hold refused on an account without credit. One of several nodes learns of credit only by a take, so the hold has to be

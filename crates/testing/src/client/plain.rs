@@ -89,7 +89,7 @@ impl Client {
         self
     }
 
-    /// The same, which repeats a request while its answer is a 503 with this text.
+    /// The client with repeats of each request while its answer is a 503 with this text.
     #[must_use]
     pub fn repeating(mut self, text: &'static str) -> Self {
         self.repeated = Some(text);
