@@ -443,7 +443,7 @@ async fn header_injection_request_data_cannot_inject_fields_or_markup() {
         browser.get("/sign-in").await;
         for path in pages("POST", injected) {
             let mut fields: Vec<(&str, &str)> = NAMES.iter().map(|name| (*name, plain)).collect();
-            // The fields of existing forms; further fields get the plain value.
+            // The fields of existing forms; other fields get the plain value.
             fields.extend(
                 ["address", "code", "label", "secret", "question", "expires"]
                     .map(|name| (name, plain)),

@@ -123,7 +123,7 @@ async fn no_more_connections_than_allowed_are_served_at_once() {
     rig.finish().await;
 }
 
-/// Unused sockets of a single host filled every place. No further client was answered until the sockets timed out after 75 seconds.
+/// Unused sockets of a single host filled every place. No other client was answered until the sockets timed out after 75 seconds.
 #[tokio::test]
 async fn idle_sockets_of_one_host_leave_places_for_others() {
     let rig = Rig::with("[server]\nconnections_max = 50").await;

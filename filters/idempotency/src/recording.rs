@@ -41,7 +41,7 @@ impl Recording {
         }
     }
 
-    /// Whether an answer with `more` further bytes is within the limit.
+    /// Whether an answer with `more` additional bytes is within the limit.
     pub(crate) fn fits(&self, more: usize) -> bool {
         !self.too_large && self.bytes.len() + more <= self.bytes_max
     }

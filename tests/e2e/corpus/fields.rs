@@ -28,7 +28,7 @@ const BOUGHT_WITH: [&str; 9] = [
     "Signature-Input",
 ];
 
-/// Fields read by further operations or by no operation.
+/// Fields read by other operations or by no operation.
 const OTHERS: [&str; 10] = [
     "Accept",
     "Origin",

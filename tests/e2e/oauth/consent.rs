@@ -195,7 +195,7 @@ async fn consent_covers_only_what_the_page_showed() {
     let mut app = App::new(&rig).await;
     let path = app.ask(&[("scope", "api:chat")]).await;
     app.browser.get(&path).await;
-    // Further members of the form are ignored: the stored request counts.
+    // Other members of the form are ignored: the stored request counts.
     let fields = [
         ("decision", "allow"),
         ("buy", "1"),

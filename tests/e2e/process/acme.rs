@@ -137,7 +137,7 @@ async fn first_order(installation: Installation, names: &[&str], more: &str) {
         assert!(is_served(&http2).await, "{name} over HTTP/2");
     }
     assert_eq!(warnings(&serving).await, [""; 0]);
-    // `doctor` ends with 1, because further parties of the settings are missing.
+    // `doctor` ends with 1, because other parties of the settings are missing.
     let mut doctor = installation.spawn(installation.command(&["doctor"]));
     ended(&mut doctor).await;
     let found = doctor.output();

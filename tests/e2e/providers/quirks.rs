@@ -190,7 +190,7 @@ fn replace_calls(text: &str, word: &str, with: impl Fn(&str) -> String) -> Strin
     out + rest
 }
 
-/// The bytes of a text with `\n`, `\r` and `\xHH`; any further backslash is JSON's.
+/// The bytes of a text with `\n`, `\r` and `\xHH`; any other backslash is JSON's.
 fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;

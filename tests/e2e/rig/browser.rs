@@ -117,7 +117,7 @@ impl Browser {
             .await
     }
 
-    /// Opens a page with further header fields.
+    /// Opens a page with other header fields.
     pub(crate) async fn get_with(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
         self.send("GET", path, fields, Bytes::new()).await
     }
@@ -136,7 +136,7 @@ impl Browser {
         self.post_with(path, &[], &all).await
     }
 
-    /// Sends a form with further header fields, and without the page's token.
+    /// Sends a form with other header fields, and without the page's token.
     pub(crate) async fn post_with(
         &mut self,
         path: &str,

@@ -190,7 +190,7 @@ fn table(provider_url: &str) -> Table {
     text.parse().expect("the usual settings are TOML")
 }
 
-/// Lays a table over another table: tables are joined, arrays of tables element by element, and further values are replaced.
+/// Lays a table over another table: tables are joined, arrays of tables element by element, and other values are replaced.
 fn merge(under: &mut Table, over: Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {

@@ -27,7 +27,7 @@ const RETRY_SOON: Duration = Duration::from_secs(3);
 /// `Retry-After` while no payment can be accepted.
 const RETRY_LATER: Duration = Duration::from_secs(15);
 
-/// The content of responses: the terms, and the further members of an offer.
+/// The content of responses: the terms, and the other members of an offer.
 pub(crate) struct Responses {
     terms: Terms,
     product: Snapshot<Product>,
