@@ -12,6 +12,12 @@ use tollgate_testing::{Client, Process, Provider, TempDir, within};
 
 use crate::rig::{PROVIDER_KEY, SECRETS, Setup, database};
 
+/// Errors of a command that the database did not answer in time.
+const UNANSWERED: [&str; 2] = [
+    "the database does not answer; try again when it does",
+    "terminating connection due to idle-in-transaction timeout",
+];
+
 /// The folder, a provider, and an account with a key.
 pub(super) struct Installation {
     pub(super) folder: TempDir,
@@ -128,11 +134,29 @@ impl Installation {
 
     /// Runs a command, expects success and returns the output.
     pub(super) async fn run(&self, words: &[&str]) -> String {
-        let mut process = self.spawn(self.command(words));
-        let status = ended(&mut process).await;
-        let output = process.output();
+        let (status, output) = self.until_answered(|| self.command(words)).await;
         assert!(status.success(), "`{}` failed:\n{output}", words.join(" "));
         output
+    }
+
+    /// Runs a command until the database has answered it, and returns the status and the output. A busy machine misses the seconds that the
+    /// program grants the database, or the database an idle transaction. The command has changed nothing then.
+    pub(super) async fn until_answered(
+        &self,
+        command: impl Fn() -> Command,
+    ) -> (ExitStatus, String) {
+        let answered = async {
+            loop {
+                let mut process = self.spawn(command());
+                let status = ended(&mut process).await;
+                let output = process.output();
+                let is_answered = !UNANSWERED.iter().any(|text| output.contains(text));
+                if status.success() || is_answered {
+                    return (status, output);
+                }
+            }
+        };
+        within("an answer of the database", answered).await
     }
 
     /// Runs a command that prints JSON.

@@ -122,9 +122,8 @@ impl Cluster {
     /// Runs a command with the settings of a node.
     pub(super) async fn ask(&self, node: &str, words: &[&str]) -> Value {
         let words = [words, &["--json"]].concat();
-        let mut process = self.installation.spawn(self.command(node, &words));
-        let status = ended(&mut process).await;
-        let output = process.output();
+        let command = || self.command(node, &words);
+        let (status, output) = self.installation.until_answered(command).await;
         assert!(status.success(), "`{}` failed:\n{output}", words.join(" "));
         let line = output.lines().find(|line| line.starts_with(['{', '[']));
         serde_json::from_str(line.expect("a line of JSON")).expect("JSON")

@@ -257,20 +257,10 @@ async fn an_upgrade_to_settings_that_cannot_be_opened_changes_nothing() {
     ] {
         std::fs::copy(&valid, &installation.config).expect("a copy");
         set(&installation, section, key, value);
-        let refused = async {
-            loop {
-                // The command finds the gateway by the earlier settings.
-                let upgrade = installation.command_with(&valid, &["upgrade"]);
-                let mut upgrade = installation.spawn(upgrade);
-                assert_eq!(ended(&mut upgrade).await.code(), Some(1));
-                let output = upgrade.output();
-                // A busy machine misses the seconds that an upgrade grants the database: to be repeated, as the message says.
-                if !output.contains("the database does not answer; try again") {
-                    break output;
-                }
-            }
-        };
-        let output = within("the refusal", refused).await;
+        // The command finds the gateway by the earlier settings.
+        let upgrade = || installation.command_with(&valid, &["upgrade"]);
+        let (status, output) = installation.until_answered(upgrade).await;
+        assert_eq!(status.code(), Some(1), "{output}");
         assert!(output.contains(problem), "{output}");
         let answer = client.post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());

@@ -533,7 +533,8 @@ async fn a_user_with_the_documented_rights_has_all_that_limits_need() {
     // By its share a node would refuse, or admit, after a third of each.
     assert_eq!(admitted(&nodes[..1], 3).await, 100);
     assert_eq!(admitted(&nodes[1..], 3).await, 0);
-    assert_eq!(open(&nodes[..1], 2, "six").await.len(), 6);
+    let held = open(&nodes[..1], 2, "six").await;
+    assert_eq!(held.len(), 6);
     assert!(nodes[1].admitted(2, "six").await.is_none());
     let reserved = nodes[0].reserved(6000).await.expect("tokens are left");
     assert!(nodes[1].reserved(1).await.is_none());
