@@ -1,10 +1,11 @@
 //! Fatal errors at start and at run time: an error has a message with a remedy, and exit code 1.
 
 use rusqlite::Connection;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tollgate_store::sqlite;
-use tollgate_testing::Script;
+use tollgate_testing::{Event, Script, within};
 
-use super::installation::{Installation, ended};
+use super::installation::{Installation, Serving, ended};
 use super::upgrade::Successor;
 use crate::rig::{CHAT, audited, chat, micros};
 
@@ -267,7 +268,7 @@ async fn a_full_disk_cuts_streams_before_their_tail() {
 }
 
 /// The ending of a stream on a disk that becomes full.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum OnFullDisk {
     /// The stream's hold was not written: 503.
     BeforeTheFirstByte,
@@ -275,37 +276,71 @@ enum OnFullDisk {
     BeforeTheTail,
 }
 
-/// Streams in sequence until the disk is full: the ending of the last stream, after a check of the earlier charges.
-async fn fill_with_streams(blocks: usize) -> Option<OnFullDisk> {
+/// Fills the disk at a moment of a stream: before its hold, or between its hold and its charge. Returns the ending of the stream, after a
+/// check of the earlier charges. `None` if another write was the first to fail.
+async fn fill_at(moment: OnFullDisk) -> Option<OnFullDisk> {
     let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
-    let limit = format!("trap '' XFSZ; ulimit -f {blocks}");
-    let full = installation.command_after(&limit, &["serve"]);
-    let mut serving = installation.serve_as(full).await;
+    let limited = installation.command_after("trap '' XFSZ", &["serve"]);
+    let mut serving = installation.serve_as(limited).await;
+    // A reader, so that the log of the database grows.
     let reader = sqlite::open_read(&installation.database()).expect("the store opens");
     let view = reader.snapshot().expect("a view");
     let client = serving.client(&installation);
+    let mut log = installation.database().into_os_string();
+    log.push("-wal");
+    let log_bytes = || std::fs::metadata(&log).expect("the log").len();
     let mut delivered = 0;
-    let ending = loop {
-        let request = client.request("POST", CHAT, chat(true).to_string().into());
-        let Ok(mut answer) = client.try_stream(request).await else {
-            break None;
+    // A log that was written from its start again does not grow at once.
+    for grows in [false, true, true] {
+        let before = log_bytes();
+        loop {
+            let (events, _) = client.stream(CHAT, &chat(true)).await.rest().await;
+            let [.., last, done] = &events[..] else {
+                panic!("no tail");
+            };
+            assert!(done.is_done(), "{}", done.data());
+            delivered += micros(&last.json()["x_svc"]["credits_used"]);
+            if !grows || log_bytes() > before {
+                break;
+            }
+        }
+    }
+    let fill = |serving: &Serving| {
+        let bytes = Some(log_bytes());
+        let process = i32::try_from(serving.process.id()).expect("a process id");
+        let limit = Rlimit {
+            current: bytes,
+            maximum: bytes,
         };
-        if answer.status != 200 {
+        prlimit(Pid::from_raw(process), Resource::Fsize, limit).expect("a limit");
+    };
+    let is_before_the_tail = moment == OnFullDisk::BeforeTheTail;
+    if is_before_the_tail {
+        installation.provider.script(Script::hold(9, "middle"));
+    } else {
+        fill(&serving);
+    }
+    let request = client.request("POST", CHAT, chat(true).to_string().into());
+    let ending = match client.try_stream(request).await {
+        Err(_) => None,
+        Ok(answer) if answer.status != 200 => {
             let answer = answer.whole().await;
             assert_eq!(answer.status, 503, "{}", answer.text());
             assert_eq!(answer.json()["error"]["code"], "store_unavailable");
-            break Some(OnFullDisk::BeforeTheFirstByte);
+            Some(OnFullDisk::BeforeTheFirstByte)
         }
-        let (events, _) = answer.rest().await;
-        let [.., last, done] = &events[..] else {
-            break None;
-        };
-        if !done.is_done() {
-            let error = done.data();
-            let is_refused = error.contains("store_unavailable");
-            break is_refused.then_some(OnFullDisk::BeforeTheTail);
+        Ok(mut stream) => {
+            assert!(is_before_the_tail, "its hold is durable");
+            installation.provider.gate("middle").reached_by(1).await;
+            fill(&serving);
+            installation.provider.gate("middle").open();
+            let (events, _) = stream.rest().await;
+            assert!(events.iter().all(|event| !event.is_done()));
+            let last = events.last();
+            let is_refused = |event: &Event| event.data().contains("store_unavailable");
+            last.is_some_and(is_refused)
+                .then_some(OnFullDisk::BeforeTheTail)
         }
-        delivered += micros(&last.json()["x_svc"]["credits_used"]);
     };
     drop(view);
     assert_eq!(ended(&mut serving.process).await.code(), Some(1));
@@ -319,17 +354,9 @@ async fn fill_with_streams(blocks: usize) -> Option<OnFullDisk> {
 
 #[tokio::test]
 async fn a_full_disk_refuses_a_stream_before_its_first_byte_or_ends_it_before_its_tail() {
-    let mut seen = Vec::new();
-    // The failing write of a stream, hold or charge, depends on the size of the file. The size grows by a page per round.
-    for pages in 0..24 {
-        if let Some(ending) = fill_with_streams(2048 + 8 * pages).await
-            && !seen.contains(&ending)
-        {
-            seen.push(ending);
-        }
-        if seen.len() == 2 {
-            return;
-        }
+    for moment in [OnFullDisk::BeforeTheFirstByte, OnFullDisk::BeforeTheTail] {
+        // The record of the credential's last use may be the first write to fail, and end the process before the stream.
+        let seen = async { while fill_at(moment).await != Some(moment) {} };
+        within("the ending of the stream", seen).await;
     }
-    panic!("one of the endings was not seen: {seen:?}");
 }
