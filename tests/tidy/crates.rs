@@ -242,7 +242,11 @@ fn only_the_store_opens_data() {
                         "postgres-protocol" => {
                             &["crates/accounting/postgres", "crates/accounting/store"]
                         }
-                        _ => &["crates/accounting/sql", "crates/accounting/store"],
+                        _ => &[
+                            "crates/accounting/simulation",
+                            "crates/accounting/sql",
+                            "crates/accounting/store",
+                        ],
                     };
                     if DATA_CRATES.contains(&dependency.name.as_str())
                         && !places.contains(&manifest.folder.as_str())

@@ -264,6 +264,7 @@ fn only_the_store_speaks_sql() {
                 // The last file makes the database raise errors.
                 let speaks = [
                     "crates/accounting/postgres/",
+                    "crates/accounting/simulation/",
                     "crates/accounting/sql/",
                     "crates/accounting/store/",
                     "crates/testing/src/raised_errors.rs",

@@ -39,7 +39,7 @@ mod seal;
 mod sealing;
 mod signin;
 #[cfg(feature = "simulation")]
-pub mod simulation;
+pub mod simulated;
 mod spool;
 pub mod sqlite;
 mod statement;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 #[cfg(feature = "simulation")]
-use crate::simulation::Actor;
+use tollgate_simulation::Actor;
 
 /// Starts a thread.
 pub(crate) fn spawn(

@@ -10,8 +10,8 @@ use tollgate_ledger::{
     CapHold, CreditError, Hold, HoldError, HoldRequest, Ledger, Settle, SettleError,
 };
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
+use tollgate_simulation::{SimulatedProcess, Simulation};
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::simulation::{SimulatedProcess, Simulation};
 use tollgate_store::{
     Admission, Budget, CacheScope, CredentialChange, EntryKind, KeyCap, NewAccount, Part, Reader,
     Store, UnitOfWork, UsageRecord, commit, flush,

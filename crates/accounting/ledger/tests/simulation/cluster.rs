@@ -8,9 +8,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tempfile::TempDir;
 use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, SpendingCap};
+use tollgate_simulation::{Driving, SimulatedProcess, Simulation, URL};
 use tollgate_store::postgres::{DatabaseUrl, NodeRole, Options, SpoolOptions, open_read};
-use tollgate_store::simulation::{Driving, SimulatedProcess, Simulation, URL};
-use tollgate_store::{FailureKind, Reader, RootSecret};
+use tollgate_store::{FailureKind, Reader, RootSecret, simulated};
 
 use super::book::{Book, Credit, Operation, State};
 use super::client::{Client, Completion};
@@ -91,7 +91,7 @@ impl Cluster {
             .start_paused(true)
             .build()
             .expect("a runtime");
-        let sim = Simulation::new(seed, timers.handle().clone());
+        let sim = Simulation::new(seed, timers.handle().clone(), &simulated::schema());
         let end_of_month = Month::of(NOW).next().start();
         let before = Duration::from_micros(sim.below(MONTH_ENDS_IN_US));
         let began = Timestamp::from_micros(end_of_month.as_micros() - before.as_micros() as i64);

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tollgate_simulation::{SimulatedProcess, Simulation, Statement};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::Submitter;
-use tollgate_store::simulation::{SimulatedProcess, Simulation, Statement};
 use tollgate_store::{
     AllotmentPart, Budget, CommitError, Done, Part, Store, TakeResult, UnitOfWork,
 };

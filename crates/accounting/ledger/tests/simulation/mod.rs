@@ -1,5 +1,5 @@
 //! A deterministic simulation of several nodes on one database. Ledger and store are the real code; clock, network and server are replaced
-//! (`tollgate_store::simulation`).
+//! (`tollgate-simulation`).
 //!
 //! A seed determines a run: the requests of clients at each node, and the next thread. Connections are lost before, during or after an
 //! exchange. Processes are killed, stopped, suspended, or recovered by another process. Wall clocks are wrong. The database crashes or does

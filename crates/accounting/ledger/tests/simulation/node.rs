@@ -10,10 +10,10 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tollgate_clock::Timestamp;
 use tollgate_ledger::Ledger;
+use tollgate_simulation::{SimulatedProcess, Simulation, URL, take_turns, wait_at};
 use tollgate_store::postgres::{
     self, DatabaseUrl, NodeRole, Options, SpoolOptions, Submitter, open_intercepted,
 };
-use tollgate_store::simulation::{SimulatedProcess, Simulation, URL, take_turns, wait_at};
 use tollgate_store::{
     ChangeRow, Effect, Failure, Observer, OpenError, OutageTimes, Part, ReadError, RootSecret,
     Store,

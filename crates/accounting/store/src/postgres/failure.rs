@@ -50,7 +50,7 @@ pub(super) static PROFILE: Profile = Profile {
 
 fn connect(_url: &DatabaseUrl) -> Connected {
     #[cfg(feature = "simulation")]
-    if let Some(socket) = crate::simulation::connect() {
+    if let Some(socket) = tollgate_simulation::connect() {
         return Some(socket);
     }
     None

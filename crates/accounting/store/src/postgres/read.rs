@@ -129,7 +129,7 @@ impl Pool {
 /// The clock of a pool. Under a simulation no connection is idle for too long: the system's clock would decide differently in each run.
 fn clock() -> Clock {
     #[cfg(feature = "simulation")]
-    if crate::simulation::Actor::current().is_some() {
+    if tollgate_simulation::Actor::current().is_some() {
         return Clock::manual(tollgate_clock::Timestamp::UNIX_EPOCH).0;
     }
     Clock::system()

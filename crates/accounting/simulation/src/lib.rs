@@ -1,16 +1,16 @@
-//! A deterministic simulation of several nodes on one database: the store of this crate, with clock, network and server replaced. Threads
-//! take turns by a seed.
+//! A deterministic simulation of several nodes on one database, for tests. Threads take turns by a seed.
 //!
 //! The store itself runs, from the start of a node to the messages of the protocol on its connections. The layers below the store are
 //! replaced: the socket (`network`), the server (`server` speaks the protocol; `database` is a model of PostgreSQL's behaviour), the clocks
-//! of every process, and the scheduling of threads (`crate::threads` asks for the [`Actor`] of the thread; `scheduler`). See "Simulation"
-//! in the README. For tests: a feature of the crate, absent from every program.
+//! of every process, and the scheduling of threads (the store's `threads.rs` asks for the [`Actor`] of the thread; `scheduler`). No program
+//! has the crate: the store names it by a feature for tests.
 
 mod actor;
 mod database;
 mod network;
 mod process;
 mod scheduler;
+mod schema;
 mod server;
 mod sql;
 mod value;
@@ -21,12 +21,12 @@ use std::time::Duration;
 
 use tollgate_clock::{Clock, Timestamp};
 
-pub(crate) use self::actor::Actor;
-pub use self::actor::Driving;
-pub(crate) use self::network::connect;
+pub use self::actor::{Actor, Driving};
+pub use self::network::connect;
 use self::process::{Process, World};
 pub use self::process::{Statement, Tamper};
 use self::scheduler::Wait;
+pub use self::schema::Schema;
 
 /// The address of the simulated server.
 pub const URL: &str = "postgres://tollgate@simulated/tollgate?sslmode=disable";
@@ -46,8 +46,8 @@ pub struct SimulatedProcess {
 impl Simulation {
     /// A run with an empty database. The timers of futures are the timers of a runtime. The caller advances the runtime's clock together
     /// with the run's clock.
-    pub fn new(seed: u64, timers: tokio::runtime::Handle) -> Simulation {
-        let world = Arc::new(World::new(seed, timers));
+    pub fn new(seed: u64, timers: tokio::runtime::Handle, schema: &Schema) -> Simulation {
+        let world = Arc::new(World::new(seed, timers, schema));
         Simulation { world }
     }
 

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use bytes::{Buf as _, BufMut as _};
 use rusqlite::types::Value as Sqlite;
 
-use super::database::{Database, Done, SqlError, Undone};
-use super::process::{Statement, Tamper};
 use tollgate_postgres::any::ANY;
 
+use super::database::{Database, Done, SqlError, Undone};
+use super::process::{Statement, Tamper};
+use super::schema::Schema;
 use super::value;
 
 /// The place at which actors wait for a lock.
@@ -62,9 +63,9 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new() -> Server {
+    pub(super) fn new(schema: &Schema) -> Server {
         Server {
-            database: Database::new(),
+            database: Database::new(schema),
             links: BTreeMap::new(),
             idled_out: BTreeSet::new(),
             tamper: None,

@@ -37,7 +37,7 @@ enum Cut {
 }
 
 /// A connection of a process, with the messages of the protocol as bytes.
-pub(crate) struct SimulatedSocket {
+struct SimulatedSocket {
     process: Arc<Process>,
     session: u64,
     received: Vec<u8>,
@@ -46,7 +46,7 @@ pub(crate) struct SimulatedSocket {
 }
 
 /// Connects the simulated process of the current thread, if any.
-pub(crate) fn connect() -> Connected {
+pub fn connect() -> Connected {
     let socket = SimulatedSocket::connect()?;
     Some(socket.map(|socket| Box::new(socket) as Box<dyn Transport>))
 }

@@ -3,8 +3,7 @@
 use bytes::BytesMut;
 use rusqlite::types::Value as Sqlite;
 use tollgate_postgres::any::{read, write};
-
-use crate::engine::Value;
+use tollgate_sql::Value;
 
 /// A received parameter.
 pub(super) fn parse(raw: &[u8]) -> Sqlite {

@@ -24,14 +24,14 @@ const LOOK_US: u64 = 500;
 
 /// A thread of a simulated process. The driver has no number and waits for nothing.
 #[derive(Clone)]
-pub(crate) struct Actor {
+pub struct Actor {
     pub(super) process: Arc<Process>,
     number: Option<usize>,
 }
 
 impl Actor {
     /// The actor of the current thread, within a simulation.
-    pub(crate) fn current() -> Option<Actor> {
+    pub fn current() -> Option<Actor> {
         CURRENT.with_borrow(Clone::clone)
     }
 
@@ -48,7 +48,12 @@ impl Actor {
         &self.process.world.scheduler
     }
 
-    pub(crate) fn spawn(
+    /// Starts a thread of the actor's process.
+    ///
+    /// # Errors
+    ///
+    /// The machine has no room for another thread.
+    pub fn spawn(
         &self,
         name: &str,
         body: impl FnOnce() + Send + 'static,
@@ -79,7 +84,8 @@ impl Actor {
         self.scheduler().now_us().saturating_add(us)
     }
 
-    pub(crate) fn sleep(&self, time: Duration) {
+    /// Lets a time pass.
+    pub fn sleep(&self, time: Duration) {
         match self.is_dead() {
             // The awaited event does not happen any more.
             true => {
@@ -90,11 +96,13 @@ impl Actor {
         }
     }
 
-    pub(crate) fn notify(&self, place: usize) {
+    /// Wakes the actors that wait at a place.
+    pub fn notify(&self, place: usize) {
         self.scheduler().notify(place);
     }
 
-    pub(crate) fn wait_while<'m, T>(
+    /// Waits at `place` while `condition` holds, at most for a time.
+    pub fn wait_while<'m, T>(
         &self,
         place: usize,
         mutex: &'m Mutex<T>,
@@ -117,7 +125,12 @@ impl Actor {
         guard
     }
 
-    pub(crate) fn receive<T>(
+    /// Waits for a message, at most for a time.
+    ///
+    /// # Errors
+    ///
+    /// The time has passed, or every sender is gone.
+    pub fn receive<T>(
         &self,
         messages: &Receiver<T>,
         time: Duration,
@@ -135,7 +148,8 @@ impl Actor {
         }
     }
 
-    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+    /// Runs a future to its end.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         let mut context = Context::from_waker(Waker::noop());
         loop {
@@ -146,7 +160,8 @@ impl Actor {
         }
     }
 
-    pub(crate) fn wait_for_thread(&self, thread: ThreadId) {
+    /// Waits for the end of a thread of the simulation.
+    pub fn wait_for_thread(&self, thread: ThreadId) {
         if let Some(actor) = self.scheduler().actor_of(thread)
             && !self.scheduler().has_actor_ended(actor)
         {

@@ -11,22 +11,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rusqlite::types::Value as Sqlite;
 
+use super::schema::Schema;
 use super::sql::{Kind, Lock, Translated};
-use crate::commit_id;
-use crate::postgres;
-use crate::schema::{Dialect, SCHEMA};
 
-const DIALECT: Dialect = Dialect {
-    // The key of a row is its number. Locks are taken by the number.
-    int: "INTEGER",
-    bin: "BLOB",
-    rows: "",
-    keyed: "",
-};
-
-/// The table of the server's clock, and the table that the store makes at its start.
-const FURTHER_TABLES: &str = "
-    CREATE TABLE schema_lock (id INTEGER PRIMARY KEY);
+/// The table of the server's clock.
+const SERVER_CLOCK: &str = "
     CREATE TABLE server_clock (us INTEGER NOT NULL);
     INSERT INTO server_clock (us) VALUES (0);";
 
@@ -82,6 +71,8 @@ struct RowLock {
 /// The database.
 pub(super) struct Database {
     file: rusqlite::Connection,
+    /// [`Schema::numbers`].
+    numbers: fn(i64) -> (i64, i64, i64),
     statements: HashMap<String, Arc<Translated>>,
     sessions: BTreeMap<u64, Session>,
     next: u64,
@@ -96,14 +87,14 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// A database of the current schema.
-    pub(super) fn new() -> Database {
+    /// A database with the tables of `schema`.
+    pub(super) fn new(schema: &Schema) -> Database {
         let mut file = rusqlite::Connection::open_in_memory().expect("a database in memory");
         file.set_prepared_statement_cache_capacity(512);
         // Values do not change a plan.
         let config = rusqlite::config::DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG;
         file.set_db_config(config, true).expect("a setting");
-        template(&mut file);
+        template(&mut file, schema);
         let touched = Arc::<Mutex<Vec<RowKey>>>::default();
         let writes = Arc::clone(&touched);
         file.update_hook(Some(move |_, _: &str, table: &str, row: i64| {
@@ -113,6 +104,7 @@ impl Database {
         .expect("a hook");
         Database {
             file,
+            numbers: schema.numbers,
             statements: HashMap::new(),
             sessions: BTreeMap::new(),
             next: 1,
@@ -458,7 +450,7 @@ impl Database {
     fn check_fence(&mut self, session: u64) {
         let open = self.sessions.get_mut(&session).expect("it is open");
         for row in std::mem::take(&mut open.journal) {
-            let (node, epoch, number) = commit_id::numbers(row);
+            let (node, epoch, number) = (self.numbers)(row);
             let current = self
                 .file
                 .prepare_cached("SELECT epoch FROM nodes WHERE id = ?1")
@@ -564,25 +556,17 @@ impl From<rusqlite::Error> for SqlError {
     }
 }
 
-/// Copies the empty database of the current schema, which is built only once.
-fn template(file: &mut rusqlite::Connection) {
+/// Copies the empty database, which is built only once.
+fn template(file: &mut rusqlite::Connection, schema: &Schema) {
     static MADE: Mutex<Option<rusqlite::Connection>> = Mutex::new(None);
     let mut made = MADE.lock();
     let made = made.get_or_insert_with(|| {
         let made = rusqlite::Connection::open_in_memory().expect("a database in memory");
-        for step in DIALECT.steps(0) {
-            made.execute_batch(&step).expect("a migration");
+        for statements in &schema.tables {
+            made.execute_batch(statements).expect("a table");
         }
-        let own = postgres::OWN_TABLES.replace("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY");
-        made.execute_batch(&own).expect("the tables of the engine");
-        for (table, column, of_type) in postgres::OWN_COLUMNS {
-            let add = format!("ALTER TABLE {table} ADD COLUMN {column} {of_type}");
-            made.execute_batch(&add).expect("a column of the engine");
-        }
-        made.execute_batch(FURTHER_TABLES).expect("further tables");
-        let sql = "INSERT OR REPLACE INTO meta (k, v) VALUES ('schema', ?1), ('compatible', ?1)";
-        made.execute(sql, [SCHEMA.to_string()])
-            .expect("the schema's number");
+        made.execute_batch(SERVER_CLOCK)
+            .expect("the server's clock");
         made
     });
     let backup = rusqlite::backup::Backup::new(made, file).expect("a copy");

@@ -11,6 +11,7 @@ use tollgate_clock::{Clock, ManualClock, Timestamp};
 
 use super::actor;
 use super::scheduler::Scheduler;
+use super::schema::Schema;
 use super::server::{RELEASED, Server};
 
 /// A statement on its way to the server.
@@ -42,10 +43,10 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, timers: tokio::runtime::Handle) -> World {
+    pub(super) fn new(seed: u64, timers: tokio::runtime::Handle, schema: &Schema) -> World {
         World {
             scheduler: Arc::new(Scheduler::new(seed)),
-            server: Mutex::new(Server::new()),
+            server: Mutex::new(Server::new(schema)),
             timers,
             cuts: AtomicU64::new(0),
             processes: Mutex::default(),
