@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::document::{self, Origin, Origins};
 use super::named_file::is_of_certificate;
-use super::report::{Place, Report};
+use super::report::{Lines, Place, Report};
 use super::schema::{Node, schema};
 use super::settings::Settings;
 use super::source::Source;
@@ -154,52 +154,63 @@ impl Source {
             document::apply_env(&mut table, &root, &over, &mut origins, &mut problems);
         }
         let mut values = BTreeMap::new();
-        self.flatten(&table, ("", ""), &origins, &mut values);
+        let places = Places {
+            lines: Lines::of(&self.file, &self.text),
+            origins,
+        };
+        flatten(&table, ("", ""), &places, &mut values);
         values
     }
+}
 
-    /// `key` names list elements, `path` counts them, as the origins do.
-    fn flatten(
-        &self,
-        table: &DeTable<'_>,
-        (key, path): (&str, &str),
-        origins: &Origins,
-        values: &mut BTreeMap<String, (String, Place)>,
-    ) {
-        let below = |outer: &str, name: &str| match outer {
-            "" => name.to_owned(),
-            outer => format!("{outer}.{name}"),
-        };
-        for (name, value) in table {
-            let (key, path) = (below(key, name.get_ref()), below(path, name.get_ref()));
-            match value.get_ref() {
-                DeValue::Table(inner) => self.flatten(inner, (&key, &path), origins, values),
-                DeValue::Array(items) if items.iter().any(|item| item.get_ref().is_table()) => {
-                    let mut names = BTreeSet::new();
-                    for (index, item) in items.iter().enumerate() {
-                        if let DeValue::Table(inner) = item.get_ref() {
-                            // Listeners have one address together only where the system chooses the port, and may change places.
-                            let is_own =
-                                |name: &String| key == "listener" || names.insert(name.clone());
-                            let name = element(inner).filter(is_own);
-                            let name = name.unwrap_or_else(|| index.to_string());
-                            let at = (format!("{key}[{name}]"), format!("{path}.{index}"));
-                            self.flatten(inner, (&at.0, &at.1), origins, values);
-                        }
-                    }
-                }
-                other => {
-                    let place = self.place(&path, value, origins);
-                    values.insert(key, (text(other), place));
-                }
-            }
+/// The places of the values of a file.
+struct Places<'a> {
+    lines: Lines<'a>,
+    origins: Origins,
+}
+
+impl Places<'_> {
+    fn of(&self, path: &str, value: &Spanned<DeValue<'_>>) -> Place {
+        match self.origins.get(path) {
+            Some(Origin::Variable(_)) => inherited(&self.lines, &self.origins, path),
+            _ => self.lines.place(&value.span()),
         }
     }
+}
 
-    fn place(&self, path: &str, value: &Spanned<DeValue<'_>>, origins: &Origins) -> Place {
-        match (origins.get(path), value.span()) {
-            (Some(Origin::Variable(_)), _) => inherited(&self.file, &self.text, origins, path),
-            (_, span) => Place::of(&self.file, &self.text, &span),
+/// `key` names list elements, `path` counts them, as the origins do.
+fn flatten(
+    table: &DeTable<'_>,
+    (key, path): (&str, &str),
+    places: &Places<'_>,
+    values: &mut BTreeMap<String, (String, Place)>,
+) {
+    let below = |outer: &str, name: &str| match outer {
+        "" => name.to_owned(),
+        outer => format!("{outer}.{name}"),
+    };
+    for (name, value) in table {
+        let (key, path) = (below(key, name.get_ref()), below(path, name.get_ref()));
+        match value.get_ref() {
+            DeValue::Table(inner) => flatten(inner, (&key, &path), places, values),
+            DeValue::Array(items) if items.iter().any(|item| item.get_ref().is_table()) => {
+                let mut names = BTreeSet::new();
+                for (index, item) in items.iter().enumerate() {
+                    if let DeValue::Table(inner) = item.get_ref() {
+                        // Listeners have one address together only where the system chooses the port, and may change places.
+                        let is_own =
+                            |name: &String| key == "listener" || names.insert(name.clone());
+                        let name = element(inner).filter(is_own);
+                        let name = name.unwrap_or_else(|| index.to_string());
+                        let at = (format!("{key}[{name}]"), format!("{path}.{index}"));
+                        flatten(inner, (&at.0, &at.1), places, values);
+                    }
+                }
+            }
+            other => {
+                let place = places.of(&path, value);
+                values.insert(key, (text(other), place));
+            }
         }
     }
 }

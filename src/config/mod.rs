@@ -24,6 +24,7 @@ mod settings;
 mod source;
 mod warnings;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -59,6 +60,7 @@ pub use tollgate_filter::settings::{BaseUrl, PublicUrl, UrlError, Warning};
 
 use document::{Origin, Origins};
 use raw::RawSettings;
+use report::Lines;
 use schema::Node;
 
 /// Reads and checks the settings of a file.
@@ -119,7 +121,7 @@ fn with_environment_file(
         return Ok(environment.clone());
     };
     let named = file.parent().unwrap_or(Path::new("")).join(name);
-    let place = Place::of(file, text, &written.span());
+    let place = Lines::of(file, text).place(&written.span());
     read_environment_file(named, place, environment)
 }
 
@@ -270,16 +272,17 @@ fn checked_sections(
 
 /// Assigns a place to every problem: the problem's place, the place of the source variable, or the place of the table without the key.
 fn report(file: &Path, text: &str, origins: &Origins, problems: Vec<Problem>) -> Report {
+    let lines = Lines::of(file, text);
     let mut findings: Vec<Finding> = Vec::new();
+    let mut reported = HashSet::new();
     for problem in problems {
         let place = match &problem.span {
-            Some(span) => Place::of(file, text, span),
-            None => inherited(file, text, origins, &problem.key),
+            Some(span) => lines.place(span),
+            None => inherited(&lines, origins, &problem.key),
         };
         // A value that was removed as invalid is not reported as missing too.
-        let is_reported =
-            problem.span.is_none() && findings.iter().any(|one| one.key == problem.key);
-        if !is_reported {
+        let is_new = reported.insert(problem.key.clone());
+        if is_new || problem.span.is_some() {
             findings.push(Finding {
                 place,
                 key: problem.key,
@@ -291,11 +294,11 @@ fn report(file: &Path, text: &str, origins: &Origins, problems: Vec<Problem>) ->
     Report { findings }
 }
 
-fn inherited(file: &Path, text: &str, origins: &Origins, key: &str) -> Place {
+fn inherited(lines: &Lines<'_>, origins: &Origins, key: &str) -> Place {
     let mut key = key;
     loop {
         match origins.get(key) {
-            Some(Origin::File(span)) => return Place::of(file, text, span),
+            Some(Origin::File(span)) => return lines.place(span),
             Some(Origin::Variable(variable)) => {
                 return Place::Variable {
                     variable: variable.clone(),
@@ -303,11 +306,7 @@ fn inherited(file: &Path, text: &str, origins: &Origins, key: &str) -> Place {
             }
             None => match key.rsplit_once('.') {
                 Some((parent, _)) => key = parent,
-                None => {
-                    return Place::File {
-                        file: file.to_owned(),
-                    };
-                }
+                None => return lines.whole(),
             },
         }
     }

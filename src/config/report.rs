@@ -77,15 +77,37 @@ pub enum Place {
     },
 }
 
-impl Place {
+/// The text of a settings file, with an index of its lines: a file of 10,000 models has 80,000 values, each with a place.
+pub(crate) struct Lines<'a> {
+    file: &'a Path,
+    text: &'a str,
+    /// The first byte of each line.
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn of(file: &'a Path, text: &'a str) -> Lines<'a> {
+        let starts = text.match_indices('\n').map(|(end, _)| end + 1);
+        let starts = std::iter::once(0).chain(starts).collect();
+        Lines { file, text, starts }
+    }
+
+    /// The place of the file as a whole.
+    pub(crate) fn whole(&self) -> Place {
+        Place::File {
+            file: self.file.to_owned(),
+        }
+    }
+
     /// The place of a range of bytes.
-    pub(crate) fn of(file: &Path, text: &str, span: &Range<usize>) -> Place {
-        let before = text.get(..span.start).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    pub(crate) fn place(&self, span: &Range<usize>) -> Place {
+        let at = span.start.min(self.text.len());
+        let line = self.starts.partition_point(|start| *start <= at);
+        let before = self.text.get(self.starts[line - 1]..at);
         Place::Line {
-            file: file.to_owned(),
-            line: before.bytes().filter(|&byte| byte == b'\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
+            file: self.file.to_owned(),
+            line,
+            column: before.unwrap_or_default().chars().count() + 1,
         }
     }
 }
@@ -99,5 +121,22 @@ impl fmt::Display for Place {
             }
             Place::Variable { variable } => write!(f, "${variable}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_the_line_and_the_column_in_characters() {
+        let text = "a = 1\n\nb = \"ä\" # ö\n";
+        let lines = Lines::of(Path::new("t.toml"), text);
+        let of = |start: usize| lines.place(&(start..text.len())).to_string();
+        for (start, place) in [(0, "1:1"), (4, "1:5"), (6, "2:1"), (7, "3:1"), (14, "3:7")] {
+            assert_eq!(of(start), format!("t.toml:{place}"), "{start}");
+        }
+        assert_eq!(of(text.len()), "t.toml:4:1");
+        assert_eq!(of(text.len() + 9), "t.toml:4:1");
     }
 }
