@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
+use tollgate_filter::gzip::{self, Effort};
 use tollgate_filter::{AddressPrefix, ApiError, ErrorCode, ErrorShape};
 
 use super::access::Access;
@@ -253,7 +254,7 @@ impl Endpoints {
         match request.uri().path() {
             "/live" => live(&(self.liveness)().await),
             "/ready" => self.ready(peer.is_trusted).await,
-            "/metrics" => response(StatusCode::OK, METRICS, self.telemetry.metrics().render()),
+            "/metrics" => self.metrics(request.headers()),
             "/providers" => {
                 let body = format!("{}\n", (self.providers)());
                 response(StatusCode::OK, "application/json", body)
@@ -264,6 +265,25 @@ impl Endpoints {
                 "here are /live, /ready, /metrics, /providers, /cache and /admin/v1/openapi.json\n",
             ),
         }
+    }
+
+    /// The metrics, with gzip for a scraper that accepts gzip: Prometheus does.
+    fn metrics(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
+        let text = self.telemetry.metrics().render();
+        let is_compressed = gzip::is_accepted(headers);
+        let body = match is_compressed {
+            true => gzip::compress(text.as_bytes(), Effort::Fast),
+            false => text.into(),
+        };
+        let mut response = response(StatusCode::OK, METRICS, body);
+        let headers = response.headers_mut();
+        let vary = HeaderValue::from_static("accept-encoding");
+        headers.insert(header::VARY, vary);
+        if is_compressed {
+            let coding = HeaderValue::from_static("gzip");
+            headers.insert(header::CONTENT_ENCODING, coding);
+        }
+        response
     }
 
     /// The contents of the cache (GET), or the removal of entries (DELETE with `?id=`, `?model=` or `?all`).

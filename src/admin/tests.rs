@@ -84,14 +84,19 @@ impl TestAdmin {
     }
 
     fn get_from(&self, line: &str, fields: &str) -> String {
+        let answer = self.bytes_from(line, fields);
+        String::from_utf8(answer).expect("UTF-8")
+    }
+
+    fn bytes_from(&self, line: &str, fields: &str) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.admin.address()).expect("it listens");
         write!(
             stream,
             "{line} HTTP/1.1\r\n{fields}connection: close\r\n\r\n"
         )
         .expect("sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
         answer
     }
 }
@@ -168,6 +173,26 @@ fn health_and_metrics_answer_on_loopback() {
         fixture.get("HEAD /metrics").ends_with("\r\n\r\n"),
         "no body"
     );
+}
+
+#[test]
+fn metrics_are_compressed_for_a_scraper_that_accepts_gzip() {
+    let fixture = TestAdmin::new();
+    let plain = fixture.get("GET /metrics");
+    let fields = "host: localhost\r\naccept-encoding: gzip;q=0.9, identity;q=0.1\r\n";
+    let answer = fixture.bytes_from("GET /metrics", fields);
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+    let (head, body) = answer.split_at(end.expect("a head") + 4);
+    let head = String::from_utf8_lossy(head);
+    for field in ["content-encoding: gzip\r\n", "vary: accept-encoding\r\n"] {
+        assert!(head.contains(field), "{head}");
+    }
+    assert!(plain.contains("vary: accept-encoding\r\n") && !plain.contains("content-encoding"));
+    assert!(body.len() < plain.len() / 2, "{} bytes", body.len());
+    let mut metrics = String::new();
+    let mut decoder = flate2::read::GzDecoder::new(body);
+    decoder.read_to_string(&mut metrics).expect("gzip");
+    assert!(metrics.contains("tollgate_build_info{"), "{metrics}");
 }
 
 #[test]

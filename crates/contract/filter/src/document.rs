@@ -1,14 +1,12 @@
 //! Public documents: conditional requests (`ETag`, 304) and compression, identical for every client.
 
 use std::fmt;
-use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
+use crate::gzip::{self, Effort};
 use crate::{Reply, ReplyBody, Request};
 
 /// Cache lifetime of a copy.
@@ -79,7 +77,7 @@ impl Document {
         let gzip = self
             .gzip
             .as_ref()
-            .filter(|_| accepts_gzip(&request.headers))
+            .filter(|_| gzip::is_accepted(&request.headers))
             .map(|gzip| gzip.get_or_init(|| compressed(&self.body)));
         let (body, etag) = match gzip {
             Some((body, etag)) => (body, etag),
@@ -123,34 +121,7 @@ fn etag(body: &[u8], coding: &str) -> HeaderValue {
 }
 
 fn compressed(body: &[u8]) -> (Bytes, HeaderValue) {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 3), Compression::best());
-    let written = encoder.write_all(body).and_then(|()| encoder.finish());
-    let bytes = written.expect("a vector takes every byte");
-    (bytes.into(), etag(body, "-gzip"))
-}
-
-/// Whether `Accept-Encoding` names gzip, or everything, with a weight above zero (RFC 9110 section 12.5.3).
-fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let fields = headers.get_all(header::ACCEPT_ENCODING);
-    let codings = fields
-        .iter()
-        .filter_map(|field| field.to_str().ok())
-        .flat_map(|field| field.split(','));
-    let mut others = false;
-    for coding in codings {
-        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
-        let weight = weight
-            .trim()
-            .trim_start_matches("q=")
-            .trim_start_matches("Q=");
-        let is_wanted = weight.is_empty() || weight.parse::<f32>().is_ok_and(|weight| weight > 0.0);
-        match name.trim() {
-            name if name.eq_ignore_ascii_case("gzip") => return is_wanted,
-            "*" => others = is_wanted,
-            _ => {}
-        }
-    }
-    others
+    (gzip::compress(body, Effort::Best), etag(body, "-gzip"))
 }
 
 /// Whether `If-None-Match` names this version. Weak comparison: proxies add weak marks (RFC 9110 section 13.1.2).
@@ -214,7 +185,7 @@ mod tests {
                 let field = HeaderValue::from_static(field);
                 headers.append(header::ACCEPT_ENCODING, field);
             }
-            assert_eq!(accepts_gzip(&headers), is_accepted, "{fields:?}");
+            assert_eq!(gzip::is_accepted(&headers), is_accepted, "{fields:?}");
         }
     }
 

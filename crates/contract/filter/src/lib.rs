@@ -14,6 +14,7 @@ mod exchange;
 mod filter;
 mod filter_code;
 mod forward;
+pub mod gzip;
 mod log_fields;
 mod payment;
 mod principal;
