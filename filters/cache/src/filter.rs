@@ -244,10 +244,7 @@ impl Cache {
             return pass(exchange, CacheStatus::Uncacheable);
         }
         let body = &exchange.request.body;
-        let Ok(key) = self.keys.key(scope, &forward.model, request, body) else {
-            // The body has no canonical form.
-            return pass(exchange, CacheStatus::Uncacheable);
-        };
+        let key = self.keys.key(scope, &forward.model, request, body);
         let generation = self.flight.generation(&key);
         if let Some(entry) = self.store.get(&key, || self.clock.elapsed()) {
             return Ok(LookupResult::Hit(key, entry));

@@ -5,15 +5,15 @@ use std::sync::{Arc, Weak};
 
 use tollgate_filter::{Api, CacheSharing, CapMember, Model};
 use tollgate_money::AccountId;
-use tollgate_openai::{CanonicalError, CompletionRequest, Family, canonical};
+use tollgate_openai::{CompletionRequest, Family};
 
 /// Raised whenever the form of keys or entries changes.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// The context for the derivation of the keys' secret from the store's secret.
 const CONTEXT: &str = "tollgate 2026-11-21 completion cache keys";
 
-/// A BLAKE3 digest over scope and canonical body. The key of the digest is a digest over format version, operation and model ([`Keys`]).
+/// A BLAKE3 digest over scope and the members of the body that decide the answer. The key of the digest is a digest over format version, operation and model ([`Keys`]).
 ///
 /// Keyed and of full length, because entries are shared between accounts. A client with two requests of an equal key could read the answer
 /// to another account's request.
@@ -74,8 +74,8 @@ pub(crate) enum Scope<'a> {
     Group(&'a str),
 }
 
-/// Capacity of the buffer for canonical bodies that a thread keeps; a larger buffer is freed.
-const SCRATCH_BYTES_MAX: usize = 64 * 1024;
+/// A body of up to this many bytes is digested from a buffer, in a single call. A longer body is digested in place.
+const BUFFERED_BYTES_MAX: usize = 32 * 1024;
 
 /// Models whose digests a thread caches.
 const KNOWN_MAX: usize = 64;
@@ -86,8 +86,8 @@ thread_local! {
 
 /// The buffers that a thread reuses to make keys.
 struct Scratch {
-    /// The input of a digest, hashed in a single call. An incremental hasher is an object of two kilobytes, and the move of the object
-    /// costs more than the digest of an ordinary request.
+    /// The input of a digest. An incremental hasher is an object of two kilobytes, and the move of the object costs more than the digest of
+    /// an ordinary request.
     buffer: Vec<u8>,
     known: Vec<ModelDigest>,
 }
@@ -111,28 +111,28 @@ impl Keys {
     }
 
     /// The key of a request that was read from `body`.
-    ///
-    /// # Errors
-    ///
-    /// The body has no canonical form.
     pub(crate) fn key(
         &self,
         scope: Scope<'_>,
         model: &Arc<Model>,
         request: &CompletionRequest,
         body: &[u8],
-    ) -> Result<Key, CanonicalError> {
+    ) -> Key {
         SCRATCH.with_borrow_mut(|scratch| {
             let model = self.model(request.family, model, scratch);
             let buffer = &mut scratch.buffer;
             buffer.clear();
             write_scope(scope, buffer);
-            canonical::write(request, body, buffer)?;
-            let key = Key(*blake3::keyed_hash(&model, buffer).as_bytes());
-            if buffer.capacity() > SCRATCH_BYTES_MAX {
-                *buffer = Vec::new();
-            }
-            Ok(key)
+            let digest = if body.len() > BUFFERED_BYTES_MAX {
+                let mut hasher = blake3::Hasher::new_keyed(&model);
+                hasher.update(buffer);
+                request.deciding_members(body, |bytes| _ = hasher.update(bytes));
+                hasher.finalize()
+            } else {
+                request.deciding_members(body, |bytes| buffer.extend_from_slice(bytes));
+                blake3::keyed_hash(&model, buffer)
+            };
+            Key(*digest.as_bytes())
         })
     }
 
@@ -251,8 +251,7 @@ mod tests {
     }
 
     fn key(keys: &Keys, scope: Scope<'_>, family: &'static Family, model: &Arc<Model>) -> Key {
-        let key = keys.key(scope, model, &request(family, BODY), BODY.as_bytes());
-        key.expect("it has a canonical form")
+        keys.key(scope, model, &request(family, BODY), BODY.as_bytes())
     }
 
     /// An equal key, from every input of the key.
@@ -262,9 +261,8 @@ mod tests {
         write_model(family, model, &mut common);
         let model = blake3::keyed_hash(&keys.secret, &common);
         let mut hasher = blake3::Hasher::new_keyed(model.as_bytes());
-        let mut form = Vec::new();
-        canonical::write(&request(family, BODY), BODY.as_bytes(), &mut form).expect("a form");
-        hasher.update(scope).update(&form);
+        hasher.update(scope);
+        request(family, BODY).deciding_members(BODY.as_bytes(), |bytes| _ = hasher.update(bytes));
         *hasher.finalize().as_bytes()
     }
 
@@ -344,13 +342,28 @@ mod tests {
             let request = request(Family::CHAT, body);
             keys.key(Scope::Everyone, &model, &request, body.as_bytes())
         };
-        let first = of(BODY).expect("a key");
-        let long = BODY.replace("hi", &"x".repeat(100_000));
-        for body in [long, BODY.replace("[true]", r#"{"c":1,"c":2}"#)] {
-            assert!(of(&body) != Ok(first));
-            assert_eq!(of(BODY), Ok(first));
+        let first = of(BODY);
+        // Beside, at and beyond the length from which a body is digested in place.
+        for length in [BUFFERED_BYTES_MAX - 200, BUFFERED_BYTES_MAX, 100_000] {
+            let long = BODY.replace("hi", &"x".repeat(length));
+            assert_ne!(of(&long), first);
+            assert_ne!(of(&long.replace("xxx\"", "xxy\"")), of(&long), "{length}");
+            assert_eq!(of(BODY), first);
         }
-        assert!(SCRATCH.with_borrow(|scratch| scratch.buffer.capacity()) <= SCRATCH_BYTES_MAX);
+        let kept = SCRATCH.with_borrow(|scratch| scratch.buffer.capacity());
+        assert!(kept <= 3 * BUFFERED_BYTES_MAX, "{kept} bytes are kept");
+    }
+
+    #[test]
+    fn a_body_has_one_key_from_the_buffer_and_in_place() {
+        let (keys, model) = (Keys::new(&[7; 32]), model("bench", &[]));
+        // White space between members makes the body longer, and is no part of the key.
+        let spaced = BODY.replacen(',', &format!("{},", " ".repeat(BUFFERED_BYTES_MAX)), 1);
+        let [short, long] = [BODY, &spaced].map(|body| {
+            let request = request(Family::CHAT, body);
+            keys.key(Scope::Everyone, &model, &request, body.as_bytes())
+        });
+        assert_eq!(short, long);
     }
 
     fn model(id: &str, providers: &[(&str, &str)]) -> Arc<Model> {

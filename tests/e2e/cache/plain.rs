@@ -87,14 +87,29 @@ async fn equivalent_requests_share_an_entry() {
     let rig = rig("").await;
     let first = rig.client().post(CHAT, &chat(false)).await;
     rig.record_charge(&first.json());
-    for body in [
-        r#"{"messages":[{"content":"Halt!","role":"user"}]}"#,
-        r#" { "user":"u1", "model" : "small", "messages": [ {"role":"user","content":"\u0048alt!"} ] } "#,
-        r#"{"model":"small","messages":[{"role":"user","content":"Halt!"}],"metadata":{"a":1},"cache":true}"#,
+    let messages = chat(false)["messages"].to_string();
+    let spelled = messages.replace("Halt!", r"\u0048alt!");
+    for (body, expected) in [
+        (format!(r#"{{"messages":{messages}}}"#), "hit"),
+        (
+            format!(r#" {{ "user":"u1", "model" : "small", "m\u0065ssages": {messages} }} "#),
+            "hit",
+        ),
+        (
+            format!(
+                r#"{{"model":"small","messages":{messages},"metadata":{{"a":1}},"cache":true}}"#
+            ),
+            "hit",
+        ),
+        // A value counts as written.
+        (format!(r#"{{"messages":{spelled}}}"#), "stored"),
     ] {
-        let request = rig.client().request("POST", CHAT, body.into());
+        let request = rig.client().request("POST", CHAT, body.clone().into());
         let answer = rig.client().send(request).await;
-        assert_eq!(status(&answer), "hit", "{body}");
+        assert_eq!(status(&answer), expected, "{body}");
+        if expected == "stored" {
+            rig.record_charge(&answer.json());
+        }
     }
     for (body, why) in [
         (
@@ -118,7 +133,7 @@ async fn equivalent_requests_share_an_entry() {
         assert_eq!(status(&answer), "stored", "{why}");
         rig.record_charge(&answer.json());
     }
-    assert_eq!(rig.provider.call_count(), 5);
+    assert_eq!(rig.provider.call_count(), 6);
     rig.finish().await;
 }
 

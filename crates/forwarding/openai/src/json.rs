@@ -2,8 +2,7 @@
 //!
 //! The gateway changes single members of texts that are otherwise relayed to the byte: positions matter more than values. A deserialiser
 //! into structures hides positions, and a tree of values costs an allocation per node. This reader allocates nothing, never recurses, and
-//! refuses every text that RFC 8259 refuses; the callers check that the text is UTF-8. A visitor ([`Visitor`]) is called for every value,
-//! also for skipped values.
+//! refuses every text that RFC 8259 refuses; the callers check that the text is UTF-8.
 
 pub(crate) mod scan;
 #[cfg(test)]
@@ -81,39 +80,14 @@ pub(crate) struct Key<'a> {
     pub(crate) at: usize,
 }
 
-/// A visitor of every value that a reader passes, in the order of the text. The visited text may turn out to be invalid JSON later.
-pub(crate) trait Visitor {
-    /// The start of an object or an array.
-    fn open(&mut self, kind: Kind);
-    /// The end of the innermost object or array.
-    fn close(&mut self);
-    /// The name of a member; its value follows.
-    fn name(&mut self, name: Text<'_>, word: Option<Word>);
-    fn string(&mut self, text: Text<'_>, word: Option<Word>);
-    fn number(&mut self, number: &[u8]);
-    fn bool(&mut self, value: bool);
-    fn null(&mut self);
-}
-
-/// No visitor.
-impl Visitor for () {
-    fn open(&mut self, _: Kind) {}
-    fn close(&mut self) {}
-    fn name(&mut self, _: Text<'_>, _: Option<Word>) {}
-    fn string(&mut self, _: Text<'_>, _: Option<Word>) {}
-    fn number(&mut self, _: &[u8]) {}
-    fn bool(&mut self, _: bool) {}
-    fn null(&mut self) {}
-}
-
 /// The parser of a text.
-pub(crate) struct Reader<'a, L = ()> {
+#[derive(Clone)]
+pub(crate) struct Reader<'a> {
     text: &'a [u8],
     at: usize,
     depth: u32,
     /// Whether the text may contain control characters: true unless the text has been scanned.
     controls: bool,
-    visitor: L,
 }
 
 impl<'a> Reader<'a> {
@@ -128,32 +102,12 @@ impl<'a> Reader<'a> {
             at,
             depth: 0,
             controls: true,
-            visitor: (),
-        }
-    }
-}
-
-impl<'a, L: Visitor> Reader<'a, L> {
-    /// A reader with a visitor.
-    pub(crate) fn with_visitor(text: &'a [u8], visitor: L) -> Self {
-        Self {
-            text,
-            at: 0,
-            depth: 0,
-            controls: true,
-            visitor,
         }
     }
 
     /// A reader at the same position, for lookahead.
     pub(crate) fn ahead(&self) -> Reader<'a> {
-        Reader {
-            text: self.text,
-            at: self.at,
-            depth: self.depth,
-            controls: self.controls,
-            visitor: (),
-        }
+        self.clone()
     }
 
     /// The bytes of a value that has been read.
@@ -165,11 +119,6 @@ impl<'a, L: Visitor> Reader<'a, L> {
     pub(crate) fn knowing(mut self, bytes: scan::Bytes) -> Self {
         self.controls = bytes.controls;
         self
-    }
-
-    /// The visitor.
-    pub(crate) fn visitor(&mut self) -> &mut L {
-        &mut self.visitor
     }
 
     /// Offset of the next unread byte.
@@ -221,10 +170,6 @@ impl<'a, L: Visitor> Reader<'a, L> {
         if self.depth == DEPTH_MAX {
             return self.fail("more than 64 levels of nesting");
         }
-        self.visitor.open(match self.text.get(self.at) {
-            Some(b'{') => Kind::Object,
-            _ => Kind::Array,
-        });
         self.depth += 1;
         self.at += 1;
         Ok(())
@@ -263,7 +208,6 @@ impl<'a, L: Visitor> Reader<'a, L> {
         };
         let word = Some(word);
         self.at = at + length + 3;
-        self.visitor.name(text, word);
         Some(Key { text, word, at })
     }
 
@@ -314,22 +258,13 @@ impl<'a, L: Visitor> Reader<'a, L> {
     fn leave(&mut self) {
         self.at += 1;
         self.depth -= 1;
-        self.visitor.close();
     }
 
-    /// The next string.
-    #[inline]
-    pub(crate) fn string(&mut self) -> Result<Text<'a>, SyntaxError> {
-        let (text, word) = self.quoted()?;
-        self.visitor.string(text, word);
-        Ok(text)
-    }
-
-    /// The next string, a name or a value, and its word if the string has no escapes.
+    /// The next string, a name or a value.
     ///
     /// Inlined, because the result does not fit into registers.
     #[inline(always)]
-    fn quoted(&mut self) -> Result<(Text<'a>, Option<Word>), SyntaxError> {
+    pub(crate) fn string(&mut self) -> Result<Text<'a>, SyntaxError> {
         self.space();
         if self.text.get(self.at) != Some(&b'"') {
             return self.fail("a string was expected");
@@ -337,13 +272,12 @@ impl<'a, L: Visitor> Reader<'a, L> {
         let start = self.at + 1;
         self.at = self.special(start);
         if self.text.get(self.at) != Some(&b'"') {
-            return Ok((self.rest_of_string(start)?, None));
+            return self.rest_of_string(start);
         }
         let raw = &self.text[start..self.at];
-        let word = Word::at(self.text, start, self.at);
         self.at += 1;
         let escaped = false;
-        Ok((Text { raw, escaped }, word))
+        Ok(Text { raw, escaped })
     }
 
     /// Offset of the first byte from `from` on that is not plain.
@@ -400,7 +334,6 @@ impl<'a, L: Visitor> Reader<'a, L> {
         }
         let number = &rest[..digits];
         self.at += digits;
-        self.visitor.number(number);
         Some(number)
     }
 
@@ -422,7 +355,6 @@ impl<'a, L: Visitor> Reader<'a, L> {
             self.fraction_and_exponent()?;
         }
         let number = &self.text[start..self.at];
-        self.visitor.number(number);
         Ok(number)
     }
 
@@ -448,7 +380,6 @@ impl<'a, L: Visitor> Reader<'a, L> {
         self.space();
         let value = self.text.get(self.at) == Some(&b't');
         self.literal(if value { b"true" } else { b"false" })?;
-        self.visitor.bool(value);
         Ok(value)
     }
 
@@ -456,7 +387,6 @@ impl<'a, L: Visitor> Reader<'a, L> {
     pub(crate) fn null(&mut self) -> Result<(), SyntaxError> {
         self.space();
         self.literal(b"null")?;
-        self.visitor.null();
         Ok(())
     }
 
@@ -577,15 +507,16 @@ impl<'a, L: Visitor> Reader<'a, L> {
         if self.text.get(self.at) != Some(&b'"') {
             return self.fail("a member name in quotes was expected");
         }
-        let (text, mut word) = self.quoted()?;
-        if text.escaped {
-            word = Word::of(text);
-        }
+        let start = self.at + 1;
+        let text = self.string()?;
+        let word = match text.escaped {
+            false => Word::at(self.text, start, start + text.raw.len()),
+            true => Word::of(text),
+        };
         self.space();
         if !self.take(b':') {
             return self.fail("`:` was expected");
         }
-        self.visitor.name(text, word);
         Ok((text, word))
     }
 

@@ -2,6 +2,7 @@
 
 mod completion;
 pub mod contract;
+mod deciding;
 mod json;
 mod number;
 mod object;
@@ -12,7 +13,6 @@ mod template;
 mod word;
 
 pub mod answer;
-pub mod canonical;
 pub mod chunk;
 pub mod count;
 pub mod edit;
@@ -29,7 +29,6 @@ pub mod text_as_chat;
 pub mod usage;
 
 pub use answer::{Answer, AnswerError, AnswerFacts};
-pub use canonical::CanonicalError;
 pub use chunk::{Chunk, ChunkError, ChunkReader};
 pub use completion::{Choice, FinishReason};
 pub use edit::BodyEdit;

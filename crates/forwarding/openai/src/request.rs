@@ -9,10 +9,10 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use crate::canonical::{Encoder, Form};
+use crate::deciding::decides;
 use crate::family::Family;
 use crate::json::scan::Bytes;
-use crate::json::{Kind, Span};
+use crate::json::{Kind, Reader, Span};
 use crate::splice::{Layout, Member};
 use crate::string::Text;
 
@@ -20,9 +20,6 @@ pub use case::is_same as is_same_but_for_case;
 pub use error::{RequestError, RequestErrorCode};
 
 use error::{Path, brief};
-
-/// The parser of a body also builds the canonical form, in the same pass.
-type Reader<'a> = crate::json::Reader<'a, Encoder>;
 
 /// The most top-level members. Real requests have about twenty; the limit bounds the check for duplicate members.
 const MEMBERS_MAX: usize = 1024;
@@ -42,7 +39,7 @@ pub struct Parts {
     pub media_bytes: u64,
 }
 
-/// The facts of a request body, owned, and the canonical form if the form is short; the body itself is not kept.
+/// The facts of a request body, owned; the body itself is not kept.
 ///
 /// A value of this type guarantees that the body is strict JSON without duplicate top-level members, and that every documented member has
 /// its type and range. For a case-insensitive parser, no other name equals a documented name. Other members were skipped.
@@ -90,7 +87,8 @@ pub struct CompletionRequest {
     pub(crate) layout: Layout<Owned>,
     pub(crate) stream_options: StreamOptions,
     pub(crate) body_bytes: usize,
-    pub(crate) canonical: Form,
+    /// The members that decide the answer, in the order of the text.
+    pub(crate) deciding: SmallVec<[Member; 8]>,
 }
 
 /// Top-level members that the gateway may change before the body is forwarded.
@@ -167,7 +165,7 @@ impl CompletionRequest {
         bytes: Bytes,
         listed: &[Box<str>],
     ) -> Result<Box<Self>, RequestError> {
-        let mut reader = Reader::with_visitor(body, Encoder::new(body.len())).knowing(bytes);
+        let mut reader = Reader::new(body).knowing(bytes);
         let kind = reader.kind()?;
         if kind != Kind::Object {
             // The kind follows from the first byte: a text that is not JSON at all may begin like a value.
@@ -182,7 +180,6 @@ impl CompletionRequest {
         request.members(&mut reader, listed)?;
         reader.end()?;
         request.check_whole()?;
-        request.canonical = reader.visitor().finish();
         Ok(request)
     }
 
@@ -241,7 +238,7 @@ impl CompletionRequest {
             layout: Layout::new(),
             stream_options: StreamOptions::default(),
             body_bytes,
-            canonical: Form::TooLong,
+            deciding: SmallVec::new(),
         }
     }
 
@@ -279,13 +276,15 @@ impl CompletionRequest {
                 let bytes = self.text_bytes - text_bytes;
                 owned = Some(Owned::Listed(u32::try_from(bytes).unwrap_or(u32::MAX)));
             }
+            let end = reader.at();
+            let Some(member) = Member::new(self.layout.count, key.at, Span { start, end }) else {
+                return Ok(reader.fail("the text goes on for four gigabytes")?);
+            };
             if let Some(owned) = owned {
-                let end = reader.at();
-                let Some(member) = Member::new(self.layout.count, key.at, Span { start, end })
-                else {
-                    return Ok(reader.fail("the text goes on for four gigabytes")?);
-                };
                 self.layout.members.push((owned, member));
+            }
+            if decides(key.word) {
+                self.deciding.push(member);
             }
             let bit = key.word.map_or(0, |word| 1 << word as u8);
             if words & bit != 0 {
@@ -318,7 +317,7 @@ impl CompletionRequest {
 
 /// The name of a member of `body`.
 pub(crate) fn name_of<'b>(member: &Member, body: &'b [u8]) -> Cow<'b, str> {
-    let mut reader = crate::json::Reader::starting_at(body, member.key());
+    let mut reader = Reader::starting_at(body, member.key());
     // The name has been parsed before.
     let name = reader.string().map(Text::decode_lossy);
     name.unwrap_or_default()

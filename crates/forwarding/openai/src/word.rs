@@ -21,7 +21,7 @@ macro_rules! words {
     };
 }
 
-// Words of requests first, in the order in which programs write the words: canonical forms sort by number, and sorted input is not moved.
+// Words of requests first, in the order in which programs write the words.
 words! {
     Model "model" Messages "messages" Role "role" Content "content" System "system" User "user" Assistant "assistant" Tool "tool"
     Developer "developer" Function "function" Prompt "prompt" MaxTokens "max_tokens" Temperature "temperature" TopP "top_p" N "n"
