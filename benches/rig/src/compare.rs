@@ -134,6 +134,8 @@ fn print(options: &Options, runners: &[Runner]) -> Result<()> {
         Workload::Paced => "53-event stream, 1 ms between events",
         Workload::Tls => "1 KB completion over TLS and HTTP/2",
         Workload::Hits => "1 KB completion from a cache",
+        Workload::Code => "1 KB completion for 60 KB of code",
+        Workload::Tools => "1 KB completion for 39 KB of tools",
     };
     println!(
         "\n### {workload}: {} rounds of {} requests, {} in flight\n",

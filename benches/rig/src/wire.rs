@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -20,7 +21,17 @@ pub(crate) enum Workload {
     Tls,
     /// The completion of 1 KB, for one request that is repeated.
     Hits,
+    /// The completion of 1 KB for the request of a coding agent: 60 KB of source text in a message.
+    Code,
+    /// The completion of 1 KB for the request of an agent with 39 KB of tools.
+    Tools,
 }
+
+/// The length of the source text in the request of a coding agent.
+const CODE_BYTES: usize = 60 * 1024;
+
+/// The tools of an agent. Each has about 1 KB.
+const TOOLS: usize = 39;
 
 /// The position of the number that makes every request distinct, so that no cache answers it.
 const NUMBER: &str = "00000000";
@@ -45,7 +56,41 @@ pub(crate) fn workload_body(workload: Workload) -> String {
         Workload::Hits => body("again", false),
         Workload::Stream => body("stream", true),
         Workload::Paced => body("paced", true),
+        Workload::Code => {
+            let source = [include_str!("wire.rs"), include_str!("load.rs")].concat();
+            let source: String = source.chars().cycle().take(CODE_BYTES).collect();
+            let message =
+                json!({"role": "user", "content": format!("Review this file.\n\n{source}")});
+            body("code", false).replacen("]", &format!(",{message}]"), 1)
+        }
+        Workload::Tools => {
+            let tools: Vec<_> = (0..TOOLS).map(tool).collect();
+            let tools = serde_json::Value::from(tools);
+            body("tools", false).replacen(
+                "\"max_tokens\"",
+                &format!("\"tools\":{tools},\"max_tokens\""),
+                1,
+            )
+        }
     }
+}
+
+/// A tool with a schema of five parameters.
+fn tool(number: usize) -> serde_json::Value {
+    let parameter = |name: &str| json!({"type": "string", "description": format!("The {name} of the entry, \"as recorded\" at the gate; empty if it is not known.")});
+    json!({"type": "function", "function": {
+        "name": format!("gate_operation_{number}"),
+        "description": "Reads or changes entries of the gate's book. Call it once for each traveller, and never for a traveller whose toll \
+                        has been settled already.\nReturns the entry after the change.",
+        "strict": true,
+        "parameters": {
+            "type": "object", "additionalProperties": false, "required": ["traveller", "gate", "day"],
+            "properties": {
+                "traveller": parameter("traveller"), "gate": parameter("gate"), "day": parameter("day"), "note": parameter("note"),
+                "amount": {"type": "integer", "minimum": 0, "description": "In the smallest coin."},
+            },
+        },
+    }})
 }
 
 /// `body` as that of request `number`.
