@@ -102,17 +102,7 @@ async fn attempt(
     client: &DirectoryClient,
     replaces: Option<&Certificate>,
 ) -> Result<Issued, Failure> {
-    let mut account = account(context, order, client, false).await?;
-    let mut placed = place(&account, order, replaces).await;
-    if placed
-        .as_ref()
-        .is_err_and(|error| kind(error) == Some("accountDoesNotExist"))
-    {
-        // The authority has forgotten the account, as after a reset.
-        account = self::account(context, order, client, true).await?;
-        placed = place(&account, order, replaces).await;
-    }
-    let mut placed = placed?;
+    let mut placed = place_by_account(context, order, client, replaces).await?;
     let mut responses = Vec::new();
     let mut authorizations = placed.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -131,6 +121,36 @@ async fn attempt(
         shared.await.map_err(Failure::Share)?;
         tokio::time::sleep(SPREAD).await;
     }
+    request_validation(&mut placed, order).await?;
+    wait_until_ready(&mut placed).await?;
+    finalize(&mut placed, order).await
+}
+
+/// Places the order by the stored account, or by a new account where the authority does not know the stored account.
+async fn place_by_account(
+    context: &Context,
+    order: &AcmeOrder,
+    client: &DirectoryClient,
+    replaces: Option<&Certificate>,
+) -> Result<instant_acme::Order, Failure> {
+    let mut account = account(context, order, client, false).await?;
+    let mut placed = place(&account, order, replaces).await;
+    if placed
+        .as_ref()
+        .is_err_and(|error| kind(error) == Some("accountDoesNotExist"))
+    {
+        // The authority has forgotten the account, as after a reset.
+        account = self::account(context, order, client, true).await?;
+        placed = place(&account, order, replaces).await;
+    }
+    placed
+}
+
+/// Has the authority validate every name without a valid authorization.
+async fn request_validation(
+    placed: &mut instant_acme::Order,
+    order: &AcmeOrder,
+) -> Result<(), Failure> {
     let mut authorizations = placed.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -148,19 +168,29 @@ async fn attempt(
             })?;
         }
     }
+    Ok(())
+}
+
+/// Waits until every name is validated.
+async fn wait_until_ready(placed: &mut instant_acme::Order) -> Result<(), Failure> {
     let ready = match placed.state().status {
         // Every name was validated before.
         OrderStatus::Ready => Ok(OrderStatus::Ready),
         _ => placed.poll_ready(&POLLS).await,
     };
-    if !matches!(ready, Ok(OrderStatus::Ready)) {
-        let refused = refused_challenges(&mut placed).await;
-        return Err(match (refused, ready) {
-            (Some(refused), _) => refused,
-            (None, Err(error)) => Failure::Acme(error),
-            (None, Ok(status)) => Failure::Authority(format!("the order is {status:?}")),
-        });
+    if matches!(ready, Ok(OrderStatus::Ready)) {
+        return Ok(());
     }
+    let refused = refused_challenges(placed).await;
+    Err(match (refused, ready) {
+        (Some(refused), _) => refused,
+        (None, Err(error)) => Failure::Acme(error),
+        (None, Ok(status)) => Failure::Authority(format!("the order is {status:?}")),
+    })
+}
+
+/// Exchanges a request with a new key for the certificate.
+async fn finalize(placed: &mut instant_acme::Order, order: &AcmeOrder) -> Result<Issued, Failure> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(names(order))?;
     params.distinguished_name = DistinguishedName::new();

@@ -56,20 +56,11 @@ pub(super) fn run(
             lift,
             end_plan,
         } => {
-            client.change(Suspend {
-                account: account.account.clone(),
+            let operation = Suspend {
+                account: account.account,
                 suspended: !lift,
-            })?;
-            if end_plan {
-                let account = account.account.clone();
-                client.change(EndPlan { account })?;
-            }
-            let word = if lift { "active" } else { "suspended" };
-            let rows = client
-                .read()?
-                .mandates_of(control_client::account(&account.account)?, 64)?;
-            let charging = current_mandate(rows).filter(|row| !lift && may_charge(row));
-            suspended(&account.account, word, charging.as_ref(), out)?;
+            };
+            suspend(&operation, end_plan, client, out)?;
         }
         AccountCommand::CacheScope {
             account,
@@ -81,19 +72,7 @@ pub(super) fn run(
             })?;
             changed(&account.account, "cache_scope", &cache_scope, out)?;
         }
-        AccountCommand::Export { account } => {
-            let id = control_client::account(&account.account)?;
-            let account = id.to_string();
-            client.change(Export { account })?;
-            let read = client.read()?;
-            let exported = AccountExport::read(&read, id, client.clock.now(), usize::MAX)?;
-            let exported = exported.with_context(|| {
-                format!("there is no account `{id}`; `tollgate account list` shows them")
-            })?;
-            let mut text = serde_json::to_vec(&exported).context("cannot write JSON")?;
-            text.push(b'\n');
-            out.document(&text)?;
-        }
+        AccountCommand::Export { account } => export(&account.account, client, out)?,
         AccountCommand::Delete { account, forfeit } => {
             client.change(Delete {
                 account: account.account.clone(),
@@ -115,6 +94,42 @@ pub(super) fn run(
 fn changed(id: &str, what: &str, now: &str, out: &mut Output<'_>) -> anyhow::Result<()> {
     let line = format_args!("{id}: {what} is {now}");
     out.line(&serde_json::json!({ "id": id, what: now }), line)
+}
+
+/// Suspends an account or ends a suspension, cancels the plan if requested, and prints the state.
+fn suspend(
+    operation: &Suspend,
+    end_plan: bool,
+    client: &ControlClient,
+    out: &mut Output<'_>,
+) -> anyhow::Result<()> {
+    client.change(operation.clone())?;
+    let (id, is_suspended) = (&operation.account, operation.suspended);
+    if end_plan {
+        let account = id.clone();
+        client.change(EndPlan { account })?;
+    }
+    let word = if is_suspended { "suspended" } else { "active" };
+    let rows = client
+        .read()?
+        .mandates_of(control_client::account(id)?, 64)?;
+    let charging = current_mandate(rows).filter(|row| is_suspended && may_charge(row));
+    suspended(id, word, charging.as_ref(), out)
+}
+
+/// Records an export, and prints all data of the account as JSON.
+fn export(account: &str, client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<()> {
+    let id = control_client::account(account)?;
+    let account = id.to_string();
+    client.change(Export { account })?;
+    let read = client.read()?;
+    let exported = AccountExport::read(&read, id, client.clock.now(), usize::MAX)?;
+    let exported = exported.with_context(|| {
+        format!("there is no account `{id}`; `tollgate account list` shows them")
+    })?;
+    let mut text = serde_json::to_vec(&exported).context("cannot write JSON")?;
+    text.push(b'\n');
+    out.document(&text)
 }
 
 /// Prints the state of an account and a subscription that continues: a suspension cancels no subscription at PayPal.

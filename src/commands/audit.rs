@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use tollgate_ledger::audit::{self, Paid, Report};
+use tollgate_ledger::audit::{self, Paid, Report, Sums};
 use tollgate_store::retention::{RetentionError, verify_exports};
 use tollgate_store::{ExportError, ReadError, Reader};
 
@@ -122,21 +122,7 @@ fn print_text(
     for violation in &report.violations {
         writeln!(out, "{violation}").context("cannot print")?;
     }
-    let sums = &report.sums;
-    let rows = [
-        ("sold", sums.sold),
-        ("granted", sums.granted),
-        ("spent", sums.spent),
-        ("written off", sums.written_off),
-        ("expired", sums.expired),
-        ("corrected", sums.corrected),
-        ("held", sums.held),
-        ("available", sums.available),
-        ("sum", sums.total()),
-    ];
-    for (name, amount) in rows {
-        writeln!(out, "{name:<12}{amount:>24}").context("cannot print")?;
-    }
+    print_sums(&report.sums, out)?;
     let paid = &report.paid;
     if *paid != Paid::default() {
         writeln!(
@@ -147,20 +133,7 @@ fn print_text(
         .context("cannot print")?;
     }
     if report.removed_commits > 0 {
-        let removed = report.removed_commits;
-        match exports {
-            None => writeln!(
-                out,
-                "{removed} earlier commits are removed; `--exports FOLDER` verifies their files"
-            ),
-            Some(_) if !report.clean() => Ok(()),
-            Some(folder) => writeln!(
-                out,
-                "{removed} earlier commits are removed, and are all in the files of `{}`",
-                folder.display()
-            ),
-        }
-        .context("cannot print")?;
+        print_removed_commits(report, exports, out)?;
     }
     for repair in &report.repairs {
         writeln!(out, "{repair}").context("cannot print")?;
@@ -196,5 +169,45 @@ fn print_text(
         out,
         "if the journal is intact, `tollgate audit --fix-derived` rebuilds the balances; if not, restore a backup, or see what `tollgate repair` can keep of a file"
     )
+    .context("cannot print")
+}
+
+fn print_sums(sums: &Sums, out: &mut dyn Write) -> anyhow::Result<()> {
+    let rows = [
+        ("sold", sums.sold),
+        ("granted", sums.granted),
+        ("spent", sums.spent),
+        ("written off", sums.written_off),
+        ("expired", sums.expired),
+        ("corrected", sums.corrected),
+        ("held", sums.held),
+        ("available", sums.available),
+        ("sum", sums.total()),
+    ];
+    for (name, amount) in rows {
+        writeln!(out, "{name:<12}{amount:>24}").context("cannot print")?;
+    }
+    Ok(())
+}
+
+/// Prints the number of exported and removed commits, and whether their files are complete.
+fn print_removed_commits(
+    report: &Report,
+    exports: Option<&Path>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let removed = report.removed_commits;
+    match exports {
+        None => writeln!(
+            out,
+            "{removed} earlier commits are removed; `--exports FOLDER` verifies their files"
+        ),
+        Some(_) if !report.clean() => Ok(()),
+        Some(folder) => writeln!(
+            out,
+            "{removed} earlier commits are removed, and are all in the files of `{}`",
+            folder.display()
+        ),
+    }
     .context("cannot print")
 }

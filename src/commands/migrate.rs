@@ -51,21 +51,7 @@ pub(super) fn migrate(
     show_progress: bool,
     out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
-    let path = from
-        .strip_prefix("sqlite:")
-        .context("`--from` is not `sqlite:` and the path of a file")?;
-    let path = sqlite::resolve(Path::new(path));
-    if !path.exists() {
-        let migrated = sqlite::migrated(&path);
-        match migrated.exists() {
-            true => bail!(
-                "there is no `{}`, but `{1}`, which it became by a migration; use `--from sqlite:{1}` to continue one that was interrupted",
-                path.display(),
-                migrated.display()
-            ),
-            false => bail!("there is no file `{}`; correct `--from`", path.display()),
-        }
-    }
+    let path = original(from)?;
     let renamed = renamed(&path);
     if let Some(existing) = renamed.as_ref().filter(|to| to.exists()) {
         bail!(
@@ -130,6 +116,26 @@ pub(super) fn migrate(
     );
     out.line(&migrated, line)?;
     Ok(SUCCESS)
+}
+
+/// The file of the store to copy: `from` without `sqlite:`, with every link resolved.
+fn original(from: &str) -> anyhow::Result<PathBuf> {
+    let path = from
+        .strip_prefix("sqlite:")
+        .context("`--from` is not `sqlite:` and the path of a file")?;
+    let path = sqlite::resolve(Path::new(path));
+    if path.exists() {
+        return Ok(path);
+    }
+    let migrated = sqlite::migrated(&path);
+    match migrated.exists() {
+        true => bail!(
+            "there is no `{}`, but `{1}`, which it became by a migration; use `--from sqlite:{1}` to continue one that was interrupted",
+            path.display(),
+            migrated.display()
+        ),
+        false => bail!("there is no file `{}`; correct `--from`", path.display()),
+    }
 }
 
 /// The name of the original after the copy; `None` where an interrupted attempt has renamed the original.

@@ -34,6 +34,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
 use tollgate_clock::Clock;
 
 use crate::args::{Args, Command, SettingsCommand};
@@ -86,21 +87,61 @@ pub fn run(
     let config = args
         .config
         .or_else(|| environment.get(CONFIG).map(PathBuf::from));
-    let file = || {
-        config.as_deref().with_context(|| {
-            format!("no settings file is given; use `--config FILE` or set {CONFIG}")
-        })
-    };
-    let settings = || load(file()?, builder, environment);
-    let client = || -> anyhow::Result<ControlClient> { Ok(ControlClient::new(settings()?)) };
     let json = args.json;
     if json && matches!(args.command, Command::Serve | Command::Completions { .. }) {
         bail!("this command has no result that could be JSON; leave out `--json`");
     }
-    let out = &mut Output::new(out, json);
-    match args.command {
+    let context = CommandContext {
+        config,
+        json,
+        builder,
+        environment,
+    };
+    dispatch(args.command, context, &mut Output::new(out, json))
+}
+
+/// The options of every command, and the program around the command.
+struct CommandContext<'a> {
+    /// The settings file.
+    config: Option<PathBuf>,
+    json: bool,
+    builder: MakeBuilder<'a>,
+    environment: &'a Environment,
+}
+
+impl CommandContext<'_> {
+    fn file(&self) -> anyhow::Result<&Path> {
+        self.config.as_deref().with_context(|| {
+            format!("no settings file is given; use `--config FILE` or set {CONFIG}")
+        })
+    }
+
+    fn settings(&self) -> anyhow::Result<Settings> {
+        load(self.file()?, self.builder, self.environment)
+    }
+
+    fn client(&self) -> anyhow::Result<ControlClient> {
+        Ok(ControlClient::new(self.settings()?))
+    }
+}
+
+/// Runs a command. A command without a need for settings does not load the settings.
+fn dispatch(
+    command: Command,
+    context: CommandContext<'_>,
+    out: &mut Output<'_>,
+) -> anyhow::Result<u8> {
+    let (builder, environment) = (context.builder, context.environment);
+    let file = || context.file();
+    let settings = || context.settings();
+    let client = || context.client();
+    match command {
         Command::Demo { port } => {
-            let options = demo::Options { port, json, config };
+            let options = demo::Options {
+                port,
+                json: context.json,
+                config: context.config,
+            };
             serve::demo(builder(), &options, environment, out.writer())
         }
         Command::Serve => serve::serve(builder(), environment, settings),
@@ -160,21 +201,24 @@ pub fn run(
         Command::Retention { dry_run, progress } => {
             retention::run(&client()?, dry_run, progress.progress, out)
         }
-        Command::Completions { shell } => {
-            // Into memory first: the generator panics on a failed write, and a closed pipe is no failure.
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "tollgate", &mut script);
-            out.document(&script)?;
-            Ok(SUCCESS)
-        }
-        Command::Man { folder } => {
-            clap_mangen::generate_to(Args::command(), &folder).with_context(|| {
-                format!("cannot write manual pages into `{}`", folder.display())
-            })?;
-            out.show(&serde_json::json!({ "folder": folder }), |_| Ok(()))?;
-            Ok(SUCCESS)
-        }
+        Command::Completions { shell } => print_completions(shell, out),
+        Command::Man { folder } => write_manual_pages(&folder, out),
     }
+}
+
+fn print_completions(shell: Shell, out: &mut Output<'_>) -> anyhow::Result<u8> {
+    // Into memory first: the generator panics on a failed write, and a closed pipe is no failure.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "tollgate", &mut script);
+    out.document(&script)?;
+    Ok(SUCCESS)
+}
+
+fn write_manual_pages(folder: &Path, out: &mut Output<'_>) -> anyhow::Result<u8> {
+    clap_mangen::generate_to(Args::command(), folder)
+        .with_context(|| format!("cannot write manual pages into `{}`", folder.display()))?;
+    out.show(&serde_json::json!({ "folder": folder }), |_| Ok(()))?;
+    Ok(SUCCESS)
 }
 
 fn load(

@@ -62,7 +62,7 @@ impl Announcement<'_> {
             serde_json::to_writer(&mut *out, &self.line())?;
             writeln!(out)?;
         } else {
-            self.words(out)?;
+            self.print_text(out)?;
         }
         out.flush()
     }
@@ -105,17 +105,30 @@ impl Announcement<'_> {
         }
     }
 
-    fn words(&self, out: &mut impl Write) -> io::Result<()> {
-        let base = self.base_url();
-        let Announcement {
-            api_key: key,
-            model,
-            ..
-        } = self;
+    fn print_text(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(
             out,
             "tollgate demo: a real gateway; only the model provider, the MCP server, PayPal, the facilitator and the mailbox are stand-ins.\n"
         )?;
+        self.print_addresses(out)?;
+        self.print_requests(out)?;
+        self.print_purchases(out)?;
+        writeln!(
+            out,
+            "Next: ask \"demo-large\" for \"max_tokens\":100000 and see a 402; omit the key and"
+        )?;
+        writeln!(
+            out,
+            "see a 401; `tollgate usage --config {} --account {}`.",
+            self.config_file.display(),
+            self.account
+        )?;
+        writeln!(out, "Ctrl-C ends the demo and removes its files.")
+    }
+
+    /// The addresses of the gateway and of the stand-ins, the account and the files.
+    fn print_addresses(&self, out: &mut impl Write) -> io::Result<()> {
+        let base = self.base_url();
         writeln!(out, "  API        {base}/v1")?;
         if let Some(tls) = self.tls_url() {
             writeln!(
@@ -154,8 +167,18 @@ impl Announcement<'_> {
             "  x402       {}   (a stand-in for a facilitator, with a chain of its own)",
             self.facilitator_url
         )?;
-        writeln!(out, "  key        {key}")?;
-        writeln!(out, "  settings   {}\n", self.config_file.display())?;
+        writeln!(out, "  key        {}", self.api_key)?;
+        writeln!(out, "  settings   {}\n", self.config_file.display())
+    }
+
+    /// Requests to the API, for a shell.
+    fn print_requests(&self, out: &mut impl Write) -> io::Result<()> {
+        let base = self.base_url();
+        let Announcement {
+            api_key: key,
+            model,
+            ..
+        } = self;
         writeln!(
             out,
             "A completion, a stream, the first again (a free cache hit), and the model list:\n"
@@ -178,23 +201,11 @@ impl Announcement<'_> {
         writeln!(
             out,
             "  curl {base}/v1/models -H 'Authorization: Bearer {key}'\n"
-        )?;
-        self.plan(out)?;
-        writeln!(
-            out,
-            "Next: ask \"demo-large\" for \"max_tokens\":100000 and see a 402; omit the key and"
-        )?;
-        writeln!(
-            out,
-            "see a 401; `tollgate usage --config {} --account {}`.",
-            self.config_file.display(),
-            self.account
-        )?;
-        writeln!(out, "Ctrl-C ends the demo and removes its files.")
+        )
     }
 
     /// How a program buys the plan, for each protocol.
-    fn plan(&self, out: &mut impl Write) -> io::Result<()> {
+    fn print_purchases(&self, out: &mut impl Write) -> io::Result<()> {
         let base = self.base_url();
         let [x402, mpp, ucp] = self.buyers else {
             return Ok(());

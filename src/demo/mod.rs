@@ -64,19 +64,15 @@ pub fn run(
         .tempdir()
         .context("cannot make a temporary folder; is TMPDIR writable?")?;
     let certificate = write_certificate(folder.path())?;
-    let provider = Provider::start_own_thread(provider::Settings::default())
-        .context("cannot start the stand-in for a model provider")?;
-    let mcp =
-        McpServer::start_own_thread().context("cannot start the stand-in for an MCP server")?;
-    let mailbox = Mailbox::start(mailbox::Settings {
-        sms_secret: Some(settings::SMS_SECRET.to_owned()),
-        ..mailbox::Settings::default()
-    })
-    .context("cannot start the stand-in for a mailbox")?;
-    let paypal = PayPal::start_own_thread().context("cannot start the stand-in for PayPal")?;
-    let paypal_files = write_paypal(folder.path(), &paypal)?;
-    let facilitator =
-        Facilitator::start_own_thread().context("cannot start the stand-in for a facilitator")?;
+    let stand_ins = StandIns::start(folder.path())?;
+    let StandIns {
+        provider,
+        mcp,
+        mailbox,
+        paypal,
+        paypal_files,
+        facilitator,
+    } = &stand_ins;
     let ports = settings::ports(options.port)?;
     paypal.send_notices_to(&format!("http://127.0.0.1:{}/webhooks/paypal", ports.0));
     let config_file = folder.path().join("tollgate.toml");
@@ -87,18 +83,11 @@ pub fn run(
         facilitator_url: &facilitator.url(),
         smtp: mailbox.smtp(),
         mailbox_url: mailbox.url(),
-        paypal: &paypal_files,
+        paypal: paypal_files,
         certificate: &certificate,
     };
     settings::write(&config_file, &values, options.config.as_deref())?;
-    // A file instead of a variable: commands with these settings must find the secret too.
-    for (name, secret) in [
-        (settings::SMS_SECRET_FILE, settings::SMS_SECRET),
-        (settings::MPP_SECRET_FILE, settings::MPP_SECRET),
-    ] {
-        write_private(&folder.path().join(name), secret)
-            .context("cannot write into the temporary folder")?;
-    }
+    write_secrets(folder.path())?;
     let settings = config::load(&config_file, environment, &builder.declarations())?;
     let _diagnostics = crate::telemetry::diagnostics(&settings.telemetry)?;
     let service = settings.service.name.clone();
@@ -130,11 +119,48 @@ pub fn run(
         .print(options.json, out)
         .context("cannot print")?;
     let ended = gateway.run(stop);
-    drop((provider, mcp, mailbox, paypal, facilitator));
+    drop(stand_ins);
     folder
         .close()
         .context("cannot remove the temporary folder")?;
     ended.map_err(|failure| anyhow::anyhow!("{}", failure.message))
+}
+
+/// The stand-ins for other parties, stopped in the order of the fields.
+struct StandIns {
+    provider: Provider,
+    mcp: McpServer,
+    mailbox: Mailbox,
+    paypal: PayPal,
+    paypal_files: PayPalFiles,
+    facilitator: Facilitator,
+}
+
+impl StandIns {
+    /// Starts every stand-in, and writes the files for PayPal into `folder`.
+    fn start(folder: &Path) -> anyhow::Result<StandIns> {
+        let provider = Provider::start_own_thread(provider::Settings::default())
+            .context("cannot start the stand-in for a model provider")?;
+        let mcp =
+            McpServer::start_own_thread().context("cannot start the stand-in for an MCP server")?;
+        let mailbox = Mailbox::start(mailbox::Settings {
+            sms_secret: Some(settings::SMS_SECRET.to_owned()),
+            ..mailbox::Settings::default()
+        })
+        .context("cannot start the stand-in for a mailbox")?;
+        let paypal = PayPal::start_own_thread().context("cannot start the stand-in for PayPal")?;
+        let paypal_files = write_paypal(folder, &paypal)?;
+        let facilitator = Facilitator::start_own_thread()
+            .context("cannot start the stand-in for a facilitator")?;
+        Ok(StandIns {
+            provider,
+            mcp,
+            mailbox,
+            paypal,
+            paypal_files,
+            facilitator,
+        })
+    }
 }
 
 /// The path of the certificate created for this run.
@@ -178,6 +204,19 @@ fn write_paypal(folder: &Path, paypal: &PayPal) -> anyhow::Result<PayPalFiles> {
         .and_then(|()| write_private(&files.client_secret, CLIENT_SECRET));
     written.context("cannot write how the demo is known to PayPal")?;
     Ok(files)
+}
+
+/// Writes the files with the secrets beside the settings.
+fn write_secrets(folder: &Path) -> anyhow::Result<()> {
+    // A file instead of a variable: commands with these settings must find the secret too.
+    for (name, secret) in [
+        (settings::SMS_SECRET_FILE, settings::SMS_SECRET),
+        (settings::MPP_SECRET_FILE, settings::MPP_SECRET),
+    ] {
+        write_private(&folder.join(name), secret)
+            .context("cannot write into the temporary folder")?;
+    }
+    Ok(())
 }
 
 /// Writes a new file that other users of the machine cannot read, because some of the files are keys.

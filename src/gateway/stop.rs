@@ -38,7 +38,7 @@ impl Gateway {
         self.upgrader.close_listeners();
         // A stop requested during the drain is forwarded to the successor.
         let upgrader = self.upgrader.clone();
-        let (forwarded, mut is_forwarded) = watch::channel(false);
+        let (forwarded, is_forwarded) = watch::channel(false);
         let mut forward_stop = pin!(async move {
             stop.await;
             upgrader.request_stop();
@@ -55,17 +55,7 @@ impl Gateway {
         if matches!(end, End::HandedOver) {
             let clock = self.proxy.clock.clone();
             let began = clock.elapsed();
-            self.runtime.block_on(async {
-                let failed = self.failure.wait_for(Option::is_some);
-                tokio::select! {
-                    // Each connection carries one more request, or ends after the idle time of the settings. A client with an open
-                    // connection cannot see an upgrade: closing the connection earlier may lose a request on its way.
-                    () = last_requests(&self.proxy, grace) => {}
-                    _ = failed => {}
-                    never = &mut forward_stop => match never {},
-                    _ = is_forwarded.wait_for(|is_forwarded| *is_forwarded) => {}
-                }
-            });
+            self.wait_for_last_requests(grace, forward_stop.as_mut(), is_forwarded);
             let waited = clock.elapsed().saturating_sub(began);
             grace = grace.saturating_sub(waited).max(LAST_REQUESTS);
         } else {
@@ -128,6 +118,27 @@ impl Gateway {
                 () = served => {}
                 () = at_once => {}
                 _ = failed => {}
+            }
+        });
+    }
+
+    /// Leaves connections open after an upgrade: requests on the connections are relayed to the new process. Ends early after a forwarded
+    /// request for a stop, or a failure of the store.
+    fn wait_for_last_requests(
+        &mut self,
+        limit: Duration,
+        forward_stop: impl Future<Output = Infallible>,
+        mut is_forwarded: watch::Receiver<bool>,
+    ) {
+        self.runtime.block_on(async {
+            let failed = self.failure.wait_for(Option::is_some);
+            tokio::select! {
+                // Each connection carries one more request, or ends after the idle time of the settings. A client with an open
+                // connection cannot see an upgrade: closing the connection earlier may lose a request on its way.
+                () = last_requests(&self.proxy, limit) => {}
+                _ = failed => {}
+                never = forward_stop => match never {},
+                _ = is_forwarded.wait_for(|is_forwarded| *is_forwarded) => {}
             }
         });
     }

@@ -11,7 +11,7 @@ use pingora_core::listeners::tls::Acceptor;
 
 use super::acme::AcmeChallenges;
 use super::connection;
-use super::connections::{Connections, Places};
+use super::connections::{Connection, Connections, Places};
 use super::handed_over::{Relayed, TOKEN_BYTES};
 use super::listen_socket::ListenSocket;
 use super::liveness::Liveness;
@@ -160,6 +160,25 @@ pub(crate) fn report_accept_queue(accept_queue: u32) {
     }
 }
 
+/// The settings of a listener for each connection.
+struct ConnectionSettings {
+    tls: Option<Arc<ListenerTls>>,
+    http2: bool,
+    health: bool,
+    /// A connection begins with a PROXY protocol header.
+    proxy_protocol: bool,
+    /// The predecessor relays the requests.
+    relayed: Option<Arc<Relayed>>,
+}
+
+/// A connection with a place, before the first read.
+struct Accepted {
+    tcp: ClientSocket,
+    peer: SocketAddr,
+    source: Source,
+    connection: Connection,
+}
+
 /// Accepts until the gateway drains.
 pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<Connections>) {
     let listener = match bound.socket.register() {
@@ -169,10 +188,15 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             return;
         }
     };
-    let tls = bound.tls;
     let proxies = bound.proxies;
-    let proxy_protocol = proxies.as_ref().is_some_and(|one| one.proxy_protocol);
-    let is_relay = bound.relayed.is_some();
+    let settings = ConnectionSettings {
+        tls: bound.tls,
+        http2: bound.http2,
+        health: bound.health,
+        proxy_protocol: proxies.as_ref().is_some_and(|one| one.proxy_protocol),
+        relayed: bound.relayed,
+    };
+    let is_relay = settings.relayed.is_some();
     // A predecessor with relayed requests is served until its end, even while this process drains: this process may have handed over too,
     // and have no other connection.
     let (mut accepts_none, mut ends) = match is_relay {
@@ -195,7 +219,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             // The accept queue is empty.
             () = &mut closing => return,
         };
-        let (mut tcp, peer) = match accepted {
+        let (tcp, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 if !is_connection_error(&error) {
@@ -206,12 +230,13 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             }
         };
         let source = Source::of(peer.ip(), proxies.as_ref());
-        if proxy_protocol && !source.is_trusted() {
+        if settings.proxy_protocol && !source.is_trusted() {
             refuse(&worker, peer, ProxyProtocolFault::Untrusted);
             continue;
         }
         // A PROXY protocol header names the client later.
-        let prefix = (!proxy_protocol && !is_relay).then(|| source.connection().limited_prefix());
+        let is_client_known = !settings.proxy_protocol && !is_relay;
+        let prefix = is_client_known.then(|| source.connection().limited_prefix());
         let Some(mut connection) = connections.accept(prefix.flatten()) else {
             continue;
         };
@@ -223,52 +248,70 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             () = connection.take_place() => {}
             _ = ends.wait_for(|ends| *ends) => return,
         }
-        let (worker, tls) = (worker.clone(), tls.clone());
-        let (http2, health) = (bound.http2, bound.health);
-        let relayed = bound.relayed.clone();
-        let wake_queue = worker.wake_queue().clone();
-        let task_slot = connection.task_slot();
-        let served = boxed(move || async move {
-            let connection = Arc::new(connection);
-            let _connection = OpenConnection::enter(worker.proxy().clone());
-            let _open = worker.proxy().telemetry.connection();
-            let mut source = source;
-            if let Some(relayed) = relayed {
-                let budget = &worker.proxy().answer_limits.memory;
-                let origin = relayed.origin(&mut tcp, budget);
-                let origin = Box::pin(within(worker.limits().head, origin)).await;
-                if let Ok(Some(origin)) = origin {
-                    Box::pin(connection::relayed(worker, tcp, origin, connection)).await;
-                }
+        let accepted = Accepted {
+            tcp,
+            peer,
+            source,
+            connection,
+        };
+        spawn_connection(&worker, &settings, accepted);
+    }
+}
+
+/// Serves a connection in a separate task of the worker, from the PROXY protocol header or the TLS handshake on.
+fn spawn_connection(worker: &Arc<Worker>, settings: &ConnectionSettings, accepted: Accepted) {
+    let Accepted {
+        mut tcp,
+        peer,
+        source,
+        connection,
+    } = accepted;
+    let (worker, tls) = (worker.clone(), settings.tls.clone());
+    let (http2, health) = (settings.http2, settings.health);
+    let proxy_protocol = settings.proxy_protocol;
+    let relayed = settings.relayed.clone();
+    let wake_queue = worker.wake_queue().clone();
+    let task_slot = connection.task_slot();
+    let served = boxed(move || async move {
+        let connection = Arc::new(connection);
+        let _connection = OpenConnection::enter(worker.proxy().clone());
+        let _open = worker.proxy().telemetry.connection();
+        let mut source = source;
+        if let Some(relayed) = relayed {
+            let budget = &worker.proxy().answer_limits.memory;
+            let origin = relayed.origin(&mut tcp, budget);
+            let origin = Box::pin(within(worker.limits().head, origin)).await;
+            if let Ok(Some(origin)) = origin {
+                Box::pin(connection::relayed(worker, tcp, origin, connection)).await;
+            }
+            return;
+        }
+        if proxy_protocol {
+            // Boxed, as a rare case: a task is as large as its largest branch.
+            match Box::pin(read_header(&worker, &mut tcp, peer)).await {
+                Some(named) => source = source.with_proxy_header(named),
+                None => return,
+            }
+            let prefix = source.connection().limited_prefix();
+            if prefix.is_some_and(|prefix| !connection.count_for(prefix)) {
                 return;
             }
-            if proxy_protocol {
-                // Boxed, as a rare case: a task is as large as its largest branch.
-                match Box::pin(read_header(&worker, &mut tcp, peer)).await {
-                    Some(named) => source = source.with_proxy_header(named),
-                    None => return,
-                }
-                let prefix = source.connection().limited_prefix();
-                if prefix.is_some_and(|prefix| !connection.count_for(prefix)) {
-                    return;
-                }
+        }
+        let Some(tls) = tls else {
+            return connection::plain(worker, tcp, source, connection, (http2, health)).await;
+        };
+        let acceptor = Acceptor::from_server_config(tls.config());
+        let handshake = Box::pin(async move { acceptor.tls_handshake(tcp).await });
+        match within(worker.limits().head, handshake).await {
+            Ok(Ok(stream)) => {
+                Box::pin(connection::tls(worker, stream, source, connection, health)).await
             }
-            let Some(tls) = tls else {
-                return connection::plain(worker, tcp, source, connection, (http2, health)).await;
-            };
-            let acceptor = Acceptor::from_server_config(tls.config());
-            let handshake = Box::pin(async move { acceptor.tls_handshake(tcp).await });
-            match within(worker.limits().head, handshake).await {
-                Ok(Ok(stream)) => {
-                    Box::pin(connection::tls(worker, stream, source, connection, health)).await
-                }
-                Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
-                Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
-            }
-        });
-        let task = tokio::spawn(coalesce_wakes(wake_queue, served));
-        task_slot.set(task.abort_handle());
-    }
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+            Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
+        }
+    });
+    let task = tokio::spawn(coalesce_wakes(wake_queue, served));
+    task_slot.set(task.abort_handle());
 }
 
 /// Reads the PROXY protocol header of a connection, and the named client if any. `None`: the connection is to be closed.

@@ -24,7 +24,7 @@ use super::handed_over::{self, Target};
 use super::head::{self, Origin};
 use super::head_reading::HeadFault;
 use super::health::Probe;
-use super::routes::{self, Found, RouteEntry};
+use super::routes::{self, Found, RouteEntry, Routes};
 use super::session::DownstreamSession;
 use super::socket::CorkHandle;
 use super::source::Source;
@@ -160,22 +160,8 @@ impl Worker {
         let raw = session.as_http1().map(|h1| h1.get_headers_raw_bytes());
         let checked = head::check(&request, raw.as_deref(), &proxy.limits).and(known);
         let current = self.generation.get(proxy);
-        let found = current
-            .generation
-            .routes
-            .find(&request.method, &request.path);
-        let before_routes = match proxy.challenges.reply(&request) {
-            Some(reply) => Some(Dispatch::Challenge(reply)),
-            None if origin.health => Probe::of(&request.method, &request.path).map(Dispatch::Probe),
-            None => None,
-        };
-        let answer = match (checked, before_routes, found) {
-            (Err(error), ..) => Dispatch::Error(None, error),
-            (Ok(()), Some(dispatch), _) => dispatch,
-            (Ok(()), None, Found::Route(entry)) => Dispatch::Drive(entry),
-            (Ok(()), None, Found::OtherMethods { allow, first }) => options(&request, allow, first),
-            (Ok(()), None, Found::None) => Dispatch::Error(None, routes::not_found()),
-        };
+        let routes = &current.generation.routes;
+        let answer = dispatch(proxy, routes, &request, origin, checked);
         let mut client = DownstreamSession::new(session, cork, proxy.limits, memory, &request);
         let mut exchange = Exchange::beginning(request, now);
         proxy.telemetry.begin_trace(&mut exchange);
@@ -380,6 +366,29 @@ enum Dispatch<'p> {
     Challenge(Reply),
     /// A load balancer's own request.
     Probe(Probe),
+}
+
+/// Routes a request. `checked`: the result of the validation of the head.
+fn dispatch<'p>(
+    proxy: &Proxy,
+    routes: &'p Routes,
+    request: &Request,
+    origin: &Origin,
+    checked: Result<(), ApiError>,
+) -> Dispatch<'p> {
+    let found = routes.find(&request.method, &request.path);
+    let before_routes = match proxy.challenges.reply(request) {
+        Some(reply) => Some(Dispatch::Challenge(reply)),
+        None if origin.health => Probe::of(&request.method, &request.path).map(Dispatch::Probe),
+        None => None,
+    };
+    match (checked, before_routes, found) {
+        (Err(error), ..) => Dispatch::Error(None, error),
+        (Ok(()), Some(dispatch), _) => dispatch,
+        (Ok(()), None, Found::Route(entry)) => Dispatch::Drive(entry),
+        (Ok(()), None, Found::OtherMethods { allow, first }) => options(request, allow, first),
+        (Ok(()), None, Found::None) => Dispatch::Error(None, routes::not_found()),
+    }
 }
 
 fn options<'p>(request: &Request, allow: HeaderValue, first: &'p RouteEntry) -> Dispatch<'p> {

@@ -59,97 +59,154 @@ impl DatabaseUrl {
     ///
     /// A predicate with the problem and the remedy.
     pub fn parse(text: &str) -> Result<DatabaseUrl, UrlError> {
-        let failed = |problem: String| UrlError(problem);
-        let rest = text
-            .strip_prefix("postgres://")
-            .or_else(|| text.strip_prefix("postgresql://"))
-            .ok_or_else(|| failed("does not begin with `postgres://`".to_owned()))?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, database) = rest
-            .split_once('/')
-            .filter(|(_, database)| !database.is_empty())
-            .ok_or_else(|| {
-                failed("names no database; use `postgres://user@host:port/database`".to_owned())
-            })?;
-        let (user, host) = authority
-            .rsplit_once('@')
-            .filter(|(user, _)| !user.is_empty())
-            .ok_or_else(|| {
-                failed("names no user; use `postgres://user@host:port/database`".to_owned())
-            })?;
-        if user.contains(':') {
-            return Err(failed(
-                "has a password; put it into `store.password_file` or `store.password_env`"
-                    .to_owned(),
-            ));
-        }
-        let (host, port) = split_port(host)
-            .ok_or_else(|| failed("has a port that is not a number from 1 to 65535".to_owned()))?;
-        let mut host = decode(host).ok_or_else(|| failed("has an invalid host".to_owned()))?;
-        let decoded = |part: &str, what: &str| {
-            decode(part)
-                .filter(|text| !text.contains('\0'))
-                .ok_or_else(|| failed(format!("has an invalid {what}")))
-        };
-        let (mut tls, mut root_certificates) = (None, None);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = decoded(value, name)?;
-            match name {
-                "sslmode" => {
-                    tls = Some(TlsMode::parse(&value).ok_or_else(|| {
-                        failed(format!(
-                            "has the `sslmode` `{value}`; use `disable`, `prefer`, `require`, `verify-ca` or `verify-full`"
-                        ))
-                    })?);
-                }
-                "sslrootcert" => root_certificates = Some(PathBuf::from(value)),
-                "host" => host = value,
-                _ => {
-                    return Err(failed(format!(
-                        "has the unknown parameter `{name}`; use `host`, `sslmode` and `sslrootcert`"
-                    )));
-                }
-            }
-        }
-        let host = match host.as_str() {
-            "" => return Err(failed("names no host".to_owned())),
-            folder if folder.starts_with('/') => Host::Folder(PathBuf::from(folder)),
-            several if several.contains(',') => {
-                return Err(failed(
-                    "names several hosts; use one name that leads to the primary".to_owned(),
-                ));
-            }
-            name => Host::Name(name.trim_matches(['[', ']']).to_owned()),
-        };
-        let tls = tls.unwrap_or(match host {
+        let Address {
+            user,
+            host,
+            port,
+            database,
+            query,
+        } = Address::split(text)?;
+        let parameters = Parameters::read(query, host)?;
+        let host = Host::read(&parameters.host)?;
+        let tls = parameters.tls.unwrap_or(match host {
             Host::Name(_) => TlsMode::default(),
             // A local socket has no use for TLS.
             Host::Folder(_) => TlsMode::Disable,
         });
-        let is_verified = matches!(tls, TlsMode::VerifyCa | TlsMode::VerifyFull);
-        if root_certificates.is_some() && !is_verified {
-            return Err(failed(
-                "has `sslrootcert`, which is not used without `sslmode=verify-ca` or `verify-full`"
-                    .to_owned(),
-            ));
-        }
-        if root_certificates.is_none() && tls == TlsMode::VerifyCa {
-            return Err(failed(
-                "has `sslmode=verify-ca`, by which any certificate of a public authority would do; use `verify-full`, or name your authority by `sslrootcert`"
-                    .to_owned(),
-            ));
-        }
+        let root_certificates = parameters.root_certificates;
+        check_authorities(tls, root_certificates.is_some())?;
         Ok(DatabaseUrl {
             host,
             port,
-            user: decoded(user, "user")?,
-            database: decoded(database, "name of a database")?,
+            user: decode_part(user, "user")?,
+            database: decode_part(database, "name of a database")?,
             tls,
             root_certificates,
             text: Arc::from(text),
         })
     }
+}
+
+impl Host {
+    fn read(text: &str) -> Result<Host, UrlError> {
+        match text {
+            "" => Err(failed("names no host")),
+            folder if folder.starts_with('/') => Ok(Host::Folder(PathBuf::from(folder))),
+            several if several.contains(',') => Err(failed(
+                "names several hosts; use one name that leads to the primary",
+            )),
+            name => Ok(Host::Name(name.trim_matches(['[', ']']).to_owned())),
+        }
+    }
+}
+
+/// The pieces of an address. Host and port are decoded.
+struct Address<'t> {
+    user: &'t str,
+    host: String,
+    port: u16,
+    database: &'t str,
+    query: &'t str,
+}
+
+impl<'t> Address<'t> {
+    fn split(text: &'t str) -> Result<Address<'t>, UrlError> {
+        let rest = text
+            .strip_prefix("postgres://")
+            .or_else(|| text.strip_prefix("postgresql://"))
+            .ok_or_else(|| failed("does not begin with `postgres://`"))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = rest
+            .split_once('/')
+            .filter(|(_, database)| !database.is_empty())
+            .ok_or_else(|| failed("names no database; use `postgres://user@host:port/database`"))?;
+        let (user, host) = authority
+            .rsplit_once('@')
+            .filter(|(user, _)| !user.is_empty())
+            .ok_or_else(|| failed("names no user; use `postgres://user@host:port/database`"))?;
+        if user.contains(':') {
+            return Err(failed(
+                "has a password; put it into `store.password_file` or `store.password_env`",
+            ));
+        }
+        let (host, port) = split_port(host)
+            .ok_or_else(|| failed("has a port that is not a number from 1 to 65535"))?;
+        let host = decode(host).ok_or_else(|| failed("has an invalid host"))?;
+        Ok(Address {
+            user,
+            host,
+            port,
+            database,
+            query,
+        })
+    }
+}
+
+/// The parameters of an address.
+struct Parameters {
+    /// The last `host`, or the host before the parameters.
+    host: String,
+    tls: Option<TlsMode>,
+    root_certificates: Option<PathBuf>,
+}
+
+impl Parameters {
+    /// Reads a query. `host` is the host before the parameters.
+    fn read(query: &str, host: String) -> Result<Parameters, UrlError> {
+        let mut parameters = Parameters {
+            host,
+            tls: None,
+            root_certificates: None,
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = decode_part(value, name)?;
+            match name {
+                "sslmode" => {
+                    parameters.tls = Some(TlsMode::parse(&value).ok_or_else(|| {
+                        UrlError(format!(
+                            "has the `sslmode` `{value}`; use `disable`, `prefer`, `require`, `verify-ca` or `verify-full`"
+                        ))
+                    })?);
+                }
+                "sslrootcert" => parameters.root_certificates = Some(PathBuf::from(value)),
+                "host" => parameters.host = value,
+                _ => {
+                    return Err(UrlError(format!(
+                        "has the unknown parameter `{name}`; use `host`, `sslmode` and `sslrootcert`"
+                    )));
+                }
+            }
+        }
+        Ok(parameters)
+    }
+}
+
+/// Refuses `sslrootcert` without verification, and `verify-ca` without `sslrootcert`.
+fn check_authorities(tls: TlsMode, has_root_certificates: bool) -> Result<(), UrlError> {
+    let is_verified = matches!(tls, TlsMode::VerifyCa | TlsMode::VerifyFull);
+    if has_root_certificates && !is_verified {
+        return Err(failed(
+            "has `sslrootcert`, which is not used without `sslmode=verify-ca` or `verify-full`",
+        ));
+    }
+    if !has_root_certificates && tls == TlsMode::VerifyCa {
+        return Err(failed(
+            "has `sslmode=verify-ca`, by which any certificate of a public authority would do; use `verify-full`, or name your authority by `sslrootcert`",
+        ));
+    }
+    Ok(())
+}
+
+/// Decodes a piece of an address. The noun is for the error.
+fn decode_part(part: &str, noun: &str) -> Result<String, UrlError> {
+    decode(part)
+        .filter(|text| !text.contains('\0'))
+        .ok_or_else(|| UrlError(format!("has an invalid {noun}")))
+}
+
+fn failed(problem: &str) -> UrlError {
+    UrlError(problem.to_owned())
 }
 
 /// Host and port; `None` for an invalid port.

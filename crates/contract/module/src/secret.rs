@@ -56,62 +56,19 @@ impl Named<'_> {
         inputs: &dyn Inputs,
         problems: &mut Problems,
     ) -> Option<SecretString> {
-        let key = |name: &str| format!("{}.{name}", self.section);
         let ((variable, in_variable), (file, in_file)) = (self.variable, self.file);
         let (name, at, text) = match (in_variable, in_file) {
             (None, None) => return None,
             (Some(_), Some(at)) => {
                 let message = format_args!("is set beside `{variable}`; keep one of them");
-                problems.note(key(file), at, message);
+                problems.note(self.key(file), at, message);
                 return None;
             }
             (Some(at), None) => {
-                // The text is not repeated: the text is likely the key itself.
-                if !is_variable(at) {
-                    problems.note(
-                        key(variable),
-                        at,
-                        format_args!(
-                            "is not the name of a variable; name the variable that contains the {noun}; do not write the {noun} itself"
-                        ),
-                    );
-                    return None;
-                }
-                let Some(value) = inputs.variable(at) else {
-                    problems.note(
-                        key(variable),
-                        at,
-                        format_args!(
-                            "names the variable `{}`, which is not set; set it",
-                            at.value
-                        ),
-                    );
-                    return None;
-                };
-                (variable, at, value.to_owned())
+                let text = self.read_variable(at, noun, inputs, problems)?;
+                (variable, at, text)
             }
-            (None, Some(at)) => match inputs
-                .file(at)
-                .and_then(|bytes| std::io::read_to_string(&*bytes))
-            {
-                Ok(text) => {
-                    if inputs.is_world_readable(at) {
-                        problems.warn(key(file), world_readable(&inputs.path(at)));
-                    }
-                    (file, at, text)
-                }
-                Err(error) => {
-                    problems.note(
-                        key(file),
-                        at,
-                        format_args!(
-                            "names `{}`, which cannot be read ({error}); name a file that the gateway's user may read",
-                            inputs.path(at).display()
-                        ),
-                    );
-                    return None;
-                }
-            },
+            (None, Some(at)) => (file, at, self.read_file(at, inputs, problems)?),
         };
         let secret = text.trim();
         if is_quoted(secret) {
@@ -119,11 +76,11 @@ impl Named<'_> {
                 "names `{}`, which contains a {noun} in quotes; they are sent as a part of it: leave them out",
                 at.value
             );
-            problems.warn(key(name), message);
+            problems.warn(self.key(name), message);
         }
         if secret.is_empty() || !is_good(secret) {
             problems.note(
-                key(name),
+                self.key(name),
                 at,
                 format_args!(
                     "names `{}`, which contains no {noun}; a {noun} is {form}",
@@ -133,6 +90,77 @@ impl Named<'_> {
             return None;
         }
         Some(SecretString::from(secret.to_owned()))
+    }
+
+    /// The value of the variable that `at` names. `None` with a problem.
+    fn read_variable(
+        &self,
+        at: &At<String>,
+        noun: &str,
+        inputs: &dyn Inputs,
+        problems: &mut Problems,
+    ) -> Option<String> {
+        let key = self.key(self.variable.0);
+        // The text is not repeated: the text is likely the key itself.
+        if !is_variable(at) {
+            problems.note(
+                key,
+                at,
+                format_args!(
+                    "is not the name of a variable; name the variable that contains the {noun}; do not write the {noun} itself"
+                ),
+            );
+            return None;
+        }
+        let Some(value) = inputs.variable(at) else {
+            problems.note(
+                key,
+                at,
+                format_args!(
+                    "names the variable `{}`, which is not set; set it",
+                    at.value
+                ),
+            );
+            return None;
+        };
+        Some(value.to_owned())
+    }
+
+    /// The content of the file that `at` names. `None` with a problem. Warns of a file that every user can read.
+    fn read_file(
+        &self,
+        at: &At<String>,
+        inputs: &dyn Inputs,
+        problems: &mut Problems,
+    ) -> Option<String> {
+        let key = self.key(self.file.0);
+        match inputs
+            .file(at)
+            .and_then(|bytes| std::io::read_to_string(&*bytes))
+        {
+            Ok(text) => {
+                if inputs.is_world_readable(at) {
+                    problems.warn(key, world_readable(&inputs.path(at)));
+                }
+                Some(text)
+            }
+            Err(error) => {
+                problems.note(
+                    key,
+                    at,
+                    format_args!(
+                        "names `{}`, which cannot be read ({error}); name a file that the gateway's user may read",
+                        inputs.path(at).display()
+                    ),
+                );
+                None
+            }
+        }
+    }
+
+    /// The key of a setting, with the section.
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.section)
     }
 }
 

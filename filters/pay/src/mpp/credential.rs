@@ -58,25 +58,7 @@ impl Credential {
     /// Parses and verifies the token that follows `Payment` and a space. The checks come in the order of the scheme: form, method, binding,
     /// expiry, owner, payload.
     pub fn read(token: &str, expected: &Expected<'_>) -> Result<Credential, CredentialError> {
-        let malformed = |detail| CredentialError {
-            code: ErrorCode::MalformedCredential,
-            detail,
-        };
-        let invalid = |detail| CredentialError {
-            code: ErrorCode::InvalidChallenge,
-            detail,
-        };
-        if token.len() > BYTES_MAX {
-            return Err(malformed("The credential is larger than 16 KiB."));
-        }
-        let json = URL_SAFE_NO_PAD
-            .decode(token)
-            .map_err(|_| malformed("The credential is not base64url without padding."))?;
-        let Ok(Unambiguous(Value::Object(whole))) = serde_json::from_slice(&json) else {
-            return Err(malformed(
-                "The credential is not a JSON object without duplicate members.",
-            ));
-        };
+        let whole = parse(token)?;
         let (Some(challenge), Some(payload)) =
             (object(&whole, "challenge"), object(&whole, "payload"))
         else {
@@ -85,32 +67,10 @@ impl Credential {
         let Some(returned) = ReturnedChallenge::read(challenge) else {
             return Err(malformed("A parameter of the challenge is not a string."));
         };
-        let binding = &returned.binding;
-        if binding.method != METHOD || Intent::of(binding.intent).is_none() {
-            return Err(CredentialError {
-                code: ErrorCode::MethodUnsupported,
-                detail: "Only the method `paypal` with the intent `charge` or `subscription` is supported.",
-            });
-        }
-        if !binding.holds(returned.id, expected.secrets) {
-            return Err(invalid(
-                "The challenge was not issued here, or was modified.",
-            ));
-        }
-        // Some clients ignore the challenge's field and send the credential in `Authorization`, after the owner has paid.
-        if binding.header.is_empty() && expected.field != PaymentField::Authorization {
-            return Err(invalid(
-                "Send the credential of this challenge in `Authorization`.",
-            ));
-        }
-        if !binding.digest.is_empty() && binding.digest != digest(expected.body) {
-            return Err(invalid(
-                "The challenge was issued for a request with another body.",
-            ));
-        }
+        returned.check_binding(expected)?;
         // The binding holds. An unreadable value from here on was not issued here.
         let not_issued = invalid("The challenge was not issued here, or was modified.");
-        let expires = Timestamp::from_rfc3339(binding.expires).ok_or(not_issued)?;
+        let expires = Timestamp::from_rfc3339(returned.binding.expires).ok_or(not_issued)?;
         if expires <= expected.now {
             return Err(CredentialError {
                 code: ErrorCode::PaymentExpired,
@@ -176,6 +136,34 @@ impl<'v> ReturnedChallenge<'v> {
         })
     }
 
+    /// Checks method, binding, field and body.
+    fn check_binding(&self, expected: &Expected<'_>) -> Result<(), CredentialError> {
+        let binding = &self.binding;
+        if binding.method != METHOD || Intent::of(binding.intent).is_none() {
+            return Err(CredentialError {
+                code: ErrorCode::MethodUnsupported,
+                detail: "Only the method `paypal` with the intent `charge` or `subscription` is supported.",
+            });
+        }
+        if !binding.holds(self.id, expected.secrets) {
+            return Err(invalid(
+                "The challenge was not issued here, or was modified.",
+            ));
+        }
+        // Some clients ignore the challenge's field and send the credential in `Authorization`, after the owner has paid.
+        if binding.header.is_empty() && expected.field != PaymentField::Authorization {
+            return Err(invalid(
+                "Send the credential of this challenge in `Authorization`.",
+            ));
+        }
+        if !binding.digest.is_empty() && binding.digest != digest(expected.body) {
+            return Err(invalid(
+                "The challenge was issued for a request with another body.",
+            ));
+        }
+        Ok(())
+    }
+
     fn id_bytes(&self) -> Option<[u8; 32]> {
         let id = URL_SAFE_NO_PAD.decode(self.id).ok()?;
         id.try_into().ok()
@@ -195,6 +183,36 @@ impl<'v> ReturnedChallenge<'v> {
         let request = decoded(self.binding.request)?;
         let id = request.get("methodDetails")?.get("subscriptionId")?;
         id.as_str().map(str::to_owned)
+    }
+}
+
+/// The JSON object of a token.
+fn parse(token: &str) -> Result<Map<String, Value>, CredentialError> {
+    if token.len() > BYTES_MAX {
+        return Err(malformed("The credential is larger than 16 KiB."));
+    }
+    let json = URL_SAFE_NO_PAD
+        .decode(token)
+        .map_err(|_| malformed("The credential is not base64url without padding."))?;
+    let Ok(Unambiguous(Value::Object(whole))) = serde_json::from_slice(&json) else {
+        return Err(malformed(
+            "The credential is not a JSON object without duplicate members.",
+        ));
+    };
+    Ok(whole)
+}
+
+fn malformed(detail: &'static str) -> CredentialError {
+    CredentialError {
+        code: ErrorCode::MalformedCredential,
+        detail,
+    }
+}
+
+fn invalid(detail: &'static str) -> CredentialError {
+    CredentialError {
+        code: ErrorCode::InvalidChallenge,
+        detail,
     }
 }
 

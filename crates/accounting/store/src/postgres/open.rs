@@ -1,17 +1,20 @@
 //! Opening of a store: server, schema, lease and epoch in one transaction, then the threads.
 
+mod opening;
+
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use self::opening::Opened;
+pub(super) use self::opening::enter;
 use super::claim::Claim;
 use super::engine::PostgresEngine;
 use super::failure::{Names, PROFILE, open_error, row_open_error, write_open_error};
 use super::feed::Feed;
 use super::lease::{self, Holder, Lease, Renewer};
-use super::nodes::NodeLease;
 use super::options::{NodeRole, Options};
 use super::read::Pool;
 use super::schema;
@@ -20,16 +23,14 @@ use super::writer::{Writer, set_idle_limit};
 use crate::allotment::LEFT;
 use crate::commit::{self, Settings, Shared, StartError};
 use crate::commit_id;
-use crate::engine::{Epochs, NewRun, RowError, Select as _, Sql as _, WriteError, values};
-use crate::error::{OpenError, STOP_THE_OTHER};
+use crate::engine::{RowError, Select as _, values};
+use crate::error::OpenError;
 use crate::outage::Outage;
 use crate::reader::{OpenedStore, Reader};
 use crate::rows::RootSecret;
 use crate::schema::SCHEMA;
-use crate::spool::{Owner, Spool};
+use crate::spool::{Owner, Spool, SpoolFile, SpooledUnit};
 use crate::store::Store;
-use crate::tables::allotment::remove_caps;
-use crate::threads;
 use tollgate_postgres::{Connection, Target, WAIT};
 
 /// The number of a node that is alone, under any name: the node's ledger in memory decides on all credit.
@@ -38,20 +39,15 @@ const ALONE: i64 = 1;
 /// Interval at which the outage of a database is noticed.
 const OUTAGE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Pause between two reads of a lease that is about to end.
-const LEASE_PAUSE: Duration = Duration::from_millis(200);
-
-/// The state found and taken by an opening.
-pub(super) struct Opened {
-    pub(super) connection: Connection,
-    pub(super) node: i64,
-    pub(super) epoch: i64,
-    pub(super) root_secret: RootSecret,
-    /// The number of the last change of the cluster: every later read includes this change.
-    pub(super) change: i64,
-    pub(super) spool: Claim,
-    /// When the lease was taken, since the boot.
-    pub(super) renewed: Duration,
+/// The node whose threads are started, and the state that the threads share.
+struct NodeThreads<'o> {
+    options: &'o Options,
+    target: &'o Arc<Target>,
+    names: Arc<Names>,
+    node: i64,
+    epoch: i64,
+    shared: &'o Arc<Shared>,
+    outage: &'o Arc<Outage>,
 }
 
 /// Opens the store of a database with exclusive ownership, and creates the store in an empty database.
@@ -68,81 +64,22 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         spool,
         renewed,
     } = opened;
-    let on_failure = std::mem::replace(&mut options.on_failure, Box::new(|_| {}));
     let outage = Arc::new(Outage::new(options.outage, options.clock.clone(), renewed));
-    let mut shared = Shared::new(options.queue_max, on_failure);
-    if let (Some(spool), Some(found)) = (&options.spool, spool.read(&connection, node, &name)?) {
-        let (queue, outage) = (Arc::clone(&shared.queue), Arc::clone(&outage));
-        let gauges = Arc::clone(&shared.gauges);
-        let spool = Spool::new(found, spool.bytes_max, queue, outage, gauges);
-        shared.spool = Some(Arc::new(spool));
-    }
-    shared.outage = Some(Arc::clone(&outage));
-    let shared = Arc::new(shared);
-    let thread = |source| OpenError::File {
-        action: "start a thread for",
-        path: PathBuf::from(&name),
-        source,
-    };
-    let renewing = Connection::open(&target).and_then(lease::limited);
-    let renewing = renewing.map_err(|error| open_error(&name, "open", error))?;
-    let names = Arc::new(Names {
-        database: name.clone(),
-        node: (options.role == NodeRole::OneOfMany).then(|| options.node_name.clone()),
-    });
-    let renewer = Renewer {
-        target: Arc::clone(&target),
-        names: Arc::clone(&names),
-        connection: Some(renewing),
+    let found = spool.read(&connection, node, &name)?;
+    let shared = Arc::new(share(&mut options, found, &outage));
+    let threads = NodeThreads {
+        options: &options,
+        target: &target,
+        names: Arc::new(Names {
+            database: name.clone(),
+            node: (options.role == NodeRole::OneOfMany).then(|| options.node_name.clone()),
+        }),
         node,
         epoch,
-        shared: Arc::clone(&shared),
-        outage: Arc::clone(&outage),
-        monotonic_us: Arc::clone(&options.monotonic_us),
-        is_leader: false,
-        is_late: false,
-        recorded: None,
-        is_comparing_late: false,
+        shared: &shared,
+        outage: &outage,
     };
-    let renewal = renewer.start().map_err(thread)?;
-    let writer = Writer::new(
-        Arc::clone(&target),
-        connection,
-        (node, epoch),
-        Arc::clone(&outage),
-    )
-    .map_err(|error| row_open_error(&name, error))?;
-    let watch = watch_outage(&shared, &outage).map_err(thread)?;
-    let writes = |spool| write_spool(&shared, &outage, spool);
-    let spooling = shared.spool.as_ref().map(writes);
-    let spooling = spooling.transpose().map_err(thread)?;
-    // Every later read includes all changes so far.
-    let now = (options.monotonic_us)();
-    shared.gauges.feed_read_us.store(now.max(1), Relaxed);
-    let feed = match options.role {
-        NodeRole::OneOfMany => {
-            let feed = Feed {
-                target: Arc::clone(&target),
-                names: Arc::clone(&names),
-                connection: None,
-                number: change,
-                shared: Arc::clone(&shared),
-                monotonic_us: Arc::clone(&options.monotonic_us),
-                is_late: false,
-            };
-            Some(feed.start().map_err(thread)?)
-        }
-        NodeRole::Alone | NodeRole::Recovery(_) => None,
-    };
-    let engine = PostgresEngine {
-        names,
-        writer,
-        renewal,
-        outage: watch,
-        spooling,
-        spool: shared.spool.clone(),
-        feed,
-    };
+    let engine = threads.start(connection, change)?;
     let settings = Settings {
         node,
         epoch,
@@ -156,12 +93,113 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         StartError::Row(error) => row_open_error(&name, error),
         StartError::Write(error) => write_open_error(&name, error),
         StartError::Failure(failure) => OpenError::Stopped(failure),
-        StartError::Thread(error) => thread(error),
+        StartError::Thread(error) => thread_error(&name, error),
     })?;
     Ok(Arc::new(OpenedStore {
         reader: Reader::new(Arc::new(Pool::new(target))),
         writing,
     }))
+}
+
+/// The writer's state, with the outage and the spool of the node. `found` is the spool's file with the units left by an earlier run. Takes
+/// `on_failure` out of the options.
+fn share(
+    options: &mut Options,
+    found: Option<(SpoolFile, Vec<SpooledUnit>)>,
+    outage: &Arc<Outage>,
+) -> Shared {
+    let on_failure = std::mem::replace(&mut options.on_failure, Box::new(|_| {}));
+    let mut shared = Shared::new(options.queue_max, on_failure);
+    if let (Some(spool), Some(found)) = (&options.spool, found) {
+        let (queue, outage) = (Arc::clone(&shared.queue), Arc::clone(outage));
+        let gauges = Arc::clone(&shared.gauges);
+        let spool = Spool::new(found, spool.bytes_max, queue, outage, gauges);
+        shared.spool = Some(Arc::new(spool));
+    }
+    shared.outage = Some(Arc::clone(outage));
+    shared
+}
+
+impl NodeThreads<'_> {
+    /// Starts the threads of the node, and prepares its writer on `connection`. `change` is the number of the cluster's last change.
+    fn start(self, connection: Connection, change: i64) -> Result<PostgresEngine, OpenError> {
+        let name = &self.names.database;
+        let thread = |source| thread_error(name, source);
+        let (shared, outage) = (self.shared, self.outage);
+        let renewal = self.start_renewal()?;
+        let run = (self.node, self.epoch);
+        let writer = Writer::new(Arc::clone(self.target), connection, run, Arc::clone(outage))
+            .map_err(|error| row_open_error(name, error))?;
+        let watch = watch_outage(shared, outage).map_err(thread)?;
+        let writes = |spool| write_spool(shared, outage, spool);
+        let spooling = shared.spool.as_ref().map(writes);
+        let spooling = spooling.transpose().map_err(thread)?;
+        // Every later read includes all changes so far.
+        let now = (self.options.monotonic_us)();
+        shared.gauges.feed_read_us.store(now.max(1), Relaxed);
+        let feed = self.start_feed(change)?;
+        Ok(PostgresEngine {
+            writer,
+            renewal,
+            outage: watch,
+            spooling,
+            spool: shared.spool.clone(),
+            feed,
+            names: self.names,
+        })
+    }
+
+    /// Starts the renewal of the lease, on a separate connection.
+    fn start_renewal(&self) -> Result<Ticker, OpenError> {
+        let name = &self.names.database;
+        let renewing = Connection::open(self.target).and_then(lease::limited);
+        let renewing = renewing.map_err(|error| open_error(name, "open", error))?;
+        let renewer = Renewer {
+            target: Arc::clone(self.target),
+            names: Arc::clone(&self.names),
+            connection: Some(renewing),
+            node: self.node,
+            epoch: self.epoch,
+            shared: Arc::clone(self.shared),
+            outage: Arc::clone(self.outage),
+            monotonic_us: Arc::clone(&self.options.monotonic_us),
+            is_leader: false,
+            is_late: false,
+            recorded: None,
+            is_comparing_late: false,
+        };
+        renewer.start().map_err(|source| thread_error(name, source))
+    }
+
+    /// Starts the feed of the changes after `change`, for one of several nodes.
+    fn start_feed(&self, change: i64) -> Result<Option<Ticker>, OpenError> {
+        match self.options.role {
+            NodeRole::OneOfMany => {
+                let feed = Feed {
+                    target: Arc::clone(self.target),
+                    names: Arc::clone(&self.names),
+                    connection: None,
+                    number: change,
+                    shared: Arc::clone(self.shared),
+                    monotonic_us: Arc::clone(&self.options.monotonic_us),
+                    is_late: false,
+                };
+                let started = feed.start();
+                let started = started.map_err(|source| thread_error(&self.names.database, source));
+                started.map(Some)
+            }
+            NodeRole::Alone | NodeRole::Recovery(_) => Ok(None),
+        }
+    }
+}
+
+/// A thread of the store that was not started.
+fn thread_error(name: &str, source: std::io::Error) -> OpenError {
+    OpenError::File {
+        action: "start a thread for",
+        path: PathBuf::from(name),
+        source,
+    }
 }
 
 /// Starts the thread that refuses new operations while the database does not answer.
@@ -434,177 +472,6 @@ pub(super) fn target(options: &Options) -> Result<Target, OpenError> {
     })
 }
 
-/// Takes the lease of the node and raises its epoch. Waits for the end of an unrenewed lease, and for the end of a recovery.
-pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenError> {
-    let name = options.url.to_string();
-    let connection = Connection::open(target).map_err(|error| open_error(&name, "open", error))?;
-    prepare(&connection, &name)?;
-    let clock = &options.clock;
-    // Maximum wait for the end of an unrenewed lease.
-    let wait_max = options.outage.lease + Duration::from_secs(1);
-    let mut give_up = clock.elapsed() + wait_max;
-    let mut claim = Claim::open(options, matches!(options.role, NodeRole::Recovery(_)))?;
-    let mut first = None;
-    let mut waits_for = None;
-    loop {
-        begin(&connection, &name, options)?;
-        let root_secret = root_secret(&connection, &options.random)
-            .map_err(|error| write_open_error(&name, error))?;
-        let (node, lease) = choose(&connection, options, &claim)?;
-        if options.is_automatic {
-            refuse_running(&connection, node, &name)?;
-        }
-        let end = |end: &str| {
-            let ended = connection.run_all(end);
-            ended.map_err(|error| open_error(&name, "open", error))
-        };
-        let held = match lease {
-            Lease::Held(held) => held,
-            Lease::Free(until) => {
-                let known = nodes(&connection).map_err(|error| row_open_error(&name, error))?;
-                let known = known.iter().find(|(id, _)| *id == node);
-                let node_name = match (options.role, known) {
-                    (NodeRole::Recovery(_), Some((_, known))) => known,
-                    _ => &options.node_name,
-                };
-                if commit_id::has_allotments(node) {
-                    schema::record_several_nodes(&connection)
-                        .map_err(|error| open_error(&name, "open", error))?;
-                } else {
-                    remove_caps(&connection).map_err(|error| open_error(&name, "open", error))?;
-                }
-                let run = NewRun {
-                    node,
-                    name: node_name,
-                    now: options.now,
-                };
-                let epoch = connection
-                    .raise_epoch(&run)
-                    .map_err(|error| write_open_error(&name, error))?;
-                let is_recovery = matches!(options.role, NodeRole::Recovery(_));
-                let renewed = options.clock.since_boot();
-                let owner = Owner {
-                    database: Owner::database(&root_secret),
-                    node,
-                    name: run.name.to_owned(),
-                    epoch,
-                };
-                claim.check(&owner, options.role)?;
-                let grace = match claim.is_some() {
-                    true => options.outage.grace,
-                    false => Duration::ZERO,
-                };
-                let failed = |error| open_error(&name, "open", error);
-                let run = (node, epoch);
-                if !lease::take(&connection, run, until, options.outage.lease, is_recovery)
-                    .map_err(failed)?
-                {
-                    end("ROLLBACK")?;
-                    continue;
-                }
-                lease::record_spool(&connection, run, grace).map_err(failed)?;
-                // Locked until the end of the transaction, as by each commit that changes shared state: the next removal of changes sees
-                // the lease.
-                let sql = "SELECT number FROM cluster WHERE id = 1 FOR UPDATE";
-                let change = connection
-                    .number(sql, values![])
-                    .map_err(|error| row_open_error(&name, error))?;
-                end("COMMIT")?;
-                claim.take_over(owner)?;
-                schema::leave_room(&connection);
-                return Ok(Opened {
-                    connection,
-                    node,
-                    epoch,
-                    root_secret,
-                    change,
-                    spool: claim,
-                    renewed,
-                });
-            }
-        };
-        end("COMMIT")?;
-        if held.is_recovery {
-            // The recovery ends without help: several processes start at once after an earlier process has left state. A recovery that
-            // hangs loses its lease.
-            if waits_for.as_ref() != Some(&held.holder) {
-                let holder = Holder::describe(&held.holder);
-                tracing::info!(%holder, "waiting for the recovery of a node");
-                waits_for = Some(held.holder);
-            }
-            (first, give_up) = (None, clock.elapsed() + wait_max);
-            threads::sleep(LEASE_PAUSE);
-            continue;
-        }
-        if let (true, Some(left)) = (held.is_over, held.spooling()) {
-            let known = nodes(&connection).map_err(|error| row_open_error(&name, error))?;
-            let known = known.into_iter().find(|(id, _)| *id == held.node);
-            return Err(OpenError::Spooling {
-                database: name,
-                name: known.map(|(_, name)| name).unwrap_or_default(),
-                seconds: left.as_secs() + 1,
-            });
-        }
-        let is_renewed = first.get_or_insert(held.held_until) != &held.held_until;
-        if is_renewed || clock.elapsed() >= give_up {
-            let holder = Holder::describe(&held.holder);
-            return Err(
-                match held.node == node && options.role == NodeRole::OneOfMany {
-                    true => OpenError::NodeInUse {
-                        database: name,
-                        name: options.node_name.clone(),
-                        holder,
-                    },
-                    false => OpenError::InUse {
-                        path: PathBuf::from(name),
-                        holder,
-                        remedy: in_use_remedy(options.role, held.node),
-                    },
-                },
-            );
-        }
-        threads::sleep(LEASE_PAUSE);
-    }
-}
-
-/// Refuses the recovery of a node whose process may still end answers. The process may have renewed its lease after the node was found to
-/// have ended.
-fn refuse_running(connection: &Connection, node: i64, name: &str) -> Result<(), OpenError> {
-    let found = lease::find(connection, node).map_err(|error| row_open_error(name, error))?;
-    let lease = found.map(|found| NodeLease::of(&found));
-    match lease.filter(|lease| !lease.may_be_recovered()) {
-        None => Ok(()),
-        Some(lease) => Err(OpenError::InUse {
-            path: PathBuf::from(name),
-            holder: lease.holder,
-            remedy: in_use_remedy(NodeRole::Recovery(node), node),
-        }),
-    }
-}
-
-/// The remedy against another process that has the database as the node `held`.
-fn in_use_remedy(role: NodeRole, held: i64) -> &'static str {
-    match (role, commit_id::has_allotments(held)) {
-        (NodeRole::Recovery(_), _) => "the node runs: stop it first, or leave it",
-        (NodeRole::Alone, true) => {
-            "several gateways work on it: set `store.node` here too, or give this one another database"
-        }
-        (NodeRole::OneOfMany, false) => {
-            "that gateway has no `store.node`: stop it and set one there too, or give this one another database"
-        }
-        _ => STOP_THE_OTHER,
-    }
-}
-
-/// The root secret of the store, made by the store's first run.
-fn root_secret(connection: &Connection, random: &RootSecret) -> Result<RootSecret, WriteError> {
-    let text = base16ct::lower::encode_string(&random.0);
-    let sql = "INSERT INTO meta (k, v) VALUES ('secret', ?1) ON CONFLICT (k) DO NOTHING";
-    connection.execute(sql, values![text])?;
-    find_secret(connection)?
-        .ok_or_else(|| RowError::Damaged("it has no root secret".to_owned()).into())
-}
-
 fn find_secret(connection: &Connection) -> Result<Option<RootSecret>, RowError> {
     let sql = "SELECT v FROM meta WHERE k = 'secret'";
     let text = connection.first(sql, values![], |row| row.get::<String>(0))?;
@@ -615,37 +482,13 @@ fn find_secret(connection: &Connection) -> Result<Option<RootSecret>, RowError> 
         .then_some(RootSecret(secret)))
 }
 
-impl Epochs for Connection {
-    /// Waits for commits of the node that are under way: these commits have locked the node's row.
-    fn raise_epoch(&self, run: &NewRun<'_>) -> Result<i64, WriteError> {
-        let (first, last) = commit_id::range(run.node);
-        let sql = "SELECT id FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
-        let journal = self.number(sql, values![first, last])?;
-        let (_, journal, _) = commit_id::numbers(journal);
-        let sql = "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, CAST(?4 AS BIGINT) + 1, ?2, 0, ?3)
-            ON CONFLICT (id) DO UPDATE SET epoch = greatest(nodes.epoch, CAST(?4 AS BIGINT)) + 1,
-                name = excluded.name, started_at = excluded.started_at
-            RETURNING epoch";
-        let epoch = self.number(sql, values![run.node, run.name, run.now, journal])?;
-        if epoch > commit_id::EPOCH_MAX {
-            return Err(WriteError::Row(RowError::Damaged(format!(
-                "its epoch {epoch} is greater than its journal can store"
-            ))));
-        }
-        let sql =
-            "INSERT INTO node_marks (id) VALUES (?1) ON CONFLICT (id) DO UPDATE SET commits = 0";
-        self.execute(sql, values![run.node])?;
-        Ok(epoch)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tollgate_clock::{Clock, Timestamp};
 
     use super::*;
     use crate::outage::OutageTimes;
-    use crate::spool::SpoolFile;
+    use crate::threads;
 
     /// One thread did both, and a stalled disk kept the node from noticing the outage.
     #[test]

@@ -16,7 +16,7 @@ use crate::commit_id;
 use crate::engine::{
     Accounts, DayRange, JournalRows, KeySet, Reading as _, RowError, Select, Sql, values,
 };
-use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
+use crate::entries::{Body, Entry, LedgerPart, Record};
 use crate::error::ReadError;
 use crate::journal::Packer;
 use crate::plan::{PaymentRow, SubscriptionRow};
@@ -219,86 +219,24 @@ impl Operations {
     }
 }
 
+/// The contents of the journal by account, less the contents of the derived tables.
+type Digests = HashMap<AccountId, RecordDigest>;
+
 /// Finds accounts whose postings, usage totals or references differ from the journal.
 fn posting_differences(sql: &dyn Sql, each: &mut dyn FnMut(AccountId)) -> Result<(), RowError> {
-    let mut digests: HashMap<AccountId, RecordDigest> = HashMap::new();
-    let mut packer = Packer::default();
-    let mut totals = DayTotals::default();
-    let mut added = Ok(());
-    let mut text = |record: &Record<'_>| -> Result<Vec<u8>, DecodeError> {
-        packer.push(&record.part()?);
-        Ok(packer.finish())
-    };
-    let mut journal = |record: Record<'_>, is_posted: bool| {
-        let digest = digests.entry(record.account()).or_default();
-        if is_posted && record.is_owner_visible() {
-            digest.add(&text(&record)?, 1);
-            if let (Some(used), Ok(())) = (record.part()?.usage(), &added) {
-                added = totals.add(sql, &used);
-            }
-        }
-        if let LedgerPart::Credit {
-            operation,
-            kind,
-            amount,
-            reference,
-            ..
-        } = record.part()?
-        {
-            let booked = booked(operation.as_bytes(), kind.code(), amount.get(), &reference);
-            digest.add(booked.as_bytes(), 1);
-        }
-        Ok(())
-    };
-    let read = each_record(sql, JournalRows::Posted, &mut |_, record| {
-        journal(record, true)
-    })
-    .and_then(|()| {
-        each_record(sql, JournalRows::Unposted, &mut |_, record| {
-            journal(record, false)
-        })
-    });
-    match read {
+    let mut digests = Digests::new();
+    let Some(totals) = add_journal(sql, &mut digests)? else {
         // Unreadable records show as a seal mismatch.
-        Err(RowError::Damaged(_)) => return Ok(()),
-        other => other?,
-    }
-    added?;
-    // Totals of a release without usage totals are derived at the next start.
-    if tables::marks::are_days_posted(sql)? {
-        for (account, day) in totals.each() {
-            let digest = digests.entry(account).or_default();
-            digest.add(format!("{day:?}").as_bytes(), 1);
-        }
-        tables::usage_days::read(sql, DayRange::Posted, &mut |account, day| {
-            let digest = digests.entry(account).or_default();
-            digest.add(format!("{day:?}").as_bytes(), -1);
-        })?;
-    }
+        return Ok(());
+    };
+    compare_days(sql, &mut digests, &totals)?;
     // Removed records on pages count as if the records were in the journal.
     tables::carry::pages(sql, &mut |account, carried| {
         let digest = digests.entry(account).or_default();
         digest.records = digest.records.wrapping_add(carried.records);
         digest.sum = digest.sum.wrapping_add(carried.sum);
     })?;
-    let mut wrong = Vec::new();
-    tables::pages::all(sql, &mut |page| {
-        let digest = digests.entry(page.account).or_default();
-        let (mut at_min, mut at_max) = (Timestamp::MAX, Timestamp::MIN);
-        let read = Body::read(page.body).and_then(|body| {
-            body.records().try_for_each(|record| {
-                let record = record?;
-                at_min = at_min.min(record.at());
-                at_max = at_max.max(record.at());
-                digest.add(&text(&record)?, -1);
-                Ok(())
-            })
-        });
-        if read.is_err() || (at_min, at_max) != (page.at_min, page.at_max) {
-            wrong.push(page.account);
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
+    let mut wrong = subtract_pages(sql, &mut digests)?;
     tables::bookings::all(sql, &mut |booking| {
         let digest = digests.entry(booking.account).or_default();
         let booked = booked(
@@ -317,6 +255,85 @@ fn posting_differences(sql: &dyn Sql, each: &mut dyn FnMut(AccountId)) -> Result
     wrong.dedup();
     wrong.into_iter().for_each(each);
     Ok(())
+}
+
+/// Adds the posted records and all bookings of the journal. Returns the usage of the posted records; `None` if a record is unreadable.
+fn add_journal(sql: &dyn Sql, digests: &mut Digests) -> Result<Option<DayTotals>, RowError> {
+    let mut packer = Packer::default();
+    let mut totals = DayTotals::default();
+    let mut added = Ok(());
+    let mut add = |record: Record<'_>, is_posted: bool| {
+        let digest = digests.entry(record.account()).or_default();
+        if is_posted && record.is_owner_visible() {
+            digest.add_record(&mut packer, &record, 1)?;
+            if let (Some(used), Ok(())) = (record.part()?.usage(), &added) {
+                added = totals.add(sql, &used);
+            }
+        }
+        if let LedgerPart::Credit {
+            operation,
+            kind,
+            amount,
+            reference,
+            ..
+        } = record.part()?
+        {
+            let booked = booked(operation.as_bytes(), kind.code(), amount.get(), &reference);
+            digest.add(booked.as_bytes(), 1);
+        }
+        Ok(())
+    };
+    let read =
+        each_record(sql, JournalRows::Posted, &mut |_, record| add(record, true)).and_then(|()| {
+            each_record(sql, JournalRows::Unposted, &mut |_, record| {
+                add(record, false)
+            })
+        });
+    match read {
+        Err(RowError::Damaged(_)) => return Ok(None),
+        other => other?,
+    }
+    added?;
+    Ok(Some(totals))
+}
+
+/// Adds the usage totals of the journal, and subtracts the stored totals. Totals of a release without usage totals are derived at the next
+/// start.
+fn compare_days(sql: &dyn Sql, digests: &mut Digests, totals: &DayTotals) -> Result<(), RowError> {
+    if !tables::marks::are_days_posted(sql)? {
+        return Ok(());
+    }
+    for (account, day) in totals.each() {
+        let digest = digests.entry(account).or_default();
+        digest.add(format!("{day:?}").as_bytes(), 1);
+    }
+    tables::usage_days::read(sql, DayRange::Posted, &mut |account, day| {
+        let digest = digests.entry(account).or_default();
+        digest.add(format!("{day:?}").as_bytes(), -1);
+    })
+}
+
+/// Subtracts the records of all pages. Returns the accounts of unreadable pages, and of pages with wrong times.
+fn subtract_pages(sql: &dyn Sql, digests: &mut Digests) -> Result<Vec<AccountId>, RowError> {
+    let mut packer = Packer::default();
+    let mut wrong = Vec::new();
+    tables::pages::all(sql, &mut |page| {
+        let digest = digests.entry(page.account).or_default();
+        let (mut at_min, mut at_max) = (Timestamp::MAX, Timestamp::MIN);
+        let read = Body::read(page.body).and_then(|body| {
+            body.records().try_for_each(|record| {
+                let record = record?;
+                at_min = at_min.min(record.at());
+                at_max = at_max.max(record.at());
+                digest.add_record(&mut packer, &record, -1)
+            })
+        });
+        if read.is_err() || (at_min, at_max) != (page.at_min, page.at_max) {
+            wrong.push(page.account);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(wrong)
 }
 
 fn booked(operation: &[u8; 16], kind: i64, amount: i64, reference: &str) -> String {

@@ -216,6 +216,12 @@ enum Disposition {
     Quarantine(String),
 }
 
+impl Disposition {
+    fn second_start() -> Disposition {
+        Disposition::Quarantine(String::from("begins its operation a second time"))
+    }
+}
+
 impl<'r> JournalScan<'r> {
     fn new(sql: &'r dyn Sql) -> Result<JournalScan<'r>, RowError> {
         Ok(JournalScan {
@@ -372,48 +378,32 @@ impl<'r> JournalScan<'r> {
 
     /// An operation begins once and ends once, and the first begin and end count; a reference is booked once.
     fn disposition(&mut self, node: i64, part: &LedgerPart) -> Result<Disposition, RowError> {
-        let again = || Disposition::Quarantine(String::from("begins its operation a second time"));
         Ok(match part {
             LedgerPart::Hold {
                 operation,
                 account,
                 amount,
                 ..
-            } => match self.begin(*operation)? {
-                true => {
-                    let hold = Open {
-                        node,
-                        account: *account,
-                        amount: *amount,
-                    };
-                    self.open.insert(*operation, hold);
-                    Disposition::Keep
-                }
-                false => again(),
-            },
+            } => {
+                let hold = Open {
+                    node,
+                    account: *account,
+                    amount: *amount,
+                };
+                self.begin_hold(*operation, hold)?
+            }
             LedgerPart::Charge { operation, .. }
             | LedgerPart::Allot { operation, .. }
             | LedgerPart::Carry { operation, .. } => match self.begin(*operation)? {
                 true => Disposition::Keep,
-                false => again(),
+                false => Disposition::second_start(),
             },
             LedgerPart::Credit {
                 operation,
                 account,
                 reference,
                 ..
-            } => {
-                // Longer than an operation, so the two kinds of keys differ.
-                let key = [&account.as_bytes()[..], b"/", reference.as_bytes()].concat();
-                let is_new = self.keys.insert(&key)?;
-                match (is_new, self.begin(*operation)?) {
-                    (true, true) => Disposition::Keep,
-                    (false, _) => Disposition::Quarantine(format!(
-                        "books the reference `{reference}` a second time"
-                    )),
-                    (true, false) => again(),
-                }
-            }
+            } => self.book(*operation, *account, reference)?,
             LedgerPart::Settle {
                 operation,
                 account,
@@ -452,6 +442,35 @@ impl<'r> JournalScan<'r> {
                 }
                 HoldMatch::Mismatch(what) => Disposition::Quarantine(what),
             },
+        })
+    }
+
+    fn begin_hold(&mut self, operation: OperationId, hold: Open) -> Result<Disposition, RowError> {
+        Ok(match self.begin(operation)? {
+            true => {
+                self.open.insert(operation, hold);
+                Disposition::Keep
+            }
+            false => Disposition::second_start(),
+        })
+    }
+
+    /// The disposition of a credit: its operation begins once, and its reference is booked once.
+    fn book(
+        &self,
+        operation: OperationId,
+        account: AccountId,
+        reference: &str,
+    ) -> Result<Disposition, RowError> {
+        // Longer than an operation, so the two kinds of keys differ.
+        let key = [&account.as_bytes()[..], b"/", reference.as_bytes()].concat();
+        let is_new = self.keys.insert(&key)?;
+        Ok(match (is_new, self.begin(operation)?) {
+            (true, true) => Disposition::Keep,
+            (false, _) => {
+                Disposition::Quarantine(format!("books the reference `{reference}` a second time"))
+            }
+            (true, false) => Disposition::second_start(),
         })
     }
 

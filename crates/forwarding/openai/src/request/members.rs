@@ -60,13 +60,7 @@ pub(super) fn read(
             owned = Some(Owned::StreamOptions);
             stream_options(request, reader, kind)?;
         }
-        Role::System => {
-            let start = reader.at();
-            if string(reader, path, kind)?.is_some() {
-                owned = Some(Owned::System);
-                request.system_bytes = (reader.at() - start - 2) as u64;
-            }
-        }
+        Role::System => owned = system(request, reader, path, kind)?,
         Role::Tools if !absent => {
             let start = reader.at();
             tools(request, reader, path, kind)?;
@@ -87,11 +81,7 @@ pub(super) fn read(
         role if !absent && is_checked(role, reader, path, kind)? => {}
         _ => {
             if word.is_none() && is_search(name) {
-                request.external |= match kind {
-                    Kind::Null => false,
-                    Kind::Bool => reader.ahead().bool()?,
-                    _ => true,
-                };
+                request.external |= enables_search(reader, kind)?;
             }
             other(request, reader, kind)?;
         }
@@ -137,6 +127,30 @@ fn is_search(name: &[u8]) -> bool {
     name == b"enable_search"
         || name.starts_with(b"search_")
         || memchr::memmem::find(name, b"web_search").is_some()
+}
+
+/// Whether the value of a search member enables the search. The value stays unread.
+fn enables_search(reader: &Reader<'_>, kind: Kind) -> Result<bool, RequestError> {
+    Ok(match kind {
+        Kind::Null => false,
+        Kind::Bool => reader.ahead().bool()?,
+        _ => true,
+    })
+}
+
+/// The text before each prompt. `None` for null.
+fn system(
+    request: &mut CompletionRequest,
+    reader: &mut Reader<'_>,
+    path: Path<'_>,
+    kind: Kind,
+) -> Result<Option<Owned>, RequestError> {
+    let start = reader.at();
+    if string(reader, path, kind)?.is_none() {
+        return Ok(None);
+    }
+    request.system_bytes = (reader.at() - start - 2) as u64;
+    Ok(Some(Owned::System))
 }
 
 /// The tools of a chat. The client runs tools of the types `function` and `custom`; the provider runs any other tool.

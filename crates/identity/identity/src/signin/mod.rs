@@ -7,6 +7,7 @@ mod code;
 mod keys;
 mod messages;
 mod rules;
+mod verification;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use arc_swap::ArcSwap;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, LoginId, Micros};
 use tollgate_store::{
-    AccountStatus, Admission, CodePurpose, CommitError, FailureRule, LoginCodeId, LoginCodeRow,
-    LoginKind, MessageId, NewLogin, NewLoginCode, NewMessage, NewSession, Part, ReadError, Refusal,
-    SendLimit, SigninPart, Store, UnitOfWork, commit, reading,
+    AccountStatus, Admission, CodePurpose, CommitError, LoginCodeId, LoginCodeRow, LoginKind,
+    MessageId, NewLogin, NewLoginCode, NewMessage, NewSession, Part, ReadError, Refusal, SendLimit,
+    SigninPart, Store, UnitOfWork, commit, reading,
 };
 
 pub use code::CodeLength;
@@ -31,7 +32,6 @@ use crate::keys::id_bytes;
 use crate::login::Login;
 use crate::session::{Session, SessionValue, fresh};
 
-const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -46,20 +46,6 @@ pub const TRIES: i64 = 5;
 
 /// Codes for an address in an hour, for all sources without an earlier sign-in to the address.
 const UNKNOWN_SENDS_MAX: i64 = 10;
-
-/// Failures of one source at an account, or at an address without an account.
-const FAILURES: FailureRule = FailureRule {
-    window: HOUR,
-    free: 10,
-    delay: MINUTE,
-    delay_max: HOUR,
-};
-
-/// Failures there of all sources without an earlier sign-in.
-const UNKNOWN_FAILURES: FailureRule = FailureRule {
-    free: 20,
-    ..FAILURES
-};
 
 /// For how long a sign-in makes its network and browser known sources of the address.
 pub const KNOWN_SOURCE_LIFE: Duration = Duration::from_secs(180 * 24 * 3600);
@@ -285,132 +271,6 @@ impl Signin {
             purpose: code.purpose,
             sent_at: code.created_at,
         }))
-    }
-
-    /// Verifies a code, and begins a session if correct: the code is consumed, the failures are reset and the session is created in one
-    /// commit. `current` is the session to confirm, for a code of confirmation.
-    pub async fn verify_code(
-        &self,
-        browser: &SessionValue,
-        source: CodeSource<'_>,
-        current: Option<&Session>,
-        typed: &str,
-        now: Timestamp,
-        mut draw: impl FnMut(&mut [u8]) + Send,
-    ) -> Result<CodeOutcome, VerifyCodeError> {
-        let Some(row) = self.code_of(browser).await? else {
-            return Ok(CodeOutcome::Expired);
-        };
-        let code = row.code;
-        let Some(login) = Login::stored(code.kind, &code.address) else {
-            return Ok(CodeOutcome::Expired);
-        };
-        let known = self.login(&login).await?;
-        let failures = self.failures_of(&login, known, source).await?;
-        let barred = self.barred_until(&failures).await?;
-        if let Some(until) = barred.filter(|&until| until > now) {
-            return Ok(CodeOutcome::LockedOut { until });
-        }
-        // Counted before the comparison, so that concurrent attempts count too.
-        let counted = SigninPart::TryCode {
-            id: code.id,
-            tries_max: TRIES,
-            at: now,
-        };
-        match self.commit([counted]).await {
-            Ok(()) => {}
-            Err(CommitError::Refused(Refusal::CodeUnusable)) => {
-                return Ok(match row.attempts >= TRIES && now < code.expires_at {
-                    true => CodeOutcome::NoTriesLeft,
-                    false => CodeOutcome::Expired,
-                });
-            }
-            Err(error) => return Err(VerifyCodeError::Store(error)),
-        }
-        // A decoy code is rejected as wrong. At sign-up there may be no account yet.
-        let for_someone = known.is_some() || code.purpose == CodePurpose::SignUp;
-        let right = code::same(&self.keys.code_hash(code.id, typed), &code.code_hash);
-        if !(right && for_someone) {
-            let failed = failures
-                .into_iter()
-                .map(|(key, rule)| SigninPart::CountFailure { key, rule, at: now });
-            self.commit(failed).await.map_err(VerifyCodeError::Store)?;
-            let tries_left = TRIES - row.attempts - 1;
-            return Ok(match tries_left {
-                ..=0 => CodeOutcome::NoTriesLeft,
-                _ => CodeOutcome::Wrong { tries_left },
-            });
-        }
-        let mut spent = vec![SigninPart::SpendCode { id: code.id }];
-        spent.extend(
-            failures
-                .into_iter()
-                .map(|(key, _)| SigninPart::ForgetFailures { key }),
-        );
-        spent.extend(self.known_from_now(&login, source, now));
-        let value = SessionValue::draw(&mut draw);
-        let entered = match (code.purpose, current, known) {
-            (CodePurpose::Confirm, Some(current), Some((login, _))) if login == current.login => {
-                self.confirmed(spent, current, &value, now).await
-            }
-            (CodePurpose::Confirm, _, _) => return Ok(CodeOutcome::Expired),
-            (_, _, Some((login, account))) => {
-                self.let_in(spent, browser, (login, account), &value, now)
-                    .await?
-            }
-            (_, _, None) => {
-                let new = (&login, source.network);
-                self.sign_up(spent, browser, new, &value, now, &mut draw)
-                    .await?
-            }
-        };
-        match entered {
-            Ok(None) => Ok(CodeOutcome::Suspended),
-            Ok(Some((account, is_new))) => Ok(CodeOutcome::Accepted(SignedIn {
-                value,
-                account,
-                purpose: code.purpose,
-                is_new,
-            })),
-            // A concurrent request has consumed the code.
-            Err(CommitError::Refused(Refusal::CodeUnusable)) => Ok(CodeOutcome::Expired),
-            Err(CommitError::Refused(Refusal::SessionEnded)) => Err(VerifyCodeError::SignedOut),
-            Err(error) => Err(VerifyCodeError::Store(error)),
-        }
-    }
-
-    /// The counters of failures that an attempt at a login falls under.
-    async fn failures_of(
-        &self,
-        login: &Login,
-        known: Option<(LoginId, AccountId)>,
-        source: CodeSource<'_>,
-    ) -> Result<Vec<([u8; 32], FailureRule)>, ReadError> {
-        let source_of = self.counted(login, source).await?;
-        let mut failures = vec![(source_of.keys.failures, FAILURES)];
-        if !source_of.is_known {
-            let all = self
-                .keys
-                .failures_of(known.map(|(_, account)| account), login);
-            failures.push((all, UNKNOWN_FAILURES));
-        }
-        Ok(failures)
-    }
-
-    /// The end of the longest lockout of these counters.
-    async fn barred_until(
-        &self,
-        failures: &[([u8; 32], FailureRule)],
-    ) -> Result<Option<Timestamp>, ReadError> {
-        let keys: Vec<[u8; 32]> = failures.iter().map(|(key, _)| *key).collect();
-        reading(&self.store, move |read| {
-            let mut until = None;
-            for key in &keys {
-                until = until.max(read.barred_until(key)?);
-            }
-            Ok(until)
-        })
-        .await
     }
 
     /// Opens an account for a new address, or begins a session of the account that another browser has just opened for it.

@@ -13,7 +13,7 @@ use tollgate_store::{
 };
 
 use super::counters::PlanEvent;
-use super::extend::{Paid, Renewal, ReportedPayment, advance, extend, renewal, shorten};
+use super::extend::{Extended, Paid, Renewal, ReportedPayment, advance, extend, renewal, shorten};
 use super::payment::Payment;
 use super::rails::{Question, Rail, Rails};
 use super::state::PlanState;
@@ -154,50 +154,11 @@ impl Plans {
             let now = inner.clock.now();
             let new_id = self.draw_id(SubscriptionId::from_parts);
             let Some(extended) = extend(before.as_ref(), &paid, now, new_id) else {
-                if self.payment(paid.route, &paid.payment).await?.is_some() {
-                    self.counters.inc(PlanEvent::Repeated);
-                    return Ok(PayOutcome::Repeated(
-                        before.expect("an active subscription was read"),
-                    ));
-                }
-                self.counters.inc(PlanEvent::Duplicate);
-                return Ok(PayOutcome::Duplicate(
-                    before.expect("an active subscription was read"),
-                ));
+                let active = before.expect("an active subscription was read");
+                return self.unextended(&paid, active).await;
             };
+            let mut parts = self.payment_parts(&paid, &extended, now)?;
             let row = extended.row;
-            let credits = inner.plan.monthly_credits;
-            let payment = PaymentRow {
-                id: self.draw_id(PaymentId::from_parts),
-                account: paid.account,
-                subscription: row.id,
-                route: paid.route,
-                provider_ref: paid.payment.clone(),
-                amount: paid.amount,
-                credits,
-                period_start: extended.paid.0,
-                period_end: extended.paid.1,
-                status: PaymentStatus::Paid,
-                receipt: paid.receipt.clone(),
-                at: paid.at,
-                returned_at: None,
-                owed: None,
-                attempts: 0,
-                next_attempt_at: None,
-            };
-            // The payment first: a duplicate is reported before any other refusal.
-            let mut parts = vec![part(PlanPart::Pay(payment)), self.put(row.clone())];
-            if credits.is_positive() {
-                let credit = Credit {
-                    operation: self.draw_id(OperationId::from_parts),
-                    account: paid.account,
-                    amount: credits,
-                    reference: plan_reference(paid.route, &paid.payment),
-                    at: now,
-                };
-                parts.push(credit.part(EntryKind::Grant).map_err(PlanError::Credit)?);
-            }
-            parts.push(checkouts::completed(&row, now));
             parts.extend(attached(&row));
             // Money has moved: this write is always admitted.
             match commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Always)).await {
@@ -224,6 +185,63 @@ impl Plans {
             }
         }
         Err(PlanError::Busy(paid.account))
+    }
+
+    /// The outcome of a payment that does not extend the active subscription.
+    async fn unextended(
+        &self,
+        paid: &Paid,
+        active: SubscriptionRow,
+    ) -> Result<PayOutcome, PlanError> {
+        if self.payment(paid.route, &paid.payment).await?.is_some() {
+            self.counters.inc(PlanEvent::Repeated);
+            return Ok(PayOutcome::Repeated(active));
+        }
+        self.counters.inc(PlanEvent::Duplicate);
+        Ok(PayOutcome::Duplicate(active))
+    }
+
+    /// The parts that record a payment: payment, subscription, credits, and the completion of the account's checkouts.
+    fn payment_parts(
+        &self,
+        paid: &Paid,
+        extended: &Extended,
+        now: Timestamp,
+    ) -> Result<Vec<Part>, PlanError> {
+        let row = &extended.row;
+        let credits = self.inner.plan.monthly_credits;
+        let payment = PaymentRow {
+            id: self.draw_id(PaymentId::from_parts),
+            account: paid.account,
+            subscription: row.id,
+            route: paid.route,
+            provider_ref: paid.payment.clone(),
+            amount: paid.amount,
+            credits,
+            period_start: extended.paid.0,
+            period_end: extended.paid.1,
+            status: PaymentStatus::Paid,
+            receipt: paid.receipt.clone(),
+            at: paid.at,
+            returned_at: None,
+            owed: None,
+            attempts: 0,
+            next_attempt_at: None,
+        };
+        // The payment first: a duplicate is reported before any other refusal.
+        let mut parts = vec![part(PlanPart::Pay(payment)), self.put(row.clone())];
+        if credits.is_positive() {
+            let credit = Credit {
+                operation: self.draw_id(OperationId::from_parts),
+                account: paid.account,
+                amount: credits,
+                reference: plan_reference(paid.route, &paid.payment),
+                at: now,
+            };
+            parts.push(credit.part(EntryKind::Grant).map_err(PlanError::Credit)?);
+        }
+        parts.push(checkouts::completed(row, now));
+        Ok(parts)
     }
 
     /// Changes the renewal state of the subscription, if the given mandate pays the subscription. The parts in `attached` are written in

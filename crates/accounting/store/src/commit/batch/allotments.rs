@@ -16,6 +16,16 @@ use crate::reads::caps;
 use crate::tables;
 use crate::unit::{CredentialChange, Receipt};
 
+/// A take of a part of a budget.
+struct Take {
+    operation: OperationId,
+    budget: Budget,
+    need: i64,
+    target: i64,
+    is_owed: bool,
+    at: Timestamp,
+}
+
 impl Batch {
     pub(super) fn allotment(
         &mut self,
@@ -31,38 +41,15 @@ impl Batch {
                 is_owed,
                 at,
             } => {
-                let (shared, parts) = self.shared_of(sql, budget)?;
-                let taken = match shared.share(need.get(), target.get(), is_owed) {
-                    Some(amount) => {
-                        let amount = Micros::new(amount);
-                        let mut recall = shared.recall.number;
-                        if recall != 0 && shared.has_plenty(need.get(), at) {
-                            self.set_recall(sql, budget, Recall::default())?;
-                            self.recall_change(sql, budget, at)?;
-                            recall = 0;
-                        }
-                        match budget {
-                            Budget::Account(account) => {
-                                self.shared.open(sql, self.node, account, recall)?;
-                            }
-                            Budget::Cap(cap) => self.open_cap(sql, cap, recall, &parts)?,
-                        }
-                        self.allot(sql, (operation, budget), amount, at)?;
-                        TakeResult::Amount { amount, recall }
-                    }
-                    None => {
-                        let recall = self.keep_recall(sql, budget, &shared, need.get(), at)?;
-                        // Includes answers in this batch.
-                        self.shared.flush(sql, self.node)?;
-                        TakeResult::Short {
-                            spendable: Micros::new(shared.spendable().max(0)),
-                            recall,
-                            is_pending: tables::allotment::is_recall_pending(
-                                sql, self.node, budget, recall,
-                            )?,
-                        }
-                    }
+                let take = Take {
+                    operation,
+                    budget,
+                    need: need.get(),
+                    target: target.get(),
+                    is_owed,
+                    at,
                 };
+                let taken = self.take_share(sql, &take)?;
                 Ok(Receipt {
                     taken: Some(taken),
                     ..Receipt::default()
@@ -79,19 +66,7 @@ impl Batch {
                     let amount = Micros::new(-amount.get());
                     self.allot(sql, (operation, budget), amount, at)?;
                 }
-                let number = match answer {
-                    Answer::None => return Ok(Receipt::default()),
-                    Answer::Held(recall) => recall,
-                    Answer::Nothing => LEFT,
-                };
-                match budget {
-                    Budget::Account(account) => {
-                        self.shared.answer(sql, self.node, account, number)?;
-                    }
-                    Budget::Cap(cap) => {
-                        tables::allotment::answer_cap_recall(sql, self.node, cap, number)?
-                    }
-                }
+                self.answer_recall(sql, budget, answer)?;
                 Ok(Receipt::default())
             }
             AllotmentPart::Overspent { cap, amount, at } => {
@@ -107,6 +82,65 @@ impl Batch {
                 Ok(Receipt::default())
             }
         }
+    }
+
+    /// Moves a part of the shared balance to this node, or recalls a budget that has too little.
+    fn take_share(&mut self, sql: &dyn Sql, take: &Take) -> Result<TakeResult, WriteError> {
+        let Take {
+            operation,
+            budget,
+            need,
+            target,
+            is_owed,
+            at,
+        } = *take;
+        let (shared, parts) = self.shared_of(sql, budget)?;
+        let Some(amount) = shared.share(need, target, is_owed) else {
+            let recall = self.keep_recall(sql, budget, &shared, need, at)?;
+            // Includes answers in this batch.
+            self.shared.flush(sql, self.node)?;
+            return Ok(TakeResult::Short {
+                spendable: Micros::new(shared.spendable().max(0)),
+                recall,
+                is_pending: tables::allotment::is_recall_pending(sql, self.node, budget, recall)?,
+            });
+        };
+        let amount = Micros::new(amount);
+        let mut recall = shared.recall.number;
+        if recall != 0 && shared.has_plenty(need, at) {
+            self.set_recall(sql, budget, Recall::default())?;
+            self.recall_change(sql, budget, at)?;
+            recall = 0;
+        }
+        match budget {
+            Budget::Account(account) => {
+                self.shared.open(sql, self.node, account, recall)?;
+            }
+            Budget::Cap(cap) => self.open_cap(sql, cap, recall, &parts)?,
+        }
+        self.allot(sql, (operation, budget), amount, at)?;
+        Ok(TakeResult::Amount { amount, recall })
+    }
+
+    /// Records this node's answer to a recall of a budget.
+    fn answer_recall(
+        &mut self,
+        sql: &dyn Sql,
+        budget: Budget,
+        answer: Answer,
+    ) -> Result<(), WriteError> {
+        let number = match answer {
+            Answer::None => return Ok(()),
+            Answer::Held(recall) => recall,
+            Answer::Nothing => LEFT,
+        };
+        match budget {
+            Budget::Account(account) => {
+                self.shared.answer(sql, self.node, account, number)?;
+            }
+            Budget::Cap(cap) => tables::allotment::answer_cap_recall(sql, self.node, cap, number)?,
+        }
+        Ok(())
     }
 
     /// The shared balance of a budget; for a cap also the rows of the nodes.
