@@ -8,6 +8,7 @@ pub(crate) mod scan;
 #[cfg(test)]
 mod tests;
 
+use self::scan::Specials;
 use crate::string::Text;
 use crate::word::{WINDOW, Word};
 
@@ -261,14 +262,20 @@ impl<'a> Reader<'a> {
     }
 
     /// The next string, a name or a value.
-    ///
-    /// Inlined, because the result does not fit into registers.
     #[inline(always)]
     pub(crate) fn string(&mut self) -> Result<Text<'a>, SyntaxError> {
         self.space();
         if self.text.get(self.at) != Some(&b'"') {
             return self.fail("a string was expected");
         }
+        self.quoted()
+    }
+
+    /// The string whose opening quote is next.
+    ///
+    /// Inlined, because the result does not fit into registers.
+    #[inline(always)]
+    fn quoted(&mut self) -> Result<Text<'a>, SyntaxError> {
         let start = self.at + 1;
         self.at = self.special(start);
         if self.text.get(self.at) != Some(&b'"') {
@@ -283,30 +290,45 @@ impl<'a> Reader<'a> {
     /// Offset of the first byte from `from` on that is not plain.
     #[inline]
     fn special(&self, from: usize) -> usize {
-        if self.controls {
-            scan::special(self.text, from)
-        } else {
-            scan::special_but_controls(self.text, from)
+        match scan::near(self.text, from) {
+            Some(found) => found,
+            None => self.far_special(from),
         }
     }
 
-    /// Continues in a string from `start`, at the string's first byte that is not plain.
-    #[cold]
+    #[inline(never)]
+    fn far_special(&self, from: usize) -> usize {
+        match self.controls {
+            true => Specials::of(self.text, from).next(from),
+            false => scan::far_but_controls(self.text, from),
+        }
+    }
+
+    /// Continues in a string from `start`, at the string's first byte that is not plain. Source code has an escape every few words.
     #[inline(never)]
     fn rest_of_string(&mut self, start: usize) -> Result<Text<'a>, SyntaxError> {
-        loop {
-            match self.text.get(self.at) {
-                Some(b'"') => break,
-                Some(b'\\') => self.escape()?,
-                Some(_) => return self.fail("an unescaped control character stands in a string"),
-                None => return self.fail("the text ends inside a string"),
-            }
-            self.at = self.special(self.at);
+        let text = self.text;
+        let mut specials = Specials::of(text, self.at);
+        let mut at = self.at;
+        while text.get(at) == Some(&b'\\') {
+            at += match text.get(at + 1) {
+                Some(byte) if scan::is_short_escape(*byte) => 2,
+                _ => self.unicode_escape(at)?,
+            };
+            at = specials.next(at);
         }
-        let raw = &self.text[start..self.at];
+        self.at = at;
+        match text.get(at) {
+            Some(b'"') => {}
+            Some(_) => return self.fail("an unescaped control character stands in a string"),
+            None => return self.fail("the text ends inside a string"),
+        }
         self.at += 1;
-        // Only an escape leads here.
-        Ok(Text { raw, escaped: true })
+        Ok(Text {
+            raw: &text[start..at],
+            // Only an escape leads here.
+            escaped: true,
+        })
     }
 
     /// The next number, as written.
@@ -432,7 +454,7 @@ impl<'a> Reader<'a> {
                     objects = objects << 1 | 1;
                     self.space();
                     if self.text.get(self.at) != Some(&b'}') {
-                        name = self.key_and_colon()?.0.raw;
+                        name = self.any_name()?;
                         continue;
                     }
                 }
@@ -446,7 +468,7 @@ impl<'a> Reader<'a> {
                 }
                 Kind::String => {
                     let start = self.at;
-                    self.string()?;
+                    self.quoted()?;
                     on_string(
                         name,
                         Span {
@@ -479,7 +501,7 @@ impl<'a> Reader<'a> {
                         self.at += 1;
                         if in_object {
                             self.space();
-                            name = self.key_and_colon()?.0.raw;
+                            name = self.any_name()?;
                         }
                         break;
                     }
@@ -504,35 +526,62 @@ impl<'a> Reader<'a> {
 
     #[inline]
     fn key_and_colon(&mut self) -> Result<(Text<'a>, Option<Word>), SyntaxError> {
-        if self.text.get(self.at) != Some(&b'"') {
-            return self.fail("a member name in quotes was expected");
-        }
         let start = self.at + 1;
-        let text = self.string()?;
+        let text = self.name_and_colon()?;
         let word = match text.escaped {
             false => Word::at(self.text, start, start + text.raw.len()),
             true => Word::of(text),
         };
+        Ok((text, word))
+    }
+
+    /// The next name of a walk, as written.
+    #[inline(always)]
+    fn any_name(&mut self) -> Result<&'a [u8], SyntaxError> {
+        match self.short_name() {
+            Some(name) => Ok(name),
+            None => Ok(self.name_and_colon()?.raw),
+        }
+    }
+
+    /// The next name in its common form: at most fifteen bytes without escapes, and a colon at once. `None` for any other form; the reader
+    /// stays at its position.
+    #[inline(always)]
+    fn short_name(&mut self) -> Option<&'a [u8]> {
+        let rest = self.text.get(self.at..)?;
+        let end = scan::near(rest, 1)?;
+        if rest[0] != b'"' || rest.get(end..end + 2) != Some(b"\":") {
+            return None;
+        }
+        self.at += end + 2;
+        Some(&rest[1..end])
+    }
+
+    #[inline]
+    fn name_and_colon(&mut self) -> Result<Text<'a>, SyntaxError> {
+        if self.text.get(self.at) != Some(&b'"') {
+            return self.fail("a member name in quotes was expected");
+        }
+        let text = self.quoted()?;
         self.space();
         if !self.take(b':') {
             return self.fail("`:` was expected");
         }
-        Ok((text, word))
+        Ok(text)
     }
 
-    fn escape(&mut self) -> Result<(), SyntaxError> {
-        match self.text.get(self.at + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
-            Some(b'u') => {
-                let hex = self.text.get(self.at + 2..self.at + 6);
-                if !hex.is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) {
-                    return self.fail("four hexadecimal digits were expected after `\\u`");
-                }
-                self.at += 6;
-            }
-            _ => return self.fail("an escape that JSON does not have"),
+    /// The length of the escape `\uXXXX` at `at`.
+    #[cold]
+    fn unicode_escape(&mut self, at: usize) -> Result<usize, SyntaxError> {
+        self.at = at;
+        if self.text.get(at + 1) != Some(&b'u') {
+            return self.fail("an escape that JSON does not have");
         }
-        Ok(())
+        let hex = self.text.get(at + 2..at + 6);
+        if !hex.is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) {
+            return self.fail("four hexadecimal digits were expected after `\\u`");
+        }
+        Ok(6)
     }
 
     fn literal(&mut self, word: &[u8]) -> Result<(), SyntaxError> {

@@ -1,37 +1,108 @@
 //! Byte scanning, the hot loop of parsing strings.
 
+use wide::u8x16;
+
+/// Bytes that are compared at once.
+const BLOCK: usize = 16;
+
 /// Offset of the first quote, backslash or control character at or after `from`, or the length of the text.
-///
-/// Most strings are names and short values, and end within two words; longer strings are scanned with wider registers.
 #[inline]
 pub(crate) fn special(text: &[u8], from: usize) -> usize {
-    let Some(near) = text.get(from..).and_then(|rest| rest.first_chunk::<16>()) else {
-        return last(text, from);
-    };
-    let (words, _) = near.as_chunks::<8>();
-    for (number, word) in words.iter().enumerate() {
-        let marks = marks(u64::from_le_bytes(*word));
-        if marks != 0 {
-            return from + 8 * number + place(marks);
-        }
+    match near(text, from) {
+        Some(found) => found,
+        None => Specials::of(text, from).next(from),
     }
-    far(text, from + 16)
 }
 
-/// As [`special`], for a text without control characters.
+/// As [`special`], for a byte among the next 16. Most strings are names and short values.
 #[inline]
-pub(crate) fn special_but_controls(text: &[u8], from: usize) -> usize {
-    let rest = text.get(from..).unwrap_or_default();
-    if let Some(near) = rest.first_chunk() {
-        let word = u64::from_le_bytes(*near);
-        let marks = marks_of(b'"', word) | marks_of(b'\\', word);
-        if marks != 0 {
-            return from + place(marks);
-        }
-    }
-    let found = memchr::memchr2(b'"', b'\\', rest);
-    from + found.unwrap_or(rest.len())
+pub(crate) fn near(text: &[u8], from: usize) -> Option<usize> {
+    let block = text.get(from..)?.first_chunk()?;
+    let marks = marks(block);
+    (marks != 0).then(|| from + marks.trailing_zeros() as usize)
 }
+
+/// As [`special`], for a text without control characters. For a longer string, or near the end of the text.
+#[inline(never)]
+pub(crate) fn far_but_controls(text: &[u8], from: usize) -> usize {
+    let rest = text.get(from..).unwrap_or_default();
+    from + memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len())
+}
+
+/// The special bytes of a text, found block by block: texts with escapes have a special byte every few words.
+pub(crate) struct Specials<'a> {
+    text: &'a [u8],
+    /// The position of the block.
+    block: usize,
+    /// A bit for each special byte of the block, the first byte lowest. The end of the text is marked too.
+    marks: u32,
+}
+
+impl<'a> Specials<'a> {
+    pub(crate) fn of(text: &'a [u8], from: usize) -> Specials<'a> {
+        let (block, marks) = (from, block_marks(text, from));
+        Specials { text, block, marks }
+    }
+
+    /// As [`special`]. `from` is at least the last result, and at most the length of the text.
+    #[inline]
+    pub(crate) fn next(&mut self, from: usize) -> usize {
+        let passed = from - self.block;
+        if passed < BLOCK {
+            self.marks &= u32::MAX << passed;
+        } else {
+            (self.block, self.marks) = (from, block_marks(self.text, from));
+        }
+        while self.marks == 0 {
+            self.block += BLOCK;
+            self.marks = block_marks(self.text, self.block);
+        }
+        self.block + self.marks.trailing_zeros() as usize
+    }
+}
+
+/// The marks of the block at `from`, with a mark for the end of the text.
+#[inline]
+fn block_marks(text: &[u8], from: usize) -> u32 {
+    let rest = text.get(from..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(block) => marks(block),
+        None => last_marks(rest),
+    }
+}
+
+#[cold]
+fn last_marks(rest: &[u8]) -> u32 {
+    let mut block = [b' '; BLOCK];
+    block[..rest.len()].copy_from_slice(rest);
+    marks(&block) | 1 << rest.len()
+}
+
+/// A bit for each quote, backslash and control character of a block, the first byte lowest.
+#[inline]
+fn marks(block: &[u8; BLOCK]) -> u32 {
+    let block = u8x16::new(*block);
+    let is = |byte| block.simd_eq(u8x16::splat(byte));
+    let is_control = block.simd_eq(block.min(u8x16::splat(0x1f)));
+    (is(b'"') | is(b'\\') | is_control).to_bitmask()
+}
+
+/// Whether `byte` after a backslash is an escape of two bytes.
+#[inline]
+pub(crate) fn is_short_escape(byte: u8) -> bool {
+    SHORT_ESCAPES[usize::from(byte)]
+}
+
+static SHORT_ESCAPES: [bool; 256] = {
+    let mut table = [false; 256];
+    let escapes = *b"\"\\/bfnrt";
+    let mut at = 0;
+    while at < escapes.len() {
+        table[escapes[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
 
 /// Properties of a whole text, found in a single scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,51 +144,6 @@ pub(crate) fn digits(word: u64) -> usize {
     if marks == 0 { 8 } else { place(marks) }
 }
 
-/// As [`special`], for a longer string.
-#[inline(never)]
-fn far(text: &[u8], from: usize) -> usize {
-    let (blocks, rest) = text[from..].as_chunks::<32>();
-    for (number, block) in blocks.iter().enumerate() {
-        // All bytes without an early exit, so that the compiler vectorises the loop.
-        let any = block
-            .iter()
-            .fold(0, |any, &byte| any | u8::from(is_special(byte)));
-        if any != 0 {
-            return last(text, from + 32 * number);
-        }
-    }
-    last(text, text.len() - rest.len())
-}
-
-#[inline]
-fn is_special(byte: u8) -> bool {
-    (byte == b'"') | (byte == b'\\') | (byte < 0x20)
-}
-
-/// As [`special`], near the end of the string or of the text.
-#[inline(never)]
-fn last(text: &[u8], from: usize) -> usize {
-    let (words, rest) = text[from..].as_chunks::<8>();
-    for (number, word) in words.iter().enumerate() {
-        let marks = marks(u64::from_le_bytes(*word));
-        if marks != 0 {
-            return from + 8 * number + place(marks);
-        }
-    }
-    let found = rest.iter().position(|&byte| is_special(byte));
-    found.map_or(text.len(), |found| text.len() - rest.len() + found)
-}
-
-/// The top bit of the lowest special byte of a word, or zero.
-///
-/// A byte is special when the subtraction borrows into its top bit. Borrows can mark only bytes above a true match, and only the lowest
-/// mark is used.
-#[inline]
-fn marks(word: u64) -> u64 {
-    let controls = word.wrapping_sub(ONES * 0x20) & !word;
-    marks_of(b'"', word) | marks_of(b'\\', word) | (controls & TOPS)
-}
-
 /// Marks bytes equal to `byte`.
 #[inline]
 pub(crate) fn marks_of(byte: u8, word: u64) -> u64 {
@@ -156,16 +182,45 @@ mod tests {
                             let found = special(&text, from);
                             assert_eq!(found, at, "{special_byte:#x} in {filler:#x}");
                             if special_byte > 0x1f {
-                                assert_eq!(special_but_controls(&text, from), at);
+                                assert_eq!(far_but_controls(&text, from), at);
                             }
                         }
                     }
                 }
             }
             assert_eq!(special(&vec![b'x'; length], 0), length);
-            assert_eq!(special_but_controls(&vec![b'x'; length], 0), length);
+            assert_eq!(far_but_controls(&vec![b'x'; length], 0), length);
         }
-        assert_eq!(special_but_controls(b"x", 2), 2);
+        assert_eq!(far_but_controls(b"x", 2), 2);
+    }
+
+    #[test]
+    fn every_special_byte_is_found_from_every_place() {
+        let text: Vec<u8> = (0..=u8::MAX)
+            .chain(*b"\"\\ab\"")
+            .chain(b'a'..=b'z')
+            .collect();
+        let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f);
+        for end in 0..=text.len() {
+            let text = &text[..end];
+            let expected = |from: usize| {
+                let found = text[from..].iter().position(is_special);
+                found.map_or(end, |after| from + after)
+            };
+            for first in 0..=end {
+                let mut specials = Specials::of(text, first);
+                let mut from = first;
+                loop {
+                    let found = specials.next(from);
+                    assert_eq!(found, expected(from), "{from} of {end}");
+                    if found == end {
+                        break;
+                    }
+                    // As after an escape of one character.
+                    from = (found + 2).min(end);
+                }
+            }
+        }
     }
 
     #[test]
