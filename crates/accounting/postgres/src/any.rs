@@ -23,7 +23,7 @@ pub fn write(value: Value<'_>, out: &mut BytesMut) {
 ///
 /// # Panics
 ///
-/// On bytes that [`write`] has not written.
+/// On bytes that [`write()`] has not written.
 pub fn read(raw: &[u8]) -> Value<'_> {
     let (kind, bytes) = raw.split_first().expect("the kind of a value");
     match kind {
